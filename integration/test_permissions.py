@@ -10,7 +10,7 @@ import fnmatch
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,19 +32,27 @@ from kinesis_sdk.cli import steer
 from kinesis_sdk.cli import stream as stream_module
 from kinesis_sdk.cli import tail as tail_module
 from kinesis_sdk.cli.main import cli
-from kinesis_sdk.common.errors import AwsError
+from kinesis_sdk.common.errors import AwsError, SinkError
+from kinesis_sdk.common.records import UserRecord
+from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer import DynamoDBLeaseStore
+from kinesis_sdk.consumer.sinks.dynamodb import DynamoDBEffects, DynamoDBSink
+from kinesis_sdk.consumer.sinks.objects import ObjectContent, ObjectSink, S3Store
+from kinesis_sdk.consumer.sinks.sink import SinkKey, SinkRow
 from kinesis_sdk.lambda_events import kinesis_handler
 from kinesis_sdk.metrics import CATALOGUE, CloudWatchMetrics, Scope
 from kinesis_sdk.spark import KinesisPartitionWriter, ProducerSettings
 from kinesis_sdk.spark.positions import StartingPosition
 from kinesis_sdk.testing import FakeAws
 from tests.admin.changes.operators import SteeredFleet
+from tests.consumer.sinks.test_objects import Bucket
+from tests.consumer.sinks.test_rules import House
+from tests.lambda_events import test_copies as copies
 from tests.readme import DOCS
 from tests.spark.support import Query, World
 
-UNSEEN = {"dynamodb:TagResource", "kms:GenerateDataKey", "kms:Decrypt"}
-"""Not calls of ours: AWS asks for them when CreateTable has tags and when a stream is encrypted."""
+UNSEEN = {"dynamodb:TagResource", "kinesis:AddTagsToStream", "kms:GenerateDataKey", "kms:Decrypt"}
+"""Not calls of ours: AWS asks for them when CreateTable or CreateStream has tags, and when a stream is encrypted."""
 
 
 IAM = DOCS / "iam"
@@ -76,6 +84,18 @@ COMMANDS = {
         "leases unpin billing --shard 0 --yes",
         "worker drain billing b --yes",
         "worker undrain billing b --yes",
+    ),
+    "operator-streams": (
+        "stream retention orders 48 --yes",
+        "stream retention orders 24 --yes",
+        "stream split orders 1 --yes",
+        "stream merge orders 2 3 --yes",
+        "stream scale orders 4 --yes",
+        "stream consumers orders --register billing",
+        "stream consumers orders --deregister billing --yes",
+        "leases delete-app billing --yes",
+        "stream delete orders --yes",
+        "stream create orders --shards 1 --tag team=billing",
     ),
 }
 """Commands of the operators' roles, in an order in which each has something to do."""
@@ -110,7 +130,15 @@ class Account:
         ]
 
     def check(self, service: str, operation: str, request: dict[str, Any]) -> None:
-        action, resource = f"{service}:{operation}", self._resource(service, operation, request)
+        for action, resource in self._needed(service, operation, request):
+            if not self.allows(action, resource):
+                self.refused.append(f"{action} on {resource}")
+                code = "AccessDenied" if service == "s3" else "AccessDeniedException"
+                error: Any = {"Error": {"Code": code, "Message": f"no {action} on {resource}"}}
+                raise ClientError(error, operation)
+
+    def allows(self, action: str, resource: str | None) -> bool:
+        """Return whether an allowed statement has an action for a resource, and note that it was used."""
         for name in self.allowed:
             statement = self.statements[name]
             if action in as_list(statement["Action"]) and any(
@@ -118,11 +146,30 @@ class Account:
                 for pattern in as_list(statement["Resource"])
             ):
                 self.used.add((name, action))
-                break
+                return True
+        return False
+
+    def _needed(
+        self, service: str, operation: str, request: dict[str, Any]
+    ) -> Iterator[tuple[str, str | None]]:
+        """The actions that AWS asks for, each with its resource. A few calls need others than that of their own name."""
+        if operation == "TransactWriteItems":
+            for item in request["TransactItems"]:
+                ((kind, effect),) = item.items()
+                action = "ConditionCheckItem" if kind == "ConditionCheck" else f"{kind}Item"
+                yield f"dynamodb:{action}", self._resource(service, action, effect)
+        elif service == "s3":
+            bucket = f"arn:aws:s3:::{request['Bucket']}"
+            if operation == "ListObjectsV2":
+                yield "s3:ListBucket", bucket
+            elif operation == "CopyObject":
+                source = request["CopySource"]
+                yield "s3:GetObject", f"arn:aws:s3:::{source['Bucket']}/{source['Key']}"
+                yield "s3:PutObject", f"{bucket}/{request['Key']}"
+            else:
+                yield f"s3:{operation}", f"{bucket}/{request['Key']}"
         else:
-            self.refused.append(f"{action} on {resource}")
-            error: Any = {"Error": {"Code": "AccessDeniedException", "Message": f"no {action} on {resource}"}}
-            raise ClientError(error, operation)
+            yield f"{service}:{operation}", self._resource(service, operation, request)
 
     def _resource(self, service: str, operation: str, request: dict[str, Any]) -> str | None:
         if service == "dynamodb":
@@ -139,16 +186,15 @@ class Account:
         return named  # a page token or an iterator names its stream to AWS
 
     def client(self, service: str) -> Any:
-        return Guarded(self, service)
+        return Guarded(self, service, self.aws.client(service))
 
 
 class Guarded:
     """A client that asks the account first."""
 
-    def __init__(self, account: Account, service: str) -> None:
-        self._account, self._service = account, service
-        self._inner = account.aws.client(service)
-        self.meta = self._inner.meta
+    def __init__(self, account: Account, service: str, inner: Any) -> None:
+        self._account, self._service, self._inner = account, service, inner
+        self.meta = getattr(inner, "meta", None)
 
     def __getattr__(self, method: str) -> Callable[..., Any]:
         call = getattr(self._inner, method)
@@ -365,14 +411,19 @@ def test_an_operator_needs_the_policy_and_all_of_it(
     for command in COMMANDS[role]:
         if command.startswith("leases import"):
             fleet.store.delete("shardId-000000000001")  # a row that it has to put back
+        if command.startswith("leases delete-app"):
+            for name in ("a", "b"):
+                fleet.stop(name)
+            fleet.run(60)
         result = CliRunner().invoke(cli, command.format(folder=tmp_path).split())
         assert result.exit_code == 0, f"{command}: {result.output}"
-        fleet.load(5)
+        if fleet.engines:
+            fleet.load(5)
     assert account.refused == []
     needed = actions(account, *account.allowed)
-    if role == "operator-steering":  # what it has of the other role is tried there
-        needed = actions(account, "OperatorSteer")
-    assert needed <= account.used
+    if role != "operator-read-only":  # what the others have of this role is tried with it
+        needed = actions(account, *account.allowed - set(policy("operator-read-only")))
+    assert {action for _, action in needed - account.used} <= UNSEEN
 
 
 def test_a_role_has_the_statements_that_its_tests_try() -> None:
@@ -385,9 +436,214 @@ def test_a_role_has_the_statements_that_its_tests_try() -> None:
         "spark-writer": ["Produce"],
         "operator-read-only": ["OperatorRead", "OperatorReadTable", "OperatorFind"],
         "operator-steering": ["OperatorRead", "OperatorReadTable", "OperatorFind", "OperatorSteer"],
+        "operator-streams": [
+            "OperatorRead", "OperatorReadTable", "OperatorFind", "OperatorStreams", "OperatorConsumers",
+            "OperatorDeleteStream", "OperatorDeleteTables",
+        ],
+        "sink-dynamodb": ["SinkPositions", "SinkEffects"],
+        "sink-s3": ["SinkObjects", "SinkBucket"],
         "lambda": ["LambdaRead", "LambdaLogs"],
         "options": ["SeveralStreams", "LeaseTableOptions", "KclFleet", "Metrics", "EncryptedStreams"],
-    }
+    }  # fmt: skip
+
+
+class PaymentsFleet:
+    """Workers in virtual time, whose sink in DynamoDB may do what the policy allows, with effects of each kind."""
+
+    def __init__(self, account: Account) -> None:
+        self.admin = account.aws.client("dynamodb")
+        self.admin.create_table(
+            TableName="payments",
+            KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
+            AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
+            BillingMode="PAY_PER_REQUEST",
+        )
+        self.admin.put_item(TableName="payments", Item={"id": {"S": "open"}})
+        self.sink = DynamoDBSink(account.client("dynamodb"), "billing-positions", sleep=lambda _seconds: None)
+
+    @staticmethod
+    def effects(transaction: DynamoDBEffects, name: str) -> None:
+        """Put one item, update one, delete one, and demand one."""
+        put, total, old = ({"id": {"S": f"{name}-{kind}"}} for kind in ("put", "total", "old"))
+        transaction.put(None, TableName="payments", Item=put)
+        transaction.update(
+            None,
+            TableName="payments",
+            Key=total,
+            UpdateExpression="ADD amount :one",
+            ExpressionAttributeValues={":one": {"N": "1"}},
+        )
+        transaction.delete(None, TableName="payments", Key=old)
+        transaction.check(
+            None,
+            TableName="payments",
+            Key={"id": {"S": "open"}},
+            ConditionExpression="attribute_exists(id)",
+        )
+
+    def ids(self) -> set[str]:
+        return {item["id"]["S"] for item in self.admin.scan(TableName="payments")["Items"]}
+
+
+def through_a_split(sink: Any, handler: Callable[[RecordBatch], None]) -> House:
+    """Consume until the row of a parent shard has been deleted: a day after the split, when its records have expired."""
+    rarely = {"idle_time_between_reads": 600.0, "failover_time": 300.0, "lease_scan_interval": 60.0}
+    house = House(config=ConsumerConfig(initial_position="TRIM_HORIZON").with_fields(**rarely), sink=sink)
+    house.add("a", handler)
+    house.put_and_run(2, 1200)
+    house.fleet.split()
+    house.put_and_run(4, 2 * 3600)
+    house.fleet.run(28 * 3600)
+    return house
+
+
+def use(sink: Any, write: Callable[[Any], None]) -> None:
+    """What a worker does with a sink: the start, a claim, a batch, the next claim, the end of the shard, and the clean-up."""
+    key = SinkKey("billing", "orders", "shardId-000000000000")
+    sink.ensure_ready()
+    assert sink.read(key) is None
+    claimed, ended = SinkRow(fence=1), SinkRow(ExtendedSequenceNumber("7"), fence=1, ended=True)
+    assert sink.write(key, None, claimed)
+    transaction = sink.begin(key, claimed)
+    write(transaction.handle)
+    assert transaction.commit(ended)
+    assert sink.lease_keys("billing", "orders") == [key.lease_key]
+    assert sink.delete_ended(key)
+
+
+def test_a_sink_in_dynamodb_needs_its_policy_and_all_of_it(account: Account) -> None:
+    account.allowed = set(policy("sink-dynamodb"))
+    payments = PaymentsFleet(account)
+
+    def handle(batch: RecordBatch) -> None:
+        payments.effects(batch.transaction, batch.records[0].sequence_number)
+
+    house = through_a_split(payments.sink, handle)
+    assert account.refused == []
+    assert account.used == actions(account, *account.allowed)
+    assert len(payments.ids()) > 1
+    assert "shardId-000000000000" not in payments.sink.lease_keys("totals", "stream")
+    assert house.errors("a") == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("statement", "action"),
+    [
+        (name, action)
+        for name, statement in policy("sink-dynamodb").items()
+        for action in as_list(statement["Action"])
+    ],
+)
+def test_a_sink_in_dynamodb_fails_without_any_of_its_actions(
+    account: Account, statement: str, action: str
+) -> None:
+    account.allowed = set(policy("sink-dynamodb"))
+    account.statements[statement]["Action"].remove(action)
+    payments = PaymentsFleet(account)
+    with pytest.raises(SinkError, match=f"no {action} on"):
+        use(payments.sink, lambda transaction: payments.effects(transaction, "1"))
+    assert account.refused
+
+
+class GuardedBucket(Bucket):
+    """The bucket of the sink's own tests, with what S3 documents: a missing object is refused to those who may not list."""
+
+    def __init__(self, account: Account) -> None:
+        super().__init__()
+        self._account = account
+
+    def get_object(self, **request: Any) -> Any:
+        bucket = f"arn:aws:s3:::{request['Bucket']}"
+        if request["Key"] not in self.objects and not self._account.allows("s3:ListBucket", bucket):
+            self._account.refused.append(f"s3:ListBucket on {bucket}")
+            error: Any = {"Error": {"Code": "AccessDenied", "Message": f"no s3:ListBucket on {bucket}"}}
+            raise ClientError(error, "GetObject")
+        return super().get_object(**request)
+
+
+def object_sink(account: Account) -> tuple[ObjectSink, dict[str, bytes]]:
+    bucket = GuardedBucket(account)
+    client: Any = Guarded(account, "s3", bucket)
+    return ObjectSink(S3Store(client, "example-bucket", prefix="orders/")), bucket.objects
+
+
+def write_line(transaction: ObjectContent) -> None:
+    transaction.write(UserRecord(b"", "k", "7", None, None, 0), b"line")
+
+
+def test_a_sink_in_s3_needs_its_policy_and_all_of_it(account: Account) -> None:
+    account.allowed = set(policy("sink-s3"))
+    sink, objects = object_sink(account)
+
+    def handle(batch: RecordBatch) -> None:
+        for record in batch.records:
+            batch.transaction.write(record, record.data)
+
+    house = through_a_split(sink, handle)
+    assert account.refused == []
+    assert account.used == actions(account, *account.allowed)
+    written = [content for name, content in objects.items() if not name.startswith(("orders/_",))]
+    assert sorted(b"".join(written)) == sorted(b"".join(house.fleet.sent))
+    assert "shardId-000000000000" not in sink.lease_keys("totals", "stream")
+
+
+@pytest.mark.parametrize(
+    ("statement", "action"),
+    [
+        ("SinkObjects", "s3:GetObject"),
+        ("SinkObjects", "s3:PutObject"),
+        ("SinkObjects", "s3:DeleteObject"),
+        ("SinkBucket", "s3:ListBucket"),
+    ],
+)
+def test_a_sink_in_s3_fails_without_any_of_its_actions(account: Account, statement: str, action: str) -> None:
+    account.allowed = set(policy("sink-s3"))
+    account.statements[statement]["Action"] = [
+        other for other in as_list(account.statements[statement]["Action"]) if other != action
+    ]
+    sink, _ = object_sink(account)
+    with pytest.raises(SinkError, match=f"no {action} on"):
+        use(sink, write_line)
+
+
+LOOK_UP = ("kinesis:GetShardIterator", "kinesis:GetRecords", "kinesis:ListShards")
+"""What `look_up` of a Lambda function calls."""
+
+
+def look_up(account: Account) -> list[int]:
+    """Handle two events that have later copies of records before them: one in the shard, one in its parent."""
+    world = copies.World()
+    account.aws = world.aws
+    account.statements = json.loads(json.dumps(account.statements).replace("eu-west-1", "us-east-1"))
+    account.stream_arn = world.client.describe_stream_summary(StreamName="orders")[
+        "StreamDescriptionSummary"
+    ]["StreamARN"]
+    account.allowed = {"LambdaRead"}
+    world.put(1, keys=[copies.LEFT])
+    world.put(1, flags=copies.REPEAT, keys=[copies.LEFT])
+    events = [world.event(1)]
+    world.client.split_shard(StreamName="orders", ShardToSplit=copies.SHARD, NewStartingHashKey=str(2**127))
+    world.clock.advance(5)
+    world.put(1, flags=copies.REPEAT, keys=[copies.LEFT], made_for=copies.CHILD)
+    events.append(world.event(shard_id=copies.CHILD))
+    seen: list[int] = []
+    handler = kinesis_handler(lambda record: seen.append(int(record.data)), look_up=account.client("kinesis"))
+    for event in events:
+        handler(event, None)
+    return seen
+
+
+def test_a_lambda_function_that_looks_up_needs_no_more_than_its_policy(account: Account) -> None:
+    assert look_up(account) == []
+    assert account.refused == []
+    assert {action for _, action in account.used} == set(LOOK_UP)
+
+
+@pytest.mark.parametrize("missing", LOOK_UP)
+def test_a_lambda_function_delivers_again_what_it_may_not_look_up(account: Account, missing: str) -> None:
+    account.statements["LambdaRead"]["Action"].remove(missing)
+    assert set(look_up(account)) == {1}
+    assert {refused.split()[0] for refused in account.refused} == {missing}
 
 
 def test_a_lambda_function_makes_no_call(account: Account, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -424,7 +680,17 @@ def test_a_lambda_function_makes_no_call(account: Account, monkeypatch: pytest.M
 def test_every_statement_is_tried_here(account: Account) -> None:
     tried = {
         "Produce", "Consume", "LeaseTable", "SparkRead", "FanOut", "SeveralStreams", "LeaseTableOptions", "KclFleet",
-        "Metrics", "OperatorRead", "OperatorReadTable", "OperatorFind", "OperatorSteer",
+        "Metrics", "OperatorRead", "OperatorReadTable", "OperatorFind", "OperatorSteer", "OperatorStreams",
+        "OperatorConsumers", "OperatorDeleteStream", "OperatorDeleteTables", "SinkPositions", "SinkEffects", "SinkObjects",
+        "SinkBucket", "LambdaRead",
     }  # fmt: skip
-    assert set(account.statements) - tried == {"EncryptedStreams", "LambdaRead", "LambdaLogs"}
+    assert set(account.statements) - tried == {"EncryptedStreams", "LambdaLogs"}
     assert {action for _, action in actions(account, "EncryptedStreams")} <= UNSEEN
+
+
+def test_the_page_names_the_actions_that_are_not_tried(account: Account) -> None:
+    page = (DOCS / "permissions.md").read_text(encoding="utf-8")
+    section = page.split("## What is not tried")[1].split("\n## ")[0]
+    lambdas = {"kinesis:DescribeStream", "kinesis:DescribeStreamSummary", "kinesis:SubscribeToShard"}
+    for action in UNSEEN | lambdas | {action for _, action in actions(account, "LambdaLogs")}:
+        assert f"`{action}`" in section
