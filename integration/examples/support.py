@@ -13,6 +13,7 @@ from typing import Any
 
 import boto3
 
+from integration.stored import stored_records
 from kinesis_sdk.common.aggregate_reader import deaggregate
 from kinesis_sdk.common.records import KinesisRecord, UserRecord
 from kinesis_sdk.testing import FakeAws
@@ -82,18 +83,8 @@ class Account:
 
 def records_of(kinesis: Any, stream: str) -> list[UserRecord]:
     """All user records of a stream, shard by shard."""
-    found: list[UserRecord] = []
-    for shard in kinesis.list_shards(StreamName=stream)["Shards"]:
-        iterator = kinesis.get_shard_iterator(
-            StreamName=stream, ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON"
-        )["ShardIterator"]
-        while True:
-            page = kinesis.get_records(ShardIterator=iterator)
-            found.extend(deaggregate(map(KinesisRecord.from_api, page["Records"])))
-            iterator = page["NextShardIterator"]
-            if not page["Records"]:
-                break
-    return found
+    stored = (KinesisRecord.from_api(record) for _, record in stored_records(kinesis, stream))
+    return list(deaggregate(stored))
 
 
 def environment_for(endpoint_url: str) -> dict[str, str]:

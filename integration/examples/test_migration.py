@@ -27,6 +27,7 @@ from integration.localstack.install import CannotInstallError
 from integration.multilang.install import AMAZON_KCLPY, amazon_kclpy
 from integration.multilang.scene import WIDTH, aggregate
 from integration.spark.environments import CACHE
+from integration.stored import stored_in_shard, stored_shards
 from kinesis_sdk import ProducerConfig
 from kinesis_sdk.common.hashkeys import hash_partition_key
 from kinesis_sdk.testing import FakeAws, FakeAwsServer
@@ -83,11 +84,8 @@ def last_numbers(account: Account, stream: str = "orders") -> list[str]:
     """Return the last sequence number of each shard that has records."""
     found = []
     kinesis = account.client("kinesis")
-    for shard in kinesis.list_shards(StreamName=stream)["Shards"]:
-        iterator = kinesis.get_shard_iterator(
-            StreamName=stream, ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON"
-        )["ShardIterator"]
-        records = kinesis.get_records(ShardIterator=iterator)["Records"]
+    for shard in stored_shards(kinesis, stream):
+        records = list(stored_in_shard(kinesis, stream, shard["ShardId"]))
         found += [record["SequenceNumber"] for record in records[-1:]]
     return found
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from aws_kinesis_agg.deaggregator import messages_pb2
 
 from integration.java.processes import Stage, WorkerProcess
+from integration.stored import stored_in_shard, stored_shards
 
 _MAGIC = b"\xf3\x89\x9a\xc2"
 _SENTINELS = {"TRIM_HORIZON": (-1, 0)}
@@ -108,25 +109,16 @@ def stays(workers: Iterable[WorkerProcess]) -> dict[str, list[Stay]]:
 
 def read_stream(stage: Stage, stream: str) -> dict[str, list[Record]]:
     """Return everything that a stream holds, by shard; the aggregates are opened by a library that is not ours."""
-    return {shard["ShardId"]: list(_read_shard(stage, stream, shard)) for shard in _shards(stage, stream)}
-
-
-def _shards(stage: Stage, stream: str) -> list[dict[str, Any]]:
-    return list(stage.kinesis.list_shards(StreamName=stream)["Shards"])
+    return {
+        shard["ShardId"]: list(_read_shard(stage, stream, shard))
+        for shard in stored_shards(stage.kinesis, stream)
+    }
 
 
 def _read_shard(stage: Stage, stream: str, shard: Mapping[str, Any]) -> Iterable[Record]:
     low, high = (int(shard["HashKeyRange"][end]) for end in ("StartingHashKey", "EndingHashKey"))
-    iterator = stage.kinesis.get_shard_iterator(
-        StreamName=stream, ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON"
-    )["ShardIterator"]
-    while iterator is not None:
-        response = stage.kinesis.get_records(ShardIterator=iterator, Limit=10_000)
-        for record in response["Records"]:
-            yield from _open(record, low, high)
-        # A closed shard ends without an iterator, an open one where nothing follows.
-        is_at_end = not response["Records"] and response["MillisBehindLatest"] == 0
-        iterator = None if is_at_end else response.get("NextShardIterator")
+    for record in stored_in_shard(stage.kinesis, stream, shard["ShardId"]):
+        yield from _open(record, low, high)
 
 
 def _open(record: Mapping[str, Any], low: int, high: int) -> Iterable[Record]:
@@ -278,7 +270,7 @@ def parents(stage: Stage, stream: str) -> dict[str, list[str]]:
         shard["ShardId"]: [
             shard[name] for name in ("ParentShardId", "AdjacentParentShardId") if name in shard
         ]
-        for shard in _shards(stage, stream)
+        for shard in stored_shards(stage.kinesis, stream)
     }
 
 

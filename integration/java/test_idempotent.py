@@ -14,8 +14,9 @@ import boto3
 import pytest
 from aws_kinesis_agg.deaggregator import deaggregate_records, messages_pb2
 
-from integration.java.kpl.judge import Stored, open_records, raw_records
+from integration.java.kpl.judge import open_records
 from integration.multilang.install import node_deaggregator
+from integration.stored import Stored, stored_records
 from kinesis_sdk import Producer, ProducerConfig
 from kinesis_sdk.common.aggregate_reader import MAGIC, decode, decode_columns
 from kinesis_sdk.common.once.table import NAMED, REPEAT, RunTable, decode_table
@@ -97,7 +98,7 @@ def write(server: Any, kinesis: Any, stream: str, *, idempotent: bool) -> Writte
                 producer.flush()
         for future in futures:
             future.result(60)
-    stored = list(raw_records(kinesis, stream))
+    stored = list(stored_records(kinesis, stream))
     tables = []
     for _shard, record in stored:
         columns = decode_columns(record["Data"])

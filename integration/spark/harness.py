@@ -13,6 +13,7 @@ from typing import Any
 
 import boto3
 
+from integration.stored import stored_records, stored_shards
 from kinesis_sdk.common.aggregate_reader import Aggregate, decode
 from kinesis_sdk.common.hashkeys import hash_key_to_decimal, hash_partition_key
 from kinesis_sdk.testing.http.process import ServerProcess
@@ -80,19 +81,12 @@ class TestStream:
 
     def payloads(self) -> Iterator[bytes]:
         """Payloads of all user records, read without the data source."""
-        for shard in self.kinesis.list_shards(StreamName=self.name)["Shards"]:
-            following = self.kinesis.get_shard_iterator(
-                StreamName=self.name, ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON"
-            ).get("ShardIterator")
-            while following:
-                answer = self.kinesis.get_records(ShardIterator=following)
-                for record in answer["Records"]:
-                    found = decode(record["Data"])
-                    yield from [record["Data"]] if found is None else [one.data for one in found]
-                following = answer.get("NextShardIterator") if answer["MillisBehindLatest"] else None
+        for _, record in stored_records(self.kinesis, self.name):
+            found = decode(record["Data"])
+            yield from [record["Data"]] if found is None else [one.data for one in found]
 
     def open_shards(self) -> list[dict[str, Any]]:
-        shards = self.kinesis.list_shards(StreamName=self.name)["Shards"]
+        shards = stored_shards(self.kinesis, self.name)
         alive = [s for s in shards if "EndingSequenceNumber" not in s["SequenceNumberRange"]]
         return sorted(alive, key=lambda shard: int(shard["HashKeyRange"]["StartingHashKey"]))
 

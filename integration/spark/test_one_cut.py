@@ -30,6 +30,7 @@ from integration.spark.harness import (
     wait_for,
 )
 from integration.spark.test_exactly_once import python_workers
+from integration.stored import stored_records
 from kinesis_sdk.common.position import Ended
 from kinesis_sdk.spark.offsets import QueryOffset
 from kinesis_sdk.testing import FakeAws, FakeAwsServer
@@ -100,14 +101,8 @@ class Past:
     def windows(self) -> dict[int, int]:
         """Records by the start of their window in epoch seconds, counted without Spark."""
         counts: Counter[int] = Counter()
-        for shard in self.client.list_shards(StreamName=self.stream.name)["Shards"]:
-            following = self.client.get_shard_iterator(
-                StreamName=self.stream.name, ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON"
-            )["ShardIterator"]
-            answer = self.client.get_records(ShardIterator=following)
-            assert not answer["MillisBehindLatest"], "a page holds all of a shard"
-            for record in answer["Records"]:
-                counts[int(record["ApproximateArrivalTimestamp"].timestamp()) // WINDOW * WINDOW] += 1
+        for _, record in stored_records(self.client, self.stream.name):
+            counts[int(record["ApproximateArrivalTimestamp"].timestamp()) // WINDOW * WINDOW] += 1
         return dict(counts)
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import base64
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from integration.java.kpl.install import judge
 from integration.java.processes import Stage
+from integration.stored import Stored, stored_records
 
 
 class Found(NamedTuple):
@@ -27,32 +28,13 @@ class Found(NamedTuple):
         return self.data.split(b":", 1)[0].decode()
 
 
-Stored = tuple[Mapping[str, Any], Mapping[str, Any]]
-"""A shard and a record in it, both as the API returns them."""
-
-
-def raw_records(kinesis: Any, stream: str) -> Iterator[Stored]:
-    """Yield every record of a stream as it is stored, with its shard; ``kinesis`` is a client of boto3."""
-    for shard in kinesis.list_shards(StreamName=stream)["Shards"]:
-        iterator = kinesis.get_shard_iterator(
-            StreamName=stream, ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON"
-        )["ShardIterator"]
-        while iterator is not None:
-            response = kinesis.get_records(ShardIterator=iterator, Limit=10_000)
-            for record in response["Records"]:
-                yield shard, record
-            # A closed shard ends without an iterator, an open one where nothing follows.
-            is_at_end = not response["Records"] and response["MillisBehindLatest"] == 0
-            iterator = None if is_at_end else response.get("NextShardIterator")
-
-
 def deaggregate(stage: Stage, stream: str) -> list[Found]:
     """Return all user records that the KCL's code makes of a stream.
 
     Raises:
         CannotInstallError: The machine lacks something.
     """
-    return open_records(raw_records(stage.kinesis, stream))
+    return open_records(stored_records(stage.kinesis, stream))
 
 
 def open_records(stored: Iterable[Stored]) -> list[Found]:
