@@ -121,6 +121,7 @@ bench: bench-producer bench-consumer bench-calls bench-fleet bench-admin bench-s
 	@$(BIN)/python benchmarks/bench_codec.py
 	@$(BIN)/python benchmarks/bench_transport.py
 	@$(BIN)/python benchmarks/bench_hot_shard.py
+	@$(BIN)/python benchmarks/bench_idempotence.py
 	@$(BIN)/python benchmarks/bench_fake.py
 
 bench-producer: install  ## Print the producer's cost per record, compared with a floor and with peers.

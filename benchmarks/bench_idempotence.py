@@ -202,7 +202,7 @@ def main() -> None:
     if arguments.reading:
         return
     print(f"records of {SIZE} bytes, keys of {len(KEYS[0])} | bytes without | with | more")
-    for count in (1, 10, 100, 430):
+    for count in (1, 2, 10, 100, 430):
         without, identified = (stored_bytes(count, tagged=tagged) for tagged in (False, True))
         print(
             f"{count:>4} | {without:>7,} | {identified:>7,} | {identified - without:>3} ({identified / without - 1:.2%})"
