@@ -269,11 +269,11 @@ class Between:
         store = table.store
         changes = store._changes_a_row
 
-        def raced(statement: Any) -> bool:
+        def raced(*write: Any) -> bool:
             if self.left:
                 self.left -= 1
                 act()
-            return bool(changes(statement))
+            return bool(changes(*write))
 
         store._changes_a_row = raced
 

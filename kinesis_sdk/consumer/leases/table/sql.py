@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kinesis_sdk.common.aws import call_with_retries
@@ -140,6 +141,7 @@ class SqlLeaseStore:
         self._table = _make_table(sqlalchemy, metadata, table, schema)
         self._tables = Tables(self.engine, table, _VERSION, metadata, schema=schema)
         self._name = f"lease table {table}"
+        self._prepared = _Statements(sqlalchemy, self._table, application)
 
     def ensure_ready(self) -> None:
         """Create the table if it is missing, and check its version.
@@ -176,8 +178,7 @@ class SqlLeaseStore:
         return TableScan(leases=leases, unreadable=unreadable)
 
     def _rows(self) -> Any:
-        table = self._table
-        query = table.select().where(table.c.application == self.application).order_by(table.c.lease_key)
+        query = self._prepared.all_rows
         return self._repeat(lambda: self._execute(lambda connection: connection.execute(query).all()))
 
     def list(self) -> list[Lease]:
@@ -193,8 +194,8 @@ class SqlLeaseStore:
             raise ProtocolError(f"{self._name}: row {lease_key} cannot be read: {error}") from error
 
     def _row(self, lease_key: str) -> Any:
-        query = self._table.select().where(*self._key(lease_key))
-        return self._execute(lambda connection: connection.execute(query).one_or_none())
+        query, parameters = self._prepared.one_row, self._prepared.parameters(lease_key)
+        return self._execute(lambda connection: connection.execute(query, parameters).one_or_none())
 
     def _current(self, lease_key: str) -> Lease | None:
         """Return the row that a write lost against; None if there is none, or if the next scan reports it as unreadable."""
@@ -213,7 +214,7 @@ class SqlLeaseStore:
 
         def insert(connection: Connection) -> bool:
             try:
-                connection.execute(self._table.insert().values(**row))
+                connection.execute(self._prepared.insert, row)
             except IntegrityError:
                 return False
             return True
@@ -288,8 +289,7 @@ class SqlLeaseStore:
 
     def request_handoff(self, lease: Lease, owner: str) -> Lease | Conflict:
         """Request the lease from its owner."""
-        columns = self._table.c
-        conditions = [columns.lease_owner == lease.owner, columns.checkpoint_owner.is_(None)]
+        conditions = {"lease_owner": lease.owner, "checkpoint_owner": None}
         changes = {"lease_owner": owner, "checkpoint_owner": lease.owner, "handoff_owner": owner}
         row = self._write(lease.lease_key, conditions, changes)
         if row is not None:
@@ -301,11 +301,7 @@ class SqlLeaseStore:
 
     def complete_handoff(self, lease: Lease) -> Lease | Conflict:
         """Hand the lease off to its next owner."""
-        columns = self._table.c
-        conditions = [
-            columns.lease_owner == lease.owner,
-            columns.checkpoint_owner == lease.checkpoint_owner,
-        ]
+        conditions = {"lease_owner": lease.owner, "checkpoint_owner": lease.checkpoint_owner}
         changes = {"checkpoint_owner": None, "handoff_owner": None}
         return self._update(lease, transitions.handed_off(lease), changes, conditions, returns_row=False)
 
@@ -328,17 +324,16 @@ class SqlLeaseStore:
 
     def set_pin(self, lease_key: str, worker_id: str | None) -> bool:
         """Store the worker that gets this lease while it is alive."""
-        statement = self._table.update().where(*self._key(lease_key)).values(pinned_to=worker_id or None)
-        return self._changes_a_row(statement)
+        return self._changes_a_row(lease_key, {}, {"pinned_to": worker_id or None})
 
     def delete(self, lease_key: str, *, unowned: Lease | None = None, finished: bool = False) -> bool:
         """Remove a lease."""
-        conditions = []
+        conditions: dict[str, Any] = {}
         if unowned is not None:
-            conditions.append(self._table.c.lease_counter == unowned.counter)
+            conditions["lease_counter"] = unowned.counter
         if finished:
-            conditions.append(self._table.c.checkpoint == SHARD_END)
-        if self._changes_a_row(self._table.delete().where(*self._key(lease_key), *conditions)):
+            conditions["checkpoint"] = SHARD_END
+        if self._changes_a_row(lease_key, conditions, None):
             return True
         return self._row(lease_key) is None
 
@@ -437,11 +432,8 @@ class SqlLeaseStore:
                 return True
             unchanged = {_column_of(name, before) for name in concerned} | ({_REST} & changes.keys())
             stored = row._mapping
-            demanded = [
-                self._table.c[name] == stored[name] for name in sorted(unchanged)
-            ]  # None becomes IS NULL
-            statement = self._table.update().where(*self._key(lease_key), *demanded).values(**changes)
-            if self._changes_a_row(statement):
+            demanded = {name: stored[name] for name in sorted(unchanged)}
+            if self._changes_a_row(lease_key, demanded, changes):
                 return True
             self._sleep(self._rng.uniform(0, 0.001 * attempt))
         raise TransientLeaseStoreError(
@@ -453,19 +445,16 @@ class SqlLeaseStore:
         statement = self._table.delete().where(self._table.c.application == self.application)
         return int(self._execute(lambda connection: connection.execute(statement).rowcount))
 
-    def _key(self, lease_key: str) -> Iterable[Any]:
-        columns = self._table.c
-        return (columns.application == self.application, columns.lease_key == lease_key)
-
-    def _no_handoff(self, lease: Lease) -> Iterable[Any]:
-        return () if lease.in_handoff else (self._table.c.checkpoint_owner.is_(None),)
+    @staticmethod
+    def _no_handoff(lease: Lease) -> Mapping[str, Any]:
+        return {} if lease.in_handoff else {"checkpoint_owner": None}
 
     def _update(
         self,
         seen: Lease,
         wanted: Lease,
         changes: Mapping[str, Any],
-        conditions: Iterable[Any] = (),
+        conditions: Mapping[str, Any] = MappingProxyType({}),
         *,
         returns_row: bool = True,
     ) -> Lease | Conflict:
@@ -475,10 +464,10 @@ class SqlLeaseStore:
             seen: The row as the caller knows it.
             wanted: The row after the write.
             changes: Columns to set.
-            conditions: Further conditions.
+            conditions: Further conditions: columns and what they must hold.
             returns_row: Whether to return the row as stored, which shows a handoff request that the conditions allow.
         """
-        demanded = [self._table.c.lease_counter == seen.counter, *conditions]
+        demanded = {"lease_counter": seen.counter, **conditions}
         values = {"lease_counter": wanted.counter, **changes}
         row = self._write(seen.lease_key, demanded, values, returns_row=returns_row, wanted=wanted)
         if row is not None:
@@ -491,7 +480,7 @@ class SqlLeaseStore:
     def _write(
         self,
         lease_key: str,
-        conditions: Iterable[Any],
+        conditions: Mapping[str, Any],
         values: Mapping[str, Any],
         *,
         returns_row: bool = True,
@@ -501,29 +490,31 @@ class SqlLeaseStore:
 
         ``wanted`` is returned if the row need not be read, or if it cannot be read; the next scan reports that.
         """
-        statement = self._table.update().where(*self._key(lease_key), *conditions).values(**values)
         if (returns_row or wanted is None) and self.engine.dialect.update_returning:
-            returning = statement.returning(*self._table.c)
-            row = self._execute(lambda connection: connection.execute(returning).one_or_none())
+            statement, parameters = self._prepared.write(lease_key, conditions, values, returns_row=True)
+            row = self._execute(lambda connection: connection.execute(statement, parameters).one_or_none())
             if row is None:
                 return None
             try:
                 return _lease_of(row)
             except ValueError:
                 return wanted
-        if not self._changes_a_row(statement):
+        if not self._changes_a_row(lease_key, conditions, values):
             return None
         if wanted is not None and not returns_row:
             return wanted
         # MySQL returns no rows. Another write may come between, and what it shows is true as well.
         return self._current(lease_key) or wanted
 
-    def _changes_a_row(self, statement: Any) -> bool:
-        return bool(self._execute(lambda connection: connection.execute(statement).rowcount))
+    def _changes_a_row(
+        self, lease_key: str, conditions: Mapping[str, Any], values: Mapping[str, Any] | None
+    ) -> bool:
+        """Set columns of a row if conditions hold, or delete it if ``values`` is None; return whether it was there and they held."""
+        statement, parameters = self._prepared.write(lease_key, conditions, values)
+        return bool(self._execute(lambda connection: connection.execute(statement, parameters).rowcount))
 
     def _set(self, lease_key: str, changes: Mapping[str, Any]) -> bool:
         """Set attributes without a column, of a row that exists; None removes one. The counter stays."""
-        column = self._table.c[_REST]
         for attempt in range(_CHANGE_ATTEMPTS):
             row = self._row(lease_key)
             if row is None:
@@ -539,8 +530,7 @@ class SqlLeaseStore:
                 item.pop(name, None)
                 if value is not None:
                     item[name] = value
-            statement = self._table.update().where(*self._key(lease_key), column == before)
-            if self._changes_a_row(statement.values({_REST: encode_item(item)})):
+            if self._changes_a_row(lease_key, {_REST: before}, {_REST: encode_item(item)}):
                 return True
             self._sleep(self._rng.uniform(0, 0.001 * attempt))
         raise TransientLeaseStoreError(
@@ -578,6 +568,90 @@ class SqlLeaseStore:
         return call_with_retries(
             call, operation=None, timeout=5.0, attempts=_READ_ATTEMPTS, sleep=self._sleep
         )
+
+
+class _Statements:
+    """Statements on the rows of one application, each built once: to build one costs more than SQLite needs to carry it out.
+
+    Thread-safe: two threads that build the same statement build equal ones.
+
+    Args:
+        sqlalchemy: The module.
+        table: The table.
+        application: Name of the application.
+
+    Attributes:
+        all_rows: Reads the rows of the application in the order of their keys.
+        one_row: Reads a row; its parameters are those of `parameters`.
+        insert: Inserts a row; its parameters are all columns.
+    """
+
+    def __init__(self, sqlalchemy: Any, table: Any, application: str) -> None:
+        self._bindparam = sqlalchemy.bindparam
+        self._table = table
+        columns = table.c
+        self._is_row = (
+            columns.application == application,
+            columns.lease_key == self._bindparam("key", type_=columns.lease_key.type),
+        )
+        self.all_rows: Any = (
+            table.select().where(columns.application == application).order_by(columns.lease_key)
+        )
+        self.one_row: Any = table.select().where(*self._is_row)
+        self.insert: Any = table.insert()
+        # By the columns that they demand empty, demand with a value, and set (None: the row is deleted), and whether they return the row.
+        self._writes: dict[tuple[Any, ...], Any] = {}
+
+    @staticmethod
+    def parameters(lease_key: str) -> dict[str, Any]:
+        """Return the parameters that select a row."""
+        return {"key": lease_key}
+
+    def write(
+        self,
+        lease_key: str,
+        conditions: Mapping[str, Any],
+        values: Mapping[str, Any] | None,
+        *,
+        returns_row: bool = False,
+    ) -> tuple[Any, dict[str, Any]]:
+        """Return a statement that changes or deletes a row if conditions hold, and its parameters.
+
+        Args:
+            lease_key: Key of the row.
+            conditions: Columns and what they must hold; None: nothing.
+            values: Columns to set; None deletes the row.
+            returns_row: Whether an update is to return the row as it is afterwards.
+        """
+        parameters = self.parameters(lease_key)
+        empty, full = [], []
+        for name, value in conditions.items():
+            if value is None:
+                empty.append(name)
+            else:
+                full.append(name)
+                parameters[f"is_{name}"] = value
+        if values is not None:
+            parameters.update((f"to_{name}", value) for name, value in values.items())
+        shape = (tuple(empty), tuple(full), None if values is None else tuple(values), returns_row)
+        statement = self._writes.get(shape)
+        if statement is None:
+            statement = self._writes[shape] = self._build(*shape)
+        return statement, parameters
+
+    def _build(
+        self, empty: Iterable[str], full: Iterable[str], changed: Iterable[str] | None, returns_row: bool
+    ) -> Any:
+        columns = self._table.c
+        statement = self._table.delete() if changed is None else self._table.update()
+        statement = statement.where(
+            *self._is_row,
+            *(columns[name].is_(None) for name in empty),
+            *(columns[name] == self._bindparam(f"is_{name}", type_=columns[name].type) for name in full),
+        )
+        if changed is not None:
+            statement = statement.values({name: self._bindparam(f"to_{name}") for name in changed})
+        return statement.returning(*columns) if returns_row else statement
 
 
 def _make_table(sqlalchemy: Any, metadata: Any, name: str, schema: str | None) -> Any:
