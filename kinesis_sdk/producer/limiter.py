@@ -66,6 +66,9 @@ _PUBLISHED_MARGIN = 1.02
 _QUIET_SECONDS = 12.0
 """A throttled shard is not sent more than the first times its published limit until the second after the plateau."""
 
+_NOT_RELEASED = float("-inf")
+"""Moment at which an entry was released that has not paid."""
+
 _LEAST_RATE = 0.05
 """Share of the shard's limit that no cut goes below: one aggregate of the KPL's usual size per second."""
 
@@ -94,7 +97,8 @@ class TokenBucket:
 
     def ready_in(self, amount: float, now: float) -> float:
         """Return the seconds until ``amount`` may be taken; 0 if at once."""
-        self._refill(now)
+        if now > self._updated:  # not always: a shard's rate has often refilled it for this moment
+            self._refill(now)
         missing = min(amount, self.capacity) - self._tokens
         # A sliver of rounding error must not become a wait that never ends, nor one so short that adding it
         # to the time changes nothing.
@@ -161,7 +165,8 @@ class ShardRate:
 
     def wait(self, size: int, now: float) -> float:
         """Return the seconds until a Kinesis record of ``size`` bytes may be sent; 0 if at once."""
-        self._recover(now)
+        if self.share < 1.0:
+            self._recover(now)
         return max(self._records.ready_in(1, now), self._bytes.ready_in(size, now))
 
     def charge(self, size: int) -> None:
@@ -271,7 +276,7 @@ class RateLimit:
     def on_returned(self, entry: Entry, how: Returned, landed_in: str | None) -> None:  # noqa: ARG002
         """Tokens are not given back. An entry that failed and is sent again pays again."""
         if how is Returned.RETRY:
-            entry.released = float("-inf")
+            entry.released = _NOT_RELEASED
 
     def on_shard_map(self, shard_map: ShardMap | None, in_flight: Collection[Entry]) -> None:
         """Do nothing: a shard keeps its rate until its lane is removed."""
@@ -288,7 +293,7 @@ class RateLimit:
 
 def _has_paid(entry: Entry) -> bool:
     """Return whether the tokens of an entry were taken: before it went back to its lane, or for the entry that it is a part of."""
-    return entry.released > float("-inf") or entry.alone
+    return entry.released > _NOT_RELEASED or entry.alone
 
 
 def _probe(seconds: float) -> float:
