@@ -162,6 +162,8 @@ class Simulation:
         self.epoch = 0
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._sequence = 0
+        # What the pipeline said of its next event, after which nothing has happened to it.
+        self._due = float("-inf")
         self.down = False
         self.recreated = False
         self.stalls = 0.0
@@ -196,16 +198,19 @@ class Simulation:
         self.records.append(record)
         self.payloads.append(data)
         self.pipeline.add(record, data, hash_key, self.epoch, now)
+        self._due = float("-inf")
         return record
 
     def flush(self) -> None:
         self.pipeline.flush(self.epoch, self.clock.monotonic())
         self.epoch += 1
+        self._due = float("-inf")
 
     # -------------------------------------------------------------- the loop
 
     def run(self, until: float | None = None, *, limit: int = 200_000) -> None:
         """Go on until nothing is left to do, or until a moment."""
+        self._due = float("-inf")  # the test may have done something
         for _ in range(limit):
             now = self.clock.monotonic()
             if self.turn(now):
@@ -222,10 +227,20 @@ class Simulation:
         """When something happens next."""
         due = self.pipeline.next_event(now, self.config.max_connections - self.in_flight)
         assert due > now, "the pipeline asks to be polled now but has nothing to do: a busy loop"
+        self._due = due
         return min(due, self._events[0][0]) if self._events else due
 
     def turn(self, now: float) -> bool:
         """Do what is due; whether there was anything."""
+        progressed = self._due <= now and self._poll(now)
+        while self._events and self._events[0][0] <= now:
+            self._due = float("-inf")
+            heapq.heappop(self._events)[2]()
+            progressed = True
+        return progressed
+
+    def _poll(self, now: float) -> bool:
+        """Do what the pipeline has to do; whether there was anything."""
         progressed = False
         for batch in self.pipeline.poll(now, self.config.max_connections - self.in_flight):
             progressed = True
@@ -236,11 +251,7 @@ class Simulation:
             progressed = True
             self.pipeline.topology.begin_load(now)
             self._load()
-        progressed = self._settle() or progressed
-        while self._events and self._events[0][0] <= now:
-            heapq.heappop(self._events)[2]()
-            progressed = True
-        return progressed
+        return self._settle() or progressed
 
     def _delay(self) -> float:
         return self.latency * self.rng.uniform(0.2, 1.0)
