@@ -16,6 +16,10 @@ from tests import waiting
 # which takes as long as a tenth of the tests.
 sys.dont_write_bytecode = False
 
+# Imports and collection make a million objects that stay, and the garbage collector would walk them again and again.
+# `pytest_collection_finish` switches it on.
+gc.disable()
+
 # A client without credentials would ask the instance that it runs on for some.
 os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
 
@@ -34,6 +38,7 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 10, 10)
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -130,9 +130,10 @@ def _imported():
         scenario.tick()
     tracemalloc.stop()
     gc.collect()
-    gc.freeze()  # or each collection looks through everything that the test process ever loaded
+    # Or each collection looks through everything that the test process ever loaded. It stays so: `gc.unfreeze` would
+    # also undo what tests/conftest.py does for all tests.
+    gc.freeze()
     yield
-    gc.unfreeze()
     aggregate_of.cache_clear()
 
 

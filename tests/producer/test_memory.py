@@ -23,11 +23,11 @@ COUNT = 4_000
 
 
 @pytest.fixture(scope="module")
-def frozen() -> Iterator[None]:
+def frozen() -> None:
     gc.collect()
-    gc.freeze()  # or each collection looks through everything that the test process ever loaded
-    yield
-    gc.unfreeze()
+    # Or each collection looks through everything that the test process ever loaded. It stays so: `gc.unfreeze` would
+    # also undo what tests/conftest.py does for all tests.
+    gc.freeze()
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     gc.unfreeze()
     monkeypatch.setattr(gc_tuning, "_frozen_in", None)
     yield
-    gc.unfreeze()
+    gc.freeze()  # as tests/conftest.py left it: later collections would walk all tests and modules
 
 
 def test_objects_that_exist_at_the_first_task_are_excluded_from_collections(fresh: None) -> None:
