@@ -9,6 +9,7 @@ from typing import Any
 
 import boto3
 import pytest
+from botocore.config import Config
 
 from kinesis_sdk.consumer.leases import DynamoDBLeaseStore, InMemoryLeaseStore, SqlLeaseStore
 from kinesis_sdk.testing import FakeAws, VirtualClock
@@ -43,7 +44,9 @@ def moto_client() -> Any:
 
     keys = {"aws_access_key_id": "test", "aws_secret_access_key": "test"}
     with mock_aws():
-        return boto3.client("dynamodb", region_name="us-east-1", **keys)
+        # With a user agent, botocore does not put together its own for each call.
+        config = Config(user_agent="tests")
+        return boto3.client("dynamodb", region_name="us-east-1", config=config, **keys)
 
 
 def sqlite_in_memory(application: str = "app") -> SqlLeaseStore:
