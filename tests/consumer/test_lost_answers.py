@@ -7,7 +7,8 @@ row) and everything that a peer can write between a loss and the repetition.
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
+from functools import cache
+from itertools import count, product
 from random import Random
 
 import pytest
@@ -15,7 +16,7 @@ import pytest
 from kinesis_sdk.common.errors import AwsError, LeaseLostError, TransientAwsError
 from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.sequence import TRIM_HORIZON, ExtendedSequenceNumber
-from kinesis_sdk.consumer.leases import Conflict, DynamoDBLeaseStore, InMemoryLeaseStore, Lease
+from kinesis_sdk.consumer.leases import Conflict, DynamoDBLeaseStore, InMemoryLeaseStore, Lease, SqlLeaseStore
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
 from kinesis_sdk.testing import FakeAws, VirtualClock
 from tests.consumer.leases.conftest import sqlite_in_memory
@@ -49,8 +50,25 @@ def in_memory():
     return InMemoryLeaseStore()
 
 
+@cache
+def database():
+    """One for all tables: SQLAlchemy compiles each statement once for an engine, which takes longer than to carry it out."""
+    return sqlite_in_memory().engine
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _database_is_closed():
+    yield
+    if database.cache_info().currsize:
+        database().dispose()
+        database.cache_clear()
+
+
+APPLICATIONS = count()
+
+
 def in_sqlite():
-    return sqlite_in_memory()
+    return SqlLeaseStore(database(), f"app {next(APPLICATIONS)}")
 
 
 def on_the_fake():
