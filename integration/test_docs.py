@@ -8,12 +8,15 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from integration.ui.browser import open_browser, why_none
+from tests import HANG
 from tests.readme import DOCS, ROOT, blocks
 from tools.docs_reference import PACKAGES, error_classes, public_names
 
@@ -143,6 +146,40 @@ def test_the_search_index_holds_every_page(site: Path) -> None:
     places = {entry["location"].split("#")[0] for entry in index["docs"]}
     assert {str(path.relative_to(site)) for path, _ in pages(site)} - places <= {"index.html"}
     assert list((site / "assets" / "javascripts" / "workers").glob("search.*.js"))
+
+
+def test_a_search_finds_a_page_without_a_server(site: Path) -> None:
+    """Pages are opened from the disk in Chromium; the best result for the title of a page leads to that page."""
+    reason = why_none()
+    if reason is not None:
+        pytest.skip(reason)
+    # Playwright's event loop ends with its thread; other tests of this process have loops of their own.
+    with ThreadPoolExecutor(1) as thread:
+        for opened in ("lag.html", "reference/settings.html"):
+            found, problems = thread.submit(search, site / opened, "Kubernetes").result()
+            assert problems == []
+            assert found[0].split("?")[0] == (site / "kubernetes.html").as_uri()
+
+
+def search(opened: Path, words: str) -> tuple[list[str], list[str]]:
+    """Type words into the search of a page; return the pages that it finds, and errors and requests that leave the disk."""
+    problems: list[str] = []
+    with open_browser() as browser:
+        page = browser.new_page()
+        page.set_default_timeout(HANG * 1000)
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on(
+            "request",
+            lambda request: request.url.startswith(("file:", "data:")) or problems.append(request.url),
+        )
+        page.goto(opened.as_uri())
+        box = page.get_by_role("textbox", name="Search")
+        box.click()
+        box.fill(words)
+        box.press("End")  # the page asks for results when a key is released
+        results = page.locator(".md-search-result__link")
+        results.first.wait_for()
+        return [result.get_attribute("href") for result in results.all()], problems
 
 
 def test_every_public_name_and_error_is_in_the_reference(site: Path) -> None:
