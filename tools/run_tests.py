@@ -26,6 +26,7 @@ from integration.java import install as kcl
 from integration.java.kpl import install as kpl
 from integration.localstack import install as localstack
 from integration.multilang import install as multilang
+from integration.postgres import why_no_postgres
 from integration.spark import environments as spark
 
 ROOT = Path(__file__).parents[1]
@@ -233,6 +234,7 @@ def _fetched(names: set[str]) -> Iterator[str]:
     if "processes" in names:
         yield f"async-kinesis and aiokpl (45 MB): {_state(peers.folder().is_dir(), peers.why_not())}"
         yield "The oldest boto3 and protobuf (50 MB for each Python that is found): fetched if they are not there"
+        yield f"PostgreSQL: {_state(True, why_no_postgres())}"
     if names & {"multilang", "processes"}:
         yield f"amazon_kclpy (1 MB): {_state(multilang.amazon_kclpy_folder().is_dir(), None)}"
     if "multilang" in names:
