@@ -8,7 +8,6 @@ import json
 import re
 from pathlib import Path
 
-import click
 import pytest
 
 import kinesis_sdk
@@ -18,7 +17,6 @@ import kinesis_sdk.spark
 import kinesis_sdk.testing
 from integration.spark.environments import NEWEST, OLDEST
 from kinesis_sdk import StreamSpec
-from kinesis_sdk.cli.main import cli
 from tests.readme import DOCS, GUIDES, NOT_RUN, OWN_TESTS, README, ROOT, Block, blocks
 from tools.docs_examples import text_of, with_files
 from tools.docs_reference import CONFIGS
@@ -114,15 +112,7 @@ def test_every_page_begins_with_what_it_is_about(page: Path) -> None:
     assert not re.match(r"The examples? |It |Contents", rest[0]), rest[0]
 
 
-def test_every_make_target_exists() -> None:
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    named = set(re.findall(r"(?:^|`)make ([a-z-]+)", TEXT, re.MULTILINE))
-    assert {"demo", "test"} <= named <= targets
-
-
-def test_every_command_and_extra_exists() -> None:
-    commands = set(re.findall(r"(?:^|`)kinesis-sdk ([a-z]+)", TEXT, re.MULTILINE))
-    assert {"demo", "fake"} <= commands <= set(cli.list_commands(click.Context(cli)))
+def test_every_extra_exists() -> None:
     extras = set(re.findall(r"'\.\[(\w+)\]'", TEXT))
     assert {"fast", "spark"} <= extras
     for extra in extras:
