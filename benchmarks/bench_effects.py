@@ -9,7 +9,7 @@ for each record. On each store, the handler without a guarantee is the base of t
 * **record.id**: a unique column, and ``ON CONFLICT DO NOTHING``.
 * **sink**: effects and position in one transaction.
 
-Effects per second are those of one shard while it works: from the begin of a transaction, or of the handler's call, to its commit, over the
+Effects per second are those of one shard while it works: from the beginning of a transaction, or of the handler's call, to its commit, over the
 batches of a backlog, in the best round; candidates take turns. The wait for reads is not in them. The delay from put to commit
 is that of records that arrive one every 5 ms; most of it is the wait for the next read (every 0.2 s). SQLite and the folder are on the
 disk of this machine; PostgreSQL runs without fsync beside the benchmark; the DynamoDB is the fake, whose calls cost Python's time and no network.

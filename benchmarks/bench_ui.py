@@ -1,6 +1,6 @@
 """What a page of the console costs: bytes for each update, CPU time of the server, and script time in the browser.
 
-Views are generated: one each 2 s in the fleet's own time, in which 15 % of the shards measure another lag.
+Views are generated: one every 2 s in the fleet's own time, in which 15 % of the shards measure another lag.
 """
 
 from __future__ import annotations

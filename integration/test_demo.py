@@ -31,7 +31,7 @@ def test_demo_accounts_for_every_record() -> None:
     assert report["exactly_once"]
     assert report["splits"] == report["workers_killed"] == report["workers_frozen"] == 1
     assert report["lost_responses"] == 3
-    assert report["stored_again"] > 0, "there was something to recognise"
+    assert report["stored_again"] > 0, "there was something to recognize"
     # A victim that had just lost its leases to the load of this machine leaves none to take over.
     assert report["take_over_seconds"] or report["leases_lost"], "the victim's shards were taken over"
     assert report["user_records_per_kinesis_record"] > 2

@@ -13,11 +13,13 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from kinesis_sdk.common.shards import list_shards
 from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.consumer.leases import SqlLeaseStore
 from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
 from kinesis_sdk.consumer.leases.table.lease import Lease
 from kinesis_sdk.testing import FakeAws, FakeAwsServer
@@ -29,13 +31,21 @@ def aws() -> Iterator[tuple[FakeAws, str]]:
     with FakeAwsServer(fake) as server:
         kinesis = fake.client("kinesis")
         kinesis.create_stream(StreamName="orders", ShardCount=3)
-        store = DynamoDBLeaseStore(fake.client("dynamodb"), "billing")
-        store.ensure_ready()
-        for shard in list_shards(kinesis, StreamId("orders")):
-            store.create_if_absent(Lease.for_shard(shard, "TRIM_HORIZON"))
-        store.take(store.list()[0], "java-worker")
         kinesis.put_record(StreamName="orders", Data=b"x", PartitionKey="k")
         yield fake, server.endpoint_url
+
+
+@pytest.fixture
+def leases(aws: tuple[FakeAws, str]) -> None:
+    """Put the leases of an application into DynamoDB; one has an owner."""
+    fill(aws[0], DynamoDBLeaseStore(aws[0].client("dynamodb"), "billing"))
+
+
+def fill(fake: FakeAws, store: DynamoDBLeaseStore | SqlLeaseStore) -> None:
+    store.ensure_ready()
+    for shard in list_shards(fake.client("kinesis"), StreamId("orders")):
+        store.create_if_absent(Lease.for_shard(shard, "TRIM_HORIZON"))
+    store.take(store.list()[0], "java-worker")
 
 
 def get(url: str) -> tuple[int, str]:
@@ -47,8 +57,19 @@ def get(url: str) -> tuple[int, str]:
             return error.code, error.read().decode()
 
 
-def test_a_process_serves_the_fleet_until_ctrl_c(aws: tuple[FakeAws, str]) -> None:
+@pytest.mark.parametrize("place", ["dynamodb", "sqlite"])
+def test_a_process_serves_the_fleet_until_ctrl_c(
+    aws: tuple[FakeAws, str], place: str, tmp_path: Path
+) -> None:
     fake, url = aws
+    options = []
+    if place == "sqlite":
+        options = ["--lease-store", f"sqlite:///{tmp_path}/leases.db"]
+        engine = pytest.importorskip("sqlalchemy").create_engine(options[1])
+        fill(fake, SqlLeaseStore(engine, "billing"))
+        engine.dispose()
+    else:
+        fill(fake, DynamoDBLeaseStore(fake.client("dynamodb"), "billing"))
     environment = {
         **os.environ,
         "AWS_ACCESS_KEY_ID": "test",
@@ -66,6 +87,7 @@ def test_a_process_serves_the_fleet_until_ctrl_c(aws: tuple[FakeAws, str]) -> No
             "0",
             "--endpoint-url",
             url,
+            *options,
         ],
         env=environment,
         stderr=subprocess.PIPE,
@@ -95,6 +117,8 @@ def test_a_process_serves_the_fleet_until_ctrl_c(aws: tuple[FakeAws, str]) -> No
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 130
         assert "Traceback" not in process.stderr.read()
+        tables = {name for name in fake.stats()["calls"] if name in ("Scan", "DescribeTable")}
+        assert bool(tables) == (place == "dynamodb"), "leases in another database need no call to DynamoDB"
     finally:
         process.kill()
         process.wait()
@@ -102,6 +126,7 @@ def test_a_process_serves_the_fleet_until_ctrl_c(aws: tuple[FakeAws, str]) -> No
             process.stderr.close()
 
 
+@pytest.mark.usefixtures("leases")
 def test_a_signal_that_another_thread_receives_ends_the_exporter(aws: tuple[FakeAws, str]) -> None:
     """The system may hand SIGINT to any thread; Python runs its handler in the main thread, which waits then."""
     _, url = aws

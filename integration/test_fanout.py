@@ -122,7 +122,7 @@ def test_pushed_records_are_delivered_sooner_than_polled_ones(remote: ServerProc
 def test_wires_that_break_lose_and_repeat_nothing(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         worker, "_READ_TIMEOUT", 2.0
-    )  # a stall is to be noticed soon; heartbeats come each 5 s
+    )  # a stall is to be noticed soon; heartbeats come every 5 s
     aws = FakeAws(throttle=False)
     aws.client("kinesis").create_stream(StreamName="orders", ShardCount=2)
     arrivals = Arrivals()

@@ -167,7 +167,7 @@ def faults_of(recorded: RecordedEvents) -> list[Fault]:
 
 
 class _Missing:
-    """Counts what workers still have to process; not more often than each second."""
+    """Counts what workers still have to process; at most once a second."""
 
     def __init__(self, run: Run, operator: Operator) -> None:
         self._run = run

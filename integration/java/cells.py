@@ -49,7 +49,7 @@ class Cells:
             yield
 
     def _start(self, kind: str, application: str, name: str, metrics: str) -> WorkerProcess:
-        """Start a consumer; one of ours tidies up its table each second."""
+        """Start a consumer; one of ours tidies up its table every second."""
         if kind == "ours":
             settings: dict[str, Any] = {"worker_metrics": metrics, "lease_cleanup_interval": 1.0}
             return self._stage.start_ours(f"{name}-ours", self._stream, application, middle=1.0, **settings)

@@ -66,7 +66,7 @@ def test_crashes_on_both_sides(stage):
 def test_a_java_worker_with_its_own_intervals_keeps_what_it_is_given(stage, version):
     """KCL's default intervals: it finds out about a lease up to 9.975 s after the handoff, and first writes 3.308 s later.
 
-    ``QUICK`` searches for leases each second, so no other scenario has a Java leader whose first lease expires before it writes.
+    ``QUICK`` searches for leases every second, so no other scenario has a Java leader whose first lease expires before it writes.
     """
     stream = application = f"joins-{version.replace('.', '-')}"
     metrics = METRICS[version]

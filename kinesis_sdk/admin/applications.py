@@ -371,7 +371,12 @@ def find_stream(
     if len(candidates) == 1:
         return candidates[0][0]
     if not candidates:
-        raise ask(f"none of the {len(names)} streams that can be listed has its shards and checkpoints")
+        if not names:
+            raise ask("no stream can be listed")
+        which = "the one stream that can be listed does not have"
+        if len(names) > 1:
+            which = f"none of the {len(names)} streams that can be listed has"
+        raise ask(f"{which} its shards and checkpoints")
     shown = ", ".join(stream.name for stream, _ in candidates[:_MAX_SHOWN])
     more = f" and {len(candidates) - _MAX_SHOWN} more" if len(candidates) > _MAX_SHOWN else ""
     raise ask(f"{shown}{more} have the same shards, and no checkpoint tells them apart")

@@ -91,7 +91,7 @@ def exporter(
     /keda                the same for all applications
     /healthz             200 if each lease table was read in the last 60 s, else 503
 
-    Cost for each application: a Scan each 2 s (each 5 s above 100 leases), ListShards and DescribeStreamSummary each
+    Cost for each application: a Scan every 2 s (every 5 s above 100 leases), ListShards and DescribeStreamSummary every
     60 s. Lag costs nothing where workers of this SDK report it; for others the stream is read, each shard at most
     once in 30 s. A scrape costs nothing.
 

@@ -38,7 +38,7 @@ def lag(
     processed again from there.
 
     It works for KCL applications of every version. Each shard is read once, which is one of the five reads a second that it allows; --watch
-    asks a shard at most each 30 s, and not at all where the worker writes its lag to the lease table.
+    asks a shard at most every 30 s, and not at all where the worker writes its lag to the lease table.
 
     Exit codes: 0, or 1 if --max-lag is given and a shard is further behind, or the lag of one is not known.
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
+from kinesis_sdk.admin.fleet.words import counted
 from kinesis_sdk.admin.lineage import Lineage, LineageShard, Origin, shard_label
 from kinesis_sdk.admin.load import ShardLoad
 from kinesis_sdk.admin.streams import StreamDescription
@@ -67,7 +68,7 @@ def picture(lineage: Lineage, loads: Mapping[str, ShardLoad] | None = None) -> R
     if events:
         parts += [
             Text(),
-            Text(f"latest splits and merges ({len(lineage.shards) - len(opened)} closed shards)"),
+            Text(f"latest splits and merges ({counted(len(lineage.shards) - len(opened), 'closed shard')})"),
         ]
         parts += [Text(f"  {line}") for line in events]
     return Group(*parts)

@@ -49,9 +49,9 @@ def top(
     Works for every KCL application, because it reads the lease table and the stream. Keys are listed with ?.
     The keys that steer show the command to run; nothing is changed without --allow-changes.
 
-    Cost: a Scan each 2 s (each 5 s above 100 leases), ListShards and DescribeStreamSummary each 60 s. Lag costs nothing
+    Cost: a Scan every 2 s (every 5 s above 100 leases), ListShards and DescribeStreamSummary every 60 s. Lag costs nothing
     where workers of this SDK report it; for others the stream is read, each shard at most once in 30 s. An open tail
-    reads its shard each 2 s.
+    reads its shard every 2 s.
 
     --json prints the snapshots that the screen would show, one a line, until Ctrl-C. It needs no terminal.
 

@@ -1,6 +1,6 @@
 """Identity of a user record: text that is the same in every process that reads the record, and at every read.
 
-A sink that stores the identity beside the effect of a record recognises a record that is delivered again:
+A sink that stores the identity beside the effect of a record recognizes a record that is delivered again:
 
 ```sql
 INSERT INTO payments (record_id, amount) VALUES (?, ?) ON CONFLICT (record_id) DO NOTHING

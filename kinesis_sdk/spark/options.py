@@ -83,7 +83,7 @@ class SourceOptions:
     """Treatment of an aggregate that contains records outside the shard's hash key range: ``deliver`` it, or ``discard`` all of it as
     the KCL does, because the KPL (and the producer of this package) puts its records again."""
     max_repetition_bytes: int = MAX_BYTES
-    """Maximum bytes that a task remembers of the records of idempotent producers for each shard, to recognise repetitions."""
+    """Maximum bytes that a task remembers of the records of idempotent producers for each shard, to recognize repetitions."""
     fail_on_data_loss: bool = True
     """Whether the query fails if records that the checkpoint needs are deleted; otherwise it logs that and continues."""
     log_level: str | None = None
@@ -135,7 +135,7 @@ class SinkOptions:
     log_level: str | None = None
     """Level of the package's log lines in the Python processes of Spark; see `kinesis_sdk.spark.logs`."""
     dedup_window: float = 300.0
-    """For how long readers recognise another row with the same ``dedupId``."""
+    """For how long readers recognize another row with the same ``dedupId``."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SinkOptions:

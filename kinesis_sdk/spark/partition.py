@@ -138,7 +138,7 @@ class TaskProducer:
             data: Payload; text is sent as UTF-8.
             explicit_hash_key: Explicit hash key; None uses the hash of the partition key.
             dedup_id: Name of the record, see `Producer.put`.
-            dedup_window: Seconds in which readers recognise another record of that name.
+            dedup_window: Seconds in which readers recognize another record of that name.
 
         Raises:
             InvalidRecordError: If Kinesis would reject the record.
@@ -320,8 +320,8 @@ class KinesisPartitionWriter:
         explicit_hash_key: Column, or function of the row, with decimal text, an int or None; None if there is none.
         dedup_id: Column, or function of the row, with the name of the row or None, see `Producer.put`; None if rows have none. It
             needs ``ProducerConfig(idempotent=True)``.
-        dedup_window: Seconds, 1 to 300, in which readers recognise another row of the same name. A retry that comes later is
-            not recognised.
+        dedup_window: Seconds, 1 to 300, in which readers recognize another row of the same name. A retry that comes later is
+            not recognized.
         settings: Settings of the producer; None for the defaults of the KPL.
     """
 

@@ -50,7 +50,7 @@ class ShardRange:
         before: Epoch milliseconds. In batch reads, only records that arrived before this time belong to the range; None for
             all records.
         owned: Hash key range of the shard, if aggregates with records of other shards are discarded; None otherwise.
-        lineage: The shard and its ancestors, as far as they are listed, to recognise repetitions of idempotent producers;
+        lineage: The shard and its ancestors, as far as they are listed, to recognize repetitions of idempotent producers;
             empty if the shard is not listed.
         parents: Ids of the parent shards that have a range in the same batch. Their ranges are in the same task, and this one is
             read after them.

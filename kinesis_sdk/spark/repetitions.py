@@ -22,7 +22,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class RangeRepetitions:
-    """Recognises the repetitions of one range. Used by one thread.
+    """Recognizes the repetitions of one range. Used by one thread.
 
     Args:
         item: The range.

@@ -121,7 +121,7 @@ def plan_columns(schema: Any, options: SinkOptions, *, overwrite: bool) -> Colum
         raise ConfigError(
             "partitionKey",
             "random",
-            "a column, because rows of one dedupId are recognised only if they have one key",
+            "a column, because rows of one dedupId are recognized only if they have one key",
         )
     return Columns(
         found["data"], found.get("partitionkey"), found.get("explicithashkey"), found.get("dedupid")

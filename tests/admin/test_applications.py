@@ -190,7 +190,9 @@ def test_no_stream_fits(account: Account) -> None:
     account.kinesis.delete_stream(StreamName="gone")
     account.stream("other", 3)
     application = account.application("billing")
-    with pytest.raises(ConfigError, match="none of the 1 streams that can be listed"):
+    with pytest.raises(
+        ConfigError, match="the one stream that can be listed does not have its shards and checkpoints"
+    ):
         application.streams(application.scan())
     account.table("empty")
     empty = account.application("empty")

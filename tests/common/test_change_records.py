@@ -91,7 +91,7 @@ def test_parts_are_decoded_once_and_only_when_they_are_read() -> None:
 
 
 @pytest.mark.parametrize("name", ["PrincipalId", "principalId"])
-def test_the_expiry_of_an_item_is_recognised(name: str) -> None:
+def test_the_expiry_of_an_item_is_recognized(name: str) -> None:
     assert change({**raw(), "userIdentity": {name: "dynamodb.amazonaws.com", "Type": "Service"}}).is_expiry
     assert not change({**raw(), "userIdentity": {name: "someone"}}).is_expiry
 

@@ -42,7 +42,7 @@ class ReaderRules:
         keeps_marks: Whether identities of marked copies are stored with the checkpoint, for this shard or for children too.
         drops_equal: Whether a Kinesis record is dropped that equals one which this owner has read in this shard.
         rewinds: Whether the take-over is none: a delivery failed, and the same owner reads again from the checkpoint.
-        kcl_before: Whether the first owner is a KCL, which recognises nothing.
+        kcl_before: Whether the first owner is a KCL, which recognizes nothing.
     """
 
     drops_misplaced: bool = True

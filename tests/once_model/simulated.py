@@ -1,7 +1,7 @@
 """Random schedules of the real producer and the real rules of readers, in virtual time, judged by the oracle.
 
 The producer is the pipeline of `tests.producer.simulation`, the service is the fake, and each shard is read by owners that
-begin anywhere, die anywhere, and read again what their handler failed on. Nothing here knows how repetitions are recognised: the oracle
+begin anywhere, die anywhere, and read again what their handler failed on. Nothing here knows how repetitions are recognized: the oracle
 compares payloads.
 """
 
@@ -26,7 +26,7 @@ from tests.producer.simulation import STREAM, Simulation, run_together
 from tests.producer.test_schedules import reshard
 
 LATEST_STORE = 250.0
-"""Seconds after which the last late write is stored. Copies that are farther apart than 900 s are not recognised."""
+"""Seconds after which the last late write is stored. Copies that are farther apart than 900 s are not recognized."""
 
 PUTS: tuple[dict[str, Any], ...] = (
     {"kind": "timeout_after_storing", "probability": 0.5},

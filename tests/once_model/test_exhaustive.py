@@ -74,7 +74,7 @@ MARKS = ReaderRules(suspects="marked", forgets_dates=True)
 
 
 VARIANTS = {
-    "nothing is recognised": Variant(
+    "nothing is recognized": Variant(
         QUIET, ReaderRules(suspects="none"), ProducerRules(), "P: [r0@0]t0 [r0*@0]t1"
     ),
     "identities, memory of the owner": Variant(
@@ -162,7 +162,7 @@ ONE_BY_TWO = Size(records=1, attempts=2, periods=2)
 REPEATED = ProducerRules(proxy_repeats=True)
 
 
-def test_a_request_that_a_proxy_repeats_is_recognised_by_its_bytes_while_the_owner_stays() -> None:
+def test_a_request_that_a_proxy_repeats_is_recognized_by_its_bytes_while_the_owner_stays() -> None:
     without = search([QUIET], ONE_BY_TWO, ReaderRules(), REPEATED, take_overs=False)
     with_bytes = search([QUIET], ONE_BY_TWO, ReaderRules(drops_equal=True), REPEATED, take_overs=False)
     at_take_over = search([QUIET], ONE_BY_TWO, ReaderRules(drops_equal=True), REPEATED)

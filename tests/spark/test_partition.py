@@ -226,7 +226,7 @@ def test_rows_without_names_are_delivered_twice(aws: FakeAws) -> None:
     assert delivered(aws) == [b"row"] * 2
 
 
-def test_columns_with_names_are_recognised(aws: FakeAws) -> None:
+def test_columns_with_names_are_recognized(aws: FakeAws) -> None:
     for _ in range(2):
         with shared_producer(IDEMPOTENT) as producer:
             producer.put_columns("flights", ["k", "k", "k"], [b"1", b"2", b"3"], dedup_ids=["1", None, "3"])

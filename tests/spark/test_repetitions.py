@@ -121,7 +121,7 @@ def _ranges(world: World) -> dict[str, ShardRange]:
 
 
 def _judged(world: World, item: ShardRange, client: Any) -> tuple[int, RangeRepetitions]:
-    """Return the rows of a range, and what recognised its repetitions."""
+    """Return the rows of a range, and what recognized its repetitions."""
     repetitions = RangeRepetitions(item, client, clock=world.clock, sleep=world.clock.advance)
     iterator = world.client.get_shard_iterator(
         StreamName=STREAM, ShardId=item.shard_id, ShardIteratorType="TRIM_HORIZON"

@@ -14,7 +14,7 @@ from kinesis_sdk.common.text import printable
 from kinesis_sdk.consumer.leases.table.lease import Lease
 
 METRICS_AGE = 120.0
-"""Seconds after which the worker metrics of a KCL 3 count as old. It writes them each 30 s, by its own wall clock."""
+"""Seconds after which the worker metrics of a KCL 3 count as old. It writes them every 30 s, by its own wall clock."""
 
 
 class OwnerWatch:

@@ -2,7 +2,7 @@
 
 Cost: one Scan of the lease table, and ListShards and DescribeStreamSummary for each stream. The lag costs two calls for each lease,
 at most 200 leases a second, and each shard is asked once. Where owners of this SDK may have processed more than they have
-checkpointed, the table is read again each second until they have renewed their leases: four times with a failover time of 10 s.
+checkpointed, the table is read again every second until they have renewed their leases: four times with a failover time of 10 s.
 """
 
 from __future__ import annotations

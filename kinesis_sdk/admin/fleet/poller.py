@@ -5,9 +5,9 @@ the view from showing what happens in the table. No call lasts longer than the t
 
 | what | how often |
 | --- | --- |
-| Scan of the lease table | each 2 s up to 100 rows, else each 5 s |
-| ListShards and DescribeStreamSummary, per stream | each 60 s |
-| Scan of ``<application>-WorkerMetricStats`` (KCL 3.0 to 3.4), if there are workers of unknown kind | each 60 s |
+| Scan of the lease table | every 2 s up to 100 rows, else every 5 s |
+| ListShards and DescribeStreamSummary, per stream | every 60 s |
+| Scan of ``<application>-WorkerMetricStats`` (KCL 3.0 to 3.4), if there are workers of unknown kind | every 60 s |
 | probes of the lag | see `kinesis_sdk.admin.fleet.lag`; none for leases whose owner tells |
 
 Calls of one kind never overlap. A call that fails is repeated with a growing delay, and `FleetView.error` says what failed until it succeeds.
@@ -112,12 +112,12 @@ class Subscription:
         self._is_active = True
 
     def focus(self, lease_key: str | None) -> None:
-        """Set the lease whose page is open, so that its lag is measured each 5 s; None for none."""
+        """Set the lease whose page is open, so that its lag is measured every 5 s; None for none."""
         self._focused = frozenset() if lease_key is None else frozenset((lease_key,))
         self._on_change()
 
     def show(self, lease_keys: Iterable[str]) -> None:
-        """Set the leases that are on the screen; their lag is measured before that of others, each 30 s."""
+        """Set the leases that are on the screen; their lag is measured before that of others, every 30 s."""
         self._visible = frozenset(lease_keys)
         self._on_change()
 

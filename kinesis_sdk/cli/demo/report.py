@@ -18,7 +18,7 @@ class DemoReport:
 
     Attributes:
         duplicated: Number of effects beyond the first of each record; without `exactly_once`, of times that it was processed.
-        exactly_once: Whether effects were committed together with positions, and repetitions of puts recognised.
+        exactly_once: Whether effects were committed together with positions, and repetitions of puts recognized.
         deliveries: Number of times that a record was handed to a worker's handler.
         stored_again: Number of copies in the stream beyond the first of each record; None if that was not counted.
         lost_responses: Number of PutRecords calls whose response was lost on purpose.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger(__name__)
 
 _SILENT_AFTER = 60.0
-"""Seconds without a report after which a worker process counts as stuck. It reports each second, on a thread of its own
+"""Seconds without a report after which a worker process counts as stuck. It reports every second, on a thread of its own
 interpreter, which an extension module of the handler may block for a while."""
 
 

@@ -31,7 +31,7 @@ class RunSettings:
         log_level: Level of the log.
         log_format: ``text`` or ``json``.
         stop_timeout: Seconds that a clean stop may take after the supervisor has gone.
-        reports_health: Whether to report the health each second.
+        reports_health: Whether to report the health every second.
         status_fd: File descriptor for reports to the supervisor.
     """
 

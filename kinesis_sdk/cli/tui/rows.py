@@ -1,7 +1,7 @@
 """The list of owners and leases: which rows there are, and in which order. Pure: views in, rows out.
 
 Rows keep their place. An owner stands where its group and id put it, whatever its lag does, because a list that is sorted again
-each second cannot be read. Another order is computed when it is asked for, and stays until it is asked for again.
+every second cannot be read. Another order is computed when it is asked for, and stays until it is asked for again.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ shard. Records that the stream no longer lists cannot be read again, so the row 
 its parents, and one that is missing counts as one that has ended. Rows that are not `ended` stay: they say that something was not
 processed.
 
-Cost for the leader: a list of the sink's rows each half hour; and if there are rows without a lease, a consistent Scan of
+Cost for the leader: a list of the sink's rows every half hour; and if there are rows without a lease, a consistent Scan of
 the lease table and a ListShards.
 """
 

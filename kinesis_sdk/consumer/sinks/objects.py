@@ -208,7 +208,7 @@ class S3Store:
     Args:
         client: boto3 S3 client.
         bucket: Name of the bucket.
-        prefix: Begin of all names, for example ``"payments/"``.
+        prefix: Beginning of all names, for example ``"payments/"``.
     """
 
     def __init__(self, client: ObjectClient, bucket: str, *, prefix: str = "") -> None:
@@ -303,7 +303,7 @@ class _Row:
         row: The row.
         staged: Object that has to get the name ``name``; None if there is none.
         name: See above.
-        write: Identifies the write of this row, so that its author recognises it.
+        write: Identifies the write of this row, so that its author recognizes it.
     """
 
     row: SinkRow

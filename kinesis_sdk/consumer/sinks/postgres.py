@@ -109,7 +109,7 @@ class ShardSessions:
         return True
 
     def of_handler(self, key: SinkKey) -> list[Any]:
-        """Return columns that, selected at the begin of a handler's transaction, mark and limit it."""
+        """Return columns that, selected at the beginning of a handler's transaction, mark and limit it."""
         limits = [] if self._idle_timeout is None else [idle_limit(self._idle_timeout)]
         return [self._mark(key), *limits]
 

@@ -40,7 +40,7 @@ def test_a_rewind_shows_what_it_writes_and_who_noticed(tmp_path):
     assert plan.command[:4] == ("leases", "rewind", "app", "--stream")
     (outcome,) = steering.apply(plan)
     assert (outcome.status, outcome.noticed_by) == (Status.DONE, "a")
-    assert outcome.noticed_after <= 1.6, "the owner scans each second"
+    assert outcome.noticed_after <= 1.6, "the owner scans every second"
     fleet.load(5)
     assert fleet.runs()[-1][1] == [*range(first, fleet.put_count)]
     begin, done = fleet.lines()

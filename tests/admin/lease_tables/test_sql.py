@@ -195,7 +195,7 @@ def test_a_page_costs_one_select_for_each_look(database: Database) -> None:
             assert view is not None
             looks += view is not before
             clock.advance(1.0)
-        assert looks == 12, "each 5 s above 100 leases"
+        assert looks == 12, "every 5 s above 100 leases"
         # The first look checks that the table is there, and which version it has.
         assert set(view.calls_per_minute) <= {"SELECT", "PRAGMA"}
         assert view.calls_per_minute["SELECT"] <= looks + 4

@@ -168,7 +168,7 @@ class ForgetsForeignAttributes(InMemoryLeaseStore):
 
 
 class LostResponseIsALoss(InMemoryLeaseStore):
-    """Does not recognise its own earlier write."""
+    """Does not recognize its own earlier write."""
 
     def _swap(self, seen, change, **conditions):
         current = self.get(seen.lease_key)
@@ -178,7 +178,7 @@ class LostResponseIsALoss(InMemoryLeaseStore):
 
 
 class LostResponseIsAnyones(InMemoryLeaseStore):
-    """Recognises another worker's write as its own."""
+    """Recognizes another worker's write as its own."""
 
     def take(self, lease, owner):
         outcome = super().take(lease, owner)

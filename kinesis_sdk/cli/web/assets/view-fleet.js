@@ -192,7 +192,7 @@ export class FleetView {
     setText(this.problemMore, this.allProblems ? "Show fewer" : `Show all ${problems.length}`);
     if (!problems.length) {
       put(this.problems, h("li", { class: "none" }, head.watched < head.failoverTime
-        ? h("span", { class: "quiet" }, "None so far. A worker that has stopped is recognised after one failover time.")
+        ? h("span", { class: "quiet" }, "None so far. A worker that has stopped is recognized after one failover time.")
         : h("span", { class: "allgood" }, "No problem was found.")));
     } else {
       put(this.problems, shown.map((problem) => this.problem(problem)));

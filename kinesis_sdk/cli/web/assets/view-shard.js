@@ -253,7 +253,7 @@ export class ShardView {
     if (!samples.length || (samples.length === 1 && !stuck)) {
       context.fillStyle = colour.faint;
       context.textAlign = "left";
-      context.fillText("nothing seen yet: a sample each 10 s", left + 8, 190);
+      context.fillText("nothing seen yet: a sample every 10 s", left + 8, 190);
     }
     context.font = `11px ${colour.font}`;
     context.fillStyle = colour.faint;
