@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Protocol
 
@@ -379,6 +379,7 @@ class LeaseCoordinator:
         )
         self._due["standby"] = self._standby.due
         self._measure(leases, len(plan.takes) if plan.most is None else plan.most, now)
+        self._release_finished(leases, unwritable)
         if self.until is not None and not planned and self._is_all_processed(self.until, leases):
             self._listener.on_until_reached()
         due = seen_at + (intervals.rescan if plan.rescan_soon else intervals.scan)
@@ -450,6 +451,20 @@ class LeaseCoordinator:
                 self._worker_id,
             )
 
+    def _release_finished(self, leases: list[Lease], unwritable: Collection[str]) -> None:
+        """Release finished leases that name this worker and that it does not hold.
+
+        Their shards ended while they were handed to it, or its process was killed between the end of a shard and the release. No
+        plan takes a finished lease, so its row would name this worker for as long as it exists.
+        """
+        own = [lease for lease in leases if lease.is_finished and lease.owner == self._worker_id]
+        if not own:
+            return
+        kept = {*self.held.keys(), *self._listener.busy_lease_keys(), *unwritable}
+        for lease in own:
+            if lease.lease_key not in kept:
+                self._pass_on(lease)
+
     def _pass_on(self, row: Lease) -> None:
         """Release a lease that was given to this worker and that it does not take."""
         try:
@@ -461,7 +476,9 @@ class LeaseCoordinator:
 
     def _poll_incoming(self, now: float) -> float:
         for row, reason in self._handoffs.poll_incoming(now):
-            if not self._taking or self._drain.active:
+            if row.is_finished:
+                self._pass_on(row)
+            elif not self._taking or self._drain.active:
                 # The stop or the drain came after the request. Release the lease instead of letting it expire under our id.
                 if not row.in_handoff:
                     self._pass_on(row)

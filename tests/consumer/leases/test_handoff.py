@@ -507,6 +507,51 @@ def test_a_shard_that_ends_before_its_handoff_is_not_waited_for():
     assert incoming.keys() == set(), "nor is it taken after the timeout"
 
 
+@pytest.mark.parametrize("requester", ["alive", "dead"])
+def test_a_lease_whose_shard_ends_during_its_handoff_keeps_no_owner(monkeypatch, requester):
+    """A shard that has ended is not handed to anyone: the requester may be gone, and no plan takes a finished lease."""
+    fleet = Fleet(shards=1)
+    add(fleet, "a")
+    fleet.run(3)
+    first = key(0)
+    checkpoint = fleet.store.checkpoint
+
+    def requested_at_the_end(lease, position, *more, **named):
+        if position.is_shard_end and lease.lease_key == first and not lease.in_handoff:
+            assert fleet.store.request_handoff(fleet.store.get(first), "b").in_handoff
+        return checkpoint(lease, position, *more, **named)
+
+    monkeypatch.setattr(fleet.store, "checkpoint", requested_at_the_end)
+    fleet.split()
+    if requester == "alive":
+        add(fleet, "b")
+    assert fleet.run(5, lambda: fleet.store.get(first).is_finished)
+    fleet.run(0.1)  # and not only once its former owner takes it back, which may have ended as well
+    row = fleet.store.get(first)
+    assert (row.is_finished, row.owner, row.checkpoint_owner) == (True, None, None)
+
+
+@pytest.mark.parametrize("marker", [None, "dead"])
+def test_a_finished_lease_that_names_an_idle_worker_is_released(marker):
+    """Its owner handed it over with its last write, or was killed before it could; the worker that it names finds it in a scan."""
+    fleet = Fleet(shards=2)
+    add(fleet, "a")
+    fleet.run(3)
+    first = key(0)
+    fleet.split()
+    fleet.run(5)
+    fleet.stop("a")
+    fleet.run(3)
+    end = fleet.store.get(first)
+    assert (end.is_finished, end.owner) == (True, None)
+    fleet.store._rows[first] = replace(end, owner="b", checkpoint_owner=marker)
+    add(fleet, "b")
+    fleet.run(5)
+    row = fleet.store.get(first)
+    assert (row.is_finished, row.owner, row.checkpoint_owner) == (True, None, None)
+    assert set(fleet.owners().values()) == {"b"}
+
+
 def test_incoming_handoffs_are_polled_fast_first_and_have_two_timeouts():
     incoming = IncomingHandoffs("b", timeout=30, failover_time=10)
     assert incoming.next_poll(0) is None

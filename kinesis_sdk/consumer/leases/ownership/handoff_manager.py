@@ -96,7 +96,10 @@ class HandoffManager:
                 # process does not hold the lease, so no shard consumer of it will ever complete the handoff: do it
                 # here. If the scan is stale, the condition on the counter rejects the write.
                 try:
-                    self._store.complete_handoff(row)
+                    if row.is_finished:
+                        self._store.release(row)
+                    else:
+                        self._store.complete_handoff(row)
                 except KinesisSdkError as error:
                     if not is_rejected_row(error):
                         raise
@@ -170,7 +173,8 @@ class HandoffManager:
         Each row is yielded before the next one is read, so that a lease is taken as soon as it is known to be released.
 
         Yields:
-            Row and reason of each lease that its old owner has released, or has kept beyond the timeout.
+            Row and reason of each lease that its old owner has released, or has kept beyond the timeout. A finished one is not
+            to be taken, but released.
         """
         overdue = {incoming.lease.lease_key for incoming in self._incoming.overdue(now)}
         for incoming in self._incoming.all():
@@ -178,13 +182,12 @@ class HandoffManager:
             row = self._store.get(key)
             if row is None or not self._incoming.is_incoming(incoming, row, now):
                 self._incoming.drop(key)
-                if row is not None and row.owner == self._worker_id and not row.is_finished:
+                if row is not None and row.owner == self._worker_id:
                     yield row, "handed off"
             elif key in overdue and row.owner == self._worker_id:
                 self._incoming.drop(key)
-                if not row.is_finished:
-                    owner = printable(row.checkpoint_owner or "its owner")
-                    yield row, f"{owner} did not release it within the handoff timeout"
+                owner = printable(row.checkpoint_owner or "its owner")
+                yield row, f"{owner} did not release it within the handoff timeout"
 
     def drop_overdue_at_stop(self, now: float, stopped_at: float) -> None:
         """Stop waiting for incoming leases if a stop has waited long enough for them."""

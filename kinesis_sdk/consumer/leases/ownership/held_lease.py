@@ -306,6 +306,8 @@ class HeldLease:
     def release(self) -> None:
         """Release the lease, to its requester if there is one. Raises the errors of `renew`.
 
+        At the end of the shard there is nothing to hand off: the requester may have ended, and would stay the owner of the row.
+
         This object then writes nothing more.
         """
         with self._lock:
@@ -315,14 +317,14 @@ class HeldLease:
                 self._handoff_requester is not None
                 and self._requester_is_python
                 and not self._lease.in_handoff
+                and not self._lease.is_finished
             ):
                 self.handed_off_row = self._lease
+            is_handed_off = self._handoff_requester is not None and not self._lease.is_finished
             ended = self._end(
-                f"handed off to {printable(self._handoff_requester)}"
-                if self._handoff_requester
-                else "released"
+                f"handed off to {printable(self._handoff_requester or '')}" if is_handed_off else "released"
             )
-        if ended and self._handoff_requester is not None:
+        if ended and is_handed_off:
             self._metrics.add(catalogue.LEASES_HANDED_OFF, 1)
 
     def _measured(self, lease: Lease) -> Lease:
@@ -334,7 +336,7 @@ class HeldLease:
         return replace(lease, throughput_kbps=rate, progress=self.measure_progress(now))
 
     def _release_row(self, lease: Lease) -> Lease | Conflict:
-        if lease.checkpoint_owner == self._worker_id:
+        if lease.checkpoint_owner == self._worker_id and not lease.is_finished:
             return self._store.complete_handoff(lease)
         return self._store.release(lease)
 
