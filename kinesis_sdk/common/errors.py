@@ -77,14 +77,9 @@ _PASSWORDS = re.compile(r"(?i)(?<=[?&])(?:password|passwd|sslpassword)=[^&\s]*&?
 """Passwords in the query of a URL, where some drivers of databases take them as well."""
 
 
-def without_passwords(text: str) -> str:
-    """Return the text without the passwords in the queries of the URLs in it (``…?password=…``)."""
-    return _PASSWORDS.sub("", text)
-
-
 def without_userinfo(text: str) -> str:
     """Return the text without the user names and passwords of the URLs in it (``http://name:password@host``, ``…?password=…``)."""
-    return without_passwords(_USERINFO.sub("", text) if "@" in text else text)
+    return _PASSWORDS.sub("", _USERINFO.sub("", text) if "@" in text else text)
 
 
 def _restore(kind: type[KinesisSdkError], args: tuple[object, ...]) -> KinesisSdkError:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from urllib.parse import unquote_plus
 
-from kinesis_sdk.common.errors import ConfigError, without_passwords, without_userinfo
+from kinesis_sdk.common.errors import ConfigError, without_userinfo
 from kinesis_sdk.consumer.leases.table.memory import InMemoryLeaseStore
 from kinesis_sdk.consumer.leases.table.sql import SqlLeaseStore
 from kinesis_sdk.consumer.leases.table.store import LeaseStore
@@ -18,6 +19,16 @@ EXAMPLES = f"'sqlite:///leases.db' (one machine), 'postgresql+psycopg://user@hos
 """URLs that are accepted, for errors and for help."""
 
 _SQL = re.compile(r"(sqlite|postgresql|mysql|mariadb)(\+[a-z0-9_]+)?://", re.ASCII)
+
+
+_FIRST_USERINFO = re.compile(r"[^:/@]*(?::[^@]*)?@")
+"""User name and password up to the first ``@``."""
+_QUERY = re.compile(r"\?[\w.%-]+=")
+"""Beginning of a query."""
+_PLACE = re.compile(r"(?:\[[^\]/?]*\]|[^:/?\[\]]*)(?::\d*)?/[^?:]*")
+"""Host, port and database."""
+_SECRET = re.compile(r"(?i)passw|pwd")
+"""Names of passwords in a query, where some drivers take them: ``password``, ``sslpassword``, ``ssl_key_password`` …"""
 
 
 def check_location(field: str, url: object) -> None:
@@ -64,9 +75,36 @@ def store_at(
 def without_password(url: str) -> str:
     """Return a URL as it may be shown, and as the user may give it again: without the password, and with the user name."""
     scheme, separator, rest = url.partition("://")
-    # An unescaped character may be part of a password, so everything between the first colon and the last @ goes.
-    userinfo, at, place = rest.rpartition("@")
     # Only the path of a file may have an @ that ends no password. SQLCipher takes a password before it.
-    if not (url.startswith("sqlite") and rest.startswith("/")):
-        rest = userinfo.partition(":")[0] + at + place
-    return without_passwords(scheme + separator + rest).rstrip("?&")
+    if url.startswith("sqlite") and rest.startswith("/"):
+        place, mark, query = rest.partition("?")
+    else:
+        before, mark, query = _divided(rest)
+        # An unescaped character may be part of a password, so everything between the first colon and the last @ goes.
+        userinfo, at, place = before.rpartition("@")
+        place = userinfo.partition(":")[0] + at + place
+    kept = [part for part in query.split("&") if _is_shown(part)]
+    return scheme + separator + place + (mark + "&".join(kept) if kept else "")
+
+
+def _divided(rest: str) -> tuple[str, str, str]:
+    """Return what comes before the query of a URL, the question mark, and the query.
+
+    A password may have unescaped characters: ``?``, which begins no query, and ``@``, which is not before the host. An ``@``
+    within the query is one only behind a host and a database, so that rather a host is hidden than a password is shown.
+    """
+    userinfo = _FIRST_USERINFO.match(rest)
+    found = _QUERY.search(rest, userinfo.end() if userinfo else 0)
+    if found is not None and _PLACE.fullmatch(rest[: found.start()].rpartition("@")[2]):
+        return rest[: found.start()], "?", rest[found.start() + 1 :]
+    last = rest.rfind("@") + 1
+    if _SECRET.search(unquote_plus(rest[:last].partition("?")[2])):
+        return rest[:last], "", ""  # the last @ may be within a password of the query
+    place, mark, query = rest[last:].partition("?")
+    return rest[:last] + place, mark, query
+
+
+def _is_shown(part: str) -> bool:
+    """Return whether a part of a query, ``name=value``, holds no password. SQLAlchemy ignores a part without a name."""
+    name, equals, _ = part.partition("=")
+    return bool(equals) and not _SECRET.search(unquote_plus(name))
