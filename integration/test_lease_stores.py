@@ -219,6 +219,33 @@ def test_a_connection_that_is_refused_ends_the_start(postgres: str) -> None:
     away.close()
 
 
+def test_a_database_that_accepts_no_connection_for_a_moment_does_not_end_the_start(postgres: str) -> None:
+    """It is being restored or renamed. The server's words begin as those about a database that does not exist."""
+    engine = sqlalchemy.create_engine(postgres, isolation_level="AUTOCOMMIT")
+
+    def change(statement: str) -> None:
+        with engine.connect() as connection:
+            connection.execute(sqlalchemy.text(statement))
+
+    change("CREATE DATABASE closed ALLOW_CONNECTIONS false")
+    pauses: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 2:
+            change("ALTER DATABASE closed ALLOW_CONNECTIONS true")
+
+    store = SqlLeaseStore(postgres.rpartition("/")[0] + "/closed", "app", sleep=sleep)
+    try:
+        store.ensure_ready()
+        assert len(pauses) == 2
+        assert store.create_if_absent(new_lease())
+    finally:
+        store.close()
+        change("DROP DATABASE closed WITH (FORCE)")
+        engine.dispose()
+
+
 FROZEN_START = textwrap.dedent(
     """
     import os, signal, sys

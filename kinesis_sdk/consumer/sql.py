@@ -6,8 +6,9 @@ their SQLAlchemy dialect does.
 
 from __future__ import annotations
 
+import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -39,14 +40,16 @@ _LOST_SECONDS = 30
 _LIBPQ_DRIVERS = ("psycopg", "psycopg2", "psycopg_async")
 """Drivers whose connections have the settings of PostgreSQL's own library."""
 
-_REFUSALS = (
-    "password authentication failed",
-    "no password supplied",
-    "no pg_hba.conf entry",
-    'FATAL:  role "',
-    'FATAL:  database "',
+_REFUSALS = re.compile(
+    r"password authentication failed|no password supplied|no pg_hba\.conf entry"
+    r'|role ".*" (?:does not exist|is not permitted to log in)|database ".*" does not exist'
 )
 """Words of PostgreSQL when it refuses a connection because of its user, password or database."""
+
+_NOT_NOW = re.compile(
+    r"the database system is |accepting connections|in recovery mode|too many (?:clients|connections)|connection slots"
+)
+"""Words of PostgreSQL when it accepts no connection for the moment: it starts, stops, recovers, or is full."""
 
 _IDLE_HINT = f". Too long passed between two statements of the transaction: see {_IDLE_TIMEOUT}, and idle_timeout of SqlSink"
 
@@ -303,6 +306,11 @@ def state_of(error: BaseException) -> str | None:
     """Return the SQLSTATE of an exception of SQLAlchemy; None if it has none, as most of those of SQLite and of a lost connection."""
     cause = getattr(error, "orig", None)
     state = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
+    fields = cause.args[0] if isinstance(cause, Exception) and cause.args else None
+    if state is None and isinstance(fields, Mapping):
+        state = fields.get(
+            "C"
+        )  # pg8000 has the fields of the server's message, by their letters in the protocol
     return state if isinstance(state, str) else None
 
 
@@ -323,8 +331,13 @@ def check_refusal(field: str, engine: Engine, error: BaseException) -> None:
 
     if not isinstance(error, exc.DBAPIError):
         return
-    text, state = without_userinfo(str(error.orig)).strip().partition("\n")[0], state_of(error)
-    refused = any(words in text for words in _REFUSALS) if state is None else state[:2] in ("28", "3D")
+    lines, state = without_userinfo(str(error.orig)).strip().splitlines() or [""], state_of(error)
+    if state is None:
+        # Of several servers or addresses, there is a line for each. One that starts may accept what another one refuses.
+        text = next(filter(_REFUSALS.search, lines), None)
+        refused = text is not None and not any(map(_NOT_NOW.search, lines))
+    else:
+        text, refused = lines[0], state[:2] in ("28", "3D")
     if refused:
         # The query may have a password, too.
         url = engine.url._replace(username=None, password=None, query=util.EMPTY_DICT).render_as_string()

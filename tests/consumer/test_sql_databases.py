@@ -79,7 +79,27 @@ def test_a_connection_that_was_lost_passes_whatever_the_error_says():
         (Exception('FATAL:  role "x" does not exist'), True),
         (Exception('FATAL:  no pg_hba.conf entry for host "1.2.3.4"'), True),
         (Exception("fe_sendauth: no password supplied"), True),
+        (Exception('FATAL:  role "x" is not permitted to log in'), True),
+        (Exception('FATAL:  database "x" does not exist'), True),
+        (Exception({"S": "FATAL", "C": "28P01", "M": "password authentication failed"}), True),
+        (Exception({"S": "FATAL", "C": "57P03", "M": 'database "x" does not exist, it says'}), False),
+        (Exception('::1: connection refused\n127.0.0.1: FATAL:  database "x" does not exist'), True),
+        (PostgresError("57P01"), False),
+        (PostgresError("57P02"), False),
+        (PostgresError("55000"), False),
         (Exception("FATAL:  the database system is starting up"), False),
+        (Exception("FATAL:  the database system is shutting down"), False),
+        (Exception("FATAL:  the database system is in recovery mode"), False),
+        (Exception("FATAL:  the database system is not yet accepting connections"), False),
+        (Exception('FATAL:  database "x" is not currently accepting connections'), False),
+        (Exception('FATAL:  too many connections for role "x"'), False),
+        (Exception('FATAL:  too many connections for database "x"'), False),
+        (Exception("FATAL:  sorry, too many clients already"), False),
+        (Exception("FATAL:  remaining connection slots are reserved for roles"), False),
+        (
+            Exception('a: FATAL:  role "x" does not exist\nb: FATAL:  the database system is starting up'),
+            False,
+        ),
         (Exception("connection refused"), False),
     ],
 )
@@ -89,6 +109,7 @@ def test_a_refused_connection_is_an_error_of_configuration(cause, refused):
     error = operational(cause)
     if not refused:
         check_refusal("database", engine, error)
+        assert is_transient(error), "a database that fails for a moment stops no worker"
         return
     with pytest.raises(
         ConfigError, match=r"^database='postgresql.psycopg://host/db': the server refused"
