@@ -27,6 +27,7 @@ from kinesis_sdk.common.shard_cursor import ShardCursor
 from kinesis_sdk.common.shards import Shard, is_shard_id, is_table_shard_id, list_shards
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.text import printable
+from kinesis_sdk.common.validation import check_table_name, check_text
 from kinesis_sdk.consumer.leases.table.lease import ENTITY_TYPE, LEASE_KEY, Item, Lease
 from kinesis_sdk.consumer.leases.table.store import LeaseStore, TableScan
 from kinesis_sdk.consumer.shard_sync.audit import find_contradiction
@@ -122,7 +123,8 @@ class Application:
         store: Its rows, read and written as workers do.
 
     Raises:
-        ConfigError: If ``stream`` is neither a stream name nor an ARN, or if the connection names a database that cannot be opened.
+        ConfigError: If ``stream`` is neither a stream name nor an ARN, if no lease table can have the name, or if the connection names
+            a database that cannot be opened.
     """
 
     def __init__(
@@ -134,6 +136,9 @@ class Application:
         stream: str | StreamId | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
+        if connection.lease_store is None:
+            check_table_name("application" if table_name is None else "table", table_name or name)
+        check_text("application", name, 1, 255)
         self.connection: Connection = connection
         self.name: str = name
         self.table_name: str = table_name or name

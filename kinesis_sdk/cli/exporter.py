@@ -113,6 +113,7 @@ def exporter(
 
     connection = make_connection(region, profile, endpoint_url, lease_store)
     metrics = FleetMetrics(applications, per_owner=per_owner)
+    opened = [Application(connection, name, table_name=table, stream=stream) for name in metrics.applications]
     errors = ErrorNotes()
 
     def update(view: FleetView) -> None:
@@ -124,10 +125,10 @@ def exporter(
             server = stack.enter_context(ExporterServer(ExporterPages(metrics), host, port))
         except OSError as error:
             raise CommandError(f"cannot listen at {host}:{port}: {error}", ExitCode.CALL_FAILED) from error
-        for name in metrics.applications:
+        for application in opened:
             poller = FleetPoller(
-                Application(connection, name, table_name=table, stream=stream),
-                observer=FleetObserver(name, failover_time=failover_time),
+                application,
+                observer=FleetObserver(application.name, failover_time=failover_time),
                 probe_lag=probe_lag,
             )
             stack.enter_context(poller)

@@ -60,6 +60,16 @@ def check_table_name(field: str, value: object) -> None:
         raise ConfigError(field, value, f"the name of a DynamoDB table, {_TABLE_NAME.pattern}")
 
 
+_CONSUMER_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,128}", re.ASCII)
+
+
+def check_consumer_name(field: str, value: object) -> None:
+    """Raise `ConfigError` unless Kinesis accepts the name of a consumer for enhanced fan-out."""
+    if not isinstance(value, str) or not _CONSUMER_NAME.fullmatch(value):
+        accepted = f"the name of a consumer for enhanced fan-out, {_CONSUMER_NAME.pattern}"
+        raise ConfigError(field, value, accepted)
+
+
 _NAMESPACE = re.compile(r"[0-9A-Za-z.\-_/# ][0-9A-Za-z.\-_/#: ]{0,254}")
 
 

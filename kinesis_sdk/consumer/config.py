@@ -32,6 +32,7 @@ from kinesis_sdk.common.serialization import Deserializer, check_deserializer
 from kinesis_sdk.common.validation import (
     check_bool,
     check_choice,
+    check_consumer_name,
     check_int,
     check_seconds,
     check_table_name,
@@ -611,3 +612,24 @@ GROUP_OF_FIELD: Mapping[str, str] = {
     each.name: group for group, cls in _GROUPS.items() for each in dataclasses.fields(cls)
 }
 """From the name of a field to the field of `ConsumerConfig` that holds its group: ``{"failover_time": "leases", ...}``."""
+
+
+def check_application_name(
+    field: str, name: object, config: ConsumerConfig, *, has_lease_store: bool, is_registered: bool
+) -> None:
+    """Raise `ConfigError` unless an application may have a name, with what its settings make of it.
+
+    Args:
+        field: Name of the setting, for errors.
+        name: Name of the application.
+        config: Settings of the consumer.
+        has_lease_store: Whether the leases are in another place than DynamoDB, where the name is also that of a table.
+        is_registered: Whether a worker with enhanced fan-out registers a consumer under this name, unless the settings name one.
+    """
+    if not has_lease_store and config.lease_table.table_name is None:
+        check_table_name(field, name)
+    check_text(field, name, 1, 255)
+    retrieval = config.retrieval
+    is_named = retrieval.consumer_name is not None or retrieval.consumer_arn is not None
+    if is_registered and retrieval.retrieval_mode == "fanout" and not is_named:
+        check_consumer_name(field, name)

@@ -29,8 +29,8 @@ from kinesis_sdk.common.errors import ConfigError, ConsumerError
 from kinesis_sdk.common.log_fields import FieldLogger, log_fields
 from kinesis_sdk.common.metrics import Metrics
 from kinesis_sdk.common.stream import StreamId
-from kinesis_sdk.common.validation import check_table_name, check_text
-from kinesis_sdk.consumer.config import ConsumerConfig
+from kinesis_sdk.common.validation import check_text
+from kinesis_sdk.consumer.config import ConsumerConfig, check_application_name
 from kinesis_sdk.consumer.engine.engine import ConsumerEngine
 from kinesis_sdk.consumer.handler import Handler, HandlerSource
 from kinesis_sdk.consumer.health import ProbeResult, WorkerHealth, liveness, readiness
@@ -166,7 +166,6 @@ class Worker:
                 "streams", streams, "Kinesis streams; of DynamoDB streams, run one worker for each table"
             )
         self._streams = streams
-        check_text("application_name", application_name, 1, 255)
         if worker_id is not None:
             check_text("worker_id", worker_id, 1, 1024)
         check_health_address(health_host, health_port)
@@ -192,11 +191,14 @@ class Worker:
         field = "lease_store"
         if lease_store is None and self._config.lease_table.lease_store is not None:
             field, lease_store = "lease_table.lease_store", self._config.lease_table.lease_store
-        if lease_store is None:
-            check_table_name(
-                "lease_table.table_name" if self._config.lease_table.table_name else "application_name",
-                self._table_name,
-            )
+        check_application_name(
+            "application_name",
+            application_name,
+            self._config,
+            has_lease_store=lease_store is not None,
+            # Several streams may each have a consumer of their own.
+            is_registered=streams is None,
+        )
         self._kinesis = kinesis_client
         self._dynamodb = dynamodb_client
         self._dynamodbstreams = dynamodbstreams_client

@@ -64,6 +64,57 @@ def test_a_name_that_no_lease_table_can_have_is_rejected_before_anything_is_call
 
 
 @pytest.mark.parametrize(
+    ("name", "settings", "accepted"),
+    [
+        ("", "", "1 to 255 characters"),
+        ("x" * 256, "", "1 to 255 characters"),
+        ("a b", "[retrieval]\nretrieval_mode = 'fanout'\n", "[a-zA-Z0-9_.-]{1,128}"),
+        ("x" * 129, "[retrieval]\nretrieval_mode = 'fanout'\n", "[a-zA-Z0-9_.-]{1,128}"),
+    ],
+)
+def test_a_name_that_a_lease_store_or_a_fan_out_consumer_cannot_have_is_rejected_at_once(
+    tmp_path, monkeypatch, name, settings, accepted
+):
+    from kinesis_sdk.cli.run import command
+
+    monkeypatch.setattr(command, "make_connection", lambda *_: pytest.fail("connected"))
+    path = tmp_path / "run.toml"
+    path.write_text(settings)
+    options = ["--app", name, "--config", str(path), "--lease-store", f"sqlite:///{tmp_path}/leases.db"]
+    result = CliRunner().invoke(cli, ["run", "app:handle", "--stream", "orders", *options])
+    assert result.exit_code == 2, result.output
+    assert "app=" in result.output
+    assert accepted in result.output
+    assert not (tmp_path / "leases.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        (["lag"], []),
+        (["leases", "list"], []),
+        (["leases", "rewind"], ["--to", "15m"]),
+        (["worker", "list"], []),
+        (["balance"], []),
+        (["top"], ["--json"]),
+        (["exporter"], []),
+    ],
+)
+def test_other_commands_reject_a_name_that_no_application_has_before_anything_is_called(command, options):
+    # There is no such region, and no connection to it: a test that connects fails.
+    result = CliRunner().invoke(cli, [*command, "a b", *options, "--region", "nowhere-1"])
+    assert result.exit_code == 2, result.output
+    assert "application='a b'" in result.output
+    assert "[a-zA-Z0-9_.-]{3,255}" in result.output
+    result = CliRunner().invoke(
+        cli, [*command, "billing", *options, "--table", "a b", "--region", "nowhere-1"]
+    )
+    if "No such option" not in result.output:
+        assert result.exit_code == 2, result.output
+        assert "table='a b'" in result.output
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
         ([], "either --stream or --dynamodb-table"),

@@ -25,7 +25,6 @@ from kinesis_sdk.cli.options import (
     make_connection,
 )
 from kinesis_sdk.cli.output import CommandError, ExitCode, note, print_json_line, with_exit_codes
-from kinesis_sdk.common.validation import check_table_name
 
 if TYPE_CHECKING:
     from kinesis_sdk.admin import Connection
@@ -176,6 +175,7 @@ def run(
     from kinesis_sdk.cli.run.settings import RunSettings
     from kinesis_sdk.cli.run.supervisor import Supervisor
     from kinesis_sdk.cli.run.watch import FileWatcher, roots_of
+    from kinesis_sdk.consumer.config import check_application_name
     from kinesis_sdk.consumer.leases.table.location import MEMORY
     from kinesis_sdk.consumer.until import Until, UntilOption, service_date
 
@@ -206,8 +206,13 @@ def run(
     )
     config = settings.consumer_config()  # a wrong setting is reported here, and not by each process
     lease_store = config.lease_table.lease_store
-    if lease_store is None and config.lease_table.table_name is None:
-        check_table_name("app", application_name)
+    check_application_name(
+        "app",
+        application_name,
+        config,
+        has_lease_store=lease_store is not None,
+        is_registered=dynamodb_table is None,
+    )
     if lease_store == MEMORY and processes > 1:
         raise CommandError(
             f"{MEMORY} is for one process: the others would not see its leases. Use sqlite:///leases.db.",

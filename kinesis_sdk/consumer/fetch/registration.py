@@ -17,10 +17,10 @@ from kinesis_sdk.common.errors import (
 )
 from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.common.validation import check_consumer_name
 
 _Kind = TypeVar("_Kind")
 
-_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,128}", re.ASCII)
 _CONSUMER_ARN = re.compile(r"(arn:aws[a-z0-9-]*:kinesis:[^/]+:stream/[^/]+)/consumer/[^/:]+:[0-9]+", re.ASCII)
 
 _ACTIVE_PAUSE = 1.0
@@ -90,10 +90,8 @@ class ConsumerRegistration:
     ) -> None:
         if arn is not None:
             check_consumer_arn("consumer_arn", arn)
-        if arn is None and (name is None or not _NAME.fullmatch(name)):
-            raise ConfigError(
-                "retrieval.consumer_name", name, "1 to 128 of a-z A-Z 0-9 _ . - for enhanced fan-out"
-            )
+        else:
+            check_consumer_name("retrieval.consumer_name", name)
         self._logger = FieldLogger(_LOGGER, stream=stream, worker=worker)
         self.stream: StreamId = stream
         self.worker: str | None = worker
