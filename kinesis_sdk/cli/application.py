@@ -6,12 +6,13 @@ admin API is imported until a command runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from kinesis_sdk.cli.options import LEASE_STORE_OPTION, Duration, connection_options, make_connection
+from kinesis_sdk.cli.output import CommandError, ExitCode
 from kinesis_sdk.common.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -52,18 +53,89 @@ LAG_OPTION = click.option(
 """``--lag/--no-lag`` of views that stay open, passed as ``probe_lag``."""
 
 
+_CONFIG_FILE = f"{__name__}.config_file"
+
+
+def config_file(context: click.Context) -> str | None:
+    """Return the file of ``--config``; None if there is none."""
+    path: str | None = context.meta.get(_CONFIG_FILE)
+    return path
+
+
+def _use_file(context: click.Context, _option: click.Parameter, path: str | None) -> None:
+    """Take what the command line and the environment leave open from a file."""
+    if path is None or context.resilient_parsing:
+        return
+    from kinesis_sdk.cli.run.config_file import read_file
+
+    try:
+        file = read_file(path)
+    except ConfigError as error:
+        raise CommandError(str(error), ExitCode.USAGE) from error
+    application, config = file.application, file.config
+    streams = application.all_streams
+    context.meta[_CONFIG_FILE] = path
+    found = {
+        "application_name": application.name,
+        "streams": streams,
+        # A command for one stream needs to be told which one of several.
+        "stream": streams[0] if len(streams) == 1 else None,
+        "dynamodb_table": application.dynamodb_table,
+        "region": application.region,
+        "profile": application.profile,
+        "endpoint_url": application.endpoint_url,
+        "table": config.lease_table.table_name,
+        "lease_store": config.lease_table.lease_store,
+        "failover_time": config.leases.failover_time,
+    }
+    context.default_map = {name: value for name, value in found.items() if value}
+
+
+CONFIG_OPTION = click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False),
+    is_eager=True,
+    expose_value=False,
+    callback=_use_file,
+    help="TOML file with settings of ConsumerConfig, a table for each group, such as [leases], and a table [application] with name, "
+    "stream and region. Options have priority.",
+)
+"""``--config``: the file of `kinesis-sdk run`, from which other commands take the application, its stream, place and leases."""
+
+
+class _ApplicationArgument(click.Argument):
+    """APP, which may be left out if ``--config`` names the application, also before further arguments."""
+
+    def handle_parse_result(
+        self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
+    ) -> tuple[Any, list[str]]:
+        """Move the texts that were given to the arguments after this one, if one of them would lack its text."""
+        names = [one.name or "" for one in ctx.command.params if isinstance(one, click.Argument)]
+        given = [opts[name] for name in names if isinstance(opts.get(name), str)]
+        if (
+            isinstance(opts, dict)
+            and names[0] == self.name
+            and len(given) == len(names) - 1
+            and names[0] in (ctx.default_map or {})
+        ):
+            del opts[names[0]]
+            opts.update(zip(names[1:], given, strict=True))
+        return super().handle_parse_result(ctx, opts, args)
+
+
 def application_options(command: _F) -> _F:
-    """Add APP, ``--stream``, ``--table``, ``--failover-time``, ``--lease-store`` and the connection options.
+    """Add APP, ``--stream``, ``--table``, ``--failover-time``, ``--lease-store``, ``--config`` and the connection options.
 
     The command receives ``application_name``, ``stream``, ``table``, ``failover_time``, ``lease_store`` and the connection's values.
     """
     for option in (
         connection_options,
+        CONFIG_OPTION,
         LEASE_STORE_OPTION,
         FAILOVER_TIME_OPTION,
         TABLE_OPTION,
         STREAM_OPTION,
-        click.argument("application_name", metavar="APP"),
+        click.argument("application_name", metavar="APP", cls=_ApplicationArgument),
     ):
         command = option(command)
     return command

@@ -16,6 +16,7 @@ from uuid import uuid4
 
 import click
 
+from kinesis_sdk.cli.application import CONFIG_OPTION, config_file
 from kinesis_sdk.cli.options import (
     JSON_OPTION,
     LEASE_STORE_OPTION,
@@ -72,12 +73,7 @@ if TYPE_CHECKING:
     help="Start of shards without a lease: LATEST, TRIM_HORIZON, ISO 8601, or how long ago (15m). "
     "By default that of --config, else LATEST.",
 )
-@click.option(
-    "--config",
-    "config_file",
-    type=click.Path(exists=True, dir_okay=False),
-    help="TOML file with settings of ConsumerConfig; a table for each group, such as [leases].",
-)
+@CONFIG_OPTION
 @click.option(
     "--reload",
     "reloads",
@@ -131,7 +127,6 @@ def run(
     processes: int,
     until: datetime | str | None,
     initial_position: datetime | str | None,
-    config_file: str | None,
     reloads: bool,
     health_port: int | None,
     health_host: str,
@@ -162,6 +157,7 @@ def run(
       kinesis-sdk run app:handle --stream orders --app dev --reload --endpoint-url http://localhost:4566
       kinesis-sdk run app:handle --stream orders --app first --lease-store sqlite:///leases.db
       kinesis-sdk run app:copy --dynamodb-table orders --app copier --processes 2
+      kinesis-sdk run app:handle --config worker.toml
     """
     if os.name != "posix":
         raise CommandError(
@@ -183,6 +179,8 @@ def run(
         module, _ = split_name(handler)
     except HandlerNotFoundError as error:
         raise CommandError(str(error), ExitCode.USAGE) from error
+    streams, dynamodb_table = _given_source(streams, dynamodb_table)
+    config_path = config_file(click.get_current_context())
     if bool(streams) == (dynamodb_table is not None):
         raise CommandError("give either --stream or --dynamodb-table", ExitCode.USAGE)
     settings = RunSettings(
@@ -191,7 +189,7 @@ def run(
         dynamodb_table=dynamodb_table,
         application_name=application_name,
         worker_id=f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}",
-        config_file=None if config_file is None else str(Path(config_file).resolve()),
+        config_file=None if config_path is None else str(Path(config_path).resolve()),
         lease_store=lease_store,
         initial_position=initial_position.isoformat()
         if isinstance(initial_position, datetime)
@@ -251,6 +249,20 @@ def run(
     if outcome.message is not None:
         raise CommandError(outcome.message, outcome.code)
     sys.exit(outcome.code)
+
+
+def _given_source(streams: tuple[str, ...], dynamodb_table: str | None) -> tuple[tuple[str, ...], str | None]:
+    """Return streams and table without what the file names, if the command line names one of them."""
+    context = click.get_current_context()
+    is_of_file = {
+        name: context.get_parameter_source(name) is click.core.ParameterSource.DEFAULT_MAP
+        for name in ("streams", "dynamodb_table")
+    }
+    if streams and not is_of_file["streams"] and is_of_file["dynamodb_table"]:
+        return streams, None
+    if dynamodb_table is not None and not is_of_file["dynamodb_table"] and is_of_file["streams"]:
+        return (), dynamodb_table
+    return streams, dynamodb_table
 
 
 def _sources(

@@ -1,4 +1,4 @@
-"""Settings of a consumer in a TOML file.
+"""Settings of a consumer in a TOML file, and which application they are of.
 
 ```toml
 initial_position = "TRIM_HORIZON"
@@ -6,12 +6,19 @@ max_threads = 8
 
 [leases]
 failover_time = 20
+
+[application]
+name = "billing"
+stream = "orders"
+region = "eu-west-1"
 ```
-Names are those of `ConsumerConfig`; a table holds the fields of one of its groups.
+Names are those of `ConsumerConfig`; a table holds the fields of one of its groups. The table ``[application]`` stands for options of
+the command line, see `ApplicationSettings`.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, fields
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -21,17 +28,88 @@ from kinesis_sdk.common.extras import install_hint
 from kinesis_sdk.consumer import ConsumerConfig
 from kinesis_sdk.consumer.config import GROUP_OF_FIELD
 
+_TABLE = "application"
 
-def read_config(path: str) -> ConsumerConfig:
+
+@dataclass(frozen=True, kw_only=True)
+class ApplicationSettings:
+    """The table ``[application]`` of a file: what options of the command line would name. None is what the file does not say.
+
+    Attributes:
+        name: Name of the application.
+        stream: Name or ARN of its stream.
+        streams: Names or ARNs, if it has several.
+        dynamodb_table: Instead: the DynamoDB table whose stream it reads, or the ARN of a stream.
+        region: AWS region.
+        profile: Profile of ``~/.aws``.
+        endpoint_url: Endpoint of all services.
+    """
+
+    name: str | None = None
+    stream: str | None = None
+    streams: tuple[str, ...] | None = None
+    dynamodb_table: str | None = None
+    region: str | None = None
+    profile: str | None = None
+    endpoint_url: str | None = None
+
+    @property
+    def all_streams(self) -> tuple[str, ...]:
+        """The streams, whichever way they are written."""
+        return self.streams or (() if self.stream is None else (self.stream,))
+
+
+@dataclass(frozen=True)
+class ConfigFile:
+    """The content of a file.
+
+    Attributes:
+        config: Settings of the consumer.
+        application: Its table ``[application]``.
+    """
+
+    config: ConsumerConfig
+    application: ApplicationSettings
+
+
+def read_file(path: str) -> ConfigFile:
     """Read a file.
 
     Raises:
         ConfigError: If the file cannot be read, is not TOML, or names a field or value that is not valid.
     """
     try:
-        return config_from(_parse(Path(path).read_text(encoding="utf-8"), path))
+        values = _parse(Path(path).read_text(encoding="utf-8"), path)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError("config", path, f"a file that can be read ({error})") from error
+    application = _application_from(values.pop(_TABLE, {}))
+    return ConfigFile(config_from(values), application)
+
+
+def read_config(path: str) -> ConsumerConfig:
+    """Read the settings of the consumer in a file. Raises the errors of `read_file`."""
+    return read_file(path).config
+
+
+def _application_from(values: object) -> ApplicationSettings:
+    if not isinstance(values, dict):
+        raise ConfigError(_TABLE, values, f"a table, [{_TABLE}]")
+    known = [one.name for one in fields(ApplicationSettings)]
+    for name, value in values.items():
+        field = f"{_TABLE}.{name}"
+        if name not in known:
+            raise ConfigError(field, value, f"one of {', '.join(known)}")
+        several = name == "streams"
+        texts = value if several else [value]
+        if not isinstance(texts, list) or not texts or not all(one and isinstance(one, str) for one in texts):
+            raise ConfigError(field, value, "a list of texts" if several else "a text")
+    sources = [name for name in ("stream", "streams", "dynamodb_table") if name in values]
+    if len(sources) > 1:
+        raise ConfigError(f"{_TABLE}.{sources[1]}", values[sources[1]], f"nothing beside {sources[0]}")
+    given: dict[str, Any] = {
+        name: tuple(one) if isinstance(one, list) else one for name, one in values.items()
+    }
+    return ApplicationSettings(**given)
 
 
 def _parse(text: str, path: str) -> dict[str, Any]:
@@ -60,16 +138,16 @@ def config_from(values: dict[str, Any]) -> ConsumerConfig:
     Raises:
         ConfigError: If a name or value is not valid; the message names it.
     """
-    fields: dict[str, Any] = {}
+    given: dict[str, Any] = {}
     groups = set(GROUP_OF_FIELD.values())
     for name, value in values.items():
         if name not in groups:
-            fields[name] = value
+            given[name] = value
             continue
         if not isinstance(value, dict):
             raise ConfigError(name, value, f"a table, [{name}]")
         for member, own in value.items():
             if GROUP_OF_FIELD.get(member) != name:
                 raise ConfigError(f"{name}.{member}", own, f"the name of a field of the group {name!r}")
-            fields[member] = own
-    return ConsumerConfig().with_fields(**fields)
+            given[member] = own
+    return ConsumerConfig().with_fields(**given)
