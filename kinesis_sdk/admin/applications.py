@@ -197,6 +197,14 @@ class Application:
         """
         return streams_of(scan, self._single_stream)
 
+    def reads_table_stream(self, scan: TableScan) -> bool:
+        """Return whether the application reads the stream of a DynamoDB table: `streams` refuses it.
+
+        Args:
+            scan: The rows.
+        """
+        return _are_of_table(scan.leases)
+
     def shards(self, stream: StreamId) -> list[Shard]:
         """Return all shards of a stream, see `list_shards`; a transient failure is repeated."""
         return call_with_retries(
@@ -246,19 +254,24 @@ class Application:
         return self.table.worker_metrics(self.name)
 
     def _single_stream(self, leases: Sequence[Lease]) -> StreamId:
-        if any(is_table_shard_id(lease.shard) for lease in leases):
+        if _are_of_table(leases):
             # Also with a given stream: its shards would be written beside those of the table.
             raise ConfigError(
                 "application",
                 self.name,
                 "an application that reads a Kinesis stream",
-                problem=f"the application {self.name!r} reads the stream of a DynamoDB table. This command works with positions in "
-                "Kinesis streams only. For the lag of the application, look at /status and the metrics of its workers.",
+                problem=f"the application {self.name!r} reads the stream of a DynamoDB table, and this command needs the positions of a "
+                "Kinesis stream. Of such an application, `kinesis-sdk lag`, `top`, `ui` and `exporter` show the lag that its workers tell, and "
+                "`leases list`, `leases show`, `leases release`, `worker list` and `balance` work.",
             )
         found = self._given or self._found
         if found is None:
             found = self._found = find_stream(self.connection, self.name, leases, sleep=self._sleep)
         return found
+
+
+def _are_of_table(leases: Sequence[Lease]) -> bool:
+    return any(is_table_shard_id(lease.shard) for lease in leases)
 
 
 def streams_of(scan: TableScan, single: Callable[[Sequence[Lease]], StreamId]) -> dict[str | None, StreamId]:

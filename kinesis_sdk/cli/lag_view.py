@@ -34,10 +34,14 @@ def show_lag(
     """
     look = Look(application, observer=_observer(application, failover_time, max_lag))
     look.table()
-    view = look.streams()
-    if not as_json:
-        note(f"{summary(view)}; asking the stream ...")
-    view = _measured(look, view)
+    if look.reads_table_stream:
+        note("This application reads the stream of a DynamoDB table: the lag is what its live workers tell.")
+        view = look.told_lag()
+    else:
+        view = look.streams()
+        if not as_json:
+            note(f"{summary(view)}; asking the stream ...")
+        view = _measured(look, view)
     if as_json:
         print_json(view.to_dict())
     else:

@@ -130,6 +130,24 @@ def test_lag_and_its_exit_codes(account: Account) -> None:
     assert view["totals"]["worst_lag_millis"] == pytest.approx(600_000, abs=1000)  # dates have whole seconds
 
 
+def test_the_lag_of_a_tables_stream_is_what_its_workers_tell(account: Account) -> None:
+    store = account.make("copier", "orders", 1)
+    for lease in store.list():
+        store.delete(lease.lease_key)
+    key = "shardId-00000001795375578588-991082a5"
+    store.create_if_absent(Lease(lease_key=key, checkpoint=ExtendedSequenceNumber("5")))
+    result = account.run("lag", "copier", "--max-lag", "5m", "--json")
+    assert "reads the stream of a DynamoDB table: the lag is what its live workers tell" in result.stderr
+    assert result.exit_code == 1
+    assert "The lag of 1 of 1 shards is not known." in result.stderr
+    (lease_view,) = document(result)["leases"]
+    assert (lease_view["lag"], lease_view["lag_note"]) == (None, "no live worker tells it")
+    refused = account.run("leases", "explain", "copier", key)
+    assert refused.exit_code == 2
+    assert "reads the stream of a DynamoDB table, and this command needs" in refused.stderr
+    assert "`kinesis-sdk lag`, `top`, `ui` and `exporter` show the lag" in refused.stderr
+
+
 @pytest.mark.parametrize(
     "command", [("lag", "billing"), ("leases", "show", "billing"), ("leases", "explain", "billing", "0")]
 )

@@ -12,7 +12,14 @@ from collections.abc import Callable, Container
 
 from kinesis_sdk.admin.applications import Application
 from kinesis_sdk.admin.fleet.lag import THREADS, LagCandidate, LagProbe, LagProbeResult, measure_all
-from kinesis_sdk.admin.fleet.model import ErrorCode, FleetView, LagSource, LeaseView, OwnerKind
+from kinesis_sdk.admin.fleet.model import (
+    ErrorCode,
+    FleetView,
+    LagSource,
+    LeaseState,
+    LeaseView,
+    OwnerKind,
+)
 from kinesis_sdk.admin.fleet.observe import FleetObserver
 from kinesis_sdk.common.clock import Clock, SystemClock
 from kinesis_sdk.common.errors import ConfigError, ResourceNotFoundError
@@ -101,6 +108,25 @@ class Look:
             if metrics is not None:
                 self._observer.observe_metrics(metrics, self._clock.monotonic(), self._clock.time())
         return self.view()
+
+    @property
+    def reads_table_stream(self) -> bool:
+        """Whether the application reads the stream of a DynamoDB table, by the table as it was read."""
+        return self._scan is not None and self._application.reads_table_stream(self._scan)
+
+    def told_lag(self) -> FleetView:
+        """Read the table until live owners have told their lag, for at most one failover time, and return the view.
+
+        For the stream of a DynamoDB table, which is not asked. What no live worker of this SDK tells stays unknown.
+        """
+        return self.watch(
+            self._observer.failover_time,
+            lambda view: all(
+                lease.lag is not None or lease.owner is None or lease.state is LeaseState.FINISHED
+                for lease in view.leases
+            ),
+            interval=_RENEWAL_POLL,
+        )
 
     def watch(
         self,

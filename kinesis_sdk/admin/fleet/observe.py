@@ -42,7 +42,7 @@ from kinesis_sdk.admin.fleet.problems import Hole, ProblemSettings, TableFacts, 
 from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.position import from_checkpoint
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST
-from kinesis_sdk.common.shards import Shard, ShardGraph, find_hole, is_shard_id
+from kinesis_sdk.common.shards import Shard, ShardGraph, find_hole, is_shard_id, is_table_shard_id
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer.leases.java.leader_lock import CLAIM_TIME
 from kinesis_sdk.consumer.leases.strategies.groups import SEPARATOR, Groups
@@ -728,6 +728,8 @@ class FleetObserver:
         if lease.checkpoint.sequence_number == AT_TIMESTAMP and lease.initial_timestamp_millis is None:
             return "starts at a time that the row does not have"
         known = self._streams.get(lease.stream_name)
+        if is_table_shard_id(lease.shard):
+            return "no live worker tells it"
         if known is None:
             return "the stream is not known"
         return "the stream does not exist" if known.is_gone else "not measured yet"

@@ -374,6 +374,8 @@ class FleetPoller:
             newest = self._newest
             if newest is None:
                 return
+            if self._application.reads_table_stream(newest):
+                return  # there is no Kinesis stream to ask; the rows have the lag that live workers tell
             streams = self._application.streams(newest)
             with self._memory:
                 self._streams = streams

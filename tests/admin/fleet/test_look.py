@@ -108,3 +108,50 @@ def test_a_stream_that_was_given_has_to_exist_also_where_it_is_not_required() ->
     look = Look(Application(scene.connection, "billing", stream="nope", sleep=scene.sleep), clock=scene.clock)
     with pytest.raises(ResourceNotFoundError, match="nope"):
         look.streams(required=False)
+
+
+TABLE_SHARD = "shardId-00000001795375578588-991082a5"
+
+
+def of_table(**more: bool) -> Scene:
+    """The same application, but on the stream of a DynamoDB table."""
+    scene = Scene(**more)
+    scene.aws.client("dynamodb").delete_item(
+        TableName="billing", Key={"leaseKey": {"S": scene.row.lease_key}}
+    )
+    scene.row = replace(scene.row, lease_key=TABLE_SHARD)
+    scene.renew(lag_millis=4000)
+    return scene
+
+
+def told(scene: Scene) -> LeaseView:
+    application = Application(scene.connection, "billing", stream="orders", sleep=scene.sleep)
+    look = Look(
+        application,
+        observer=FleetObserver("billing", failover_time=10.0),
+        clock=scene.clock,
+        sleep=scene.sleep,
+    )
+    look.table()
+    assert look.reads_table_stream
+    return look.told_lag().leases[0]
+
+
+def test_of_a_tables_stream_the_lag_is_what_a_live_owner_tells() -> None:
+    scene = of_table()
+    calls = dict(scene.aws.stats()["calls"])
+    lease = told(scene)
+    assert lease.lag is not None
+    assert (lease.lag.millis, lease.lag.source) == (0, LagSource.PROGRESS), "of its renewal, which was seen"
+    assert scene.slept <= 4.0
+    made = {name for name, count in scene.aws.stats()["calls"].items() if count > calls.get(name, 0)}
+    assert made <= {"Scan", "PutItem"}, "the Kinesis stream of the table's name is not asked"
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_of_a_tables_stream_a_dead_or_silent_owner_leaves_the_lag_unknown(tells: bool) -> None:
+    scene = of_table(tells=tells)
+    scene.alive = False
+    lease = told(scene)
+    assert (lease.lag, lease.lag_note) == (None, "no live worker tells it")
+    assert scene.slept == pytest.approx(10.0, abs=1.0), "one failover time"

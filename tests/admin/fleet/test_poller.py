@@ -13,6 +13,7 @@ from kinesis_sdk.admin import Application, Connection, FleetPoller, FleetView, S
 from kinesis_sdk.admin.fleet.model import ErrorCode
 from kinesis_sdk.cli.web.wire import picture
 from kinesis_sdk.common.clock import SystemClock
+from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.shards import list_shards
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
@@ -102,6 +103,24 @@ def test_a_fleet_of_ours_costs_scans_and_two_calls_for_the_stream(shards: int, s
     assert view.totals.measured == shards
     assert view.calls_per_minute["Scan"] == pytest.approx(scans, abs=1)
     assert scans - 1 <= sum(view.calls_per_minute.values()) <= scans + 3
+
+
+def test_of_a_tables_stream_the_rows_alone_are_read_and_tell_the_lag() -> None:
+    page = Page(1, ours=True)
+    page.dynamodb.delete_item(TableName="billing", Key={"leaseKey": {"S": page.rows[0].lease_key}})
+    shards = ["shardId-00000001795375578588-991082a5", "shardId-00000001795375578589-09ce4e42"]
+    page.rows = [
+        Lease(lease_key=shard, checkpoint=ExtendedSequenceNumber("5"), owner="w", handoff_owner="w")
+        for shard in shards
+    ]
+    page.write()
+    calls = page.run(60)
+    assert set(calls) == {"Scan"}, "the Kinesis stream of the given name is another one"
+    view = page.views[-1]
+    assert view.error == ""
+    assert [(lease.lease_key, lease.lag and lease.lag.millis) for lease in view.leases] == [
+        (shard, 0) for shard in shards
+    ]
 
 
 @pytest.mark.parametrize(
