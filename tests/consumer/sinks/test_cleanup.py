@@ -17,7 +17,14 @@ from tests.consumer.sinks.test_async import AsyncMemory
 from tests.consumer.sinks.test_rules import House
 
 DAY = 24 * 3600
-RARELY = {"idle_time_between_reads": 600.0, "failover_time": 300.0, "lease_scan_interval": 60.0}
+# What a worker does for other reasons, it does rarely: more than a day passes.
+RARELY = {
+    "idle_time_between_reads": 600.0,
+    "failover_time": 1800.0,
+    "lease_scan_interval": 300.0,
+    "shard_sync_interval": 600.0,
+    "lease_cleanup_interval": 600.0,
+}
 CONFIG = ConsumerConfig(initial_position="TRIM_HORIZON").with_fields(**RARELY)
 
 
