@@ -222,11 +222,7 @@ def _page(response: Mapping[str, Any]) -> GetRecordsPage:
     if not isinstance(items, list):
         raise ProtocolError("GetRecords: the response has no list of Records")
     try:
-        records = [KinesisRecord.from_api(item) for item in items]
-        records = [
-            record._replace(approximate_arrival_timestamp=_moment(record.approximate_arrival_timestamp))
-            for record in records
-        ]
+        records = [_in_utc(KinesisRecord.from_api(item)) for item in items]
         check_records(records)
         following = response.get("NextShardIterator") or None
         header = ResponseHeader.from_api(response, ended=following is None)
@@ -239,6 +235,14 @@ def _page(response: Mapping[str, Any]) -> GetRecordsPage:
         response.get("ChildShards"),
         response.get("ResponseMetadata") or {},
     )
+
+
+def _in_utc(record: KinesisRecord) -> KinesisRecord:
+    """Return a record of boto3, or of a client of its shape, with its arrival time in UTC."""
+    arrival = record.approximate_arrival_timestamp
+    if type(arrival) is datetime and arrival.tzinfo is timezone.utc:
+        return record
+    return record._replace(approximate_arrival_timestamp=_moment(arrival))
 
 
 def _decoded(items: list[Any]) -> list[KinesisRecord]:
