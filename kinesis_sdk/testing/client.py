@@ -147,11 +147,14 @@ _DESCRIPTIONS = frozenset({"TableDescription", "Table"})
 
 def _with_records(body: dict[str, Any]) -> dict[str, Any]:
     """Convert data to bytes and arrival times to datetimes in a response with records; change it in place."""
+    arrival = moment = None
     for record in body.get("Records", ()):
         record["Data"] = base64.b64decode(record["Data"])
-        record["ApproximateArrivalTimestamp"] = datetime.fromtimestamp(
-            record["ApproximateArrivalTimestamp"], tz=timezone.utc
-        )
+        # Records of the same PutRecords call have the same arrival time.
+        if record["ApproximateArrivalTimestamp"] != arrival:
+            arrival = record["ApproximateArrivalTimestamp"]
+            moment = datetime.fromtimestamp(arrival, tz=timezone.utc)
+        record["ApproximateArrivalTimestamp"] = moment
     return body
 
 

@@ -480,19 +480,25 @@ def _page(
     return response
 
 
-def _capacity(request: dict[str, Any], table: Table, units: float) -> dict[str, Any]:
-    if request.get("ReturnConsumedCapacity", "NONE") == "NONE":
-        return {}
+def _wants_capacity(request: dict[str, Any]) -> bool:
+    return bool(request.get("ReturnConsumedCapacity", "NONE") != "NONE")
+
+
+def _capacity(table: Table, units: float) -> dict[str, Any]:
     return {"ConsumedCapacity": {"TableName": table.name, "CapacityUnits": units}}
 
 
 def _read_capacity(request: dict[str, Any], table: Table, size: int) -> dict[str, Any]:
+    if not _wants_capacity(request):
+        return {}
     units = max(1, math.ceil(size / 4096)) * (1.0 if request.get("ConsistentRead") else 0.5)
-    return _capacity(request, table, units)
+    return _capacity(table, units)
 
 
 def _write_capacity(
     request: dict[str, Any], table: Table, old: Item | None, new: Item | None
 ) -> dict[str, Any]:
+    if not _wants_capacity(request):
+        return {}
     size = max((item_size(item) for item in (old, new) if item is not None), default=0)
-    return _capacity(request, table, float(max(1, math.ceil(size / 1024))))
+    return _capacity(table, float(max(1, math.ceil(size / 1024))))

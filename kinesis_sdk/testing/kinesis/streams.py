@@ -123,6 +123,8 @@ class Stream:
                 change()
             else:
                 heapq.heappop(self._late)[2]()
+        if not self._closed:
+            return
         horizon = self.horizon
         # Closed shards are in the order in which they were closed.
         while self._closed and millis(self._closed[0].closed_at or 0) < horizon:

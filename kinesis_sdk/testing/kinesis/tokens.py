@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import base64
 import binascii
+import functools
 import hashlib
 
 _SEPARATOR = "/"
 
 
+# Cached, because most tokens come back soon after they were issued.
+@functools.lru_cache(maxsize=1024)
 def _checksum(text: str) -> str:
     return hashlib.md5(f"kinesis_sdk fake {text}".encode()).hexdigest()[:16]
 
