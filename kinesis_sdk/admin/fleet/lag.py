@@ -108,6 +108,7 @@ class LagSchedule:
     def __init__(self, calls_per_second: float = CALLS_PER_SECOND) -> None:
         self._spacing = CALLS_PER_PROBE / calls_per_second
         self._candidates: dict[str, LagCandidate] = {}
+        self._asked: list[LagCandidate] = []
         self._measured: dict[str, float] = {}
         self._paused: dict[str, float] = {}
         self._throttles: dict[str, int] = {}
@@ -119,6 +120,7 @@ class LagSchedule:
     def update(self, candidates: Iterable[LagCandidate]) -> None:
         """Set what can be probed; what is no longer among it is forgotten."""
         self._candidates = {candidate.lease_key: candidate for candidate in candidates}
+        self._asked = [candidate for candidate in self._candidates.values() if not candidate.is_known]
         for memory in (self._measured, self._paused, self._throttles):
             for key in [key for key in memory if key not in self._candidates]:
                 del memory[key]
@@ -132,10 +134,11 @@ class LagSchedule:
         if now < self._next_slot:
             return None
         best: tuple[int, float, str] | None = None
-        for key, candidate in self._candidates.items():
+        for candidate in self._asked:
             due = self._due_at(candidate)
             if due is None or due > now:
                 continue
+            key = candidate.lease_key
             order = (self._class_of(candidate), self._measured.get(key, float("-inf")), key)
             if best is None or order < best:
                 best = order
@@ -147,8 +150,16 @@ class LagSchedule:
 
     def due(self) -> float | None:
         """Return when `take` has something next; None if nothing has to be probed."""
-        moments = [due for c in self._candidates.values() if (due := self._due_at(c)) is not None]
-        return max(min(moments), self._next_slot) if moments else None
+        earliest: float | None = None
+        for candidate in self._asked:
+            due = self._due_at(candidate)
+            if due is None:
+                continue
+            if due <= self._next_slot:
+                return self._next_slot
+            if earliest is None or due < earliest:
+                earliest = due
+        return earliest
 
     def finish(self, lease_key: str, result: LagProbeResult, now: float) -> None:
         """Process the end of a probe."""
@@ -179,7 +190,7 @@ class LagSchedule:
 
     def _due_at(self, candidate: LagCandidate) -> float | None:
         key = candidate.lease_key
-        if candidate.is_known or key in self._running:
+        if key in self._running:
             return None
         measured = self._measured.get(key)
         if measured is None:

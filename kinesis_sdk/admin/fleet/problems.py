@@ -402,8 +402,9 @@ def _of_leases(view: FleetView, facts: TableFacts, settings: ProblemSettings) ->
                 "repair parentShardId of one of the rows",
                 lease=lease,
             )
+        case = _Case(view, lease, facts, settings, by_key)
         for check in _CHECKS:
-            found = check(_Case(view, lease, facts, settings, by_key))
+            found = check(case)
             if found is not None:
                 yield found
 
