@@ -40,7 +40,7 @@ def operator(tmp_path, monkeypatch):
         monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
         for name in workers:
             fleet.add(name, fleet.checkpointer(name, "each batch"))
-        fleet.load(20)
+        fleet.load(8)
         return Operator(fleet, tmp_path)
 
     return make
@@ -328,11 +328,12 @@ def test_an_application_is_not_deleted_while_a_row_cannot_be_saved(operator, tmp
 def test_an_import_counts_the_rows_that_it_leaves_as_they_are(operator, tmp_path):
     operator = operator(shards=3)
     fleet = operator.fleet
+    fleet.run(5)
     file = tmp_path / "app.jsonl"
     result = operator.run("leases", "export", "app", "--stream", "orders", "-o", str(file), "--json")
     assert json.loads(result.stdout) == {"file": str(file), "leases": 3, "left_out": {}}
     before = {row.lease_key: row.checkpoint for row in fleet.store.list()}
-    fleet.put(1)
+    fleet.put(2)
     fleet.run(5)
     moved = [row.lease_key for row in fleet.store.list() if row.checkpoint != before[row.lease_key]]
     assert len(moved) == 2

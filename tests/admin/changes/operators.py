@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from itertools import groupby
@@ -29,6 +29,10 @@ SHARD = "shardId-000000000000"
 SLOW = ConsumerConfig(initial_position="TRIM_HORIZON")
 SLOW = replace(SLOW, retrieval=replace(SLOW.retrieval, max_records=10))
 """Settings of workers that read ten records at a time."""
+
+
+SELDOM = 20
+"""Seconds between the checkpoints of a worker that checkpoints seldom: time for six renewals, and twice what a lease lasts."""
 
 
 class Air:
@@ -99,8 +103,9 @@ class SteeredFleet(Fleet):
             url = f"sqlite:///{tmp_path}/leases-{len(list(tmp_path.iterdir()))}.db"
             self.connection = Connection(clients={"kinesis": self.raw}, lease_store=url)
             database = self.connection.database
-            # Without a wait for the disk with each of thousands of writes.
+            # Without a wait for the disk, and a file of its own, with each of thousands of writes.
             event.listen(database, "connect", lambda raw, _: raw.execute("PRAGMA synchronous=OFF"))
+            event.listen(database, "connect", lambda raw, _: raw.execute("PRAGMA journal_mode=MEMORY"))
             self.store = SqlLeaseStore(database, TABLE, sleep=self.clock.advance)
         else:
             self.dynamodb = self.aws.client("dynamodb")
@@ -168,7 +173,7 @@ class SteeredFleet(Fleet):
         return {lease.lease_key: lease.checkpoint for lease in self.store.list()}
 
     def checkpointer(self, name: str, mode: str) -> type[RecordHandler]:
-        """A handler that checkpoints ``each batch``, ``each minute``, ``never`` (but the first batch), or ``prepares``."""
+        """A handler that checkpoints ``each batch``, ``seldom``, ``never`` (once the fleet has `rested`), or ``prepares``."""
         fleet = self
 
         class Handler(RecordHandler):
@@ -182,9 +187,9 @@ class SteeredFleet(Fleet):
                     batch.checkpoint()
                 elif mode == "prepares":
                     batch.checkpointer.prepare_checkpoint(state=b"half").checkpoint()
-                elif mode == "each minute" and (self.due is None or now >= self.due):
+                elif mode == "seldom" and (self.due is None or now >= self.due):
                     batch.checkpoint()
-                    self.due = now + 60
+                    self.due = now + SELDOM
                 elif mode == "never" and not fleet.rested:
                     batch.checkpoint()
 
@@ -210,3 +215,17 @@ class SteeredFleet(Fleet):
 
     rested = False
     """Whether handlers that never checkpoint have stopped doing it."""
+
+
+def loaded(
+    tmp_path: Any, mode: str = "each batch", workers: Sequence[str] = ("a",), **more: Any
+) -> tuple[SteeredFleet, datetime, int]:
+    """Return a fleet under load, a moment in the middle, and the number of the first record that was put after it."""
+    fleet = SteeredFleet(tmp_path, **more)
+    for name in workers:
+        fleet.add(name, fleet.checkpointer(name, mode))
+    fleet.load(8)
+    assert fleet.delivered, "the fleet reads before the moment"
+    start, first = fleet.moment(), fleet.put_count
+    fleet.load(10)
+    return fleet, start, first

@@ -12,17 +12,7 @@ from kinesis_sdk.admin.changes.recipes import Recipe
 from kinesis_sdk.admin.fleet.model import OwnerKind
 from kinesis_sdk.common.errors import AuditLogError, ChangeRefusedError
 from kinesis_sdk.consumer import ConsumerConfig
-from tests.admin.changes.operators import SHARD, SLOW, Air, SteeredFleet, no_response
-
-
-def loaded(tmp_path, mode="each batch", workers=("a",), **more):
-    fleet = SteeredFleet(tmp_path, **more)
-    for name in workers:
-        fleet.add(name, fleet.checkpointer(name, mode))
-    fleet.load(20)
-    start, first = fleet.moment(), fleet.put_count
-    fleet.load(10)
-    return fleet, start, first
+from tests.admin.changes.operators import SHARD, SLOW, Air, SteeredFleet, loaded, no_response
 
 
 @pytest.mark.parametrize("pause", [11.0, 60.0])
@@ -42,7 +32,7 @@ def test_a_late_confirmation_still_restarts_an_owner_that_stored_nothing(tmp_pat
     fleet = SteeredFleet(tmp_path)
     fleet.rested = True
     fleet.add("a", fleet.checkpointer("a", "never"))
-    fleet.load(20)
+    fleet.load(8)
     start = fleet.moment()
     fleet.load(5)
     steering = fleet.steering()
@@ -119,7 +109,7 @@ def test_a_rewind_ends_the_validity_of_a_mark_that_all_is_processed(tmp_path):
     fleet = SteeredFleet(tmp_path)
     fleet.rested = True
     fleet.add("a", fleet.checkpointer("a", "never"))
-    fleet.load(20)
+    fleet.load(8)
     start = fleet.moment()
     fleet.load(5)
     millis = round(fleet.moment().timestamp() * 1000)

@@ -13,7 +13,7 @@ from kinesis_sdk.admin.changes.execute import ChangeExecutor, Status, _Result
 from kinesis_sdk.admin.changes.recipes import Recipe
 from kinesis_sdk.admin.fleet.model import OwnerKind
 from kinesis_sdk.common.errors import AuditLogError, ConfigError, PermanentAwsError, TransientLeaseStoreError
-from tests.admin.changes.operators import SHARD, SLOW, TABLE, Air, SteeredFleet, no_response
+from tests.admin.changes.operators import SHARD, SLOW, TABLE, Air, SteeredFleet, loaded, no_response
 from tests.admin.changes.places import both_places
 
 LOSSES = [losses for count in (1, 2, 3) for losses in product(("before", "after"), repeat=count)]
@@ -21,16 +21,6 @@ LOSSES = [losses for count in (1, 2, 3) for losses in product(("before", "after"
 
 class OperatorDied(BaseException):
     pass
-
-
-def loaded(tmp_path, mode="each batch", workers=("a",), **more):
-    fleet = SteeredFleet(tmp_path, **more)
-    for name in workers:
-        fleet.add(name, fleet.checkpointer(name, mode))
-    fleet.load(20)
-    start, first = fleet.moment(), fleet.put_count
-    fleet.load(10)
-    return fleet, start, first
 
 
 def losing(fleet, losses):

@@ -20,7 +20,7 @@ def loaded(tmp_path, workers=("a",), **more):
     fleet = SteeredFleet(tmp_path, **more)
     for name in workers:
         fleet.add(name, fleet.checkpointer(name, "each batch"))
-    fleet.load(20)
+    fleet.load(8)
     return fleet
 
 

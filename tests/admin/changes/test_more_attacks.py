@@ -12,8 +12,7 @@ from kinesis_sdk.admin.changes.recipes import Recipe
 from kinesis_sdk.admin.changes.workers import WorkerMarks
 from kinesis_sdk.common.errors import ChangeRefusedError, ConfigError, InvalidPositionError, KinesisSdkError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
-from tests.admin.changes.operators import SHARD, SLOW, TABLE, SteeredFleet, kind_of, no_response
-from tests.admin.changes.test_attacks import loaded
+from tests.admin.changes.operators import SHARD, SLOW, TABLE, SteeredFleet, kind_of, loaded, no_response
 
 
 def operator(fleet):
@@ -43,7 +42,7 @@ def test_the_release_of_an_owner_that_was_asked_has_no_response(tmp_path, phase,
 
     fleet.air.catch = catch
     fleet.add("a", fleet.checkpointer("a", "each batch"))
-    fleet.load(30)
+    fleet.load(10)
     steering = fleet.behind()
     plan = steering.plan_skip("LATEST")
     armed.append(True)

@@ -17,9 +17,9 @@ from kinesis_sdk.admin.changes.execute import Status
 from kinesis_sdk.admin.changes.recipes import Recipe
 from kinesis_sdk.admin.fleet.model import OwnerKind
 from kinesis_sdk.consumer import ConsumerConfig
-from tests.admin.changes.operators import SHARD, SLOW, SteeredFleet, kind_of, no_response
+from tests.admin.changes.operators import SELDOM, SHARD, SLOW, SteeredFleet, kind_of, no_response
 
-PERIODS = {"each batch": 15, "each minute": 70, "never": 15, "prepares": 15}
+PERIODS = {"each batch": 8, "seldom": SELDOM + 5, "never": 8, "prepares": 8}
 """Seconds in which a worker of each mode has checkpointed, if it ever does."""
 
 PHASES = ("arrives after", "arrived before", "answer lost", "never arrives", "arrives late")
@@ -63,7 +63,7 @@ CASES = [
     (mode, kind, phase)
     for mode, kinds in (
         ("each batch", ("renewal", "checkpoint")),
-        ("each minute", ("renewal", "checkpoint")),
+        ("seldom", ("renewal", "checkpoint")),
         ("never", ("renewal",)),
         ("prepares", ("prepare", "checkpoint")),
     )
@@ -80,7 +80,8 @@ def test_the_window_comes_again_and_nothing_else(tmp_path, monkeypatch, mode, ki
     fleet = SteeredFleet(tmp_path)
     fleet.add("a", fleet.checkpointer("a", mode))
     period = PERIODS[mode]
-    fleet.load(20)
+    fleet.load(6)
+    assert fleet.delivered, "the window does not begin with the first record"
     start, first = fleet.moment(), fleet.put_count
     fleet.load(period)
     fleet.rested = True
@@ -135,7 +136,7 @@ def test_a_pin_in_the_air(tmp_path, phase):
 
 WRITES_OF = {
     "each batch": ("renewal", "checkpoint"),
-    "each minute": ("renewal", "checkpoint"),
+    "seldom": ("renewal", "checkpoint"),
     "never": ("renewal",),
     "prepares": ("prepare", "checkpoint"),
 }
@@ -163,7 +164,7 @@ def test_a_skip_leaves_out_exactly_what_it_shows(tmp_path, mode, kind, late):
 
     fleet.air.catch = catch
     fleet.add("a", fleet.checkpointer("a", mode))
-    fleet.load(70)
+    fleet.load(SELDOM + 5)
     fleet.rested = True
     steering = fleet.behind()
     fleet.clock.advance(1.1)
@@ -215,8 +216,9 @@ def test_a_freed_lease_has_two_workers_for_no_longer_than_one_scan(tmp_path, mon
     monkeypatch.setattr(plans, "_kind", lambda lease, owners: OwnerKind.OTHER)
     fleet = SteeredFleet(tmp_path, shards=4)
     for name in ("a", "b", "c"):
-        fleet.add(name, fleet.checkpointer(name, "each minute"))
-    fleet.load(40)
+        fleet.add(name, fleet.checkpointer(name, "seldom"))
+    fleet.load(15)
+    assert None not in fleet.owners().values()
     start = fleet.moment()
     fleet.load(10)
     fleet.run(phase)

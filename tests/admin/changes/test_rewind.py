@@ -26,7 +26,7 @@ from tests.admin.changes.places import both_places
 def test_a_rewind_shows_what_it_writes_and_who_noticed(tmp_path):
     fleet = SteeredFleet(tmp_path)
     fleet.add("a", fleet.checkpointer("a", "each batch"))
-    fleet.load(20)
+    fleet.load(8)
     start, first = fleet.moment(), fleet.put_count
     fleet.load(10)
     steering = fleet.steering()
@@ -54,7 +54,7 @@ def test_a_rewind_shows_what_it_writes_and_who_noticed(tmp_path):
 def test_a_rewind_to_a_record_or_the_horizon(tmp_path, what):
     fleet = SteeredFleet(tmp_path)
     fleet.add("a", fleet.checkpointer("a", "each batch"))
-    fleet.load(20)
+    fleet.load(12)
     number, sequence, sub = next(
         (int(data), sequence, sub) for _, _, data, sequence, sub in fleet.delivered if data == b"33"
     )
@@ -71,7 +71,7 @@ def test_an_owner_that_stored_nothing_begins_again_at_its_own_checkpoint(tmp_pat
     fleet = SteeredFleet(tmp_path)
     fleet.rested = True
     fleet.add("a", fleet.checkpointer("a", "never"))
-    fleet.load(20)
+    fleet.load(8)
     start = fleet.moment()
     fleet.load(5)
     steering = fleet.steering()
@@ -111,7 +111,7 @@ def test_latest_stores_a_position_before_anything_is_read(tmp_path):
 def test_a_dead_owner_loses_the_lease(tmp_path):
     fleet = SteeredFleet(tmp_path)
     fleet.add("a", fleet.checkpointer("a", "each batch"))
-    fleet.load(20)
+    fleet.load(8)
     start, first = fleet.moment(), fleet.put_count
     fleet.load(5)
     fleet.crash("a")
@@ -127,7 +127,7 @@ def test_a_dead_owner_loses_the_lease(tmp_path):
 def test_nobody_reads(tmp_path):
     fleet = SteeredFleet(tmp_path)
     fleet.add("a", fleet.checkpointer("a", "each batch"))
-    fleet.load(20)
+    fleet.load(8)
     start = fleet.moment()
     fleet.load(5)
     fleet.stop("a")
@@ -213,7 +213,9 @@ def test_a_rewind_over_a_reshard(tmp_path, steps, cleaned, operations):
         rest = again.plan_rewind(start, remaining_shards(steering, plan))
         twice = {change.goal.shard_id for change in rest.changes}
         again.apply(rest)
-    fleet.run(120)
+    wanted = {b"%d" % number for number in range(first, fleet.put_count)}
+    assert fleet.run(120, lambda: wanted <= {data for _, _, data, _, _ in fleet.delivered[mark:]})
+    fleet.run(30)  # the time of three leases, in which nothing else may come
     seen: dict[str, list[int]] = {}
     for _, shard, data, _, _ in fleet.delivered[mark:]:
         seen.setdefault(shard, []).append(int(data))
