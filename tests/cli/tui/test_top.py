@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -32,14 +33,20 @@ LARGE = make_view(shards=1000, workers=200, problems=30, moves=20)
 # Screens
 
 
+@functools.cache
+def scene_lines(name: str) -> list[str]:
+    """Return the lines of a scene, which is played once for all tests that look at it."""
+    return SCENES[name].lines()
+
+
 @pytest.mark.parametrize("name", SCENES)
 def test_a_screen_is_as_it_was(name: str) -> None:
-    assert SCENES[name].lines() == stored(name), "python -m tests.cli.tui.screen --update"
+    assert scene_lines(name) == stored(name), "python -m tests.cli.tui.screen --update"
 
 
 @pytest.mark.parametrize("name", SCENES)
 def test_no_line_is_wider_than_the_screen_and_none_has_control_characters(name: str) -> None:
-    lines = SCENES[name].lines()
+    lines = scene_lines(name)
     assert len(lines) == SCENES[name].size[1]
     for line in lines:
         assert cell_len(line) <= SCENES[name].size[0]
@@ -47,7 +54,7 @@ def test_no_line_is_wider_than_the_screen_and_none_has_control_characters(name: 
 
 
 def test_a_hostile_worker_is_shown_as_text() -> None:
-    text = "\n".join(SCENES["hostile-worker"].lines())
+    text = "\n".join(scene_lines("hostile-worker"))
     assert "[red]zone[/]|\\x1b[31m" in text
 
 
@@ -469,7 +476,7 @@ def test_an_owner_with_several_shards_is_asked_to_be_opened() -> None:
 
 
 def test_an_empty_table_and_a_filter_without_a_match_say_so() -> None:
-    assert any(app_module.EMPTY[:60] in line for line in SCENES["no-leases"].lines())
+    assert any(app_module.EMPTY[:60] in line for line in scene_lines("no-leases"))
     assert any("Nothing matches zzz" in line for line in picture(BUSY, "slash", "z", "z", "z", "enter"))
 
 

@@ -153,7 +153,7 @@ class GeneratedFleet:
         elif self.ticks % 5 == 0:
             self._push_trends()
         leases = tuple(self._lease(n, at) for n in range(count))
-        owners = tuple(self._owner(n) for n in range(len(self.ids)))
+        owners = tuple(self._owner(n, held) for n, held in enumerate(self._by_owner()))
         worst = max(range(count), key=lambda n: self.lag[n], default=None)
         return FleetView(
             application=self.application,
@@ -187,9 +187,17 @@ class GeneratedFleet:
         for n, trend in enumerate(self.trends):
             trend.append(max(0, self.lag[n] - (0 if trend else 400)))
             del trend[:-60]
-        for o, trend in enumerate(self.owner_trends):
-            trend.append(max((self.lag[n] for n in range(len(self.lag)) if self.owner[n] == o), default=0))
+        for trend, owned in zip(self.owner_trends, self._by_owner(free=True), strict=True):
+            trend.append(max((self.lag[n] for n in owned), default=0))
             del trend[:-60]
+
+    def _by_owner(self, *, free: bool = False) -> list[list[int]]:
+        """Return the leases of each owner; `free` includes those that it had last and nobody has now."""
+        found: list[list[int]] = [[] for _ in self.ids]
+        for n, owner in enumerate(self.owner):
+            if free or n not in self.free:
+                found[owner].append(n)
+        return found
 
     def _lease(self, n: int, at: float) -> LeaseView:
         shard = self.leased[n]
@@ -217,8 +225,7 @@ class GeneratedFleet:
             retention_left=left,
         )
 
-    def _owner(self, n: int) -> OwnerView:
-        held = [k for k in range(len(self.leased)) if self.owner[k] == n and k not in self.free]
+    def _owner(self, n: int, held: list[int]) -> OwnerView:
         return OwnerView(
             worker_id=self.ids[n],
             group=self.ids[n].partition("|")[0],

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-import copy
 import json
+import pickle
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from tests.cli.web.generated import HOSTILE, GeneratedFleet
 
 def apply(before: Picture, change: Picture) -> Picture:
     """What assets/live.js does with changes."""
-    after = copy.deepcopy(before)
+    after: Picture = pickle.loads(pickle.dumps(before))  # a deep copy, but ten times as fast
     after["head"] = change["head"]
     for name in ("problems", "moves"):
         if name in change:
