@@ -120,7 +120,8 @@ def slow_cluster(use: float) -> Simulation:
     rng = Random(5)
     begin, end, rate = 4 * HOUR, 12 * HOUR, 0.1
     shards = [Shard(poisson(rng, rate, 0, end)) for _ in range(4)]
-    sim = query(shards, TRIM, begin=begin, trigger=60, speed=4 * rate / use)
+    # Pages of what a batch has in a shard: full ones would hold hundreds of records that belong to later batches.
+    sim = query(shards, {**TRIM, "records_per_fetch": 100}, begin=begin, trigger=60, speed=4 * rate / use)
     sim.run(end)
     return sim
 
@@ -230,7 +231,7 @@ def skew(trigger: float, values: dict[str, Any] | None = None) -> Simulation:
     begin = 3 * HOUR
     end = begin + max(300, 10 * trigger)
     shards = [Shard(steady(0.2, 0, end)), Shard(steady(0.2, 2.5 * HOUR, end))]
-    sim = query(shards, {**TRIM, **(values or {})}, begin=begin, trigger=trigger)
+    sim = query(shards, {**TRIM, "records_per_fetch": 100, **(values or {})}, begin=begin, trigger=trigger)
     sim.run(end)
     return sim
 
@@ -546,6 +547,7 @@ def anything(seed: int) -> Simulation:
     values: dict[str, Any] = dict(random_start(rng, service, begin))
     values["idle_probe_interval"] = rng.choice((0.0, 5.0, 30.0))
     values["min_probe_interval"] = 0.2
+    values["records_per_fetch"] = 100  # large batches have shards with several pages
     if rng.random() < 0.2:
         # One record per minute would take longer than the retention period.
         values["max_records_per_shard"] = rng.choice((1 if trigger <= 10 else 5, 20, 200))
