@@ -135,15 +135,19 @@ def test_a_page_of_nothing_has_no_batches() -> None:
 
 def test_an_aggregate_is_cut_where_a_batch_has_its_rows() -> None:
     half = MAX_ROWS // 2 + 1
-    page = [carrier(pack([("k", None, b"%d" % i) for i in range(half)]), number) for number in range(1, 6)]
+    same = pack([("k", None, b"%d" % i) for i in range(half)])
+    page = [carrier(same, number) for number in range(1, 6)]
     page.append(carrier(pack([("k", str(i), b"") for i in range(2 * MAX_ROWS + 3)]), 6))
     batches = list(BatchBuilder("orders", deaggregate=True).build(SHARD, page))
     assert [batch.num_rows for batch in batches] == [*[MAX_ROWS] * 4, 5 * half + 3 - 2 * MAX_ROWS]
-    rows = [row for batch in batches for row in batch.to_pylist()]
-    assert [row["subSequenceNumber"] for row in rows] == [*range(half)] * 5 + [*range(2 * MAX_ROWS + 3)]
-    assert [row["sequenceNumber"] for row in rows[::half]][:5] == list("12345")
-    assert [row["data"] for row in rows[: 5 * half]] == [b"%d" % i for i in range(half)] * 5
-    assert [row["explicitHashKey"] for row in rows[5 * half :]] == [str(i) for i in range(2 * MAX_ROWS + 3)]
+    columns = {
+        name: [value for batch in batches for value in batch.column(name).to_pylist()]
+        for name in ("subSequenceNumber", "sequenceNumber", "data", "explicitHashKey")
+    }
+    assert columns["subSequenceNumber"] == [*range(half)] * 5 + [*range(2 * MAX_ROWS + 3)]
+    assert columns["sequenceNumber"][::half][:5] == list("12345")
+    assert columns["data"][: 5 * half] == [b"%d" % i for i in range(half)] * 5
+    assert columns["explicitHashKey"][5 * half :] == [str(i) for i in range(2 * MAX_ROWS + 3)]
 
 
 POOLS: list[Any] = []
@@ -314,7 +318,9 @@ def test_a_misplaced_aggregate_is_delivered_unless_the_shards_range_is_given(
     assert len(rows_of(page, owned=FULL_RANGE)) == 5
 
 
-texts = st.text(min_size=1, max_size=6).filter(lambda text: text.isprintable())
+# What `str.isprintable` is true of. A filter would throw most of what is drawn away.
+printable = st.characters(exclude_categories=("C", "Z"), include_characters=" ")
+texts = st.text(printable, min_size=1, max_size=6)
 items = st.tuples(texts, st.none() | st.integers(0, FULL_RANGE.end).map(str), st.binary(max_size=8))
 
 
