@@ -58,9 +58,18 @@ def _imports_in(source: str, path: Path, package: Path) -> Sequence[tuple[int, s
     return tuple(_read_imports(source, path, package))
 
 
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield every statement below a node. Expressions, most of a module's nodes, hold no imports."""
+    for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+        below = getattr(node, name, ())
+        for child in below if isinstance(below, list) else ():
+            yield child
+            yield from _statements(child)
+
+
 def _read_imports(source: str, path: Path, package: Path) -> Iterator[tuple[int, str]]:
     within = [package.name, *path.relative_to(package).parts[:-1]]
-    for node in ast.walk(ast.parse(source, str(path))):
+    for node in _statements(ast.parse(source, str(path))):
         if isinstance(node, ast.Import):
             found = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):

@@ -6,6 +6,7 @@ also run if one fails. The exit code is 0 only if every suite ran at least one t
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import subprocess
@@ -258,6 +259,8 @@ def _state(present: bool, missing: str | None) -> str:
     return "is there" if present else "will be fetched"
 
 
+# Both are asked for by many lines, and start a process each time.
+@functools.cache
 def _why_no_localstack() -> str | None:
     try:
         localstack.require("node", 18, "it")
@@ -267,6 +270,7 @@ def _why_no_localstack() -> str | None:
     return None
 
 
+@functools.cache
 def _why_no_maven() -> str | None:
     try:
         kcl.maven.require_maven()
