@@ -216,18 +216,18 @@ def read_ranges(
     # never waits for another range while it holds one. Even a single reader would therefore finish all of them.
     order = _order(items)
     ready: queue.SimpleQueue[int | None] = queue.SimpleQueue()
-    results: queue.Queue[_Item | _Finished | BaseException] = queue.Queue(maxsize=1)
+    results: queue.SimpleQueue[_Item | _Finished | BaseException] = queue.SimpleQueue()
+    room = threading.Semaphore(1)  # for one result
     stopped = threading.Event()
     gate = PageGate()
 
     def put(result: _Item | _Finished | BaseException) -> bool:
-        while not stopped.is_set():
-            try:
-                results.put(result, timeout=0.1)
-            except queue.Full:
-                continue
-            return True
-        return False
+        room.acquire()
+        if stopped.is_set():
+            room.release()  # the next reader that waits here sees it, too
+            return False
+        results.put(result)
+        return True
 
     def work() -> None:
         calls: dict[StreamId, ShardIo] = {}
@@ -255,6 +255,7 @@ def read_ranges(
             for number in order.get_ready():
                 ready.put(number)
             result = results.get()
+            room.release()
             if isinstance(result, _Finished):
                 order.done(result.number)
             elif isinstance(result, KinesisSdkError):
@@ -264,10 +265,11 @@ def read_ranges(
             else:
                 yield result
     finally:
-        # A reader is in one of three places when the iterator is closed or has failed: in put(), which returns within 0.1 s; in a
-        # call or a pause, after which it comes to put(); or in ready.get(), which returns a range or None. `stopped` is set first, so
-        # that a range that was still waiting is not read.
+        # A reader is in one of three places when the iterator is closed or has failed: in put(), which gets room, or gets it from the
+        # reader before it; in a call or a pause, after which it comes to put(); or in ready.get(), which returns a range or None.
+        # `stopped` is set first, so that no reader puts a result and a range that was still waiting is not read.
         stopped.set()
+        room.release()
         for _ in range(threads):
             ready.put(None)
 
