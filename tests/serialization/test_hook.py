@@ -113,7 +113,7 @@ def test_asyncio_does_not_block_the_loop_for_a_serializer_that_waits(aws: FakeAw
 
     async def main() -> None:
         async with AsyncProducer(
-            ProducerConfig(serializer=Waiting()), client=aws.client("kinesis")
+            ProducerConfig(serializer=Waiting(), record_max_buffered_time=0), client=aws.client("kinesis")
         ) as producer:
             for value in (1, 2):
                 await producer.put_and_wait("orders", "k", value)
