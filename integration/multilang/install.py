@@ -75,7 +75,7 @@ def _build_amazon_kclpy(root: Path) -> None:
     pins.write_text(AMAZON_KCLPY)
     run(
         sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps",
-        "--no-binary", ":all:", "--require-hashes", "--dest", root, "--requirement", pins, cwd=root,
+        "--no-binary", "amazon_kclpy", "--require-hashes", "--dest", root, "--requirement", pins, cwd=root,
     )  # fmt: skip
     (archive,) = root.glob("*.tar.gz")
     with tarfile.open(archive) as files:
