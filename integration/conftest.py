@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import signal
+from pathlib import Path
 
 import pytest
 
+from integration.building import build
 from integration.localstack.fixtures import localstack
 
 __all__ = ["localstack"]
@@ -15,6 +17,12 @@ def pytest_configure() -> None:
     """Accept SIGINT. A shell starts what it puts into the background with SIGINT ignored, and the processes that tests start inherit that."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this tree."""
+    return build("wheel", tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(autouse=True)

@@ -27,7 +27,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from tests.readme import DOCS, ROOT, Block, blocks
+from integration.building import build
+from tests.readme import DOCS, Block, blocks
 
 PAGE = DOCS / "quickstart.md"
 PORT = "4567"
@@ -219,17 +220,6 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def build_wheel(folder: Path) -> Path:
-    """Build the package's wheel into a folder."""
-    subprocess.run(
-        [sys.executable, "-m", "build", "--wheel", "--outdir", str(folder), str(ROOT)],
-        check=True,
-        capture_output=True,
-    )
-    (wheel,) = folder.glob("kinesis_sdk-*.whl")
-    return wheel
-
-
 def table(times: Mapping[str, float]) -> str:
     """Return the times as a Markdown table."""
     rows = [
@@ -250,7 +240,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="reader-") as name:
         (folder := Path(name, "project")).mkdir()
-        reader = Reader(folder, shlex.quote(str(build_wheel(Path(name)))))
+        reader = Reader(folder, shlex.quote(str(build("wheel", Path(name)))))
         try:
             reader.read(PAGE, spark=not options.no_spark)
             reader.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import tarfile
 import venv
 import zipfile
@@ -11,32 +10,20 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from integration.building import ROOT, build
 
 
 def test_the_sdist_holds_everything_that_is_tracked(tmp_path: Path) -> None:
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, check=False, capture_output=True, text=True)
     if listed.returncode != 0:
         pytest.skip("this tree is not a git repository, so tracked files are unknown")
-    subprocess.run(
-        [sys.executable, "-m", "build", "--sdist", "--outdir", str(tmp_path), str(ROOT)],
-        check=True,
-        capture_output=True,
-    )
-    (sdist,) = tmp_path.glob("kinesis_sdk-*.tar.gz")
-    with tarfile.open(sdist) as archive:
+    with tarfile.open(build("sdist", tmp_path)) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     present = {name for name in listed.stdout.splitlines() if (ROOT / name).exists()}
     assert present <= names
 
 
-def test_the_wheel_installs_into_an_empty_environment_and_works(tmp_path: Path) -> None:
-    subprocess.run(
-        [sys.executable, "-m", "build", "--wheel", "--outdir", str(tmp_path), str(ROOT)],
-        check=True,
-        capture_output=True,
-    )
-    (wheel,) = tmp_path.glob("kinesis_sdk-*.whl")
+def test_the_wheel_installs_into_an_empty_environment_and_works(wheel: Path, tmp_path: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert "kinesis_sdk/py.typed" in names
     assert "kinesis_sdk/testing/data/flights-20k.ndjson.gz" in names
