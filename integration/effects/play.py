@@ -34,6 +34,9 @@ _BACKLOG = 50_000
 _LATEST_STORE = 6.0
 """Seconds after the last put in which a request that failed may still be stored."""
 
+_MOST_FOR_A_HIT = 20_000
+"""Records beyond those of the plan that are put until a fault has hit something."""
+
 _WORKERS = 4
 _MOST_SHARDS = 6
 _PROGRESS_SECONDS = 10.0
@@ -101,6 +104,7 @@ class Run:
         self._began = self._told = self._next_fault = 0.0
         self._put = self._effects = 0
         self._looked = 0.0
+        self._was_hit = False
 
     def play(self) -> Outcome:
         """Put the records, do the faults, wait for the effects, and compare them with the stream."""
@@ -152,9 +156,13 @@ class Run:
         self._next_fault = start + self._plan.fault_interval
         with ExitStack() as stack:
             producers = [stack.enter_context(self._producer(idempotent=kind)) for kind in kinds]
-            while self._put < self._plan.puts:
+            # What a fault hits depends on the machine, so records and faults go on until one did what the run is about.
+            most = self._plan.puts + _MOST_FOR_A_HIT
+            while self._put < self._plan.puts or (self._put < most and not self._was_hit):
                 self._look()
                 until = pace.allowed(time.monotonic(), self._effects)
+                if self._put >= self._plan.puts:
+                    until = self._put + 1
                 for number in range(self._put, until):
                     text = str(number)
                     futures.append(producers[number % len(producers)].put(self._stream, text, text.encode()))
@@ -196,7 +204,8 @@ class Run:
         self._workers.append(worker)
 
     def _disturb(self, now: float) -> None:
-        if now >= self._next_fault:
+        # A fault before the first effect would only hit workers that start.
+        if self._effects and now >= self._next_fault:
             self._next_fault = now + self._plan.fault_interval * self._rng.uniform(0.4, 1.6)
             self._fault(now)
         for entry in [entry for entry in self._frozen if entry[0] <= now]:
@@ -206,7 +215,8 @@ class Run:
     def _fault(self, now: float) -> None:
         able = [worker for worker in self._workers if worker.is_able]
         chance = self._rng.random()
-        if chance < 0.45 and len(able) > 1:
+        # The first fault is a kill, so that each run has one, however short it is.
+        if (chance < 0.45 or not self._faults["kills"]) and len(able) > 1:
             self._faults["kills"] += 1
             worker = self._rng.choice(able)
             worker.kill()
@@ -241,6 +251,10 @@ class Run:
         now = time.monotonic()
         if now >= self._looked:
             self._effects = self._store.effects()
+            if self._put >= self._plan.puts and not self._was_hit:
+                self._was_hit = self._faults["kills"] > 0 and (
+                    self._plan.transactions or self._effects > self._store.records()
+                )
             after = time.monotonic()
             self._looked = after + max(1.0, 10 * (after - now))
         if now - self._told >= _PROGRESS_SECONDS:

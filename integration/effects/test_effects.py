@@ -20,10 +20,11 @@ from integration.effects.play import Plan, play
 from integration.effects.services import KEYS
 from integration.localstack.server import family
 from integration.postgres import why_no_postgres
+from tests import HANG
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 
-EFFECTS, RATE, SEED = 3_000, 200.0, 7
+EFFECTS, RATE, SEED = 2_000, 200.0, 7
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +51,7 @@ def test_every_record_takes_effect_once_and_without_transactions_some_do_twice(t
     ]
     if why_no_postgres() is None:
         runs.append(("postgresql", True, "idempotent"))
-    # Without transactions, a worker spends most of its time between effects and checkpoint: a few kills surely strike there.
+    # Without transactions, a worker spends most of its time between effects and checkpoint: soon a kill strikes there.
     plans = [
         Plan("fake", store, EFFECTS, RATE, SEED, sink, kind, pause=0.02 if sink else 1.0)
         for store, sink, kind in runs
@@ -58,17 +59,17 @@ def test_every_record_takes_effect_once_and_without_transactions_some_do_twice(t
     outcomes = play_together(plans, tmp_path)
     for outcome in outcomes:
         assert outcome.is_good, outcome
-        assert outcome.faults["kills"] + outcome.faults["freezes"] >= 1, outcome
+        assert outcome.faults["kills"] >= 1, outcome
     assert sum(outcome.faults["answers lost"] for outcome in outcomes) >= 1, outcomes
     shutil.rmtree(tmp_path, ignore_errors=True)
 
 
 def test_every_record_takes_effect_once_on_localstack(localstack: str, tmp_path: Path) -> None:
     # Effects in SQLite: with those in its DynamoDB as well, LocalStack falls behind on two cores until every call times out.
-    outcome = play(Plan(localstack, "sqlite", 1_000, 50.0, SEED, True, "mixed", 5.0, 6.0, 1.0), tmp_path)
+    outcome = play(Plan(localstack, "sqlite", 500, 50.0, SEED, True, "mixed", 5.0, 6.0, 1.0), tmp_path)
     print(HEADER, outcome.line(), sep="\n")
     assert outcome.is_good, outcome
-    assert outcome.faults["kills"] + outcome.faults["freezes"] >= 1, outcome
+    assert outcome.faults["kills"] >= 1, outcome
 
 
 def test_ctrl_c_ends_the_run_and_its_processes(tmp_path: Path) -> None:
@@ -83,7 +84,7 @@ def test_ctrl_c_ends_the_run_and_its_processes(tmp_path: Path) -> None:
             cwd=Path(__file__).parents[2],
             start_new_session=True,
         )
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + HANG
     while " put " not in printed.read_text():
         assert run.poll() is None, printed.read_text()
         assert time.monotonic() < deadline
@@ -91,7 +92,7 @@ def test_ctrl_c_ends_the_run_and_its_processes(tmp_path: Path) -> None:
     started = family(run.pid)
     assert len(started) >= 4, "three workers and the fake"
     run.send_signal(signal.SIGINT)
-    assert run.wait(60) == 130, printed.read_text()
+    assert run.wait(HANG) == 130, printed.read_text()
     assert "not judged" in printed.read_text()
     assert "Traceback" not in printed.read_text()
     assert not {pid for pid in started if Path(f"/proc/{pid}").exists()}
