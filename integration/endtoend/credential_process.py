@@ -21,7 +21,7 @@ def main() -> None:
     """Print credentials as botocore reads them."""
     endpoint, seconds = sys.argv[1:]
     body = json.dumps({"seconds": float(seconds)}).encode()
-    with urllib.request.urlopen(f"{endpoint}/_fake/credentials", data=body, timeout=10) as answer:
+    with urllib.request.urlopen(f"{endpoint}/_fake/credentials", data=body, timeout=60) as answer:
         issued = json.load(answer)
     expires = datetime.fromisoformat(issued["Expiration"]) + _REFRESHED_BEFORE + _TOO_LATE
     print(json.dumps({**issued, "Version": 1, "Expiration": expires.isoformat()}))

@@ -1,4 +1,4 @@
-"""The soak as its users run it: two minutes of it, and one that has to say no after Ctrl-C."""
+"""The soak as its users run it: one that does each thing once, and one that has to say no after Ctrl-C."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ LIMIT = 900.0
 SOAK = [sys.executable, "-m", "integration.endtoend.soak"]
 
 
-def test_two_minutes(tmp_path: Path) -> None:
+def test_each_thing_once(tmp_path: Path) -> None:
     picture = tmp_path / "soak.png"
-    minutes, seed = os.environ.get("SOAK_MINUTES", "2"), os.environ.get("SOAK_SEED", "1")
+    minutes, seed = os.environ.get("SOAK_MINUTES", "1.25"), os.environ.get("SOAK_SEED", "1")
     result = subprocess.run(
         [*SOAK, "--minutes", minutes, "--seed", seed, "--plot", picture],
         capture_output=True,
@@ -36,7 +36,7 @@ def test_two_minutes(tmp_path: Path) -> None:
     assert result.stdout.rstrip().endswith("PASSED")
     table = dict(line.split("  ", 1) for line in result.stdout.splitlines() if "  " in line)
     assert table["lost"].strip() == "0"
-    assert int(table["acknowledged"].replace(",", "")) > 1_000
+    assert int(table["acknowledged"].replace(",", "")) > 0
     assert "p50" in table["taken over after a kill"]
     assert picture.read_bytes().startswith(b"\x89PNG")
 
