@@ -17,6 +17,7 @@ from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
 from kinesis_sdk.consumer.leases.table.lease import Lease
 from kinesis_sdk.testing import FakeAws, FakeAwsServer
+from tests import HANG
 
 
 def doctor(url: str, *arguments: str, **environment: str) -> tuple[int, str]:
@@ -29,7 +30,7 @@ def doctor(url: str, *arguments: str, **environment: str) -> tuple[int, str]:
     }
     command = [sys.executable, "-m", "kinesis_sdk.cli", "doctor", "orders", "billing", "--endpoint-url", url]
     result = subprocess.run(
-        [*command, *arguments], env=settings, capture_output=True, text=True, timeout=120, check=False
+        [*command, *arguments], env=settings, capture_output=True, text=True, timeout=HANG, check=False
     )
     assert "Traceback" not in result.stderr, result.stderr
     return result.returncode, result.stdout

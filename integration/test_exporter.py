@@ -23,6 +23,7 @@ from kinesis_sdk.consumer.leases import SqlLeaseStore
 from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
 from kinesis_sdk.consumer.leases.table.lease import Lease
 from kinesis_sdk.testing import FakeAws, FakeAwsServer
+from tests import HANG
 
 
 @pytest.fixture
@@ -50,7 +51,7 @@ def fill(fake: FakeAws, store: DynamoDBLeaseStore | SqlLeaseStore) -> None:
 
 def get(url: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(url, timeout=10) as response:
+        with urllib.request.urlopen(url, timeout=HANG) as response:
             return response.status, response.read().decode()
     except urllib.error.HTTPError as error:
         with error:
@@ -97,7 +98,7 @@ def test_a_process_serves_the_fleet_until_ctrl_c(
         assert process.stderr is not None
         line = process.stderr.readline()
         base = re.search(r"http://127\.0\.0\.1:\d+", line).group(0)  # type: ignore[union-attr]
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + HANG
         while True:
             status, text = get(f"{base}/lag/billing")
             if status == 200 and json.loads(text)["shards_measured"] == 3:
@@ -115,7 +116,7 @@ def test_a_process_serves_the_fleet_until_ctrl_c(
         assert sum(fake.stats()["calls"].values()) - before < 50
         assert get(f"{base}/healthz")[0] == 200
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 130
+        assert process.wait(HANG) == 130
         assert "Traceback" not in process.stderr.read()
         tables = {name for name in fake.stats()["calls"] if name in ("Scan", "DescribeTable")}
         assert bool(tables) == (place == "dynamodb"), "leases in another database need no call to DynamoDB"
@@ -162,7 +163,7 @@ def test_a_signal_that_another_thread_receives_ends_the_exporter(aws: tuple[Fake
         time.sleep(1.0)  # until the main thread waits; without this the test would only prove less
         process.stdin.write("now\n")
         process.stdin.flush()
-        assert process.wait(20) == 130
+        assert process.wait(HANG) == 130
     finally:
         process.kill()
         process.wait()

@@ -245,7 +245,7 @@ def test_odd_admin_documents_are_refused(endpoint: str, path: str, body: bytes) 
     ("length", "status"), [("-1", 400), ("x", 400), ("9" * 40, 413), ("9" * 5_000, 413), (str(1 << 40), 413)]
 )
 def test_odd_content_lengths_are_refused(endpoint: str, length: str, status: int) -> None:
-    with socket.create_connection(urlsplit(endpoint).netloc.split(":"), timeout=10) as sock:
+    with socket.create_connection(urlsplit(endpoint).netloc.split(":"), timeout=HANG) as sock:
         sock.sendall(f"POST / HTTP/1.1\r\nContent-Length: {length}\r\n\r\n".encode())
         assert sock.recv(1 << 12).startswith(f"HTTP/1.1 {status} ".encode())
 
@@ -278,11 +278,11 @@ def test_a_web_page_cannot_administer_the_fake(aws: FakeAws, endpoint: str) -> N
 def test_connections_are_limited(aws: FakeAws) -> None:
     with FakeAwsServer(aws, max_connections=2) as server:
         netloc = urlsplit(server.endpoint_url).netloc
-        kept = [http.client.HTTPConnection(netloc, timeout=10) for _ in range(2)]
+        kept = [http.client.HTTPConnection(netloc, timeout=HANG) for _ in range(2)]
         for connection in kept:
             connection.request("GET", "/_fake/health")
             assert connection.getresponse().read()
-        one_more = http.client.HTTPConnection(netloc, timeout=10)
+        one_more = http.client.HTTPConnection(netloc, timeout=HANG)
         one_more.connect()
         answer = one_more.sock.recv(1 << 12)
         assert answer.startswith(b"HTTP/1.1 503 ")

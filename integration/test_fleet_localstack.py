@@ -30,7 +30,7 @@ class Handler(RecordHandler):
         Handler.seen += len(batch.records)
 
 
-def wait_for(condition: Any, what: str, seconds: float = 90.0) -> Any:
+def wait_for(condition: Any, what: str, seconds: float = 300.0) -> Any:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         found = condition()

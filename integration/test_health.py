@@ -14,8 +14,7 @@ from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.consumer import ConsumerConfig, Worker
 from kinesis_sdk.consumer.health_server import Answer, HealthServer
 from kinesis_sdk.testing import FakeAws, FakeAwsServer
-
-HANG = 60.0
+from tests import HANG
 
 
 @pytest.fixture
@@ -32,7 +31,7 @@ def server():
 
 
 def get(port, path, method="GET"):
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=HANG)
     try:
         connection.request(method, path)
         response = connection.getresponse()
@@ -65,7 +64,7 @@ def test_answers(server, caplog):
 )
 def test_rubbish_does_no_harm(server, rubbish):
     # The server may close the connection at any point of this.
-    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as client, suppress(OSError):
+    with socket.create_connection(("127.0.0.1", server.port), timeout=HANG) as client, suppress(OSError):
         client.sendall(rubbish)
         client.shutdown(socket.SHUT_WR)
         while client.recv(65536):
@@ -75,7 +74,7 @@ def test_rubbish_does_no_harm(server, rubbish):
 
 def test_slow_clients_do_not_keep_others_out(server):
     """Each sends a byte now and then: within any timeout of a single read."""
-    clients = [socket.create_connection(("127.0.0.1", server.port), timeout=10) for _ in range(40)]
+    clients = [socket.create_connection(("127.0.0.1", server.port), timeout=HANG) for _ in range(40)]
     try:
         started = time.monotonic()
         while True:

@@ -354,7 +354,7 @@ def translate_to_retryable() -> Iterator[None]:
 
 def test_dead_connections_and_timeouts(aws: FakeAws, server: FakeAwsServer) -> None:
     with Proxy(server.endpoint_url) as proxy:
-        lean = LeanKinesis(connect(proxy.endpoint_url, read_timeout=0.5))
+        lean = LeanKinesis(connect(proxy.endpoint_url, read_timeout=3.0))
         iterator = iterator_of(lean)
         for _ in range(3):
             lean.get_records(ShardIterator=iterator)

@@ -160,7 +160,7 @@ def test_a_row_that_a_user_locks_delays_one_call_and_passes(
     store: SqlLeaseStore, make: Callable[..., SqlLeaseStore], postgres: str
 ) -> None:
     store.create_if_absent(new_lease())
-    hasty = make(timeout=0.5)
+    hasty = make(timeout=3.0)
     engine = sqlalchemy.create_engine(postgres)
     with engine.connect() as connection:
         connection.execute(sqlalchemy.text("SELECT * FROM kinesis_sdk_leases FOR UPDATE"))
@@ -294,7 +294,7 @@ def test_a_process_that_is_frozen_in_its_start_does_not_hold_up_others(postgres:
 
 
 def test_a_server_that_is_away(postgres_server: PostgresServer) -> None:
-    store = SqlLeaseStore(postgres_server.url, "app", timeout=1, sleep=lambda seconds: None)
+    store = SqlLeaseStore(postgres_server.url, "app", timeout=30, sleep=lambda seconds: None)
     store.ensure_ready()
     assert store.create_if_absent(new_lease())
     postgres_server.stop("immediate")

@@ -44,6 +44,7 @@ from kinesis_sdk.metrics import CATALOGUE, CloudWatchMetrics, Scope
 from kinesis_sdk.spark import KinesisPartitionWriter, ProducerSettings
 from kinesis_sdk.spark.positions import StartingPosition
 from kinesis_sdk.testing import FakeAws
+from tests import HANG
 from tests.admin.changes.operators import SteeredFleet
 from tests.consumer.sinks.test_objects import Bucket
 from tests.consumer.sinks.test_rules import House
@@ -215,7 +216,7 @@ def account() -> Account:
 def produce(account: Account) -> None:
     account.allowed |= {"Produce"}
     with Producer(client=account.client("kinesis")) as producer:
-        producer.put("orders", "customer-7", b"data").result(30)
+        producer.put("orders", "customer-7", b"data").result(HANG)
 
 
 def consume(account: Account, *, reshard: bool = False, **settings: Any) -> None:
@@ -264,7 +265,7 @@ def consume(account: Account, *, reshard: bool = False, **settings: Any) -> None
                     break
                 threading.Event().wait(0.1)
     finally:
-        worker.stop(timeout=30)
+        worker.stop(timeout=HANG)
 
 
 def actions(account: Account, *names: str) -> set[tuple[str, str]]:
@@ -363,7 +364,7 @@ def test_the_spark_writer_needs_what_the_producer_needs(
     write = KinesisPartitionWriter("orders", partition_key="key", data="data")
     write([{"key": "customer-7", "data": b"data"}])
     # The writer flushes at once, so its record may be stored before the producer has looked up the shards in the background.
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + HANG
     while account.used != actions(account, "Produce") and time.monotonic() < deadline:
         time.sleep(0.01)
     producer.close(30)

@@ -6,9 +6,10 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 
 import pytest
+
+from tests import HANG
 
 CALLBACKS = 500
 PAUSE = 0.01
@@ -94,7 +95,7 @@ STORM = (
 )
 
 
-def run(script: str, *arguments: str, timeout: float = 60.0) -> subprocess.CompletedProcess[str]:
+def run(script: str, *arguments: str, timeout: float = HANG) -> subprocess.CompletedProcess[str]:
     """A program in a process of its own."""
     return subprocess.run(
         [sys.executable, "-c", textwrap.dedent(script), *arguments],
@@ -115,9 +116,11 @@ def test_every_callback_runs_before_the_process_ends(end):
 @pytest.mark.parametrize("way", ["callbacks", "result", "as_completed"])
 def test_a_storm_of_sigterm_that_closes_the_producer(way):
     closed = refused = 0
-    for turn in range(12):
-        began = time.monotonic()
-        done = run(STORM, way, str(0.2 + turn * 0.00173), timeout=30)
+    for turn in range(200):
+        # Where a signal strikes depends on the machine, so it goes on until one struck outside the producer.
+        if turn >= 12 and closed:
+            break
+        done = run(STORM, way, str(0.2 + turn * 0.00173))
         kind, *numbers = done.stdout.split() or ["nothing", done.stderr]
         if kind == "refused":
             refused += 1
@@ -129,6 +132,5 @@ def test_a_storm_of_sigterm_that_closes_the_producer(way):
             assert left == still == 0
             assert missing <= (20 if way != "callbacks" else 1)
             closed += 1
-        assert time.monotonic() - began < 25
     print(f"{way}: closed {closed}, refused {refused} of {closed + refused}")
     assert closed, f"{signal.SIGTERM!r} always struck inside the producer"

@@ -31,7 +31,7 @@ from tests.readme import DOCS, GUIDES, NOT_RUN, OWN_TESTS, ROOT, Block, blocks, 
 from tools.docs_examples import text_of
 
 BIN = Path(sys.executable).parent
-TIMEOUT = 60.0
+TIMEOUT = 300.0
 
 
 @dataclass(frozen=True)

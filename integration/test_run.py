@@ -20,9 +20,7 @@ from kinesis_sdk.common.errors import ResourceNotFoundError
 from kinesis_sdk.consumer import ConsumerConfig, Worker
 from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
 from kinesis_sdk.testing import FakeAws, FakeAwsServer
-
-HANG = 60.0
-"""Seconds after which something counts as hung."""
+from tests import HANG
 
 HANDLER = """
 import os, sys, time
@@ -178,11 +176,11 @@ def command(account, tmp_path):
         if made.process.poll() is None:
             made.process.send_signal(signal.SIGTERM)
             try:
-                made.process.wait(30)
+                made.process.wait(HANG)
             except subprocess.TimeoutExpired:
                 made.process.kill()
                 made.process.wait()
-        made.reader.join(10)
+        made.reader.join(HANG)
         made.process.stderr.close()
 
 
@@ -217,10 +215,14 @@ def test_until_survives_kills_of_processes_and_a_split(account, command, tmp_pat
     account.put(200)
     config = tmp_path / "settings.toml"
     config.write_text("checkpoint_interval = 0.1\n[leases]\nfailover_time = 2\n")
-    slow = HANDLER.replace("for record in batch.records:", "time.sleep(1)\n    for record in batch.records:")
-    run = command("--until", "now", "--processes", "3", "--config", str(config), source=slow)
-    run.wait_until(lambda: len(run.processed()) > 0)
+    waiting = HANDLER.replace(
+        "def handle(batch):",
+        "def handle(batch):\n    while not os.path.exists('go'):\n        time.sleep(0.05)",
+    )
+    run = command("--until", "now", "--processes", "3", "--config", str(config), source=waiting)
+    run.wait_until(all_held(account, 3))
     os.kill(run.children()[0], signal.SIGKILL)
+    (tmp_path / "go").touch()
     assert run.end() == 0
     assert run.processed() == set(range(400))
     assert "was killed by SIGKILL; starting it again" in run.log()
@@ -273,7 +275,8 @@ def test_two_signals_stop_at_once(account, command):
     run.wait_until(lambda: run.notes("hangs"))
     children = run.children()
     os.killpg(run.process.pid, signal.SIGINT)
-    time.sleep(1)
+    # A second signal that came before the first was handled would be the same one.
+    run.wait_until(lambda: "received SIGINT, stopping" in run.log())
     assert run.process.poll() is None, "the handler still runs"
     os.killpg(run.process.pid, signal.SIGINT)
     assert run.end() == 130
@@ -385,7 +388,7 @@ def test_every_line_names_the_worker(account, command):
 
 def get(port, path):
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as response:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=HANG) as response:
             return response.status, json.load(response)
     except urllib.error.HTTPError as error:
         return error.code, json.load(error)

@@ -227,7 +227,7 @@ def play(account: Account, place: str, *, mode: str = "sink", holds_up: bool = F
     account.add("successor", mode=mode)
     account.put(RECORDS - len(account.sent) if len(account.sent) < RECORDS else 20)
     if holds_up:
-        time.sleep(8)
+        time.sleep(5)
         assert not account.has_all()
     else:
         begun = time.monotonic()

@@ -197,7 +197,7 @@ def test_a_handlers_transaction_is_limited_and_nothing_else_of_its_session(postg
 
 def test_a_transaction_that_is_idle_for_too_long_is_ended_and_the_error_says_why(database: Database) -> None:
     """Without a successor, so that other users of the database do not wait for a stopped process for ever."""
-    sink = SqlSink(database.engine, idle_timeout=1)
+    sink = SqlSink(database.engine, idle_timeout=3)
     sink.ensure_ready()
     row = SinkRow(fence=1)
     assert sink.write(KEY, None, row)
@@ -225,7 +225,7 @@ def test_a_claim_says_who_has_the_row(database: Database) -> None:
     pid = user.execute(sqlalchemy.text("SELECT pg_backend_pid()")).scalar_one()
     time.sleep(1.1)
     expected = (
-        rf"session {pid} \(user test, idle in transaction for \d s\) has the row of app/orders/.*0 locked"
+        rf"session {pid} \(user test, idle in transaction for \d+ s\) has the row of app/orders/.*0 locked"
     )
     with pytest.raises(TransientSinkError, match=expected):
         sink.write(KEY, row, SinkRow(fence=2))
@@ -243,8 +243,9 @@ def test_a_claim_ends_only_sessions_of_its_own_shard_that_wait_for_their_process
     begun = [sink.begin(key, row) for key in keys]
     working = sink.begin(KEY, row)
     assert working is not None
-    with ThreadPoolExecutor() as pool:
-        sleeping = pool.submit(working.handle.execute, sqlalchemy.text("SELECT pg_sleep(4)"))
+    with ThreadPoolExecutor() as pool, database.engine.connect() as holder:
+        holder.execute(sqlalchemy.text("SELECT pg_advisory_xact_lock(4711)"))
+        at_work = pool.submit(working.handle.execute, sqlalchemy.text("SELECT pg_advisory_xact_lock(4711)"))
         time.sleep(1.5)
         assert sink.write(KEY, row, SinkRow(fence=2))
         outcomes = []
@@ -257,7 +258,9 @@ def test_a_claim_ends_only_sessions_of_its_own_shard_that_wait_for_their_process
                 assert "terminating connection" in str(error)
                 outcomes.append("ended")
         assert outcomes == [True, "ended", True, True]
-        sleeping.result()  # the server was at work, and not waiting
+        assert not at_work.done()
+        holder.rollback()
+        at_work.result()  # the server was at work, and did not wait for the process
     assert working.commit(row) is False
 
 

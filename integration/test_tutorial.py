@@ -25,7 +25,7 @@ from tests.readme import DOCS, ROOT, Block, blocks
 
 BIN = Path(sys.executable).parent
 PAGES = ("tutorial-1-produce.md", "tutorial-2-consume.md", "tutorial-3-spark.md", "tutorial-4-dashboard.md")
-TIMEOUT = 90.0
+TIMEOUT = 300.0
 
 
 class Reader:
@@ -169,7 +169,7 @@ class Reader:
 
     def _dashboard_shows_everything(self) -> bool:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/", timeout=10) as response:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/", timeout=TIMEOUT) as response:
                 page = response.read().decode()
         except OSError:
             return False

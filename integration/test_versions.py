@@ -16,13 +16,13 @@ import pytest
 
 from integration.localstack.install import CannotInstallError, run
 from integration.multilang.install import build_once, cache_folder
+from tests import HANG
 
 ROOT = Path(__file__).parents[1]
 PINS = Path(__file__).with_name("lowest.txt")
 PYTHONS = re.findall(
     r"Programming Language :: Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 )
-HANG = 120
 PROGRAM = """
 import json, sys
 from importlib.metadata import version

@@ -32,9 +32,9 @@ def account():
 def process():
     children = []
 
-    def start(endpoint, seconds):
+    def start(endpoint, seconds, failover_time=10 * HANG):  # by default, no lease expires
         child = subprocess.Popen(
-            [sys.executable, "-c", SCRIPT, endpoint, str(seconds)],
+            [sys.executable, "-c", SCRIPT, endpoint, str(seconds), str(failover_time)],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
@@ -154,7 +154,7 @@ SCRIPT = textwrap.dedent(
             sys.stdout.write(record.data.decode() + "\\n")  # one write: other threads print, too
         sys.stdout.flush()
         time.sleep(float(sys.argv[2]))
-    config = ConsumerConfig(initial_position="TRIM_HORIZON", leases=LeaseConfig(failover_time=3.0))
+    config = ConsumerConfig(initial_position="TRIM_HORIZON", leases=LeaseConfig(failover_time=float(sys.argv[3])))
     Worker("orders", application_name="billing", handler=handle, config=config, endpoint_url=sys.argv[1]).run()
     print("stopped", flush=True)
     """
@@ -223,7 +223,7 @@ def test_a_second_signal_stops_at_once_even_if_a_handler_hangs(account, process)
 def test_a_killed_process_is_taken_over(account, process):
     aws, endpoint = account
     put(aws, 0, 20)
-    child = process(endpoint, 0)
+    child = process(endpoint, 0, failover_time=3.0)
     read(child, 20)
     collected = Collected()
     survivor = worker(endpoint, collected, "survivor")

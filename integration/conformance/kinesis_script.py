@@ -10,6 +10,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from integration.conformance.notes import Notes
+from tests import HANG
 
 FIRST, SECOND = "shardId-000000000000", "shardId-000000000001"
 HALF, LAST = 1 << 127, (1 << 128) - 1
@@ -521,7 +522,7 @@ def scenario_consumers(notes: Notes) -> None:
     notes.call(
         "register: no stream", kinesis.register_stream_consumer, StreamARN=arn + "x", ConsumerName="app"
     )
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + HANG
     while True:
         described = kinesis.describe_stream_consumer(ConsumerARN=consumer)["ConsumerDescription"]
         if described["ConsumerStatus"] == "ACTIVE":
@@ -542,7 +543,7 @@ def scenario_consumers(notes: Notes) -> None:
     )
     notes.fact("counted", notes.active(stream).get("ConsumerCount"))
     kinesis.deregister_stream_consumer(ConsumerARN=consumer)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + HANG
     while kinesis.list_stream_consumers(StreamARN=arn)["Consumers"]:
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -560,7 +561,7 @@ def scenario_subscriptions(notes: Notes) -> None:
     stream = notes.stream(1)
     arn = notes.active(stream)["StreamARN"]
     consumer = kinesis.register_stream_consumer(StreamARN=arn, ConsumerName="app")["Consumer"]["ConsumerARN"]
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + HANG
     while (
         kinesis.describe_stream_consumer(ConsumerARN=consumer)["ConsumerDescription"]["ConsumerStatus"]
         != "ACTIVE"

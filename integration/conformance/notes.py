@@ -12,6 +12,8 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
+from tests import HANG
+
 
 @dataclass(frozen=True)
 class Difference:
@@ -46,7 +48,7 @@ class Notes:
             retries={"total_max_attempts": 1},
             # Wrong requests are to reach the server.
             parameter_validation=False,
-            read_timeout=30,
+            read_timeout=HANG,
         )
         return boto3.client(service, endpoint_url=endpoint, config=config)
 
@@ -87,12 +89,12 @@ class Notes:
 
     def active(self, name: str) -> dict[str, Any]:
         """Wait until a stream is ACTIVE; its summary."""
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + HANG
         while True:
             summary = self.kinesis.describe_stream_summary(StreamName=name)["StreamDescriptionSummary"]
             if summary["StreamStatus"] == "ACTIVE":
                 return dict(summary)
-            assert time.monotonic() < deadline, f"{name} is not ACTIVE after 30 s"
+            assert time.monotonic() < deadline, f"{name} is not ACTIVE in time"
             time.sleep(0.03)
 
     def table(self, *, sort: bool = False, **more: Any) -> str:
@@ -113,14 +115,14 @@ class Notes:
 
     def table_active(self, name: str) -> dict[str, Any]:
         """Wait until a table and its indexes are ACTIVE; its description."""
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + HANG
         while True:
             table = self.dynamodb.describe_table(TableName=name)["Table"]
             states = [table["TableStatus"]]
             states += [index["IndexStatus"] for index in table.get("GlobalSecondaryIndexes", ())]
             if set(states) == {"ACTIVE"}:
                 return dict(table)
-            assert time.monotonic() < deadline, f"{name} is not ACTIVE after 30 s"
+            assert time.monotonic() < deadline, f"{name} is not ACTIVE in time"
             time.sleep(0.03)
 
     def clean(self) -> None:

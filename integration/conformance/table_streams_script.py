@@ -15,7 +15,7 @@ def _arn(notes: Notes, name: str) -> str:
 
 
 def _shards(notes: Notes, arn: str) -> list[dict[str, Any]]:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while True:
         description = notes.streams.describe_stream(StreamArn=arn)["StreamDescription"]
         if description["Shards"] or time.monotonic() > deadline:
@@ -26,7 +26,7 @@ def _shards(notes: Notes, arn: str) -> list[dict[str, Any]]:
 def _changes(notes: Notes, iterator: str, count: int) -> list[dict[str, Any]]:
     """Read until so many records came; the service may need some responses for them."""
     found: list[dict[str, Any]] = []
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while len(found) < count and time.monotonic() < deadline:
         answer = notes.streams.get_records(ShardIterator=iterator)
         found += answer["Records"]

@@ -21,7 +21,7 @@ from kinesis_sdk.testing import FakeAws
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 BIN = Path(sys.executable).parent
-TIMEOUT = 90.0
+TIMEOUT = 300.0
 
 
 @dataclass(frozen=True)

@@ -155,7 +155,7 @@ def test_the_exporter_serves_what_is_asked_for() -> None:
 
 def get(port: int, path: str) -> int:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as response:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=TIMEOUT) as response:
             return int(response.status)
     except urllib.error.HTTPError as error:
         return error.code

@@ -12,6 +12,7 @@ from integration.java.books import Books, audit
 from integration.java.evidence import TableWatch, wait_for
 from integration.java.processes import METRICS, Stage, WorkerProcess
 from integration.java.scenes import everything_arrived, make_leases, open_shards
+from tests import HANG
 
 SUCCESSORS: Mapping[str, str] = {"ours": "2.7.2", "2.7.2": "ours", "3.1.3": "ours", "3.5.1": "ours"}
 """Who goes on behind the checkpoints of a consumer that was killed."""
@@ -72,7 +73,7 @@ class Cells:
         """Wait until something is the case for each consumer."""
         began = time.monotonic()
         for kind in self.workers:
-            wait_for(lambda kind=kind: condition(kind), 150, lambda kind=kind: (kind, what, self._told()))
+            wait_for(lambda kind=kind: condition(kind), HANG, lambda kind=kind: (kind, what, self._told()))
             print(f"{kind}: {what} after {time.monotonic() - began:.1f} s", flush=True)
 
     def work(self) -> None:

@@ -132,7 +132,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def await_port(process: Guarded, port: int, seconds: float = 60.0) -> None:
+def await_port(process: Guarded, port: int, seconds: float = 300.0) -> None:
     """Wait until a process listens."""
     deadline = time.monotonic() + seconds
     while True:
@@ -164,7 +164,7 @@ class WorkerProcess:
         """Its events so far, of some kinds."""
         return [event for event in self._reader.events() if not kinds or event["event"] in kinds]
 
-    def stop(self, seconds: float = 60.0) -> float:
+    def stop(self, seconds: float = 300.0) -> float:
         """End it in order; returns the seconds that it took."""
         began = time.monotonic()
         self.process.signal(signal.SIGTERM)

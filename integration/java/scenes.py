@@ -12,6 +12,7 @@ from integration.java.books import Books, audit
 from integration.java.evidence import Delivery, TableWatch, deliveries, overlaps, wait_for
 from integration.java.load import Load
 from integration.java.processes import METRICS, PATIENT, Stage, WorkerProcess
+from tests import HANG
 
 
 def open_shards(stage: Stage, stream: str) -> list[dict[str, Any]]:
@@ -23,7 +24,7 @@ def open_shards(stage: Stage, stream: str) -> list[dict[str, Any]]:
 def make_leases(stage: Stage, stream: str, application: str, shards: int, **config: Any) -> WorkerProcess:
     """Let a worker of ours make table and leases, and stop it: a Java worker takes a minute or two for it."""
     maker = stage.start_ours("maker", stream, application, **config)
-    wait_for(lambda: len(stage.rows(application)) == shards, 60, maker.process.tail)
+    wait_for(lambda: len(stage.rows(application)) == shards, HANG, maker.process.tail)
     maker.stop()
     return maker
 

@@ -7,6 +7,7 @@ import time
 from integration.java.evidence import deliveries, disorder, duplicates, wait_for
 from integration.java.load import Load
 from kinesis_sdk.common.aggregate_writer import Aggregate
+from tests import HANG
 
 HALF, QUARTER = 1 << 127, 1 << 126
 
@@ -34,12 +35,12 @@ def test_every_acknowledged_record_is_delivered_once_and_in_place(stage):
     stage.kinesis.create_stream(StreamName=stream, ShardCount=2)
     # A worker of ours makes table and leases: the Java one's own way to its first record takes two minutes.
     first = stage.start_ours("ours-a", stream, application)
-    wait_for(lambda: len(stage.rows(application)) == 2, 30, "the leases are there")
+    wait_for(lambda: len(stage.rows(application)) == 2, HANG, "the leases are there")
     first.stop()
     java = stage.start_java("java-a", stream, application)
     with Load(stage, stream, rate=1000) as load:
         wait_for(
-            lambda: len(java.events("initialize")) == 2, 60, lambda: f"it consumes: {java.process.tail()}"
+            lambda: len(java.events("initialize")) == 2, HANG, lambda: f"it consumes: {java.process.tail()}"
         )
         time.sleep(2)
         put_misplaced_aggregate(stage, stream)
@@ -51,7 +52,7 @@ def test_every_acknowledged_record_is_delivered_once_and_in_place(stage):
         stage.kinesis.merge_shards(
             StreamName=stream, ShardToMerge=first["ShardId"], AdjacentShardToMerge=second["ShardId"]
         )
-        wait_for(lambda: len(java.events("shard_ended")) == 3, 60, "the parent ended, and both halves")
+        wait_for(lambda: len(java.events("shard_ended")) == 3, HANG, "the parent ended, and both halves")
         time.sleep(2)
     found = []
 
@@ -60,7 +61,7 @@ def test_every_acknowledged_record_is_delivered_once_and_in_place(stage):
         return load.stored.keys() - {one.data for one in found}
 
     wait_for(
-        lambda: not missing(), 60, lambda: f"{len(missing())} records are missing: {sorted(missing())[:5]}"
+        lambda: not missing(), HANG, lambda: f"{len(missing())} records are missing: {sorted(missing())[:5]}"
     )
     java.kill()
     aggregated = sum(result.sub_sequence_number > 0 for result in load.stored.values())

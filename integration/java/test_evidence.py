@@ -18,6 +18,7 @@ from integration.java.evidence import (
     wait_for,
 )
 from integration.java.journal import Processing, Reader
+from tests import HANG
 
 
 class Told:
@@ -122,7 +123,7 @@ def test_owners_and_their_changes():
 def test_a_watch_that_fails_says_so():
     watch = TableWatch(Table(row(1, "7"), RuntimeError("the table has gone")), "app")
     with watch:
-        wait_for(lambda: watch.error is not None, 5, "the second look")
+        wait_for(lambda: watch.error is not None, HANG, "the second look")
     with pytest.raises(RuntimeError, match="has gone"):
         watch.holders()
 

@@ -14,6 +14,7 @@ from integration.java.evidence import (
     wait_for,
 )
 from integration.java.load import Load
+from tests import HANG
 
 SHARDS = 4
 CALM_SECONDS = 12.0  # six rounds of the Java leader
@@ -55,7 +56,7 @@ def calm(watch, *names):
         return equal() and not watch.moves_since(max(since, time.monotonic() - CALM_SECONDS))
 
     time.sleep(CALM_SECONDS)
-    wait_for(at_rest, 90, lambda: f"moves between {names}: {watch.moves_since(since)}")
+    wait_for(at_rest, HANG, lambda: f"moves between {names}: {watch.moves_since(since)}")
     print(f"{' and '.join(names)} are at rest after {len(watch.moves_since(since))} more changes of owner")
 
 
@@ -63,7 +64,7 @@ def test_java_is_joined_and_replaced_and_joins_and_replaces(stage):
     stream = application = "fleet"
     stage.kinesis.create_stream(StreamName=stream, ShardCount=SHARDS)
     maker = stage.start_ours("ours-0", stream, application)
-    wait_for(lambda: len(stage.rows(application)) == SHARDS, 30, "a worker of ours makes table and leases")
+    wait_for(lambda: len(stage.rows(application)) == SHARDS, HANG, "a worker of ours makes table and leases")
     maker.stop()
     members = [maker]
 
@@ -76,12 +77,12 @@ def test_java_is_joined_and_replaced_and_joins_and_replaces(stage):
     ):
         java_1 = stage.start_java("java-1", stream, application)
         members.append(java_1)
-        took = wait_for(shared(watch, "java-1"), 90, told)
+        took = wait_for(shared(watch, "java-1"), HANG, told)
         print(f"Java alone: all leases {took:.1f} s after its start")
 
         ours_1 = stage.start_ours("ours-1", stream, application)
         members.append(ours_1)
-        took = wait_for(shared(watch, "java-1", "ours-1"), 90, told)
+        took = wait_for(shared(watch, "java-1", "ours-1"), HANG, told)
         print(f"our worker joins: its share, given by the Java leader, after {took:.1f} s")
         assert leader(stage, application) == "java-1"
         calm(watch, "java-1", "ours-1")
@@ -89,19 +90,19 @@ def test_java_is_joined_and_replaced_and_joins_and_replaces(stage):
         moment = time.monotonic()
         print(f"Java stops in order: {java_1.stop():.1f} s")
         forget(stage, application, "java-1")
-        wait_for(shared(watch, "ours-1"), 60, told)
+        wait_for(shared(watch, "ours-1"), HANG, told)
         print(f"our worker has all leases {time.monotonic() - moment:.1f} s after the signal")
 
         java_2 = stage.start_java("java-2", stream, application)
         members.append(java_2)
-        took = wait_for(shared(watch, "java-2", "ours-1"), 90, told)
+        took = wait_for(shared(watch, "java-2", "ours-1"), HANG, told)
         print(f"Java joins ours: its share after {took:.1f} s")
         assert leader(stage, application) == "java-2"
         calm(watch, "java-2", "ours-1")
 
         moment = time.monotonic()
         print(f"ours stops in order: {ours_1.stop():.1f} s")
-        wait_for(shared(watch, "java-2"), 60, told)
+        wait_for(shared(watch, "java-2"), HANG, told)
         print(f"Java has all leases {time.monotonic() - moment:.1f} s after the signal")
         time.sleep(3)
 
@@ -111,7 +112,7 @@ def test_java_is_joined_and_replaced_and_joins_and_replaces(stage):
         found[:] = deliveries(members)
         return load.stored.keys() - {one.data for one in found}
 
-    wait_for(lambda: not missing(), 60, lambda: f"{len(missing())} records are missing")
+    wait_for(lambda: not missing(), HANG, lambda: f"{len(missing())} records are missing")
     java_2.kill()
     extra = duplicates(found)
     moves = {shard: [tenure.worker for tenure in parts] for shard, parts in tenures(members).items()}

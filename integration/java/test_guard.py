@@ -11,6 +11,7 @@ import pytest
 
 from integration.java.evidence import wait_for
 from integration.java.processes import ROOT, Guarded
+from tests import HANG
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at processes in /proc")
 
@@ -39,7 +40,7 @@ def test_it_ends_when_its_starter_is_killed(tmp_path):
         pid = int(starter.stdout.readline())
         assert is_alive(pid)
         starter.kill()
-    wait_for(lambda: not is_alive(pid), 20, "the guarded process is gone")
+    wait_for(lambda: not is_alive(pid), HANG, "the guarded process is gone")
 
 
 def test_signals_and_status(tmp_path):

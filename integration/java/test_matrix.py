@@ -7,6 +7,7 @@ import time
 from integration.java.cells import Cells
 from integration.java.evidence import wait_for
 from integration.java.load import Load
+from tests import HANG
 
 
 def test_every_consumer_reads_what_our_producer_wrote_and_goes_on_behind_another(stage):
@@ -27,6 +28,8 @@ def test_every_consumer_reads_what_our_producer_wrote_and_goes_on_behind_another
     cells.finish("ours", dict.fromkeys(cells.workers, acknowledged))
 
     # In the table of KCL 3.5, where its own items live, our clean-up deletes the finished leases and nothing else.
-    wait_for(lambda: len(stage.rows(cells.applications["3.5.1"])) == 2, 60, "the finished leases are deleted")
+    wait_for(
+        lambda: len(stage.rows(cells.applications["3.5.1"])) == 2, HANG, "the finished leases are deleted"
+    )
     assert {"Leader", "Migration3.0", "first-java"} <= before.keys()
     assert cells.foreign() == before

@@ -6,6 +6,7 @@ from integration.java.evidence import deliveries, duplicates, wait_for
 from kinesis_sdk import Producer, ProducerConfig
 from kinesis_sdk.consumer import DynamoDBLeaseStore
 from kinesis_sdk.consumer.leases import Lease
+from tests import HANG
 
 AGGREGATES, EACH = 4, 10
 # Per shard: where our worker stops for good, and where the Java worker does. Names are shard.aggregate.record.
@@ -89,7 +90,7 @@ def test_each_goes_on_exactly_after_the_other(stage):
     shards = list(records)
 
     first = stage.start_ours("ours-1", stream, application, stand_at=[*OURS.values()])
-    wait_for(lambda: len(first.events("stood")) == 3, 30, "our worker stands at its records")
+    wait_for(lambda: len(first.events("stood")) == 3, HANG, "our worker stands at its records")
     assert first.process.is_running
     first.stop()
     assert stored(stage, application, records) == {*OURS.values()}
@@ -99,7 +100,7 @@ def test_each_goes_on_exactly_after_the_other(stage):
     wanted = {shard: after(records[shard], OURS[number]) for number, shard in enumerate(shards)}
     wait_for(
         lambda: sum(map(len, delivered(java).values())) >= sum(map(len, wanted.values())),
-        90,
+        HANG,
         lambda: f"the Java worker delivers what follows; {java.process.tail()}",
     )
     assert delivered(java) == wanted, "neither a record too many nor one too few, each at its place"
@@ -109,7 +110,7 @@ def test_each_goes_on_exactly_after_the_other(stage):
         for number, sub, name in shard
         if name in OURS.values()
     }
-    wait_for(lambda: len(java.events("stood")) == 3, 10, "the Java worker stands at its records")
+    wait_for(lambda: len(java.events("stood")) == 3, HANG, "the Java worker stands at its records")
     print(f"Java worker: stopped in order after {java.stop():.1f} s")
     assert stored(stage, application, records) == {*JAVAS.values()}
     rows = stage.rows(application)
@@ -120,7 +121,7 @@ def test_each_goes_on_exactly_after_the_other(stage):
     wanted = {shard: after(records[shard], JAVAS[number]) for number, shard in enumerate(shards)}
     took = wait_for(
         lambda: sum(map(len, delivered(second).values())) >= sum(map(len, wanted.values())),
-        60,
+        HANG,
         lambda: f"our worker delivers what follows: {delivered(second)}",
     )
     print(f"our worker under a new name: everything {took:.1f} s after its start")

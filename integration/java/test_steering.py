@@ -15,6 +15,7 @@ from kinesis_sdk.admin.changes.recipes import Recipe
 from kinesis_sdk.admin.changes.steering import Steering
 from kinesis_sdk.admin.connection import Connection
 from kinesis_sdk.admin.fleet.model import OwnerKind
+from tests import HANG
 
 SHARDS = 4
 PLACES = [str((1 << 128) // SHARDS * shard + 1) for shard in range(SHARDS)]
@@ -99,7 +100,7 @@ def test_an_operator_steers_a_mixed_fleet(stage, tmp_path):
         place=lambda number: PLACES[number % SHARDS],
         aggregation_enabled=False,
     ) as load:
-        wait_for(lambda: {one.shard for one in deliveries(members)} == set(shards), 90, java.process.tail)
+        wait_for(lambda: {one.shard for one in deliveries(members)} == set(shards), HANG, java.process.tail)
         time.sleep(10)
         begin = datetime.now(timezone.utc)
         time.sleep(6)
@@ -119,7 +120,7 @@ def test_an_operator_steers_a_mixed_fleet(stage, tmp_path):
 
         ours = stage.start_ours("ours-1", stream, application)
         members.append(ours)
-        wait_for(lambda: len(ours.events("initialize")) >= 2, 90, "our worker has its share")
+        wait_for(lambda: len(ours.events("initialize")) >= 2, HANG, "our worker has its share")
         time.sleep(5)
         begin = datetime.now(timezone.utc)
         time.sleep(4)
@@ -133,7 +134,7 @@ def test_an_operator_steers_a_mixed_fleet(stage, tmp_path):
     def wrong():
         return books(deliveries(members), rewinds, skipped, {shards[3]}, load.stored)
 
-    wait_for(lambda: not wrong(), 90, lambda: f"{len(wrong())}: {wrong()[:10]}")
+    wait_for(lambda: not wrong(), HANG, lambda: f"{len(wrong())}: {wrong()[:10]}")
     found = deliveries(members)
     again = len(found) - len({one.data for one in found})
     missing = len(load.stored) - len({one.data for one in found})

@@ -11,6 +11,7 @@ from integration.java.steered import SteeredFleet
 from kinesis_sdk.admin.changes.execute import Status
 from kinesis_sdk.admin.changes.recipes import Recipe
 from kinesis_sdk.admin.fleet.model import OwnerKind
+from tests import HANG
 
 HEARS = {"2.7.2": OwnerKind.OTHER, "3.5.1": OwnerKind.KCL3}
 """How each version is told: a KCL 2 does not answer requests, and a rewind with its name kept would take until its lease expires."""
@@ -22,7 +23,7 @@ def test_a_rewind_and_a_skip(stage, tmp_path, version):
     with SteeredFleet(stage, f"steered-{version.replace('.', '-')}", tmp_path, shards=2, rate=30) as fleet:
         java = fleet.add(version)
         fleet.await_owners(java)
-        wait_for(lambda: len({one.shard for one in deliveries([java])}) == 2, 60, fleet.tails)
+        wait_for(lambda: len({one.shard for one in deliveries([java])}) == 2, HANG, fleet.tails)
         first, second = sorted(shard.shard_id for shard in fleet.shards())
         fleet.go_on(3)
         begin = datetime.now(timezone.utc)

@@ -20,7 +20,7 @@ from localstack_client.config import get_service_endpoint
 from integration.localstack.install import KINESIS_LOCAL, install
 
 _POINTERS = ("AWS_ENDPOINT_URL", "LOCALSTACK_HOST", "EDGE_PORT")
-_START_SECONDS = 60.0
+_START_SECONDS = 300.0
 _STOP_SECONDS = 20.0
 
 

@@ -7,6 +7,7 @@ import time
 
 from integration.java.evidence import wait_for
 from integration.multilang.scene import Tapped, checkpoints, logs, make_stream, put
+from tests import HANG
 
 OPEN = (1, 4, 5, 6)
 CLOSED = (0, 2, 3)
@@ -53,7 +54,7 @@ def stop(*daemons):
                 for conversation in now[shard][: len(parts)]
             )
 
-        wait_for(all_ended, 60, daemon.log)
+        wait_for(all_ended, HANG, daemon.log)
 
 
 def first(daemon):
@@ -77,7 +78,7 @@ def test_both_daemons_and_each_child_say_the_same(stage, children):
     )
     began = time.monotonic()
     for daemon in (ours, java):
-        wait_for(lambda daemon=daemon: len(daemon.records()) >= count, 150, logs(daemon))
+        wait_for(lambda daemon=daemon: len(daemon.records()) >= count, HANG, logs(daemon))
         print(f"{daemon.worker.name}: all records after {time.monotonic() - began:.1f} s")
     for application in ("by-ours", "by-java"):
         # The children's last checkpoints.
@@ -85,7 +86,7 @@ def test_both_daemons_and_each_child_say_the_same(stage, children):
             lambda application=application: sum(
                 place != "TRIM_HORIZON" for place, _ in checkpoints(stage, application).values()
             ) == 7,
-            20,
+            HANG,
             lambda application=application: str(checkpoints(stage, application)),
         )  # fmt: skip
     inside.process.signal(signal.SIGTERM)
@@ -129,7 +130,7 @@ def test_both_daemons_and_each_child_say_the_same(stage, children):
     again = len(known) - 1 - known.index((found["shardId-000000000001"][0], 1))
     assert again == 11
     for daemon in (ours, java):
-        wait_for(lambda daemon=daemon: len(daemon.records()) >= more + again, 150, logs(daemon))
+        wait_for(lambda daemon=daemon: len(daemon.records()) >= more + again, HANG, logs(daemon))
     theirs, mine = first(java), first(ours)
     assert theirs.keys() == mine.keys() == set(OPEN)
     for shard in OPEN:
@@ -145,7 +146,7 @@ def test_both_daemons_and_each_child_say_the_same(stage, children):
         daemon.worker.kill()
         wait_for(
             lambda daemon=daemon: all(one.status is not None for one in first(daemon).values()),
-            30,
+            HANG,
             logs(daemon),
         )
     assert all(one.calls[-1] == "processRecords" for one in first(ours).values())

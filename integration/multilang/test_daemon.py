@@ -28,8 +28,8 @@ from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
 from kinesis_sdk.multilang import command
 from kinesis_sdk.multilang.process import ChildProcess
 from kinesis_sdk.testing import FakeAws, FakeAwsServer
+from tests import HANG
 
-HANG = 60.0
 """Seconds after which something counts as hung."""
 CHILD = Path(__file__).parent / "raw_child.py"
 WIDTH = 2**128
@@ -449,7 +449,7 @@ def test_the_events_of_a_clean_run(scene_of):
 
     (started,) = scene.until(events, "the first event")
     assert started["event"] == "started"
-    with urllib.request.urlopen(f"{started['health']}/live", timeout=10) as response:
+    with urllib.request.urlopen(f"{started['health']}/live", timeout=HANG) as response:
         assert response.status == 200  # the port is open once the event is printed
     scene.put(1)
     scene.await_records()

@@ -9,6 +9,7 @@ from integration.java.evidence import wait_for
 from integration.java.load import Load
 from integration.multilang import accounts
 from integration.multilang.scene import Tapped, logs, merge, split
+from tests import HANG
 
 FAILOVER = {"failoverTimeMillis": 3000}
 
@@ -38,10 +39,10 @@ def finish(load, daemons, running):
     def missing():
         return load.stored.keys() - accounts.payloads(daemons)
 
-    wait_for(lambda: not missing(), 60, lambda: f"{len(missing())} missing; {logs(*daemons)()}")
+    wait_for(lambda: not missing(), HANG, lambda: f"{len(missing())} missing; {logs(*daemons)()}")
     for daemon in running:
         daemon.worker.process.signal(signal.SIGTERM)
-    return [daemon.worker.process.wait(60) for daemon in running]
+    return [daemon.worker.process.wait(HANG) for daemon in running]
 
 
 def test_reshards_a_kill_and_a_freeze(stage, children):
@@ -56,14 +57,14 @@ def test_reshards_a_kill_and_a_freeze(stage, children):
     a, b = start("a"), start("b")
     with Load(stage, stream, rate=300) as load:
         for daemon in (a, b):
-            wait_for(has_work(daemon), 40, logs(a, b))
+            wait_for(has_work(daemon), HANG, logs(a, b))
         split(stage, stream)
         time.sleep(2)
         merge(stage, stream)
         time.sleep(1)
         a.worker.kill()
         c = start("c")
-        wait_for(has_work(c), 40, logs(b, c))
+        wait_for(has_work(c), HANG, logs(b, c))
         split(stage, stream)
 
         # While b is frozen, c takes its leases. When it wakes up, its children hear that they are gone.
@@ -77,10 +78,10 @@ def test_reshards_a_kill_and_a_freeze(stage, children):
             return set(frozen) <= now.keys()
 
         try:
-            wait_for(taken, 40, logs(c))
+            wait_for(taken, HANG, logs(c))
         finally:
             b.worker.process.signal(signal.SIGCONT)
-        wait_for(lambda: len(lost(b)) >= before + len(frozen), 30, logs(b))
+        wait_for(lambda: len(lost(b)) >= before + len(frozen), HANG, logs(b))
         time.sleep(1)
     daemons = (a, b, c)
     assert finish(load, daemons, (b, c)) == [0, 0]

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import HANG
 from tests.kclpy.transcripts import TRANSCRIPTS
 
 ROOT = Path(__file__).parents[2]
@@ -29,7 +30,7 @@ def python(*arguments, path, given="", cwd=ROOT):
         check=False,
         cwd=cwd,
         env=environment,
-        timeout=60,
+        timeout=HANG,
     )
 
 

@@ -55,7 +55,7 @@ class TestStream:
 
     def settle(self) -> None:
         """Wait until the stream is ACTIVE."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while time.monotonic() < deadline:
             summary = self.kinesis.describe_stream_summary(StreamName=self.name)["StreamDescriptionSummary"]
             if summary["StreamStatus"] == "ACTIVE":
@@ -273,7 +273,7 @@ def account_for(put: dict[str, list[bytes]], got: list[bytes]) -> dict[str, int]
 PERFECT = {"missing": 0, "duplicated": 0, "foreign": 0, "order breaks": 0}
 
 
-def wait_for(condition: Callable[[], bool], timeout: float = 40.0, what: str = "it") -> None:
+def wait_for(condition: Callable[[], bool], timeout: float = 300.0, what: str = "it") -> None:
     deadline = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > deadline:

@@ -32,7 +32,7 @@ def test_killed_and_restarted_through_split_merge_and_rescale(spark: Any, stream
         # A change of shards after each run. Counted in batches, not in seconds: a slow machine takes longer
         # and sees as much.
         while steps or sink.failures < 2 or time.monotonic() - began < SECONDS:
-            assert time.monotonic() - began < 600, "too slow to say anything"
+            assert time.monotonic() - began < 6000, "too slow to say anything"
             seen = sink.calls
             query = start(spark, orders, sink, folder / "checkpoint")
             wait_for(lambda q=query, n=seen: sink.calls > n or not q.isActive, what="a batch")
@@ -90,12 +90,12 @@ def test_worker_processes_killed_while_they_read(spark: Any, stream: Any, folder
     with Load(orders, per_second=200, seed=2) as load:
         killer.start()
         began = time.monotonic()
-        while len(killed) < 4 and time.monotonic() - began < 60:
+        while len(killed) < 4 and time.monotonic() - began < 600:
             try:
                 query = start(spark, orders, sink, folder / "checkpoint", **chosen)
             except Py4JError:
                 continue  # it was a process that only looks at the options
-            while query.isActive and len(killed) < 4 and time.monotonic() - began < 60:
+            while query.isActive and len(killed) < 4 and time.monotonic() - began < 600:
                 time.sleep(0.05)
             query.stop()
         stopped.set()

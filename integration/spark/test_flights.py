@@ -81,8 +81,8 @@ def test_flights_through_kinesis_and_back(spark: Any, stream: Any, folder: Path)
             assert query.exception() is None
             return output.exists() and spark.read.parquet(str(output)).count() >= len(load_flights())
 
-        wait_for(arrived, 60, "the Parquet output")
-        wait_for(lambda: sum(consumed.values()) >= len(load_flights()), 60, "the consumer's workers")
+        wait_for(arrived, what="the Parquet output")
+        wait_for(lambda: sum(consumed.values()) >= len(load_flights()), what="the consumer's workers")
     finally:
         query.stop()
         for worker in workers:

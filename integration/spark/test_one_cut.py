@@ -361,7 +361,7 @@ def test_children_after_their_parent_in_one_task_although_its_worker_is_killed(
 
     def kill_when(read: int) -> None:
         """Kill the workers when the tasks made some calls: pages are small, so that they are in the middle."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while calls() < read and time.monotonic() < deadline:
             time.sleep(0.01)
         for pid in python_workers(spark):

@@ -9,6 +9,7 @@ from integration.java.evidence import duplicates, wait_for
 from integration.java.load import Load
 from integration.java.processes import QUICK
 from integration.java.scenes import everything_arrived, make_leases, open_shards
+from tests import HANG
 
 
 def test_a_kcl_with_fan_out_reads_through_a_split(tls_stage):
@@ -17,11 +18,11 @@ def test_a_kcl_with_fan_out_reads_through_a_split(tls_stage):
     maker = make_leases(stage, stream, stream, 2)
     java = stage.start_java("java", stream, stream, properties={**QUICK, "retrievalMode": "FANOUT"})
     with Load(stage, stream, rate=200) as load:
-        wait_for(lambda: java.events("processed"), 120, java.process.tail)
+        wait_for(lambda: java.events("processed"), HANG, java.process.tail)
         parent = open_shards(stage, stream)[0]["ShardId"]
         stage.kinesis.split_shard(StreamName=stream, ShardToSplit=parent, NewStartingHashKey=str(1 << 126))
         wait_for(
-            lambda: len({event["shard"] for event in java.events("processed")}) == 4, 120, java.process.tail
+            lambda: len({event["shard"] for event in java.events("processed")}) == 4, HANG, java.process.tail
         )
         time.sleep(1)
     found = everything_arrived(load.stored.keys, [java])

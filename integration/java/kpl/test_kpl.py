@@ -12,6 +12,7 @@ from integration.java.kpl.producer import Kpl, Steady, plan
 from integration.java.load import Load
 from integration.java.processes import METRICS
 from integration.java.scenes import everything_arrived, make_leases, open_shards
+from tests import HANG
 
 QUARTER = 1 << 126
 
@@ -40,7 +41,7 @@ def test_the_kpl_and_ours_on_one_stream(tls_stage):
     java_makes = make_leases(stage, stream, "kpl-java", 2, worker_metrics=METRICS[JUDGE])
     java = stage.start_worker("java", stream, "kpl-java", version=JUDGE, middle=1.0)
     first = stage.start_ours("first", stream, "kpl-ours", middle=1.0)
-    wait_for(lambda: java.events("initialize"), 120, java.process.tail)
+    wait_for(lambda: java.events("initialize"), HANG, java.process.tail)
     with (
         Load(stage, stream, rate=200, prefix="ours-") as load,
         Steady(Kpl(stage, stream), plan(14, "kpl-"), rate=300) as kpl,
@@ -50,15 +51,15 @@ def test_the_kpl_and_ours_on_one_stream(tls_stage):
                 {one[:4] for event in first.events("records") for _, _, one, _ in event["records"]}
                 >= {"kpl-", "ours"}
             ),
-            120,
+            HANG,
             first.process.tail,
         )
-        wait_for(lambda: java.events("processed"), 120, java.process.tail)
+        wait_for(lambda: java.events("processed"), HANG, java.process.tail)
         split_and_merge(stage, stream)
         # In the middle of aggregates, because that is where it has checkpointed.
         first.kill()
         second = stage.start_ours("second", stream, "kpl-ours", middle=1.0)
-        wait_for(lambda: len(second.events("processed")) > 10, 120, second.process.tail)
+        wait_for(lambda: len(second.events("processed")) > 10, HANG, second.process.tail)
     failed = {name: one for name, one in kpl.stored.items() if not one.is_ok}
     assert kpl.stored.keys() == kpl.put.keys()
     assert not failed

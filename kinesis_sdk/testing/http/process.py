@@ -48,7 +48,7 @@ class ServerProcess:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"{self.endpoint_url}/_fake/{path}", data=data, method=method)  # noqa: S310 — our own URL
         context = None if self.ca_file is None else ssl.create_default_context(cafile=self.ca_file)
-        with urllib.request.urlopen(request, timeout=10, context=context) as response:  # noqa: S310
+        with urllib.request.urlopen(request, timeout=60, context=context) as response:  # noqa: S310
             return json.load(response)
 
 
