@@ -12,11 +12,9 @@ from typing import Any
 
 from integration.effects.stores import Store, open_store
 from integration.endtoend.producer_process import wait_for_end
-from kinesis_sdk.common.errors import KinesisSdkError
+from integration.endtoend.worker_process import start_worker
 from kinesis_sdk.common.stop_flag import StopFlag
 from kinesis_sdk.consumer import ConsumerConfig, LeaseConfig, RecordBatch, RetrievalConfig, Worker
-
-_LOGGER = logging.getLogger(__name__)
 
 
 def main() -> int:
@@ -32,7 +30,7 @@ def main() -> int:
         (store.write if settings["transactions"] else store.write_plainly)(batch)
         time.sleep(random.uniform(0, pause))  # a kill often comes between the effects and what follows them
 
-    worker = start(lambda: make_worker(settings, handle, store), stop)
+    worker = start_worker(lambda: make_worker(settings, handle, store), stop)
     while not stop.wait(0.2) and not (worker and worker.wait(0)):
         pass
     if worker is not None:
@@ -59,28 +57,6 @@ def make_worker(settings: Mapping[str, Any], handle: Callable[[RecordBatch], Non
         region_name="us-east-1",
         worker_id=settings["worker_id"],
     )
-
-
-def start(make: Callable[[], Worker], stop: StopFlag) -> Worker | None:
-    """Start a worker; on a machine that is too busy for an answer within a minute, start another, as a supervisor would.
-
-    Returns:
-        The worker; None if it was told to stop first.
-
-    Raises:
-        KinesisSdkError: If an error is not one that passes.
-    """
-    while not stop.is_set():
-        worker = make()
-        try:
-            worker.start()
-        except KinesisSdkError as error:
-            if not error.retryable:
-                raise
-            _LOGGER.warning("the worker could not start and is replaced: %s", error)
-        else:
-            return worker
-    return None
 
 
 if __name__ == "__main__":

@@ -31,6 +31,8 @@ from kinesis_sdk.testing.accounting.delivery_log import LineWriter
 from kinesis_sdk.testing.flights import load_flights, make_payload
 
 _REPORT_SECONDS = 0.5
+_MOST_SECONDS = 15.0
+"""Records that have no result yet are at most those of so many seconds."""
 
 
 def wait_for_end(stop: StopFlag) -> None:
@@ -48,7 +50,8 @@ def wait_for_end(stop: StopFlag) -> None:
     threading.Thread(target=wait, name="parent", daemon=True).start()
 
 
-def _tell(log: LineWriter, number: int, put_at: float, future: Any) -> None:
+def _tell(log: LineWriter, told: list[int], number: int, put_at: float, future: Any) -> None:
+    told.append(number)
     try:
         result = future.result(0)
     except RecordFailedError as error:
@@ -79,17 +82,20 @@ def main() -> int:
     first, rate, run, stream = (settings[name] for name in ("first", "rate", "run", "stream"))
     config = ProducerConfig(**settings["config"])
     count = 0
+    told: list[int] = []
     reported = start = time.monotonic()
     with Producer(config, region_name=settings["region"], endpoint_url=settings["endpoint_url"]) as producer:
         while not stop.wait(0.005):
             now = time.monotonic()
             # After a freeze it continues at its pace, without a burst for the missed time.
             start = max(start, now - (count + rate) / rate)
-            for number in range(first + count, first + int((now - start) * rate) + 1):
+            # A service that is behind gets no more: on a slow machine, it would never catch up.
+            due = min(int((now - start) * rate) + 1, len(told) + int(_MOST_SECONDS * rate))
+            for number in range(first + count, first + due):
                 flight = flights[number % len(flights)]
                 put_at = time.time()
                 future: PendingRecord = producer.put(stream, flight.origin, make_payload(run, number, flight))
-                future.add_done_callback(partial(_tell, log, number, put_at))
+                future.add_done_callback(partial(_tell, log, told, number, put_at))
                 count += 1
             if now - reported > _REPORT_SECONDS:
                 reported = now

@@ -57,7 +57,7 @@ _SAMPLE_SECONDS = 1.0
 _EFFECT = 2.0
 _START_TIMEOUT = 300.0
 _STOP_TIMEOUT = 300.0
-_CONTROL_TIMEOUT = 30.0
+_CONTROL_TIMEOUT = 120.0
 """Of calls of the run itself. LocalStack starts DynamoDB at the first call, which takes its time on a busy machine."""
 
 

@@ -90,5 +90,9 @@ class StreamControl:
     def _call(self, operation: str, **parameters: Any) -> Any:
         method = getattr(self._kinesis, "".join("_" + c.lower() if c.isupper() else c for c in operation)[1:])
         return call_with_retries(
-            lambda: method(**parameters), operation=operation, client=self._kinesis, attempts=30
+            lambda: method(**parameters),
+            operation=operation,
+            client=self._kinesis,
+            attempts=30,
+            timeout=300.0,
         )

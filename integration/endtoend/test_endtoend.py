@@ -26,6 +26,7 @@ SLOW = {
     "rate": 60.0,
     "producer": {"record_max_buffered_time": 0.5},
     "failover_time": 10.0,
+    "consumer": {"idle_time_between_reads": 1.0},
 }
 
 
@@ -86,7 +87,8 @@ def test_everything_on_localstack(localstack: str, tmp_path: Path) -> None:
 def run_with_fault(name: str, endpoint: str, folder: Path, seconds: float, **options: object) -> None:
     with Proxy(endpoint, seed=11) as proxy:
         # Often, because truncated responses affect leader tasks most.
-        chosen = {"shards": 4, "workers": 2, "consumer": {"shard_sync_interval": 1.0}, **options}
+        consumer = {"shard_sync_interval": 1.0, **options.pop("consumer", {})}  # type: ignore[dict-item]
+        chosen = {"shards": 4, "workers": 2, "consumer": consumer, **options}
         chosen["fan_out"] = 1 if name == CUT else 0
         with Run(
             RunOptions(endpoint_url=proxy.endpoint_url, control_url=endpoint, **chosen),  # type: ignore[arg-type]

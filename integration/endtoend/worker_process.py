@@ -21,6 +21,7 @@ import logging
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,10 @@ from kinesis_sdk.consumer.handler import ShardContext
 from kinesis_sdk.testing.accounting.delivery_log import LineWriter, write_groups
 from kinesis_sdk.testing.flights import load_flights, make_payload, read_number
 
+_LOGGER = logging.getLogger(__name__)
+
 _TICK = 0.1
+_STOP_SECONDS = 240.0
 STALL_SECONDS = 1.0
 """Delay of a tick, in seconds, from which on the process or the machine counts as stalled."""
 
@@ -136,6 +140,28 @@ def _watch_time(log: LineWriter) -> None:
         last = now
 
 
+def start_worker(make: Callable[[], Worker], stop: StopFlag) -> Worker | None:
+    """Start a worker; on a machine that is too busy for an answer within a minute, start another, as a supervisor would.
+
+    Returns:
+        The worker; None if it was told to stop first.
+
+    Raises:
+        KinesisSdkError: If an error is not one that passes.
+    """
+    while not stop.is_set():
+        worker = make()
+        try:
+            worker.start()
+        except KinesisSdkError as error:
+            if not error.retryable:
+                raise
+            _LOGGER.warning("the worker could not start and is replaced: %s", error)
+        else:
+            return worker
+    return None
+
+
 def main() -> int:
     """Consume until told to stop."""
     settings = json.loads(sys.stdin.readline())
@@ -146,26 +172,29 @@ def main() -> int:
     log = LineWriter(Path(settings["log"]))
     threading.Thread(target=_watch_time, args=(log,), name="time", daemon=True).start()
     journal = Journal(log, settings["run"], settings["checkpoint_every"], settings["batch_seconds"])
-    worker = Worker(
-        settings["stream"],
-        application_name=settings["application_name"],
-        handler=journal.make,
-        config=ConsumerConfig().with_fields(**settings["config"]),
-        worker_id=settings["worker_id"],
-        region_name=settings["region"],
-        endpoint_url=settings["endpoint_url"],
-    )
+
+    def make() -> Worker:
+        return Worker(
+            settings["stream"],
+            application_name=settings["application_name"],
+            handler=journal.make,
+            config=ConsumerConfig().with_fields(**settings["config"]),
+            worker_id=settings["worker_id"],
+            region_name=settings["region"],
+            endpoint_url=settings["endpoint_url"],
+        )
+
     try:
-        worker.start()
+        worker = start_worker(make, stop)
         held = -1
-        while not stop.wait(_TICK):
+        while worker is not None and not stop.wait(_TICK):
             health = worker.health()
             if len(health.leases) != held:
                 held = len(health.leases)
                 log.write({"leases": held})
             if health.error is not None:
                 raise health.error
-        if not worker.stop(60.0):
+        if worker is not None and not worker.stop(_STOP_SECONDS):
             log.write({"error": "the stop was not clean"})
             return 1
     except KinesisSdkError as error:

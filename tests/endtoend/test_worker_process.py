@@ -1,16 +1,14 @@
-"""How a worker of `make effects` starts on a machine that is too busy to answer."""
+"""How a worker of `make soak` or `make effects` starts on a machine that is too busy to answer."""
 
 from __future__ import annotations
 
-import threading
 from typing import Any, cast
 
 import pytest
 
-pytest.importorskip("sqlalchemy")
-
-from integration.effects.worker import start
+from integration.endtoend.worker_process import start_worker
 from kinesis_sdk.common.errors import PermanentAwsError, TransientAwsError
+from kinesis_sdk.common.stop_flag import StopFlag
 from kinesis_sdk.consumer import Worker
 
 
@@ -39,17 +37,17 @@ def timeout() -> TransientAwsError:
 
 def test_a_worker_that_got_no_answer_is_replaced() -> None:
     candidates: list[Candidate] = []
-    assert start(made([timeout(), timeout()], candidates), threading.Event()) is cast("Worker", candidates[2])
+    assert start_worker(made([timeout(), timeout()], candidates), StopFlag()) is cast("Worker", candidates[2])
     assert len(candidates) == 3
 
 
 def test_what_does_not_pass_ends_the_process() -> None:
     denied = PermanentAwsError("denied", operation="DescribeTable", code="AccessDeniedException")
     with pytest.raises(PermanentAwsError):
-        start(made([denied], []), threading.Event())
+        start_worker(made([denied], []), StopFlag())
 
 
 def test_no_worker_starts_after_the_stop() -> None:
-    stop = threading.Event()
+    stop = StopFlag()
     stop.set()
-    assert start(made([], []), stop) is None
+    assert start_worker(made([], []), stop) is None
