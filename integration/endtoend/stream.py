@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Callable
 from typing import Any
@@ -30,12 +31,22 @@ class StreamControl:
         self._note = note
 
     def create(self, shards: int) -> None:
-        """Make it."""
-        self._call("CreateStream", StreamName=self._stream.name, ShardCount=shards)
+        """Make it; its name is used once, so if it exists, an attempt made it whose response was lost."""
+
+        def make() -> None:
+            with contextlib.suppress(self._kinesis.exceptions.ResourceInUseException):
+                self._kinesis.create_stream(StreamName=self._stream.name, ShardCount=shards)
+
+        self._retry(make, "CreateStream")
 
     def delete(self) -> None:
-        """Delete it with its registered consumers."""
-        self._call("DeleteStream", StreamName=self._stream.name, EnforceConsumerDeletion=True)
+        """Delete it with its registered consumers; if it does not exist, an attempt deleted it whose response was lost."""
+
+        def delete() -> None:
+            with contextlib.suppress(self._kinesis.exceptions.ResourceNotFoundException):
+                self._kinesis.delete_stream(StreamName=self._stream.name, EnforceConsumerDeletion=True)
+
+        self._retry(delete, "DeleteStream")
 
     def shards(self, *, only_open: bool = True) -> list[Shard]:
         """Return the stream's shards."""
@@ -89,10 +100,7 @@ class StreamControl:
 
     def _call(self, operation: str, **parameters: Any) -> Any:
         method = getattr(self._kinesis, "".join("_" + c.lower() if c.isupper() else c for c in operation)[1:])
-        return call_with_retries(
-            lambda: method(**parameters),
-            operation=operation,
-            client=self._kinesis,
-            attempts=30,
-            timeout=300.0,
-        )
+        return self._retry(lambda: method(**parameters), operation)
+
+    def _retry(self, call: Callable[[], Any], operation: str) -> Any:
+        return call_with_retries(call, operation=operation, client=self._kinesis, attempts=30, timeout=300.0)
