@@ -119,8 +119,11 @@ def _taken_at(recorded: RecordedEvents, held: Acquisition) -> float:
     A worker takes a lease, is frozen, another one takes the lease and works, the first one goes on and begins: it had the lease before the other
     one, although it began later. It can store nothing, and by that it is told from one that took the lease after its pause.
     """
-    pause = recorded.pause_of(held.worker, held.at - _GRACE, held.at)
-    return held.at if pause is None or held.checkpoints else min(held.at, pause.begin)
+    if held.checkpoints:
+        return held.at
+    # A fault on the wire keeps no worker from beginning: it learns that it has the lease, and begins.
+    pause = recorded.pause_of(held.worker, held.at - _GRACE, held.at, causes=("freeze", "stall"))
+    return held.at if pause is None else min(held.at, pause.begin)
 
 
 def check_deletions(recorded: RecordedEvents) -> Iterator[Violation]:

@@ -6,7 +6,7 @@ All times are wall-clock seconds of one machine.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -20,6 +20,10 @@ STRIDE = 1_000_000_000
 
 WRONG_SHARD = "Wrong Shard"
 """Code of an attempt whose aggregate landed across a reshard."""
+
+
+CAUSES = ("freeze", "stall", "wire")
+"""Causes of pauses; see `Pause`."""
 
 
 class Pause(NamedTuple):
@@ -228,10 +232,10 @@ class RecordedEvents:
     rows: Mapping[str, Lease] = field(default_factory=dict)
     failover_time: float = 10.0
 
-    def pause_of(self, worker: str, begin: float, end: float) -> Pause | None:
-        """Return a pause of a worker that overlaps an interval, or None."""
+    def pause_of(self, worker: str, begin: float, end: float, causes: Sequence[str] = CAUSES) -> Pause | None:
+        """Return a pause of a worker that has one of these causes and overlaps an interval, or None."""
         pauses = [*self.workers[worker].pauses, *self.shared_pauses]
-        return next((p for p in pauses if p.begin <= end and p.end >= begin), None)
+        return next((p for p in pauses if p.begin <= end and p.end >= begin and p.cause in causes), None)
 
     def producer_of(self, number: int) -> ProducerRun | None:
         """Return the producer whose range contains this record number, or None."""

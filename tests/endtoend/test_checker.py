@@ -350,6 +350,16 @@ def test_a_worker_that_comes_back_late_finishes_one_batch_and_begins_no_other() 
     assert "went on without the lease" in kinds(recorded)
 
 
+def test_a_fault_on_the_wire_does_not_date_back_when_a_lease_was_taken() -> None:
+    recorded = story()
+    # Its calls failed, but it had time to run: it begins as soon as it has the lease, after all deliveries of b.
+    recorded.acquisitions["a", 2] = Acquisition("a", 2, "s1", at("TRIM_HORIZON"), 40.0)
+    again(recorded, 4, worker="b", at=22.5, acquisition=2)
+    before = kinds(recorded)
+    recorded.shared_pauses.append(Pause(21.8, 45.0, "wire"))
+    assert "went on without the lease" not in before | kinds(recorded)
+
+
 def test_a_worker_that_is_frozen_between_taking_a_lease_and_beginning_ends_no_other() -> None:
     recorded = story()
     late = Acquisition("a", 2, "s1", at("TRIM_HORIZON"), 21.5)
