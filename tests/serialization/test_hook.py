@@ -87,7 +87,8 @@ def test_every_way_to_put_encodes(aws: FakeAws) -> None:
 def test_asyncio_encodes(aws: FakeAws) -> None:
     async def main() -> None:
         producer = AsyncProducer(
-            ProducerConfig(aggregation_enabled=False, serializer=Numbers()), client=aws.client("kinesis")
+            ProducerConfig(aggregation_enabled=False, serializer=Numbers(), record_max_buffered_time=0),
+            client=aws.client("kinesis"),
         )
         async with producer:
             await producer.put_and_wait("orders", "k", 1)

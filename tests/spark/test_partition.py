@@ -29,6 +29,7 @@ from kinesis_sdk.spark import (
 from kinesis_sdk.testing import FakeAws, Fault
 
 SETTINGS = ProducerSettings(config=ProducerConfig(record_max_buffered_time=0.001))
+THROTTLED = "ProvisionedThroughputExceededException"
 
 
 @pytest.fixture
@@ -102,21 +103,21 @@ def test_functions_and_explicit_hash_keys(aws: FakeAws) -> None:
 
 
 def test_a_failed_record_fails_the_task_with_counts_by_cause(aws: FakeAws) -> None:
-    aws.faults.add(Fault(kind="partial", operation="PutRecords", code="InternalFailure"))
-    settings = ProducerSettings(config=ProducerConfig(record_max_buffered_time=0.001, record_ttl=0.1))
+    aws.faults.add(Fault(kind="partial", operation="PutRecords", code=THROTTLED))
+    settings = ProducerSettings(config=ProducerConfig(record_max_buffered_time=0.001, fail_if_throttled=True))
     writer = KinesisPartitionWriter("flights", partition_key="origin", data="line", settings=settings)
     with pytest.raises(PartitionFailedError) as caught:
         writer([{"origin": "LAX", "line": b"x"}, {"origin": "SFO", "line": b"y"}])
     assert caught.value.failed == 2
-    assert caught.value.causes == {"InternalFailure": 2}
-    assert "InternalFailure" in str(caught.value)
+    assert caught.value.causes == {THROTTLED: 2}
+    assert THROTTLED in str(caught.value)
     again = pickle.loads(pickle.dumps(caught.value))
-    assert again.causes == {"InternalFailure": 2}
+    assert again.causes == {THROTTLED: 2}
 
 
 def test_a_failure_of_one_task_does_not_haunt_the_next(aws: FakeAws) -> None:
-    aws.faults.add(Fault(kind="partial", operation="PutRecords", code="InternalFailure"))
-    settings = ProducerSettings(config=ProducerConfig(record_max_buffered_time=0.001, record_ttl=0.1))
+    aws.faults.add(Fault(kind="partial", operation="PutRecords", code=THROTTLED))
+    settings = ProducerSettings(config=ProducerConfig(record_max_buffered_time=0.001, fail_if_throttled=True))
     with pytest.raises(PartitionFailedError), shared_producer(settings) as producer:
         producer.put("flights", "a", b"x")
     aws.faults.clear()
