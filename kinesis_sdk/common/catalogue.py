@@ -258,6 +258,32 @@ REPETITIONS_UNKNOWN = Metric(
     "or may not be read.",
     **_OF_SHARD,
 )
+REPETITION_LOOK_UPS = Metric(
+    name="RepetitionLookUps",
+    unit="Count",
+    kind=Kind.COUNTER,
+    level="summary",
+    description="Batches for which the stream was read again, to find earlier copies of records that may be repetitions. After a lost "
+    "response and a change of the shard's owner, this is usual.",
+    **_OF_SHARD,
+)
+REPETITION_LOOK_UPS_BEYOND_MEMORY = Metric(
+    name="RepetitionLookUpsBeyondMemory",
+    unit="Count",
+    kind=Kind.COUNTER,
+    level="summary",
+    description="Those of them that were needed because `max_repetition_bytes` is too small for the records of the shard.",
+    **_OF_SHARD,
+)
+REPETITION_MEMORY_USED = Metric(
+    name="RepetitionMemoryUsed",
+    unit="Bytes",
+    kind=Kind.GAUGE,
+    rollup="max",
+    description="Memory in which the reader of a shard keeps what it needs to recognize repetitions, at most `max_repetition_bytes`. It is "
+    "recorded for shards with records of idempotent producers.",
+    **_OF_SHARD,
+)
 SHARD_QUARANTINED = Metric(
     name="ShardQuarantined",
     unit="Count",
@@ -469,6 +495,9 @@ CONSUMER_METRICS = (
     CHECKPOINT_EXPIRED,
     REPETITIONS_DROPPED,
     REPETITIONS_UNKNOWN,
+    REPETITION_LOOK_UPS,
+    REPETITION_LOOK_UPS_BEYOND_MEMORY,
+    REPETITION_MEMORY_USED,
     GET_RECORDS_TIME,
     GET_RECORDS_SUCCESS,
     READS_THROTTLED,

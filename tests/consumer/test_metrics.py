@@ -594,9 +594,12 @@ def test_every_metric_of_the_catalogue_is_recorded():
     elsewhere = {
         catalogue.SHARD_QUARANTINED,  # test_a_quarantine_is_a_state_that_ends_with_the_repair
         catalogue.CHECKPOINT_EXPIRED,  # test_a_checkpoint_that_expired_is_in_the_summary
-        # Both in test_repetitions.py:
+        # In test_repetitions.py:
         catalogue.REPETITIONS_DROPPED,  # test_a_lost_answer_costs_nothing_if_the_owner_stays
         catalogue.REPETITIONS_UNKNOWN,  # test_a_look_up_that_is_denied_delivers_and_counts
+        catalogue.REPETITION_LOOK_UPS,  # test_a_memory_that_is_too_small_is_told_once_and_measured
+        catalogue.REPETITION_LOOK_UPS_BEYOND_MEMORY,  # the same
+        catalogue.REPETITION_MEMORY_USED,  # the same
     }
     assert fleet.sink.recorded | elsewhere == {*catalogue.CONSUMER_METRICS}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections import Counter
 from random import Random
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from kinesis_sdk.common import catalogue
 from kinesis_sdk.common.hashkeys import MAX_HASH_KEY
-from kinesis_sdk.common.once.table import REPEAT, Run
+from kinesis_sdk.common.once.table import NAMED, REPEAT, Run
 from kinesis_sdk.consumer import ConsumerConfig, RecordHandler
 from kinesis_sdk.metrics.memory import MemoryMetrics
 from kinesis_sdk.testing import Fault
@@ -101,6 +102,11 @@ class Scene:
         return max(
             (found.total for series, found in self.metrics.snapshot().items() if series.name == metric.name),
             default=0,
+        )
+
+    def last(self, metric: Any) -> float:
+        return next(
+            found.last for series, found in self.metrics.snapshot().items() if series.name == metric.name
         )
 
     def checkpoint(self, shard_id: str = PARENT) -> tuple[str, int]:
@@ -483,3 +489,47 @@ def test_a_look_up_beside_a_subscription(monkeypatch: pytest.MonkeyPatch, breaks
     assert scene.count(catalogue.REPETITIONS_DROPPED) == 1
     (health,) = engine.shard_health()
     assert health.last_error is None
+
+
+def test_a_memory_that_is_too_small_is_told_once_and_measured(caplog: pytest.LogCaptureFixture) -> None:
+    """Every batch then reads the stream again, and the shard may fall behind. Nothing else shows why."""
+    scene = Scene(max_repetition_bytes=1 << 20)
+    scene.fleet.add("a")
+    for index in range(8):
+        scene.put(*range(8000 * index, 8000 * (index + 1)), flags=NAMED, date=scene.now - 30_000)
+        scene.fleet.run(5)
+    told = [record.getMessage() for record in caplog.records if "max_repetition_bytes" in record.getMessage()]
+    (line,) = told
+    found = re.search(r"([0-9.]+) MiB are allowed, and the last (\d+) s need about ([0-9.]+) MiB", line)
+    assert found is not None
+    assert line.startswith(f"shard {PARENT}: ")
+    assert float(found[1]) == 1.0
+    assert 30 <= int(found[2]) <= 40
+    assert 1.5 < float(found[3]) < 5, "48,000 names of 33 to 112 bytes"
+    looked_up = scene.count(catalogue.REPETITION_LOOK_UPS)
+    beyond = scene.count(catalogue.REPETITION_LOOK_UPS_BEYOND_MEMORY)
+    assert 3 <= beyond < looked_up == len(scene.spy.looked_up), "the first one had nothing to remember"
+    assert 1 << 19 < scene.last(catalogue.REPETITION_MEMORY_USED) < 2 << 20
+    assert sorted(map(int, scene.fleet.data())) == [*range(64_000)]
+
+
+def test_a_memory_that_is_large_enough_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
+    scene = Scene()
+    scene.fleet.add("a")
+    for index in range(4):
+        scene.put(*range(100 * index, 100 * (index + 1)), flags=NAMED, date=scene.now - 30_000)
+        scene.fleet.run(5)
+    assert "max_repetition_bytes" not in caplog.text
+    assert scene.count(catalogue.REPETITION_LOOK_UPS) == len(scene.spy.looked_up) == 1
+    assert scene.count(catalogue.REPETITION_LOOK_UPS_BEYOND_MEMORY) == 0
+    assert 400 * 50 < scene.last(catalogue.REPETITION_MEMORY_USED) < 400 * 200
+
+
+def test_a_shard_without_idempotent_producers_has_no_memory_to_measure() -> None:
+    scene = Scene()
+    scene.fleet.add("a")
+    scene.fleet.put(5)
+    scene.fleet.run(5)
+    names = {series.name for series in scene.metrics.snapshot()}
+    assert catalogue.RECORDS_READ.name in names
+    assert catalogue.REPETITION_MEMORY_USED.name not in names

@@ -29,6 +29,8 @@ from array import array
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from math import ceil
+from typing import NamedTuple
 
 from kinesis_sdk.common.once.table import NAMED, Run
 
@@ -103,6 +105,20 @@ def key_of(run: Run) -> bytes:
     if run.flags & NAMED:
         return run.incarnation + run.number.to_bytes(6, "big")
     return run.incarnation + run.date.to_bytes(6, "big")
+
+
+class Shortage(NamedTuple):
+    """Numbers of a memory that is too small for a suspect.
+
+    Attributes:
+        allowed: Maximum bytes of the memory.
+        needed: Bytes with which it would reach back to the suspect's earliest copy, if records keep arriving as they do; an estimate.
+        window_millis: Milliseconds of arrivals that it has to reach back.
+    """
+
+    allowed: int
+    needed: int
+    window_millis: int
 
 
 class Segment:
@@ -425,6 +441,7 @@ class RunMemory:
         "_sealed",
         "_sealed_bytes",
         "_sealed_newest",
+        "_short_until",
         "first",
         "last",
         "since",
@@ -441,6 +458,8 @@ class RunMemory:
         # The latest arrival of the sealed segments.
         self._sealed_newest = -NEVER
         self._open = Segment(-NEVER, _segment_bytes(max_bytes))
+        # Arrival before which copies are missing because the bytes were not enough for them.
+        self._short_until = -NEVER
         # How far back the last suspects had to be looked for, and the arrival of the last one for which that was too far.
         self._reach = 0
         self._reach_at = 0
@@ -517,6 +536,7 @@ class RunMemory:
             self._sealed_bytes = _shrink(sealed, self._sealed_bytes, allowed)
         while sealed and self._sealed_bytes > allowed:
             self._forget_oldest()
+            self._short_until = self.since
 
     def _expire(self, arrival: int) -> None:
         if arrival - self._reach_at > KEPT_MILLIS:
@@ -524,6 +544,8 @@ class RunMemory:
         horizon = arrival - self._reach - KEPT_MILLIS
         while self._sealed and self._sealed[0].newest < horizon:
             self._forget_oldest()
+            # The bytes were enough for everything since then.
+            self._short_until = -NEVER
 
     def _forget_oldest(self) -> None:
         segment = self._sealed.popleft()
@@ -533,16 +555,39 @@ class RunMemory:
         if segment.last != ANCESTOR:
             self.first = max(self.first, segment.last + 1)
 
-    def restore(self, found: Iterable[Segment], since: float, first: float) -> None:
+    def shortage(self, since: int) -> Shortage | None:
+        """Return why copies that arrived at a moment or later are missing, if it is that the bytes are not enough for them.
+
+        Args:
+            since: The moment, before `since` of the memory.
+        """
+        newest = max(self._open.newest, self._sealed_newest)
+        if since >= self._short_until or newest == NEVER or newest <= self.since:
+            return None
+        window = newest - since
+        # What is forgotten is a whole segment, and another one may be empty. So this part of the bytes is always in use.
+        used = (_SEGMENTS - 2) / _SEGMENTS
+        needed = self.size * window / (newest - self.since) / used
+        return Shortage(self._max_bytes, ceil(max(needed, self._max_bytes)), round(window))
+
+    def leave_out(self) -> None:
+        """Note that a look-up brought copies for which there is no room."""
+        self._short_until = self.since
+
+    def restore(
+        self, found: Iterable[Segment], since: float, first: float, *, left_out: bool = False
+    ) -> None:
         """Add what a look-up brought.
 
         Args:
             found: The copies before everything that is here, in the order of the path.
             since: Arrival since which they are complete.
             first: Sequence number in the shard from which on they are complete.
+            left_out: Whether there was no room for others that are older.
         """
         self.since = min(self.since, since)
         self.first = min(self.first, first)
+        self._short_until = self.since if left_out else -NEVER
         segments = [*found]
         self._sealed.extendleft(reversed(segments))
         self._sealed_bytes += sum(segment.size for segment in segments)

@@ -61,6 +61,7 @@ from kinesis_sdk.common.once.memory import (
     Part,
     Recollection,
     RunMemory,
+    Shortage,
     key_of,
 )
 from kinesis_sdk.common.once.table import (
@@ -258,6 +259,11 @@ class RunReader:
         return not self._suspects and not self._decision.dropped and not self._decision.unknown
 
     @property
+    def needs_look_up(self) -> bool:
+        """Whether something was added that has to be looked up before the batch can be decided."""
+        return bool(self._suspects)
+
+    @property
     def remembered(self) -> int:
         """Number of runs in the memory."""
         return len(self._memory)
@@ -419,6 +425,7 @@ class RunReader:
                 history=self._history,
                 room=self._memory.room if self._contiguous else 0,
                 now_millis=now_millis,
+                shortage=self._memory.shortage(min(suspect.since for suspect in self._suspects)),
             )
         return self._look_up
 
@@ -497,6 +504,7 @@ class LookUp:
         history: What is known of the shard's past; a look-up adds to it.
         room: Maximum bytes of the copies that it keeps for the memory.
         now_millis: Time at Kinesis, see `RunReader.look_up`.
+        shortage: Numbers of the memory, if it is too small; else None.
 
     Attributes:
         since_millis: Arrival from which on copies matter.
@@ -504,6 +512,8 @@ class LookUp:
         is_refused: Whether access was denied.
         before: Sequence number at which the shard has been read far enough.
         now_millis: As the argument.
+        shortage: Numbers of the memory, if the look-up is needed because the memory is too small. None if it has another reason: the reader
+            has begun after the earliest copy, or was rewound, or a window is longer than those before.
     """
 
     def __init__(
@@ -517,6 +527,7 @@ class LookUp:
         history: _History,
         room: int,
         now_millis: int | None = None,
+        shortage: Shortage | None = None,
     ) -> None:
         self.since_millis: int = min(suspect.since for suspect in suspects)
         self.is_refused: bool = False
@@ -525,6 +536,7 @@ class LookUp:
         self._own_range = hash_key_range
         self.before: int = before
         self.now_millis: int | None = now_millis
+        self.shortage: Shortage | None = shortage
         self._history = history
         self._wanted = _Wanted(suspects)
         self._copies: Recollection | None = Recollection(room) if room else None
@@ -698,12 +710,15 @@ class LookUp:
     def remember(self, memory: RunMemory) -> None:
         """Add what was read to a memory that begins where the look-up ended, as far as it has room."""
         copies = self._copies
-        if copies is None or self.is_refused:
+        if self.is_refused:
+            return
+        if copies is None:
+            memory.leave_out()
             return
         found = copies.finish()
         since: float = max(self.since_millis, copies.since or 0)
         first = self._first if copies.first is None else copies.first
-        memory.restore(found, since, first)
+        memory.restore(found, since, first, left_out=copies.since is not None)
 
 
 def _millis(record: KinesisRecord) -> int | None:

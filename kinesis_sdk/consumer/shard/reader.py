@@ -17,7 +17,7 @@ from kinesis_sdk.common.errors import ResourceNotFoundError, TransientAwsError
 from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.common.log_throttle import LogThrottle
 from kinesis_sdk.common.metrics import BoundMetrics
-from kinesis_sdk.common.once.reader import Decision, RunReader
+from kinesis_sdk.common.once.reader import Decision, LookUp, RunReader
 from kinesis_sdk.common.position import (
     AfterSequence,
     AtSequence,
@@ -208,6 +208,7 @@ class ShardReader:
         self._part: _Part | None = None
         self._look_up: ShardLookUp | None = None
         self._runs = self._new_run_reader()
+        self._has_told_shortage = False
         self._log_throttle = LogThrottle(self._logger, logging.INFO)
         # Of the part that is taken now: what was dropped because it is misplaced, and not from an idempotent producer.
         self._discarded: dict[str, list[tuple[int, int]]] = {}
@@ -382,11 +383,14 @@ class ShardReader:
             part = self._part = self._user_records(rest)
             look_up = self._runs.look_up(self._service_millis(result.header))
             if look_up is not None:
+                self._note_look_up(look_up)
                 self._look_up = ShardLookUp(self._runtime, self._held.shard_id, look_up, now)
         if not self._has_looked_up(now):
             return None
         self._part = None
         records, dropped_end = self._decided(part, rest, result.header)
+        if (used := self._runs.size) > 0:
+            self._metrics.add(catalogue.REPETITION_MEMORY_USED, used)
         if part.count:
             self._taken_through = rest[part.count - 1].sequence_number
         charge, on_done = response.part(part.count, part.overhead)
@@ -398,6 +402,24 @@ class ShardReader:
             elif self._runtime.until is not None:
                 self._note_until(self._runtime.until, result)
         return UserBatch(records, result.header, charge, on_done, dropped_end)
+
+    def _note_look_up(self, look_up: LookUp) -> None:
+        """Count a look-up, and say once if the memory is too small: then every batch needs one, and the shard may fall behind."""
+        self._metrics.add(catalogue.REPETITION_LOOK_UPS, 1)
+        shortage = look_up.shortage
+        if shortage is None:
+            return
+        self._metrics.add(catalogue.REPETITION_LOOK_UPS_BEYOND_MEMORY, 1)
+        if not self._has_told_shortage:
+            self._has_told_shortage = True
+            self._logger.warning(
+                "shard %s: max_repetition_bytes is too small to recognize repetitions without reading the stream again for each "
+                "batch: %.1f MiB are allowed, and the last %.0f s need about %.1f MiB at the present rate",
+                self._held.shard_id,
+                shortage.allowed / 2**20,
+                shortage.window_millis / 1000,
+                shortage.needed / 2**20,
+            )
 
     def _has_looked_up(self, now: float) -> bool:
         """Make the next call of the look-up, if there is one; return whether nothing is left to look up."""

@@ -9,7 +9,7 @@ import pytest
 
 from kinesis_sdk.common.aggregate_reader import deaggregate
 from kinesis_sdk.common.hashkeys import MAX_HASH_KEY
-from kinesis_sdk.common.once.memory import MAX_BYTES, RUN_BYTES, RunMemory
+from kinesis_sdk.common.once.memory import MAX_BYTES, RUN_BYTES, RunMemory, Shortage
 from kinesis_sdk.common.once.reader import ListShards, LookUp, RunReader
 from kinesis_sdk.common.once.table import NAMED, REPEAT, Run, encode_table
 from tests.common.once.streams import (
@@ -732,3 +732,66 @@ def test_more_named_records_in_a_window_than_the_memory_holds_are_looked_up_for_
     assert sum(len(batch.positions) for batch in batches) == len(stream.first_valid_copies()) == len(put)
     assert [bool(batch.calls.read) for batch in batches[6:]] == [looks] * 6
     assert reader.size <= 100 * 160 + 500, "what a look-up brings is not kept if there is no room for it"
+
+
+def _shortages(stream: Stream, size: int, max_bytes: int) -> list[Shortage | None]:
+    """Return the shortage of each look-up of a reader that reads batches of this many records."""
+    found: list[Shortage | None] = []
+
+    def shell(stream: Stream, look_up: LookUp, calls: Calls) -> None:
+        found.append(look_up.shortage)
+        carry_out(stream, look_up, calls)
+
+    reader, log = stream.reader(P, max_bytes=max_bytes), stream.logs[P]
+    for begin in range(0, len(log), size):
+        read(stream, reader, log[begin : begin + size], shell=shell)
+    return found
+
+
+@pytest.mark.parametrize("each_second", [16, 40])
+def test_a_look_up_tells_what_the_memory_would_need(stream: Stream, each_second: int) -> None:
+    """With the bytes that it names, nothing is looked up but for the first batch, before which nothing was read."""
+    for second in range(120):
+        for index in range(each_second):
+            at = second * 1000 + index * 20
+            name = b"%08d" % (each_second * second + index)
+            stream.put(P, at, run(5, at - 20_000, flags=NAMED, incarnation=name))
+    allowed = 16_000
+    found = _shortages(stream, 5 * each_second, allowed)
+    assert len(found) > 20, "each batch, but for one perhaps"
+    last = found[-1]
+    assert last is not None
+    assert None not in found[2:]
+    assert last.allowed == allowed < last.needed
+    assert last.window_millis in range(22_000, 28_000), "the window, and the batch"
+    assert last.needed < 60 * each_second * 300, "no more than a fraction more than the window has"
+    assert _shortages(stream, 5 * each_second, last.needed) == [None], "only for the first records"
+
+
+def test_a_look_up_for_another_reason_tells_of_no_shortage(stream: Stream) -> None:
+    """A reader that begins, and one that has forgotten what was too old for every suspect before."""
+    stream.put(P, 100, run(5, 0))
+    stream.put(P, 10_000, run(5, 0, flags=REPEAT))
+    for second in range(20, 400, 2):
+        stream.put(P, second * 1000, run(second * 10, second * 1000))
+    stream.put(P, 400_000, run(6, 100_000, flags=NAMED))
+    reader, log, found = stream.reader(P), stream.logs[P], list[Shortage | None]()
+
+    def shell(stream: Stream, look_up: LookUp, calls: Calls) -> None:
+        found.append(look_up.shortage)
+        carry_out(stream, look_up, calls)
+
+    for record in log[1:]:
+        read(stream, reader, [record], shell=shell)
+    assert found == [None, None]
+
+
+def test_a_memory_that_was_short_once_is_not_short_for_what_is_too_old(stream: Stream) -> None:
+    """A burst was too much for the bytes. Later, time and not space is why the burst is forgotten."""
+    for index in range(200):
+        stream.put(P, 1000 + index, run(5, 900, flags=NAMED, incarnation=b"%08d" % index))
+    for second in range(20, 400, 2):
+        stream.put(P, second * 1000, run(second * 10, second * 1000))
+    stream.put(P, 400_000, run(6, 500, flags=NAMED))
+    found = _shortages(stream, 20, 16_000)
+    assert found[-1] is None
