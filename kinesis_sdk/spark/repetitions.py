@@ -2,18 +2,21 @@
 
 A task begins with an empty memory, and looks up what it does not have in the stream. So what a range has as rows depends on the stream
 and not on where the range begins, and a range that is read again has the same rows.
+
+Nearly every page has nothing to look up, and its aggregates are judged one by one while their rows are made. At the first one that has, the rest
+of the page is judged with it, so that the stream is read once for a page and not once for each aggregate.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-from kinesis_sdk.common.aggregate_reader import SubRecordColumns
+from kinesis_sdk.common.aggregate_reader import MAGIC, SubRecordColumns, decode_columns
 from kinesis_sdk.common.aws import KinesisClient
 from kinesis_sdk.common.clock import Clock
-from kinesis_sdk.common.once.memory import MAX_BYTES
-from kinesis_sdk.common.once.reader import RunReader
+from kinesis_sdk.common.once.memory import MAX_BYTES, Shortage
+from kinesis_sdk.common.once.reader import Decision, RunReader
 from kinesis_sdk.common.once.shell import carry_out
 from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.spark.reading import ShardRange
@@ -34,6 +37,7 @@ class RangeRepetitions:
     Attributes:
         dropped: Number of user records that were left out.
         unknown: Number of user records that were kept although an earlier copy may exist, because it could not be looked for.
+        look_ups: Number of pages for which the stream was read again.
     """
 
     def __init__(
@@ -59,10 +63,17 @@ class RangeRepetitions:
         )
         self.dropped: int = 0
         self.unknown: int = 0
+        self.look_ups: int = 0
+        self._has_told_shortage = False
+        self._page: Sequence[KinesisRecord] = ()
+        # What was decided ahead, by sequence number: what `judge` returns.
+        self._judged: dict[str, Sequence[tuple[int, int]] | None] = {}
 
     def begin(self, records: Sequence[KinesisRecord]) -> None:
         """Note the Kinesis records of a page, before any of them is judged."""
         self._reader.begin(records)
+        self._page = records
+        self._judged = {}
 
     def judge(self, record: KinesisRecord, columns: SubRecordColumns) -> Sequence[tuple[int, int]] | None:
         """Return which rows of a tagged aggregate to drop, see `kinesis_sdk.spark.arrow.Judge`.
@@ -70,26 +81,74 @@ class RangeRepetitions:
         Raises:
             AwsError: If a look-up failed permanently.
         """
-        reader, item = self._reader, self._item
-        is_ours = reader.add(record, columns)
+        number = record.sequence_number
+        if number not in self._judged:
+            self._judge(record, columns)
+        return self._judged.pop(number)
+
+    def _judge(self, record: KinesisRecord, columns: SubRecordColumns) -> None:
+        """Decide about an aggregate, and about all others of the page behind it if something has to be looked up."""
+        reader = self._reader
+        is_ours = {record.sequence_number: reader.add(record, columns)}
+        if reader.needs_look_up:
+            for other in self._behind(record):
+                # Its rows are made later, from columns of their own: those of a whole page would be too much to keep.
+                found = decode_columns(other.data) if other.data[:4] == MAGIC else None
+                if found is not None and found.payloads and found.tag is not None:
+                    is_ours[other.sequence_number] = reader.add(other, found)
         now_millis = int(self._clock.time() * 1000)
-        look_up = reader.look_up(now_millis)
-        if look_up is not None:
-            carry_out(
-                look_up,
-                self._client,
-                item.stream,
-                item.shard_id,
-                clock=self._clock,
-                sleep=self._sleep,
-                shards=item.lineage or None,
-            )
+        self._look_up(now_millis)
         decision = reader.decide(now_millis)
+        for number, ours in is_ours.items():
+            self._judged[number] = decision.dropped.get(number, ()) if ours else None
+        self._note(decision, record)
+
+    def _behind(self, record: KinesisRecord) -> Iterator[KinesisRecord]:
+        page = iter(self._page)
+        for other in page:
+            if other.sequence_number == record.sequence_number:
+                break
+        return page
+
+    def _look_up(self, now_millis: int) -> None:
+        item = self._item
+        look_up = self._reader.look_up(now_millis)
+        if look_up is None:
+            return
+        self.look_ups += 1
+        if look_up.shortage is not None:
+            self._tell(look_up.shortage)
+        carry_out(
+            look_up,
+            self._client,
+            item.stream,
+            item.shard_id,
+            clock=self._clock,
+            sleep=self._sleep,
+            shards=item.lineage or None,
+        )
+
+    def _tell(self, shortage: Shortage) -> None:
+        if self._has_told_shortage:
+            return
+        self._has_told_shortage = True
+        _LOGGER.warning(
+            "stream %s, shard %s: maxRepetitionBytes is too small to recognize repetitions without reading the stream again for each "
+            "page: %.1f MiB are allowed, and the last %.0f s need about %.1f MiB at the present rate",
+            self._item.stream.name,
+            self._item.shard_id,
+            shortage.allowed / 2**20,
+            shortage.window_millis / 1000,
+            shortage.needed / 2**20,
+        )
+
+    def _note(self, decision: Decision, record: KinesisRecord) -> None:
+        item = self._item
         dropped = decision.repeated + decision.misplaced
         self.dropped += dropped
         if dropped:
             _LOGGER.debug(
-                "stream %s, shard %s: %d user records of aggregate %s are repetitions, or misplaced",
+                "stream %s, shard %s: %d user records from aggregate %s on are repetitions, or misplaced",
                 item.stream.name,
                 item.shard_id,
                 dropped,
@@ -103,4 +162,3 @@ class RangeRepetitions:
                 record.sequence_number,
             )
         self.unknown += decision.unknown
-        return decision.dropped.get(record.sequence_number, ()) if is_ours else None

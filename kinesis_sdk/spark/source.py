@@ -255,11 +255,12 @@ def _read(
                 rows += batch.num_rows
                 yield batch
     _LOGGER.info(
-        "%s: %d rows of %d shards read by this task, without %d repetitions",
+        "%s: %d rows of %d shards read by this task, without %d repetitions, for which the stream was read again %d times",
         options.stream_names,
         rows,
         len(ranges),
         sum(known.dropped for known in repetitions.values()),
+        sum(known.look_ups for known in repetitions.values()),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import pickle
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -12,7 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kinesis_sdk.common.once.table import REPEAT, Run
+from kinesis_sdk.common.once.memory import MAX_BYTES
+from kinesis_sdk.common.once.table import NAMED, REPEAT, Run
 from kinesis_sdk.common.position import AfterSequence, TrimHorizon
 from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.common.shards import ShardGraph, list_shards
@@ -36,7 +38,11 @@ Rows = list[tuple[bytes, CopyPosition]]
 def rows_of(item: ShardRange, records: list[KinesisRecord], simulation: Simulation, random: Random) -> Rows:
     """Return the rows of a range, read in pages of random sizes."""
     repetitions = RangeRepetitions(
-        item, simulation.client, clock=simulation.clock, sleep=simulation.clock.advance
+        item,
+        simulation.client,
+        clock=simulation.clock,
+        sleep=simulation.clock.advance,
+        max_bytes=random.choice([1_000, MAX_BYTES]),
     )
     builder = BatchBuilder(
         STREAM, deaggregate=True, columns=["data", "shardId", "sequenceNumber", "subSequenceNumber"]
@@ -190,3 +196,54 @@ def test_a_part_of_an_aggregate_is_dropped_and_the_others_keep_their_numbers() -
     assert rows((0, 1), (4, 4)) == [everything[2], everything[3], everything[5]]
     assert rows((5, 5)) == everything[:5]
     assert rows((0, 5)) == []
+
+
+@pytest.mark.parametrize("before", [None, 10**15])
+def test_a_page_beyond_the_memory_is_looked_up_once(
+    caplog: pytest.LogCaptureFixture, before: int | None
+) -> None:
+    """Named records, of which the memory of a task holds only a few: one look-up for each page, whatever it holds."""
+    world = World()
+    world.clock.advance(60)
+    for number in range(40):
+        # Of 20 s before, and in the window of 25 s.
+        for name in sorted({number, max(0, number - 20)}):
+            date = int(world.clock.time() * 1000) - 25_000
+            data = aggregate([Run(1, 4, NAMED, b"producer", date, name)], None)
+            world.client.put_record(StreamName=STREAM, PartitionKey="a", ExplicitHashKey="1", Data=data)
+        world.clock.advance(1)
+    item = replace(_ranges(world)["shardId-000000000000"], before=before)
+    iterator = world.client.get_shard_iterator(
+        StreamName=STREAM, ShardId=item.shard_id, ShardIteratorType="TRIM_HORIZON"
+    )["ShardIterator"]
+    records = [
+        KinesisRecord.from_api(one) for one in world.client.get_records(ShardIterator=iterator)["Records"]
+    ]
+    spy = _Spy(world.client)
+    repetitions = RangeRepetitions(item, spy, clock=world.clock, sleep=world.clock.advance, max_bytes=1_000)  # type: ignore[arg-type]
+    builder = BatchBuilder(STREAM, deaggregate=True, columns=["data"])
+    rows: list[bytes] = []
+    pages = [records[begin : begin + 10] for begin in range(0, len(records), 10)]
+    for page in pages:
+        repetitions.begin(page)
+        for batch in builder.build(item.shard_id, page, judge=repetitions.judge):
+            rows += [row["data"] for row in batch.to_pylist()]
+    assert rows == [b"%d" % number for number in range(40)]
+    assert repetitions.dropped == len(records) - 40
+    assert repetitions.look_ups == spy.calls.count("get_shard_iterator") == len(pages) == 8
+    told = [line for line in caplog.messages if "maxRepetitionBytes is too small" in line]
+    assert len(told) == (before is None), "a batch read that leaves records out remembers nothing at all"
+
+
+def test_the_rows_of_a_page_that_was_judged_ahead_are_those_of_the_others() -> None:
+    """Aggregates without a table, and of one that does not fit, stand between those that are looked up."""
+    world = World()
+    date = int(world.clock.time() * 1000)
+    for number, table in ((7, None), (8, "no table"), (9, None), (9, None), (7, "no table")):
+        data = aggregate([Run(1, 4, REPEAT, b"producer", date, number)], None, table=table)
+        world.client.put_record(StreamName=STREAM, PartitionKey="a", ExplicitHashKey="1", Data=data)
+    world.client.put_record(StreamName=STREAM, PartitionKey="a", ExplicitHashKey="1", Data=b"plain")
+    spy = _Spy(world.client)
+    rows, repetitions = _judged(world, _ranges(world)["shardId-000000000000"], spy)
+    assert (rows, repetitions.dropped, repetitions.look_ups) == (5, 1, 1)
+    assert spy.calls.count("get_shard_iterator") == 1
