@@ -11,6 +11,7 @@ from typing import Literal
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.fielddocs import documented_fields
 from kinesis_sdk.common.log_fields import FieldLogger
+from kinesis_sdk.common.once.table import HOLD_OFF
 from kinesis_sdk.common.serialization import Serializer, check_serializer
 from kinesis_sdk.common.validation import check_choice, check_int, check_namespace, check_seconds
 
@@ -27,9 +28,6 @@ MAX_REQUEST_RECORDS = 500
 
 SHARD_RECORDS_PER_SECOND = 1_000
 SHARD_BYTES_PER_SECOND = 1024 * 1024
-
-HOLD_OFF = 4
-"""With ``idempotent``: seconds after the first attempt that may be stored, before which a record is not sent again."""
 
 
 @documented_fields

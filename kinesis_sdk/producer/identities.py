@@ -36,10 +36,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kinesis_sdk.common.errors import KinesisSdkError, PermanentAwsError
 from kinesis_sdk.common.log_fields import FieldLogger, log_fields
-from kinesis_sdk.common.once.table import NAMED, REPEAT, Run, encode_table
+from kinesis_sdk.common.once.table import HOLD_OFF, NAMED, REPEAT, Run, encode_table
 from kinesis_sdk.common.service_clock import ServiceClock, date_text, response_date
 from kinesis_sdk.common.stream import StreamId
-from kinesis_sdk.producer.config import HOLD_OFF
 from kinesis_sdk.producer.topology import Topology
 
 if TYPE_CHECKING:

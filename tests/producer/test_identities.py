@@ -10,11 +10,11 @@ import pytest
 
 from kinesis_sdk.common.errors import ProducerClosedError, RecordFailedError
 from kinesis_sdk.common.hashkeys import hash_partition_key
-from kinesis_sdk.common.once.table import NAMED, REPEAT, Run, RunTable, decode_table
+from kinesis_sdk.common.once.table import HOLD_OFF, NAMED, REPEAT, Run, RunTable, decode_table
 from kinesis_sdk.common.shards import list_shards
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer.aggregator import Entry
-from kinesis_sdk.producer.config import HOLD_OFF, ProducerConfig
+from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.producer.identities import (
     Identities,
     Identity,

@@ -66,13 +66,13 @@ from kinesis_sdk.common.once.memory import (
 )
 from kinesis_sdk.common.once.table import (
     NAMED,
-    ONE_RUN_LENGTH,
     REPEAT,
     Run,
     RunTable,
     decode_table,
     decode_unmarked,
     encode_header,
+    is_unmarked,
     shard_checksum,
 )
 from kinesis_sdk.common.records import KinesisRecord
@@ -250,31 +250,38 @@ class RunReader:
         self._decision = Decision()
         self._suspects: list[_Suspect] = []
         self._look_up: LookUp | None = None
+        # Aggregates that wait for `_settle`: each with its tag and number of user records.
+        self._unmarked: list[tuple[KinesisRecord, str, int]] = []
         # Sequence number up to which the records that are added now were read before.
         self._read_before = -1
 
     @property
     def is_idle(self) -> bool:
         """Whether the batch has nothing to decide and nothing was dropped, so that `decide` is not needed."""
+        self._settle()
         return not self._suspects and not self._decision.dropped and not self._decision.unknown
 
     @property
     def needs_look_up(self) -> bool:
         """Whether something was added that has to be looked up before the batch can be decided."""
+        self._settle()
         return bool(self._suspects)
 
     @property
     def remembered(self) -> int:
         """Number of runs in the memory."""
+        self._settle()
         return len(self._memory)
 
     @property
     def size(self) -> int:
         """Bytes that the memory takes, estimated."""
+        self._settle()
         return self._memory.size
 
     def begin(self, records: Sequence[KinesisRecord]) -> None:
         """Note the Kinesis records that are read now, all of them, in order, before those with tags are added."""
+        self._settle()
         if not records:
             return
         memory = self._memory
@@ -296,21 +303,19 @@ class RunReader:
         tag = columns.tag
         if tag is None:
             return False
-        arrival = _millis(carrier)
-        if len(tag) == ONE_RUN_LENGTH and tag.startswith(self._header) and arrival is not None:
-            # Nearly every aggregate: of this stream, made for this shard, and of one run, which is not suspect.
-            fields = decode_unmarked(tag, count)
-            if fields is not None:
-                holdoff, date, key, number = fields
-                if arrival < date + holdoff * 1000 - EARLY_MILLIS:
-                    sequence, digest = int(carrier.sequence_number), carrier.data[-DIGEST_SIZE:]
-                    if sequence > self._read_before and self._memory.add_single(
-                        sequence, arrival, digest, key, number, count, date - EARLY_MILLIS
-                    ):
-                        return True
+        if (
+            tag.startswith(self._header)
+            and carrier.approximate_arrival_timestamp is not None
+            and is_unmarked(tag, count)
+        ):
+            # Nearly every aggregate: of this stream, made for this shard, and of one run without flags.
+            self._unmarked.append((carrier, tag, count))
+            return True
+        self._settle()
         table = decode_table(tag, self._stream_name, count)
         if table is None:
             return False
+        arrival = _millis(carrier)
         if table.made_for != self._checksum:
             if self._range is None:
                 # Whether it is misplaced cannot be known, so it is neither dropped nor a reason to drop another.
@@ -320,6 +325,32 @@ class RunReader:
                 return self._drop_misplaced(carrier, arrival, table, count)
         self._judge_runs(carrier, arrival, table.runs)
         return True
+
+    def _settle(self) -> None:
+        """Judge the aggregates of one run without flags that were added since the last time, in order.
+
+        One after the other while they are added, each would take twice as long: between two of them, the processor's caches are filled with
+        other code and with payloads.
+        """
+        if not self._unmarked:
+            return
+        added, self._unmarked = self._unmarked, []
+        add_single, read_before = self._memory.add_single, self._read_before
+        runs = decode_unmarked([tag for _, tag, _ in added])
+        for (carrier, tag, count), (holdoff, date, key, number) in zip(added, runs, strict=True):
+            data, _, sequence_number, arrived = carrier[:4]
+            sequence = int(sequence_number)
+            arrival = round(arrived.timestamp() * 1000)  # type: ignore[union-attr]  # others are not in the list
+            if (
+                arrival >= date + holdoff * 1000 - EARLY_MILLIS
+                or sequence <= read_before
+                or not add_single(
+                    sequence, arrival, data[-DIGEST_SIZE:], key, number, count, date - EARLY_MILLIS
+                )
+            ):
+                table = decode_table(tag, self._stream_name, count)
+                assert table is not None, "what is unmarked is a table"
+                self._judge_runs(carrier, arrival, table.runs)
 
     def _judge_runs(self, carrier: KinesisRecord, arrival: int | None, runs: Sequence[Run]) -> None:
         sequence = int(carrier.sequence_number)
@@ -409,6 +440,7 @@ class RunReader:
             now_millis: Time at Kinesis, in milliseconds since 1970. It tells whether copies may have expired, and so whether
                 to find out how long the stream keeps records. None takes `RETENTION_MILLIS` for that.
         """
+        self._settle()
         if not self._suspects:
             return None
         if self._look_up is None:
@@ -460,6 +492,7 @@ class RunReader:
 
     def forget_batch(self) -> None:
         """Forget the batch that was begun, because it is read again. What was read stays in the memory."""
+        self._settle()
         self._suspects, self._look_up, self._decision = [], None, Decision()
 
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64encode
 from binascii import a2b_base64, b2a_base64
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple
@@ -54,6 +54,20 @@ MAX_COUNT = (1 << 24) - 1
 MAX_HOLDOFF = 15
 MAX_DATE = MAX_NUMBER = (1 << 48) - 1
 
+HOLD_OFF = 4
+"""Seconds after the first attempt that may be stored, before which a producer does not send a record again."""
+
+_FLAGS_AT = HEADER_LENGTH + 5
+"""Offset of the character in the value that has the lower two bits of the flags, before 4 bits of the incarnation."""
+
+_NO_FLAGS = "ABCDEFGHIJKLMNOP"
+"""Values of this character if these bits are 0."""
+
+_NUMBER_AT = HEADER_LENGTH + 24
+"""Offset of the number in the value."""
+
+_CHARACTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+
 _URL_ALPHABET = bytes.maketrans(b"+/", b"-_")
 
 _STANDARD_ALPHABET = bytes.maketrans(b"-_+/", b"+/\0\0")
@@ -66,8 +80,8 @@ _RUN = Struct(">I8sIQ")
 _ONE_RUN = Struct(">HII8sIQ")
 """The header and one run."""
 
-_DATED = slice(_HEADER.size + 4, _HEADER.size + 18)
-"""Incarnation and date of the first run."""
+_UNMARKED = Struct(">6xI14sHI")
+"""Of the same: count, hold-off and flags · incarnation and date · upper 16 bits of the number · lower 32 bits of the number."""
 
 # Makes a named tuple at a third of the cost of its constructor. All fields must be there, in order.
 _new = tuple.__new__
@@ -213,28 +227,45 @@ def decode_table(value: str, stream_name: str, user_records: int) -> RunTable | 
     return RunTable(made_for, tuple(runs)) if records == user_records else None
 
 
-def decode_unmarked(value: str, user_records: int) -> tuple[int, int, bytes, int] | None:
-    """Return what a reader needs of a table of one run without flags, for speed: nearly every table is like that.
+def is_unmarked(value: str, user_records: int) -> bool:
+    """Return whether a value is a table of one run without flags, for speed: nearly every table is like that.
 
     Args:
-        value: Value of the tag, with `ONE_RUN_LENGTH` characters. The header is not looked at.
+        value: Value of the tag. Of the header, only the characters are checked.
         user_records: Number of user records in the aggregate.
 
     Returns:
-        Hold-off, date, incarnation and date as 14 bytes, number. None if `decode_table` has to judge the value.
+        False also for a few such tables; `decode_table` has to judge them.
     """
-    try:
-        table = a2b_base64(value.encode("ascii").translate(_STANDARD_ALPHABET))
-    except ValueError:
+    return (
+        # The count, the hold-off and the flags are in these characters. The second one also has a part of the incarnation.
+        len(value) == ONE_RUN_LENGTH
+        and value[HEADER_LENGTH:_FLAGS_AT] == _unmarked_head(user_records)
+        and value[_FLAGS_AT] in _NO_FLAGS
+        and not value.encode().translate(None, _CHARACTERS)
+        # The number, with which the last one of the run may be too large.
+        and value[_NUMBER_AT : _NUMBER_AT + 4] != "____"
+    )
+
+
+@lru_cache(maxsize=4096)
+def _unmarked_head(user_records: int) -> str | None:
+    """Return the characters of a count and of the hold-off that producers write; None if there is no such count."""
+    if not 1 <= user_records <= MAX_COUNT:
         return None
-    if len(table) != _ONE_RUN.size:
-        return None
-    _, _, head, _, high, low = _ONE_RUN.unpack(table)
-    number = low & MAX_NUMBER
-    if head & 0xF or head < 0x100 or head >> 8 != user_records or number + user_records > MAX_NUMBER + 1:
-        return None
-    holdoff = head >> 4 & 0xF
-    return (holdoff, high << 16 | low >> 48, table[_DATED], number) if holdoff else None
+    packed = (user_records << 8 | HOLD_OFF << 4).to_bytes(4, "big") + bytes(2)
+    return b2a_base64(packed, newline=False).translate(_URL_ALPHABET)[:5].decode("ascii")
+
+
+def decode_unmarked(values: Sequence[str]) -> Iterator[tuple[int, int, bytes, int]]:
+    """Yield what a reader needs of each value for which `is_unmarked` is true.
+
+    Returns:
+        Hold-off, date, incarnation and date as 14 bytes, number.
+    """
+    tables = a2b_base64("".join(values).encode("ascii").translate(_STANDARD_ALPHABET))
+    for head, key, high, low in _UNMARKED.iter_unpack(tables):
+        yield head >> 4 & 0xF, int.from_bytes(key[INCARNATION_SIZE:], "big"), key, high << 32 | low
 
 
 def _run(head: int, incarnation: bytes, high: int, low: int) -> Run | None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from kinesis_sdk.common.once.table import (
     HEADER_LENGTH,
+    HOLD_OFF,
     MAX_COUNT,
     MAX_DATE,
     MAX_NUMBER,
@@ -24,6 +25,7 @@ from kinesis_sdk.common.once.table import (
     decode_table,
     decode_unmarked,
     encode_table,
+    is_unmarked,
     shard_checksum,
     tag_size,
 )
@@ -176,7 +178,7 @@ def test_any_run_is_read_by_the_rules(run: bytes | Run, text: str) -> None:
     st.text(alphabet="Aa0-_+/=!é", max_size=40),
 )
 def test_the_short_way_reads_what_the_long_one_reads(run: bytes | Run, text: str) -> None:
-    """`decode_unmarked` reads every table of one run without flags, and nothing else."""
+    """What `is_unmarked` accepts is a table of one run without flags, and `decode_unmarked` reads it."""
     header = written_by_hand(STREAM, SHARD, [])
     body = run if isinstance(run, bytes) else written_by_hand(STREAM, None, [run])[6:]
     value = urlsafe_b64encode(header + body).decode()
@@ -184,11 +186,29 @@ def test_the_short_way_reads_what_the_long_one_reads(run: bytes | Run, text: str
         counted = counts_in(candidate)
         for count in (counted, counted + 1, 0):
             whole = decode_table(candidate, STREAM, count) if len(candidate) == ONE_RUN_LENGTH else None
-            expected = None
-            if whole is not None and not whole.runs[0].flags:
-                _, holdoff, _, incarnation, date, number = whole.runs[0]
-                expected = holdoff, date, incarnation + date.to_bytes(6, "big"), number
-            assert decode_unmarked(candidate, count) == expected
+            if not is_unmarked(candidate, count):
+                if whole is not None and not whole.runs[0].flags and whole.runs[0].holdoff == HOLD_OFF:
+                    assert whole.runs[0].number >> 24 == 0xFFFFFF, "the last numbers are read the long way"
+                continue
+            assert whole is not None
+            assert not whole.runs[0].flags
+            _, holdoff, _, incarnation, date, number = whole.runs[0]
+            expected = holdoff, date, incarnation + date.to_bytes(6, "big"), number
+            assert [*decode_unmarked([candidate, value, candidate])][::2] == [expected, expected]
+
+
+def test_the_short_way_is_the_usual_one() -> None:
+    for count in (1, 2, 430, MAX_COUNT):
+        for first in (0, 255):
+            for number in (0, 10**12, MAX_NUMBER >> 1):
+                run = Run(count, HOLD_OFF, 0, bytes([first]) * 8, 1_700_000_000_000, number)
+                value = encode_table(STREAM, SHARD, [run])
+                assert is_unmarked(value, count)
+                assert not is_unmarked(value, count + 1)
+                key = run.incarnation + run.date.to_bytes(6, "big")
+                assert [*decode_unmarked([value])] == [(HOLD_OFF, run.date, key, number)]
+                for flags in (REPEAT, NAMED)[: 1 + (count == 1)]:
+                    assert not is_unmarked(encode_table(STREAM, SHARD, [run._replace(flags=flags)]), count)
 
 
 @given(RUNS, st.data())
