@@ -25,6 +25,9 @@ _SWALLOWED = "Caught exception from action dispatch"
 """Beginning of the line with which the libraries for Python and Ruby report an exception in the application's code, before they
 answer as if nothing had happened."""
 
+_LEAST_WAIT = 5.0
+"""Least number of seconds to wait for the end of a child after SIGKILL. The end takes the system a while, however short the grace is."""
+
 OUTPUT_LOGGER = "kinesis_sdk.multilang.child"
 """Name of the logger of what children print: standard output at INFO, standard error at WARNING."""
 _OUTPUT = FieldLogger(logging.getLogger(OUTPUT_LOGGER))
@@ -108,6 +111,7 @@ class Children:
         self._detects_exceptions = on_exception == "restart"
         self._on_failure = on_failure
         self._exit_grace = exit_grace
+        self._kill_wait = max(2 * exit_grace, _LEAST_WAIT)
         self._clock = clock or SystemClock()
         self._log = ChildLog()
         self._pool = DaemonPool(_CHECKPOINT_THREADS, "kinesis-child-checkpoint", self._on_error)
@@ -180,7 +184,7 @@ class Children:
         process = session.process
         process.finish(0.0 if error.hung else self._exit_grace)
         # Two children must not process one shard, so the next one is started only after the end of this one.
-        while not process.wait_gone(4 * self._exit_grace):
+        while not process.wait_gone(2 * self._exit_grace + self._kill_wait):
             # SIGKILL was sent, but a process in an uninterruptible system call ends only after that call, and it may still send
             # its results afterwards. The shard waits here, and its lease is kept, until the child or the daemon has ended.
             if self._stopping.is_set():
@@ -213,7 +217,7 @@ class Children:
             running = list(self._running)
         for process in running:
             process.finish(grace)
-        until = self._clock.monotonic() + grace + 3 * self._exit_grace
+        until = self._clock.monotonic() + grace + self._exit_grace + self._kill_wait
         ended = [process.wait_gone(max(0.0, until - self._clock.monotonic())) for process in running]
         self._pool.close()
         self._log.close()
