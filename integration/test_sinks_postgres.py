@@ -214,6 +214,42 @@ def test_a_transaction_that_is_idle_for_too_long_is_ended_and_the_error_says_why
     assert [record_id for _, record_id, _ in database.effects()] == ["of another user"]
 
 
+def test_a_lock_that_another_session_keeps_fails_the_statement(database: Database, postgres: str) -> None:
+    """Without a limit, the shard would wait for as long as the other transaction, and nothing would say so."""
+    sink = SqlSink(database.engine, lock_timeout=0.5)
+    sink.ensure_ready()
+    row = SinkRow(fence=1)
+    assert sink.write(KEY, None, row)
+    with database.engine.begin() as user:
+        user.execute(EFFECTS.insert().values(number=1, record_id="of another user"))
+        transaction = sink.begin(KEY, row)
+        assert transaction is not None
+        with pytest.raises(sqlalchemy.exc.DBAPIError) as caught:
+            transaction.handle.execute(EFFECTS.insert().values(number=1))
+        transaction.rollback()
+    error = sink.translate(caught.value)
+    assert isinstance(error, TransientSinkError)
+    assert "lock_timeout of SqlSink" in str(error)
+    # The next attempt finds the lock free. The limit was one of the transaction, and not of the session.
+    transaction = sink.begin(KEY, row)
+    assert transaction is not None
+    transaction.handle.execute(EFFECTS.insert().values(number=2))
+    assert transaction.commit(SinkRow(fence=1))
+    for engine, lock_timeout, limit in (
+        (sqlalchemy.create_engine(postgres), None, "0"),
+        (sqlalchemy.create_engine(postgres), 20, "20s"),
+        (sqlalchemy.create_engine(postgres, connect_args={"options": "-c lock_timeout=7s"}), 20, "7s"),
+    ):
+        other = SqlSink(engine, lock_timeout=lock_timeout)
+        other.ensure_ready()
+        transaction = other.begin(KEY, SinkRow(fence=1))
+        assert transaction is not None
+        shown = transaction.handle.execute(sqlalchemy.text("SELECT current_setting('lock_timeout')"))
+        assert shown.scalar_one() == limit
+        transaction.rollback()
+        engine.dispose()
+
+
 def test_a_claim_says_who_has_the_row(database: Database) -> None:
     """A user's transaction is not the sink's, so it is not ended."""
     sink = SqlSink(database.engine)

@@ -51,6 +51,9 @@ _NOT_NOW = re.compile(
 )
 """Words of PostgreSQL when it accepts no connection for the moment: it starts, stops, recovers, or is full."""
 
+_LOCK_TIMEOUT = "lock_timeout"
+_LOCK_STATE = "55P03"
+_LOCK_HINT = ". Another session kept a lock for too long: see lock_timeout of SqlSink, and pg_blocking_pids() for the session"
 _IDLE_HINT = f". Too long passed between two statements of the transaction: see {_IDLE_TIMEOUT}, and idle_timeout of SqlSink"
 
 _PERMANENT_SQLITE = (
@@ -253,8 +256,19 @@ def idle_limit(seconds: float) -> Any:
 
     It changes nothing if the server, the user or the engine sets a limit.
     """
+    return _limit_unless_set(_IDLE_TIMEOUT, seconds)
+
+
+def lock_limit(seconds: float) -> Any:
+    """Return an expression for PostgreSQL that limits for how long a statement of the transaction may wait for a lock.
+
+    It changes nothing if the server, the user or the engine sets a limit.
+    """
+    return _limit_unless_set(_LOCK_TIMEOUT, seconds)
+
+
+def _limit_unless_set(name: str, seconds: float) -> Any:
     sqlalchemy = import_sqlalchemy()
-    name = _IDLE_TIMEOUT
     return sqlalchemy.case((sqlalchemy.func.current_setting(name, True) == "0", _set_local(name, seconds)))
 
 
@@ -270,7 +284,7 @@ def own_limits(lock_seconds: float = _OWN_LOCK_SECONDS) -> list[Any]:
     return [
         # A database that speaks PostgreSQL's protocol may not have the setting.
         sqlalchemy.case((sqlalchemy.func.current_setting(name, True).is_not(None), _set_local(name, seconds)))
-        for name, seconds in ((_IDLE_TIMEOUT, _OWN_IDLE_SECONDS), ("lock_timeout", lock_seconds))
+        for name, seconds in ((_IDLE_TIMEOUT, _OWN_IDLE_SECONDS), (_LOCK_TIMEOUT, lock_seconds))
     ]
 
 
@@ -373,6 +387,8 @@ def translated(
     text = without_userinfo(str(cause)).strip().partition("\n")[0]
     if state_of(error) == "25P03":
         text += _IDLE_HINT
+    if state_of(error) == _LOCK_STATE and permanent is None:
+        text += _LOCK_HINT  # of a handler; what this package sends itself has a limit of its own
     return kind(f"the database failed: {type(cause).__name__}: {text}")
 
 

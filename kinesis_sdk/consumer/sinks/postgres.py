@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from kinesis_sdk.common.log_fields import FieldLogger, log_fields
 from kinesis_sdk.consumer.sinks.sink import SinkKey
-from kinesis_sdk.consumer.sql import idle_limit, import_sqlalchemy, is_transient, own_limits
+from kinesis_sdk.consumer.sql import idle_limit, import_sqlalchemy, is_transient, lock_limit, own_limits
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Connection, Engine
@@ -78,12 +78,14 @@ class ShardSessions:
         table: The table of positions.
         idle_timeout: Seconds for which a transaction of a handler may be idle, if neither the server nor the user has set
             ``idle_in_transaction_session_timeout``; None sets nothing.
+        lock_timeout: Seconds for which a statement of a handler may wait for a lock, with the same exceptions.
     """
 
-    def __init__(self, table: Any, idle_timeout: float | None) -> None:
+    def __init__(self, table: Any, idle_timeout: float | None, lock_timeout: float | None) -> None:
         self._sqlalchemy = import_sqlalchemy()
         self._table = table
         self._idle_timeout = idle_timeout
+        self._lock_timeout = lock_timeout
 
     def works_on(self, engine: Engine) -> bool:
         """Return whether a server can do all this. Others that speak PostgreSQL's protocol may lack it, or not permit it.
@@ -111,6 +113,8 @@ class ShardSessions:
     def of_handler(self, key: SinkKey) -> list[Any]:
         """Return columns that, selected at the beginning of a handler's transaction, mark and limit it."""
         limits = [] if self._idle_timeout is None else [idle_limit(self._idle_timeout)]
+        if self._lock_timeout is not None:
+            limits.append(lock_limit(self._lock_timeout))
         return [self._mark(key), *limits]
 
     def begin_claim(self, connection: Connection, key: SinkKey) -> None:

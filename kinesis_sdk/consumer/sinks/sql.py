@@ -39,6 +39,8 @@ TABLE = "kinesis_sdk_positions"
 
 IDLE_TIMEOUT = 300.0
 """Default of ``idle_timeout``: longer than handlers usually wait for another service. A successor does not wait for it."""
+LOCK_TIMEOUT = 60.0
+"""Default of ``lock_timeout``: longer than transactions of a busy table usually keep a row."""
 
 
 class SqlTransaction:
@@ -120,6 +122,9 @@ class SqlSink:
         idle_timeout: PostgreSQL: seconds for which the handler may leave its transaction without a statement, for example
             while it calls another service; 1 to 86,400. After that, the server ends the transaction, and the batch is processed again. It
             counts unless the server, the user or the engine sets ``idle_in_transaction_session_timeout``. None sets no limit.
+        lock_timeout: PostgreSQL: seconds for which a statement of the handler may wait for a lock that another session has; 0.1 to
+            86,400. After that, the statement fails, and the batch is processed again. It counts unless the server, the user or the engine
+            sets ``lock_timeout``. None sets no limit: the shard then waits for as long as the other session keeps the lock.
 
     Attributes:
         engine: The engine.
@@ -138,9 +143,12 @@ class SqlSink:
         table: str = TABLE,
         schema: str | None = None,
         idle_timeout: float | None = IDLE_TIMEOUT,
+        lock_timeout: float | None = LOCK_TIMEOUT,
     ) -> None:
         if idle_timeout is not None:
             check_seconds("idle_timeout", idle_timeout, 1, 86_400)
+        if lock_timeout is not None:
+            check_seconds("lock_timeout", lock_timeout, 0.1, 86_400)
         sqlalchemy = import_sqlalchemy()
         self.engine: Engine = open_engine("database", database)
         self._owns_engine = isinstance(database, str)
@@ -162,7 +170,9 @@ class SqlSink:
         self._tables = Tables(self.engine, table, _VERSION, metadata, schema=schema)
         self._is_sqlite = self.engine.dialect.name == "sqlite"
         self._sessions = (
-            ShardSessions(self._table, idle_timeout) if self.engine.dialect.name == "postgresql" else None
+            ShardSessions(self._table, idle_timeout, lock_timeout)
+            if self.engine.dialect.name == "postgresql"
+            else None
         )
         # Shards of which a transaction failed: its session may still be open in the server, for example behind a cut network.
         self._failed: set[SinkKey] = set()
@@ -379,6 +389,7 @@ class AsyncSqlSink:
         table: Name of the table with the positions.
         schema: Schema of the database that holds it; None is the default one.
         idle_timeout: As for `SqlSink`.
+        lock_timeout: As for `SqlSink`.
 
     Attributes:
         engine: The engine.
@@ -397,10 +408,17 @@ class AsyncSqlSink:
         table: str = TABLE,
         schema: str | None = None,
         idle_timeout: float | None = IDLE_TIMEOUT,
+        lock_timeout: float | None = LOCK_TIMEOUT,
     ) -> None:
         self.engine: AsyncEngine = open_async_engine("database", database)
         self._owns_engine = isinstance(database, str)
-        self._inner = SqlSink(self.engine.sync_engine, table=table, schema=schema, idle_timeout=idle_timeout)
+        self._inner = SqlSink(
+            self.engine.sync_engine,
+            table=table,
+            schema=schema,
+            idle_timeout=idle_timeout,
+            lock_timeout=lock_timeout,
+        )
 
     async def ensure_ready(self) -> None:
         """As `SqlSink.ensure_ready`."""
