@@ -7,9 +7,12 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 from unittest.mock import patch
+from weakref import WeakSet
 
 from kinesis_sdk.common.once import memory, reader
+from kinesis_sdk.common.position import Latest
 from kinesis_sdk.common.records import position_of
+from kinesis_sdk.consumer.fetch.fanout import FanOutFetcher
 from kinesis_sdk.consumer.shard.consumer import ShardConsumer
 from kinesis_sdk.consumer.shard.state import ShardState
 from kinesis_sdk.consumer.sinks.dynamodb import DynamoDBSink
@@ -18,6 +21,7 @@ from kinesis_sdk.consumer.sinks.memory import InMemorySink, InMemoryTransaction
 from kinesis_sdk.consumer.sinks.shard_sink import finished
 from kinesis_sdk.producer import identities
 from kinesis_sdk.producer.spool import FileSpool
+from tests.exactly_once.workers import Application
 
 
 @contextmanager
@@ -105,6 +109,36 @@ def _spool_without_identities() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _ended_rows_are_deleted_early() -> Iterator[None]:
+    """The rows of finished shards are deleted while their leases can still be set back."""
+    rewind = Application.rewind
+
+    def without_rows(self: Any, rng: Any) -> None:
+        sink = getattr(self.database.sink, "inner", self.database.sink)
+        if isinstance(sink, InMemorySink):
+            for key in [key for key, row in sink.rows.items() if row.ended]:
+                del sink.rows[key]
+        rewind(self, rng)
+
+    with patch.object(Application, "rewind", without_rows):
+        yield
+
+
+@contextmanager
+def _renewed_at_the_tip() -> Iterator[None]:
+    """A subscription that ended is renewed at the tip of the shard."""
+    subscribe, began = FanOutFetcher._subscribe, WeakSet[FanOutFetcher]()
+
+    def at_the_tip(self: FanOutFetcher, now: float, position: Any) -> Any:
+        again = self in began
+        began.add(self)
+        return subscribe(self, now, Latest() if again else position)
+
+    with patch.object(FanOutFetcher, "_subscribe", at_the_tip):
+        yield
+
+
 def _patched(owner: Any, name: str, value: Any) -> Callable[[], AbstractContextManager[Any]]:
     return lambda: patch.object(owner, name, value)
 
@@ -130,6 +164,8 @@ MUTATIONS: dict[str, Mutation] = {
     "sinks without a fence": Mutation(_no_fence, _ANY, 8),
     "effects before the check": Mutation(_effects_before_the_check, _TWICE, 8),
     "position before the effects": Mutation(_position_before_the_effects, _ANY, 3),
+    "rows of finished shards are deleted early": Mutation(_ended_rows_are_deleted_early, _TWICE, 13),
+    "subscriptions are renewed at the tip": Mutation(_renewed_at_the_tip, _LOST, 20),
     "lost commits are made again": Mutation(
         _patched(SinkHandler, "_missing", lambda _self, records: records), _TWICE, 7
     ),

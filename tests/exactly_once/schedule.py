@@ -76,6 +76,8 @@ class Schedule:
         self._latest = 0.0
         self.date_offset = self._draw_date_offset()
         self.fleet.aws.date_offset = self.date_offset
+        # Draws of its own, so that everything else of a schedule stays as it was without these dimensions.
+        self._more = Random(f"{seed} fan-out and rewinds")
         self._add_faults()
         self.applications = self._applications()
         self._plan_producers()
@@ -146,7 +148,13 @@ class Schedule:
             counts=self.counts,
         )
         outages = [Outages(self._draw_outages()) for _ in range(2)]
-        return Application(name, self.fleet, database, weather, config, *outages)
+        pushed = self._more.random() < 0.3
+        if pushed:
+            self.counts["applications with fan-out"] += 1
+            if self._more.random() < 0.5:
+                broken = Fault(kind="broken_stream", probability=0.1, count=self._more.choice([1, 5]))
+                self.fleet.aws.faults.add(broken)
+        return Application(name, self.fleet, database, weather, config, *outages, pushed=pushed)
 
     def _draw_outages(self) -> list[tuple[float, float]]:
         random, now = self.random, self.fleet.clock.monotonic()
@@ -245,6 +253,10 @@ class Schedule:
                 timeline.at(self._now + random.uniform(1, self.horizon + 20), application.replace)
             for _ in range(random.randrange(3)):
                 timeline.at(self._now + random.uniform(1, self.horizon + 20), application.restart_reads)
+            if self._more.random() < 0.4:
+                for _ in range(self._more.randrange(1, 4)):
+                    moment = self._now + self._more.uniform(1, self.horizon + 20)
+                    timeline.at(moment, partial(application.rewind, self._more))
 
     def _reshard(self) -> None:
         random, fleet = self.random, self.fleet

@@ -10,13 +10,20 @@ import asyncio
 import threading
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, ClassVar
+from unittest.mock import patch
 
 from kinesis_sdk.common.errors import KinesisSdkError, TransientAwsError, TransientSinkError
+from kinesis_sdk.common.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from kinesis_sdk.consumer import ConsumerConfig, RecordBatch, RecordHandler
+from kinesis_sdk.consumer.engine.engine import ConsumerEngine
+from kinesis_sdk.consumer.leases import Lease
+from kinesis_sdk.consumer.leases.table.lease import CHANGED_BY
 from tests import HANG
+from tests.consumer.fetch.test_fanout import FanOutEngine
+from tests.consumer.fleet import engines
 from tests.consumer.fleet.engines import Fleet
 from tests.consumer.fleet.table import LeaseTable
 from tests.exactly_once.databases import Database
@@ -328,10 +335,15 @@ class Application:
         config: Settings of its workers.
         lease_outages: When the lease table does not answer.
         effect_outages: When the database of the effects does not.
+        pushed: Whether its workers read with enhanced fan-out.
     """
 
     # Most calls are polls and scans of idle workers; what happens around commits is what these schedules are for.
-    KINESIS: ClassVar[dict[str, float]] = {"get_records": 0.1, "get_shard_iterator": 0.5}
+    KINESIS: ClassVar[dict[str, float]] = {
+        "get_records": 0.1,
+        "get_shard_iterator": 0.5,
+        "subscribe_to_shard": 0.5,
+    }
     LEASES: ClassVar[dict[str, float]] = {"scan": 0.05, "renew": 0.3, "list": 0.05}
 
     def __init__(
@@ -343,10 +355,20 @@ class Application:
         config: ConsumerConfig,
         lease_outages: Outages,
         effect_outages: Outages,
+        *,
+        pushed: bool = False,
     ) -> None:
         self.name, self.fleet, self.database, self.weather = name, fleet, database, weather
         self.config = config
         self.leases = LeaseTable()
+        # What each row was before, so that one can be set back, and the table be restored.
+        self._history: dict[str, list[Lease]] = {}
+        self.leases.on_write.append(
+            lambda before, _: self._history.setdefault(before.lease_key, []).append(before)
+        )
+        self._engine: type[ConsumerEngine] = (
+            type("PushedEngine", (FanOutEngine,), {"consumer_name": name}) if pushed else ConsumerEngine
+        )
         self.processes: dict[str, Process] = {}
         self._lease_outages, self._effect_outages = lease_outages, effect_outages
         self._started = 0
@@ -371,7 +393,8 @@ class Application:
             "application_name": self.name,
         }
         try:
-            engine = fleet.add(name, self._handler(process), self.config)
+            with patch.object(engines, "ConsumerEngine", self._engine):
+                engine = fleet.add(name, self._handler(process), self.config)
         except KinesisSdkError:
             # A process whose databases do not answer ends, and something starts it again.
             weather.counts["failed starts"] += 1
@@ -425,6 +448,34 @@ class Application:
         if self.processes and not self.weather.calm:
             self.weather.counts["reads restarted"] += 1
             self.processes[self.weather.rng.choice(list(self.processes))].restart_reads()
+
+    def rewind(self, rng: Random) -> None:
+        """Set leases back behind the sink's back, as an operator does, or as a table is restored from a backup.
+
+        The sink's rows stay. They are the authority, so what has taken effect must not do so again.
+        """
+        rows = [row for row in self.leases.list() if self._history.get(row.lease_key)]
+        if not rows or self.weather.calm:
+            return
+        if rng.random() < 0.25:
+            # The counters of a backup are lower, too. Rows that are younger than the backup stay.
+            self.weather.counts["lease tables restored"] += 1
+            for row in rows:
+                self.leases._rows[row.lease_key] = rng.choice(self._history[row.lease_key][-20:])
+            return
+        row = rng.choice(rows)
+        earlier = [old.checkpoint for old in self._history[row.lease_key] if old.checkpoint < row.checkpoint]
+        # Most leases are at their start until the shard ends, because checkpoints are rare beside a sink. Such a row changes in its
+        # counter alone: its owner has to begin again.
+        position = rng.choice([ExtendedSequenceNumber(TRIM_HORIZON), *earlier])
+        self.weather.counts["leases set back" if not row.is_finished else "finished leases set back"] += 1
+        self.leases._rows[row.lease_key] = replace(
+            row,
+            checkpoint=position,
+            counter=row.counter + 2,
+            owner=rng.choice([row.owner, None]),
+            extra={**row.extra, CHANGED_BY: {"S": "an operator"}},
+        )
 
     def _handler(self, process: Process) -> type[RecordHandler]:
         weather, database = self.weather, self.database

@@ -708,12 +708,13 @@ class FanOutEngine(ConsumerEngine):
     """An engine whose shards are pushed; readers are tasks of its scheduler, so that one thread does everything."""
 
     registration = None
+    consumer_name = "app"
 
     def _open_fetcher(self, tracked, shard_id, start, now, on_ready, metrics, *, polled=False, look_up=None):
         if look_up is not None:
             return super()._open_fetcher(tracked, shard_id, start, now, on_ready, metrics, look_up=look_up)
         if self.registration is None:
-            self.registration = ConsumerRegistration(self._kinesis, tracked.stream, name="app")
+            self.registration = ConsumerRegistration(self._kinesis, tracked.stream, name=self.consumer_name)
         polling = PollingFetcher(
             self._kinesis,
             tracked.stream,
