@@ -37,7 +37,7 @@ FAILOVER_TIME = 5.0
 _WORKERS = 3
 _FEWEST, _MOST = 2, 8
 """Open shards between which the stream is kept."""
-_SETTLE = 60.0
+_SETTLE = 300.0
 """Seconds in which drained workers hand off, and pins take effect, after the last operation."""
 _COUNT_SECONDS = 1.0
 

@@ -100,7 +100,7 @@ class RunOptions:
     environment: Mapping[str, str | None] = field(default_factory=dict)
     batch_seconds: float = 0.0
     seed: int = 0
-    drain_timeout: float = 60.0
+    drain_timeout: float = 180.0
 
 
 class _Worker(NamedTuple):
