@@ -376,7 +376,7 @@ def test_metrics_need_their_statement(account: Account) -> None:
     account.allowed = {"Metrics"}
     metrics = CloudWatchMetrics(account.client("cloudwatch"), upload_delay=0.1)
     metrics.add(CATALOGUE[0], Scope({"StreamName": "orders"}), 1.0)
-    assert metrics.close() == 0
+    assert metrics.close(HANG) == 0
     assert account.refused == []
     assert account.used == actions(account, "Metrics")
 
