@@ -184,7 +184,13 @@ def test_a_rewind_over_reshards_under_load(
 
 def check_order(run: Run, operator: Operator, shards: Sequence[Shard]) -> None:
     """Check that after the rewind, no child was begun before all of the window of its parents had come again."""
-    positions = {shard: (position, written) for shard, position, written in operator.rewinds}
+    # The rows are written one after the other, which takes seconds on a busy machine. A lease that was taken before its own row
+    # was written goes on where it was.
+    rows = {event.text.split(":")[0]: event.at for event in run.events if event.text.endswith(": written")}
+    positions = {
+        shard: (position, max(written, rows.get(shard, written)))
+        for shard, position, written in operator.rewinds
+    }
     acquisitions = run.recorded.acquisitions
     again: dict[str, dict[tuple[int, int], float]] = {}
     for delivery in sorted(run.recorded.deliveries, key=lambda one: one.at):
