@@ -293,6 +293,8 @@ def assert_takes(program: str | Path, arguments: list[str], where: str) -> None:
             if isinstance(program, Path):
                 runpy.run_path(name, run_name="__main__")
             else:
+                # Another test may have imported it, and runpy warns of a module that is run and imported.
+                patch.delitem(sys.modules, name, raising=False)
                 runpy.run_module(name, run_name="__main__", alter_sys=True)
         except _ParsedError:
             return
