@@ -60,6 +60,8 @@ def test_ctrl_c_ends_in_order_and_a_violation_is_told(tmp_path: Path) -> None:
                 said.append(line)
                 if " s  " in line:  # the first thing of the plan was done
                     break
+            else:
+                pytest.fail(f"it ended by itself: {''.join(said)}")
             dynamodb = boto3.client("dynamodb", endpoint_url=server.endpoint_url)
             (table,) = dynamodb.list_tables()["TableNames"]
             rows = dynamodb.scan(TableName=table)["Items"]
