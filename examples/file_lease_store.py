@@ -50,6 +50,7 @@ class FileLeaseStore:
         self._path = Path(path)
         self._lock = threading.Lock()
 
+    # region file
     @contextmanager
     def _table(self) -> Iterator[InMemoryLeaseStore]:
         """Lock the file, yield its rows, and write them if they were changed."""
@@ -79,6 +80,8 @@ class FileLeaseStore:
             os.fsync(file.fileno())
         new.replace(self._path)
 
+    # endregion
+
     def ensure_ready(self) -> None:
         """See that the file can be read and locked."""
         with self._table():
@@ -99,10 +102,13 @@ class FileLeaseStore:
         with self._table() as table:
             return table.create_if_absent(lease)
 
+    # region take
     def take(self, lease: Lease, owner: str) -> Lease | Conflict:
         """Make ``owner`` the owner."""
         with self._table() as table:
             return table.take(lease, owner)
+
+    # endregion
 
     def renew(self, lease: Lease) -> Lease | Conflict:
         """Renew a lease."""

@@ -103,6 +103,38 @@ def test_a_block_takes_parts_of_a_file() -> None:
             text_of(wrong)
 
 
+NOT_INCLUDED = {
+    "examples/docker/Dockerfile.dockerignore": "a list of folders that the image does not need",
+    "examples/docker/orders.py": "puts orders for the Compose file; the page about producing has this code already",
+}
+"""Examples that pages only link to, and why."""
+
+
+def test_every_example_is_included_by_a_page() -> None:
+    included = {block.file for page in PAGES for block in blocks(page=page)}
+    linked = {
+        (page.parent / path).resolve().relative_to(ROOT).as_posix()
+        for page in PAGES
+        for path in re.findall(r"\]\(([^):#]*examples/[^)#]+)\)", page.read_text(encoding="utf-8"))
+    }
+    files = {
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "examples").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts and path.name != "README.md"
+    }
+    assert len(files) >= 30
+    assert set(NOT_INCLUDED) == files - included
+    assert set(NOT_INCLUDED) <= linked
+
+
+def test_the_first_example_needs_one_database() -> None:
+    """Leases, positions and results in one place is what a reader should meet first."""
+    index = (ROOT / "examples" / "README.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| \[(.+?)\]", index, re.MULTILINE)[0] == "one_database.py"
+    first = next(block for block in blocks("python", DOCS / "exactly-once.md"))
+    assert first.file == "examples/one_database.py"
+
+
 @pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.name)
 def test_every_page_begins_with_what_it_is_about(page: Path) -> None:
     """Its first sentence is also its summary in llms.txt."""

@@ -81,7 +81,7 @@ def _regions(source: str) -> dict[str, tuple[str, bool]]:
     found = re.findall(
         r"^ *(?:#|//) region (\S+).*\n((?:.*\n)*?) *(?:#|//) endregion$", source.rstrip() + "\n", re.MULTILINE
     )
-    return {name: (textwrap.dedent(text), False) for name, text in found}
+    return {name: (textwrap.dedent(text).rstrip() + "\n", False) for name, text in found}
 
 
 def _definitions(source: str) -> dict[str, tuple[str, bool]]:
@@ -91,7 +91,8 @@ def _definitions(source: str) -> dict[str, tuple[str, bool]]:
     imports = ""
     for node in ast.parse(source).body:
         first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))]) - 1
-        while first and lines[first - 1].startswith("#"):
+        # "# %%" begins a cell of a notebook.
+        while first and lines[first - 1].startswith("#") and not lines[first - 1].startswith("# %%"):
             first -= 1
         text = "".join(lines[first : node.end_lineno])
         if isinstance(node, (ast.Import, ast.ImportFrom)):
