@@ -28,6 +28,12 @@ from kinesis_sdk.producer.config import ProducerConfig
 PACKAGES = {
     "kinesis_sdk.producer": ("Producer", "What `kinesis_sdk` exports for producing."),
     "kinesis_sdk.consumer": ("Consumer", "Workers, handlers, settings, lease stores and lease strategies."),
+    "kinesis_sdk.consumer.sinks": ("Sinks", "Sinks, and what a sink of your own is made of."),
+    "kinesis_sdk.consumer.sinks.contract": ("Contract of sinks", "The checks that every sink has to pass."),
+    "kinesis_sdk.consumer.leases.table.contract": (
+        "Contract of lease stores",
+        "The checks that every lease store has to pass.",
+    ),
     "kinesis_sdk.common.records": ("Records", "Records as readers see them."),
     "kinesis_sdk.lambda_events": ("Lambda and Firehose", "Handlers for events of Lambda and Firehose."),
     "kinesis_sdk.serialization": ("Serialization", "Codecs and schema registries."),
@@ -35,6 +41,14 @@ PACKAGES = {
     "kinesis_sdk.admin": ("Administration", "Streams, applications, lag, and safe changes of leases."),
     "kinesis_sdk.spark": ("Spark", "Data source, sink and helpers for PySpark."),
     "kinesis_sdk.testing": ("Testing", "The fake AWS."),
+    "kinesis_sdk.common": (
+        "Positions and shards",
+        "Positions, streams and shards, and the opening of aggregates.",
+    ),
+    "kinesis_sdk": (
+        "Other names",
+        "What else `kinesis_sdk` exports; errors have [a page of their own](errors.md).",
+    ),
 }
 """Title and first sentence of the page of each package."""
 
@@ -74,7 +88,11 @@ def public_names(package: str) -> list[str]:
     """Return the public names of a package: those it exports, or the public classes of a module."""
     module = importlib.import_module(package)
     if hasattr(module, "__all__"):
-        return [str(name) for name in module.__all__]
+        return [
+            str(name)
+            for name in module.__all__
+            if package != "kinesis_sdk" or not (name == "__version__" or name in _error_names())
+        ]
     return [
         name
         for name, value in vars(module).items()
@@ -82,12 +100,15 @@ def public_names(package: str) -> list[str]:
     ]
 
 
+def _error_names() -> set[str]:
+    """Return the names of the errors, which `errors_page` lists."""
+    return {error.__name__ for error in error_classes()}
+
+
 def _shown(package: str) -> str:
-    return (
-        "kinesis_sdk"
-        if package.startswith(("kinesis_sdk.producer", "kinesis_sdk.consumer", "kinesis_sdk.common"))
-        else package
-    )
+    """Return the package from which users import the names of another one."""
+    exported = ("kinesis_sdk.producer", "kinesis_sdk.consumer", "kinesis_sdk.common.records")
+    return "kinesis_sdk" if package in exported else package
 
 
 def _place(package: str, name: str) -> str:

@@ -36,6 +36,8 @@ from kinesis_sdk.common.errors import KinesisSdkError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer.sinks.sink import AsyncSink, DeletesRows, Sink, SinkKey, SinkRow, SinkTransaction
 
+__all__ = ["SINK_CHECKS", "Check", "SinkUnderTest"]
+
 KEY = SinkKey("app", "orders", "shardId-000000000000")
 RACERS, RACE_ROUNDS = 8, 5
 _DEADLINE = 60.0
@@ -108,6 +110,7 @@ class _Waiting:
 
 
 Check = Callable[[SinkUnderTest], None]
+"""A rule of the contract: raises `AssertionError` if the sink breaks it."""
 
 
 def _equal(actual: object, expected: object, rule: str) -> None:

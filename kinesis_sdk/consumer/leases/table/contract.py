@@ -40,7 +40,10 @@ from kinesis_sdk.consumer.leases.table.progress import Progress
 from kinesis_sdk.consumer.leases.table.store import LeaseStore
 from kinesis_sdk.consumer.leases.table.transitions import Conflict
 
+__all__ = ["LEASE_STORE_CHECKS", "Check"]
+
 Check = Callable[[LeaseStore], None]
+"""A rule of the contract: raises `AssertionError` if the store breaks it."""
 
 KEY = "shard-0"
 RACE_ROUNDS, RACERS = 5, 12

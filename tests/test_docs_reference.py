@@ -1,0 +1,73 @@
+"""The reference has every public name: the build of the site only shows what `tools.docs_reference` lists."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+
+import pytest
+
+import kinesis_sdk
+from tools import docs_reference
+
+NOT_SHOWN = {
+    "kinesis_sdk.consumer.fetch": "parts of a worker",
+    "kinesis_sdk.consumer.shard_sync": "parts of a worker",
+    "kinesis_sdk.consumer.leases": "parts of a worker; what users need of it, kinesis_sdk.consumer exports",
+    "kinesis_sdk.consumer.leases.strategies": "parts of a worker; kinesis_sdk.consumer exports the strategies",
+    "kinesis_sdk.common.aggregate_reader": "kinesis_sdk.common exports deaggregate",
+    "kinesis_sdk.common.base64coding": "parts of producer and consumer",
+    "kinesis_sdk.common.fastpath": "parts of producer and consumer",
+    "kinesis_sdk.kclpy.kcl": "the names of amazon_kclpy, whose documentation describes them",
+}
+"""Modules with an `__all__` that the reference leaves out, and why."""
+
+PAGES = dict(docs_reference.pages())
+
+
+def modules() -> list[str]:
+    """Modules that say what they export."""
+    found = ["kinesis_sdk"]
+    for module in pkgutil.walk_packages(kinesis_sdk.__path__, "kinesis_sdk."):
+        spec = module.module_finder.find_spec(module.name, None)  # type: ignore[call-arg]
+        source = spec.loader.get_source(module.name) if spec and spec.loader else ""  # type: ignore[attr-defined]
+        if re.search(r"^(?: {4})?__all__\b", source, re.MULTILINE):
+            found.append(module.name)
+    return found
+
+
+@pytest.mark.parametrize("name", modules())
+def test_every_exported_name_is_in_the_reference(name: str) -> None:
+    if name in NOT_SHOWN:
+        assert name not in docs_reference.PACKAGES
+        return
+    assert name in docs_reference.PACKAGES, "list it in PACKAGES, or in NOT_SHOWN with a reason"
+    everything = "\n".join(PAGES.values())
+    for exported in importlib.import_module(name).__all__:
+        if exported != "__version__":
+            assert re.search(rf"^::: [\w.]+\.{exported}$|^\| `{exported}` \|", everything, re.MULTILINE), (
+                exported
+            )
+
+
+def test_nothing_is_listed_that_is_gone() -> None:
+    assert set(NOT_SHOWN) <= set(modules())
+
+
+def test_names_of_pages_are_there() -> None:
+    """Names that the guides use."""
+    everything = "\n".join(PAGES.values())
+    for name in (
+        *(
+            "SinkKey",
+            "SinkRow",
+            "set_position",
+            "DeletesRows",
+            "DynamoDBEffects",
+            "SINK_CHECKS",
+            "LEASE_STORE_CHECKS",
+        ),
+        *("record_id", "deaggregate", "ExtendedSequenceNumber", "StreamId", "ChangeRecord"),
+    ):
+        assert len(re.findall(rf"^::: [\w.]+\.{name}$", everything, re.MULTILINE)) == 1, name
