@@ -22,7 +22,7 @@ MKDOCS = NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/mkdocs
 FUZZ = KINESIS_SDK_EFFECTS=$(EFFECT_SCHEDULES) KINESIS_SDK_EXACTLY_ONCE=$(EXACTLY_ONCE) KINESIS_SDK_SCHEDULES=$(SCHEDULES) KINESIS_SDK_FLEETS=$(FLEETS) KINESIS_SDK_READERS=$(READERS) KINESIS_SDK_QUERIES=$(QUERIES) KINESIS_SDK_ONCE=$(ONCE)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo example test unit integration browser spark spark-full spark-scale multilang java fuzz soak effects operations check english format bench bench-producer bench-consumer bench-calls bench-effects bench-fleet bench-admin bench-spark-plan bench-java bench-multilang bench-spark-jvm docs docs-serve reader lock clean
+.PHONY: help install demo example test unit integration browser spark spark-full spark-scale multilang java fuzz soak effects operations check english format bench bench-producer bench-consumer bench-calls bench-effects bench-lease-stores bench-fleet bench-admin bench-spark-plan bench-java bench-multilang bench-spark-jvm docs docs-serve reader lock clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -117,7 +117,7 @@ effects: install  ## Count effects while workers are killed and frozen (EFFECTS=
 operations: install  ## Make random changes of the lease table of a running fleet (COUNT=200, SEED=7), judged record by record.
 	@$(BIN)/python -m integration.endtoend.operations --count $(COUNT) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-bench: bench-producer bench-consumer bench-calls bench-fleet bench-admin bench-spark-plan install  ## Print every benchmark table.
+bench: bench-producer bench-consumer bench-calls bench-effects bench-lease-stores bench-fleet bench-admin bench-spark-plan install  ## Print the benchmark tables that need neither Java nor Spark.
 	@$(BIN)/python benchmarks/bench_codec.py
 	@$(BIN)/python benchmarks/bench_transport.py
 	@$(BIN)/python benchmarks/bench_hot_shard.py
@@ -132,6 +132,9 @@ bench-consumer: install  ## Print the consumer's cost per record, compared with 
 
 bench-effects: install  ## Print effects per second and delays of each guarantee and store, as ratios.
 	@PYTHONPATH=. $(BIN)/python benchmarks/bench_effects.py $(ARGS)
+
+bench-lease-stores: install  ## Print what a call of each lease store costs (ARGS='--postgres URL', ARGS=--help).
+	@$(BIN)/python benchmarks/bench_lease_stores.py $(ARGS)
 
 bench-calls: install  ## Print the CPU time of a poller's calls, compared with boto3 and with a floor.
 	@$(BIN)/python benchmarks/bench_calls.py
