@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
+import botocore.session
 import pytest
+import yaml
+from botocore.validate import validate_parameters
 
 from kinesis_sdk.lambda_events import RecentProgress, kinesis_handler
 from kinesis_sdk.testing import FakeAws
@@ -89,3 +94,74 @@ def test_the_policy_is_json() -> None:
     assert "(iam/lambda.json)" in PAGE.read_text(encoding="utf-8")
     policy = json.loads((PAGE.parent / "iam" / "lambda.json").read_text(encoding="utf-8"))
     assert {"kinesis:GetRecords", "kinesis:SubscribeToShard"} <= set(policy["Statement"][0]["Action"])
+
+
+class Template(yaml.SafeLoader):
+    """Reads a template of CloudFormation; `!GetAtt Queue.Arn` becomes a tuple of both names."""
+
+
+Template.add_constructor("!GetAtt", lambda loader, node: tuple(loader.construct_scalar(node).split(".")))  # type: ignore[arg-type]
+
+
+def references(value: Any) -> list[tuple[str, ...]]:
+    """All `!GetAtt` in a template."""
+    if isinstance(value, tuple):
+        return [value]
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [found for one in inner for found in references(one)]
+
+
+def test_the_template_is_what_lambda_accepts() -> None:
+    """The properties of SAM's event are the parameters of the API that creates the mapping, apart from two."""
+    (block,) = blocks("yaml", PAGE)
+    template = yaml.load(block.text, Template)
+    assert template["Transform"] == "AWS::Serverless-2016-10-31"
+    resources = template["Resources"]
+    assert {name: one["Type"] for name, one in resources.items()} == {
+        "Orders": "AWS::Serverless::Function",
+        "OrderStream": "AWS::Kinesis::Stream",
+        "Discarded": "AWS::SQS::Queue",
+    }
+    assert references(template) == [("Discarded", "Arn"), ("OrderStream", "Arn"), ("Discarded", "Arn")]
+    (event,) = resources["Orders"]["Properties"]["Events"].values()
+    assert event["Type"] == "Kinesis"
+    mapping = dict(event["Properties"])
+    assert mapping.pop("Stream") == ("OrderStream", "Arn")
+    failed = mapping["DestinationConfig"]["OnFailure"]
+    assert (failed.pop("Type"), failed.pop("Destination")) == ("SQS", ("Discarded", "Arn"))
+    service = botocore.session.get_session().get_service_model("lambda")
+    parameters = {
+        "FunctionName": "orders",
+        "EventSourceArn": "arn:aws:kinesis:us-east-1:123456789012:stream/orders",
+    }
+    shape = service.operation_model("CreateEventSourceMapping").input_shape
+    validate_parameters({**parameters, **mapping}, shape)
+    assert set(mapping) <= set(shape.members)
+    assert set(mapping["FunctionResponseTypes"]) <= set(shape.members["FunctionResponseTypes"].member.enum)
+    assert mapping["StartingPosition"] in shape.members["StartingPosition"].enum
+    runtime = service.shape_for("Runtime").enum
+    assert resources["Orders"]["Properties"]["Runtime"] in runtime
+
+
+def test_the_block_for_the_cdk_names_arguments_of_the_cdk() -> None:
+    """As aws-cdk-lib 2.275 has them in `KinesisEventSource`; the CDK itself is not installed."""
+    (block,) = blocks("text", PAGE)
+    (call,) = [
+        node for node in ast.walk(ast.parse(block.text)) if isinstance(node, ast.Call) and node.keywords
+    ]
+    assert ast.unparse(call.func) == "KinesisEventSource"
+    assert {keyword.arg for keyword in call.keywords} == {
+        *(
+            "starting_position",
+            "report_batch_item_failures",
+            "bisect_batch_on_error",
+            "retry_attempts",
+            "on_failure",
+        ),
+    }
+    (yaml_block,) = blocks("yaml", PAGE)
+    for keyword in call.keywords:
+        words = "".join(part.capitalize() for part in str(keyword.arg).split("_"))
+        named = {"BisectBatchOnError": "BisectBatchOnFunctionError", "RetryAttempts": "MaximumRetryAttempts"}
+        named["ReportBatchItemFailures"] = "FunctionResponseTypes: [ReportBatchItemFailures]"
+        assert re.search(rf"\b{re.escape(named.get(words, words))}", yaml_block.text), keyword.arg
