@@ -81,7 +81,15 @@ def _regions(source: str) -> dict[str, tuple[str, bool]]:
     found = re.findall(
         r"^ *(?:#|//) region (\S+).*\n((?:.*\n)*?) *(?:#|//) endregion$", source.rstrip() + "\n", re.MULTILINE
     )
-    return {name: (textwrap.dedent(text).rstrip() + "\n", False) for name, text in found}
+    return {name: (_at_top_level(text), False) for name, text in found}
+
+
+def _at_top_level(text: str) -> str:
+    """Return the text without its indentation; methods are then two empty lines apart, as the formatter wants it."""
+    dedented = textwrap.dedent(text).rstrip() + "\n"
+    if not text.startswith(" "):
+        return dedented
+    return re.sub(r"(?<=\n)\n(?=(?:@|def |async def |class ))", "\n\n", dedented)
 
 
 def _definitions(source: str) -> dict[str, tuple[str, bool]]:
