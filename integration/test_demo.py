@@ -9,11 +9,13 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from kinesis_sdk.testing import FakeAws, FakeAwsServer
 from tests import HANG
+from tests.readme import ROOT
 
 DEMO = [sys.executable, "-m", "kinesis_sdk.cli", "demo"]
 
@@ -53,9 +55,15 @@ def test_without_exactly_once_the_same_run_has_duplicates_with_reasons() -> None
     assert report["duplicates_explained"]["stored twice by a retry"] > 0
 
 
-def test_demo_prints_plain_lines_where_there_is_no_terminal() -> None:
+def test_make_demo_prints_plain_lines_where_there_is_no_terminal() -> None:
+    """The README's first command, in the environment that runs this test."""
+    options = "--duration 2 --no-kill-worker --no-split-shard"
+    stamp = Path(sys.prefix, ".installed")
+    if not stamp.exists() or stamp.stat().st_mtime < (ROOT / "pyproject.toml").stat().st_mtime:
+        pytest.skip("this environment is not one of `make install`, or is older than pyproject.toml")
     result = subprocess.run(
-        [*DEMO, "--duration", "2", "--no-kill-worker", "--no-split-shard"],
+        ["make", "--no-print-directory", "demo", f"VENV={sys.prefix}", f"ARGS={options}"],
+        cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=HANG,

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from integration.building import ROOT, build
+from tests.readme import blocks
 
 
 def test_the_sdist_holds_everything_that_is_tracked(tmp_path: Path) -> None:
@@ -23,7 +24,7 @@ def test_the_sdist_holds_everything_that_is_tracked(tmp_path: Path) -> None:
     assert present <= names
 
 
-def test_the_wheel_installs_into_an_empty_environment_and_works(wheel: Path, tmp_path: Path) -> None:
+def test_a_clone_installs_into_an_empty_environment_and_works(wheel: Path, tmp_path: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert "kinesis_sdk/py.typed" in names
     assert "kinesis_sdk/testing/data/flights-20k.ndjson.gz" in names
@@ -34,7 +35,12 @@ def test_the_wheel_installs_into_an_empty_environment_and_works(wheel: Path, tmp
     ]
     venv.create(tmp_path / "empty", with_pip=True)
     python = tmp_path / "empty" / "bin" / "python"
-    subprocess.run([python, "-m", "pip", "install", "--quiet", str(wheel)], check=True)
+    # As the README says, in a folder with the files of a clone and nothing else.
+    (install,) = (block.text.split() for block in blocks("") if block.text.startswith("pip install"))
+    with tarfile.open(build("sdist", tmp_path)) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (clone,) = (path for path in tmp_path.glob("kinesis_sdk-*") if path.is_dir())
+    subprocess.run([python, "-m", *install, "--quiet"], check=True, cwd=clone)
     code = (
         "import kinesis_sdk; from kinesis_sdk.testing import FakeAws\n"
         "client = FakeAws().client('kinesis'); client.create_stream(StreamName='s', ShardCount=1)\n"

@@ -109,7 +109,7 @@ class BisectBatch:
 
 
 HandlerErrorPolicy = RetryBatch | BisectBatch | StopWorker
-"""All policies. To add one, add a dataclass here and a branch in ``Delivery._failed``."""
+"""The reaction of a worker to a handler that raises: one of these policies. To add one, add a dataclass here and a branch in ``Delivery._failed``."""
 
 
 def handler_error_policy(
