@@ -181,7 +181,9 @@ def test_any_fleet_with_pins_comes_to_rest_by_throughput(fleet, seed, lockstep):
                     weights[r.lease_key] for r in table.values() if r.owner == name and r.pinned_to != name
                 ]
                 assert not movable or loads[name] - emptiest <= min(movable) + margin
-    assert count <= 3 * len(before) + len(names)
+    # Four workers in two zones with four leases, one of which carries nearly all records, look for their places by chance: one
+    # of 3,000 random fleets of at most nine leases took 22 moves, and another one with six leases 34.
+    assert count <= 8 * len(before) + len(names), "nothing moves back and forth"
 
 
 @settings(max_examples=60, deadline=None)
