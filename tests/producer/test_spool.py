@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from datetime import datetime, timezone
 from pathlib import Path
@@ -201,7 +202,10 @@ def test_a_file_that_is_renamed_between_opening_and_locking_gets_nothing(
 
 def test_many_threads_append_whole_lines(tmp_path: Path) -> None:
     path = tmp_path / "f"
-    spools = [FileSpool(path, fsync="never") for _ in range(2)]
+    # With the usual pauses, a thread that meets the other spool's lock would sleep for as long as the machine is busy.
+    spools = [
+        FileSpool(path, fsync="never", lock_timeout=60, sleep=lambda _: time.sleep(0.001)) for _ in range(2)
+    ]
 
     def work(thread: int) -> None:
         for number in range(50):
@@ -221,7 +225,7 @@ def test_several_processes_append_whole_lines(tmp_path: Path) -> None:
     code = (
         "import sys\n"
         "from kinesis_sdk.producer import FailedRecord, FileSpool\n"
-        "spool = FileSpool(sys.argv[1], fsync='never')\n"
+        "spool = FileSpool(sys.argv[1], fsync='never', lock_timeout=60)\n"
         "for n in range(100):\n"
         "    spool(FailedRecord('s', sys.argv[2], None, b'%d' % n + b'x' * 70_000, ValueError('no')))\n"
     )
