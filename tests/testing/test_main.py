@@ -54,7 +54,7 @@ def test_programs_are_told_where_it_serves(
             return timeout < 1
 
     monkeypatch.setattr(command, "FakeAwsServer", Server)
-    monkeypatch.setattr(command.threading, "Event", Ended)
+    monkeypatch.setattr(command, "StopFlag", Ended)
     monkeypatch.setattr(command.signal, "signal", lambda *_: None)
     assert command.main(["--json", "--create-stream", "orders:2"]) == 0
     assert json.loads(capsys.readouterr().out) == {
