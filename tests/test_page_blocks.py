@@ -29,6 +29,10 @@ CLAIMED = {
         "docs/lambda.md",
         "text",
     ): "tests/lambda_events/test_docs.py::test_the_block_for_the_cdk_names_arguments_of_the_cdk",
+    (
+        "docs/kubernetes.md",
+        "yaml",
+    ): "integration/examples/test_manifests.py::test_the_deployment_of_a_zone_is_valid",
     ("docs/lambda.md", "yaml"): "tests/lambda_events/test_docs.py::test_the_template_is_what_lambda_accepts",
     ("docs/lease-stores.md", "sql"): "tests/test_page_blocks.py::test_the_table_of_leases_can_be_queried",
     ("docs/monitoring.md", "json"): "tests/test_page_blocks.py::test_the_answer_for_keda_has_these_names",

@@ -26,6 +26,7 @@ from kinesis_sdk.admin.exporter import FleetMetrics
 from kinesis_sdk.admin.exporter_http import ExporterPages
 from kinesis_sdk.cli.main import cli
 from tests.cli.tui.views import make_view
+from tests.readme import DOCS, blocks
 
 COMPOSE = yaml.safe_load((EXAMPLES / "docker" / "compose.yaml").read_text())
 SERVICES = COMPOSE["services"]
@@ -103,6 +104,18 @@ def test_the_schema_notices_mistakes() -> None:
 
 
 # Kubernetes
+
+
+def test_the_deployment_of_a_zone_is_valid() -> None:
+    """The node selector that docs/kubernetes.md shows, as a patch of the worker's Deployment."""
+    (block,) = [block for block in blocks("yaml", DOCS / "kubernetes.md") if block.file is None]
+    patch = yaml.safe_load(block.text)
+    found = json.loads(json.dumps(only("worker.yaml", "Deployment")))
+    assert list(patch) == ["spec"]
+    assert list(patch["spec"]["template"]["spec"]) == ["nodeSelector"]
+    found["spec"]["template"]["spec"] |= patch["spec"]["template"]["spec"]
+    jsonschema.validate(found, kubernetes_schema("Deployment"))
+    assert list(found["spec"]["template"]["spec"]["nodeSelector"]) == ["topology.kubernetes.io/zone"]
 
 
 @pytest.mark.parametrize("name", MANIFESTS)
