@@ -8,6 +8,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from kinesis_sdk.common.errors import without_userinfo
 from kinesis_sdk.consumer.leases.table.location import without_password
 
 SCHEMES = st.sampled_from(["postgresql", "postgresql+psycopg", "mysql+pymysql", "mariadb"])
@@ -20,7 +21,19 @@ SECRET = st.text(alphabet="QXZ@:/?&=%+# !$[]", min_size=1, max_size=12)
 VALUES = st.text(alphabet="abc@:/?%+., ", min_size=0, max_size=12)
 PARAMETERS = st.sampled_from(["sslmode", "application_name", "options", "sslrootcert", "charset"])
 PASSWORD_NAMES = st.sampled_from(
-    ["password", "PASSWORD", "passwd", "sslpassword", "pass%77ord", "ssl_key_password"]
+    [
+        "password",
+        "PASSWORD",
+        "passwd",
+        "sslpassword",
+        "pass%77ord",
+        "ssl_key_password",
+        "authToken",
+        "passcode",
+        "pass",
+        "token",
+        "client_secret",
+    ]
 )
 
 
@@ -93,7 +106,30 @@ def test_no_text_fails(text):
             "sqlite+pysqlcipher://@/leases.db?kdf_iter=64000",
         ),
         ("memory://", "memory://"),
+        ("postgresql://host/db?passfile=/etc/pgpass", "postgresql://host/db?passfile=/etc/pgpass"),
     ],
 )
 def test_shapes(url, shown):
     assert without_password(url) == shown
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "password",
+        "passwd",
+        "sslpassword",
+        "ssl_key_password",
+        "authToken",
+        "passcode",
+        "pass",
+        "token",
+        "secret",
+    ],
+)
+def test_both_ways_to_show_a_url_hide_the_same_secrets(name):
+    url = f"postgresql://host/db?sslmode=require&{name}=QXZ&charset=a"
+    shown = "postgresql://host/db?sslmode=require&charset=a"
+    assert without_password(url) == shown
+    assert without_userinfo(f"cannot connect to {url} at once") == f"cannot connect to {shown} at once"
+    assert not leaked(without_userinfo(f"http://host/?next=http://there?{name}=QXZ"))

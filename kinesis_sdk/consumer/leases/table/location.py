@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from urllib.parse import unquote_plus
 
-from kinesis_sdk.common.errors import ConfigError, without_userinfo
+from kinesis_sdk.common.errors import HIDDEN_PARAMETER, ConfigError, without_userinfo
 from kinesis_sdk.consumer.leases.table.memory import InMemoryLeaseStore
 from kinesis_sdk.consumer.leases.table.sql import SqlLeaseStore
 from kinesis_sdk.consumer.leases.table.store import LeaseStore
@@ -27,8 +27,7 @@ _QUERY = re.compile(r"\?[\w.%-]+=")
 """Beginning of a query."""
 _PLACE = re.compile(r"(?:\[[^\]/?]*\]|[^:/?\[\]]*)(?::\d*)?/[^?:]*")
 """Host, port and database."""
-_SECRET = re.compile(r"(?i)passw|pwd")
-"""Names of passwords in a query, where some drivers take them: ``password``, ``sslpassword``, ``ssl_key_password`` …"""
+_SECRET = re.compile(HIDDEN_PARAMETER, re.IGNORECASE)
 
 
 def check_location(field: str, url: object) -> None:
@@ -105,6 +104,6 @@ def _divided(rest: str) -> tuple[str, str, str]:
 
 
 def _is_shown(part: str) -> bool:
-    """Return whether a part of a query, ``name=value``, holds no password. SQLAlchemy ignores a part without a name."""
+    """Return whether a part of a query, ``name=value``, holds no secret. SQLAlchemy ignores a part without a name."""
     name, equals, _ = part.partition("=")
     return bool(equals) and not _SECRET.search(unquote_plus(name))
