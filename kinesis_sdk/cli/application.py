@@ -54,6 +54,7 @@ LAG_OPTION = click.option(
 
 
 _CONFIG_FILE = f"{__name__}.config_file"
+_APPLICATION_OF_FILE = f"{__name__}.application_of_file"
 
 
 def config_file(context: click.Context) -> str | None:
@@ -63,7 +64,10 @@ def config_file(context: click.Context) -> str | None:
 
 
 def _use_file(context: click.Context, _option: click.Parameter, path: str | None) -> None:
-    """Take what the command line and the environment leave open from a file."""
+    """Take the options that are not given from a file.
+
+    As on the command line, a region, profile or endpoint of the file has priority over the AWS settings of the environment.
+    """
     if path is None or context.resilient_parsing:
         return
     from kinesis_sdk.cli.run.config_file import read_file
@@ -75,6 +79,7 @@ def _use_file(context: click.Context, _option: click.Parameter, path: str | None
     application, config = file.application, file.config
     streams = application.all_streams
     context.meta[_CONFIG_FILE] = path
+    context.meta[_APPLICATION_OF_FILE] = application.name
     found = {
         "application_name": application.name,
         "streams": streams,
@@ -103,20 +108,41 @@ CONFIG_OPTION = click.option(
 """``--config``: the file of `kinesis-sdk run`, from which other commands take the application, its stream, place and leases."""
 
 
+def check_application(context: click.Context, parameter: click.Parameter, name: str) -> str:
+    """Refuse another application than the one that the file of ``--config`` names; the callback of the parameter that names one.
+
+    The rest of the file belongs to its application: with its lease table, a command would change the wrong application.
+    """
+    of_file: str | None = context.meta.get(_APPLICATION_OF_FILE)
+    if of_file is not None and name != of_file and not context.resilient_parsing:
+        label = parameter.metavar if isinstance(parameter, click.Argument) else parameter.opts[0]
+        raise CommandError(
+            f"the file of --config is of application {of_file!r}, not of {name!r}: leave {label} out, or give the options of "
+            f"{name!r} without --config",
+            ExitCode.USAGE,
+        )
+    return name
+
+
 class _ApplicationArgument(click.Argument):
     """APP, which may be left out if ``--config`` names the application, also before further arguments."""
 
     def handle_parse_result(
         self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
     ) -> tuple[Any, list[str]]:
-        """Move the texts that were given to the arguments after this one, if one of them would lack its text."""
+        """Move the texts that were given to the arguments after this one, if one of them would lack its text.
+
+        The name of the file's application stays where it is, so that the argument that is missing is reported.
+        """
+        of_file = (ctx.default_map or {}).get(self.name or "")
         names = [one.name or "" for one in ctx.command.params if isinstance(one, click.Argument)]
         given = [opts[name] for name in names if isinstance(opts.get(name), str)]
         if (
             isinstance(opts, dict)
             and names[0] == self.name
             and len(given) == len(names) - 1
-            and names[0] in (ctx.default_map or {})
+            and of_file is not None
+            and of_file not in given
         ):
             del opts[names[0]]
             opts.update(zip(names[1:], given, strict=True))
@@ -135,7 +161,9 @@ def application_options(command: _F) -> _F:
         FAILOVER_TIME_OPTION,
         TABLE_OPTION,
         STREAM_OPTION,
-        click.argument("application_name", metavar="APP", cls=_ApplicationArgument),
+        click.argument(
+            "application_name", metavar="APP", cls=_ApplicationArgument, callback=check_application
+        ),
     ):
         command = option(command)
     return command

@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 
 from kinesis_sdk.cli import application as application_module
 from kinesis_sdk.cli import lag as lag_module
+from kinesis_sdk.cli import leases as leases_module
 from kinesis_sdk.cli import steer as steer_module
 from kinesis_sdk.cli import worker as worker_module
 from kinesis_sdk.cli.main import cli
@@ -53,7 +54,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         found.update(place, name=name, stream=stream, table=table)
         raise OpenedError
 
-    for module in (application_module, lag_module, steer_module):
+    for module in (application_module, lag_module, leases_module, steer_module):
         monkeypatch.setattr(module, "open_application", open_application)
     monkeypatch.delenv("KINESIS_SDK_LEASE_STORE", raising=False)
     return found
@@ -84,13 +85,53 @@ def test_a_command_takes_all_from_the_file(command: list[str], file: str, opened
 
 
 def test_options_have_priority(file: str, opened: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    run("lag", "search", "--config", file, "--stream", "clicks", "--region", "us-east-1", "--table", "t-1")
-    assert opened == {**OF_FILE, "name": "search", "stream": "clicks", "region": "us-east-1", "table": "t-1"}
+    run("lag", "billing", "--config", file, "--stream", "clicks", "--region", "us-east-1", "--table", "t-1")
+    assert opened == {**OF_FILE, "stream": "clicks", "region": "us-east-1", "table": "t-1"}
     monkeypatch.setenv("KINESIS_SDK_LEASE_STORE", "sqlite:///of-the-environment.db")
     run("lag", "--config", file)
     assert opened["lease_store"] == "sqlite:///of-the-environment.db"
     run("lag", "--config", file, "--lease-store", "sqlite:///of-the-option.db")
     assert opened["lease_store"] == "sqlite:///of-the-option.db"
+
+
+def test_the_account_of_the_file_has_priority_over_the_aws_settings_of_the_environment(
+    file: str, opened: dict[str, Any], sources: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL"):
+        monkeypatch.setenv(name, "of-the-environment")
+    run("lag", "--config", file)
+    assert opened == OF_FILE
+    run("run", "app:handle", "--config", file)
+    assert sources[0][0] == ("eu-west-1", "prod", "http://127.0.0.1:9")
+
+
+@pytest.mark.parametrize(
+    ("command", "label"),
+    [
+        (["lag", "other"], "APP"),
+        (["leases", "delete-app", "other", "--yes", "--no-backup"], "APP"),
+        (["leases", "explain", "other", "3"], "APP"),
+        (["worker", "drain", "other", "w-1"], "APP"),
+        (["run", "app:handle", "--app", "other"], "--app"),
+    ],
+)
+def test_another_application_than_the_file_s_is_refused(
+    command: list[str], label: str, file: str, opened: dict[str, Any], sources: list[Any]
+) -> None:
+    result = run(*command, "--config", file)
+    assert result.exit_code == 2, result.output
+    assert (
+        f"the file of --config is of application 'billing', not of 'other': leave {label} out, or give the options of "
+        "'other' without --config" in " ".join(result.output.split())
+    )
+    assert (opened, sources) == ({}, [])
+
+
+def test_a_file_that_names_no_application_serves_all(tmp_path: Path, opened: dict[str, Any]) -> None:
+    path = tmp_path / "worker.toml"
+    path.write_text("[application]\nstream = 'orders'\n")
+    run("lag", "other", "--config", str(path))
+    assert (opened["name"], opened["stream"]) == ("other", "orders")
 
 
 def test_the_failover_time_is_that_of_the_workers(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +148,11 @@ def test_the_failover_time_is_that_of_the_workers(file: str, monkeypatch: pytest
 
 @pytest.mark.parametrize(
     ("arguments", "name", "worker"),
-    [(["w-1"], "billing", "w-1"), (["search", "w-1"], "search", "w-1")],
+    [
+        (["w-1"], "billing", "w-1"),
+        (["billing", "w-1"], "billing", "w-1"),
+        (["billing", "billing"], "billing", "billing"),
+    ],
 )
 def test_the_application_may_be_left_out_before_other_arguments(
     arguments: list[str], name: str, worker: str, file: str, monkeypatch: pytest.MonkeyPatch
@@ -131,6 +176,8 @@ def test_the_application_may_be_left_out_before_other_arguments(
 def test_what_is_missing_everywhere_is_named(file: str, tmp_path: Path) -> None:
     result = run("worker", "drain", "--config", file)
     assert (result.exit_code, "Missing argument 'WORKER'" in result.output) == (2, True)
+    result = run("worker", "drain", "billing", "--config", file)
+    assert (result.exit_code, "Missing argument 'WORKER'" in result.output) == (2, True)
     empty = tmp_path / "empty.toml"
     empty.write_text("")
     for command, missing in ((["lag"], "APP"), (["worker", "drain", "w"], "WORKER")):
@@ -146,13 +193,18 @@ def test_what_is_missing_everywhere_is_named(file: str, tmp_path: Path) -> None:
         ("application = 3", "a table, [application]"),
         (
             "[application]\nstraem = 'orders'",
-            "application.straem='orders' is invalid: expected one of name, stream",
+            "application.straem is invalid: expected one of name, stream",
         ),
         ("[application]\nname = 3", "application.name=3 is invalid: expected a text"),
         ("[application]\nstreams = 'orders'", "a list of texts"),
         ("[application]\nstreams = []", "a list of texts"),
         ("[application]\nstream = ''", "a text"),
         ("[application]\nstream = 'a'\ndynamodb_table = 'b'", "nothing beside stream"),
+        ("[application]\nlease_store = 'leases.db'", "application.lease_store='leases.db' is invalid"),
+        (
+            "[application]\nlease_store = 'sqlite:///a.db'\n[lease_table]\nlease_store = 'sqlite:///b.db'",
+            "nothing beside lease_table.lease_store",
+        ),
     ],
 )
 @pytest.mark.parametrize(
@@ -166,6 +218,48 @@ def test_unknown_names_and_wrong_values_are_errors(
     result = run(*command, "--config", str(path))
     assert result.exit_code == 2, result.output
     assert message in result.output
+
+
+URL = "'postgresql://ann:SECRET@host/db?password=SECRET'"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"nonsense = {URL}",
+        f"leases = {URL}",
+        f"[leases]\nlease_store = {URL}",
+        f"application = {URL}",
+        f"application = [{{ name = {URL} }}]",
+        f"[application]\nleasestore = {URL}",
+        f"[application]\nname = [{URL}]",
+        f"[application]\nstreams = {URL}",
+        f"[application]\nstream = 'a'\ndynamodb_table = {URL}",
+        "[application]\nlease_store = 'oracle://ann:SECRET@host/db?password=SECRET'",
+        f"[application]\nlease_store = {URL}\n[lease_table]\nlease_store = {URL}",
+    ],
+)
+def test_no_error_shows_a_password(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "wrong.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        read_file(str(path))
+    assert "SECRET" not in f"{caught.value} {caught.value.value!r}"
+
+
+def test_the_lease_store_may_be_in_the_table_of_the_application(
+    tmp_path: Path, opened: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "worker.toml"
+    path.write_text("[application]\nname = 'billing'\nlease_store = 'postgresql://ann:SECRET@host/db'\n")
+    read = read_file(str(path))
+    assert read.config.lease_table.lease_store == "postgresql://ann:SECRET@host/db"
+    assert "SECRET" not in repr(read)
+    run("lag", "--config", str(path))
+    assert opened["lease_store"] == "postgresql://ann:SECRET@host/db"
+    monkeypatch.setenv("KINESIS_SDK_LEASE_STORE", "sqlite:///of-the-environment.db")
+    run("lag", "--config", str(path))
+    assert opened["lease_store"] == "sqlite:///of-the-environment.db"
 
 
 def test_several_streams_leave_the_choice_to_the_command(tmp_path: Path, opened: dict[str, Any]) -> None:

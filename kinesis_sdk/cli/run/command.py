@@ -16,7 +16,7 @@ from uuid import uuid4
 
 import click
 
-from kinesis_sdk.cli.application import CONFIG_OPTION, config_file
+from kinesis_sdk.cli.application import CONFIG_OPTION, check_application, config_file
 from kinesis_sdk.cli.options import (
     JSON_OPTION,
     LEASE_STORE_OPTION,
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     "application_name",
     metavar="NAME",
     required=True,
+    callback=check_application,
     help="Name of the application, and of its lease table. Workers of one application share the shards.",
 )
 @LEASE_STORE_OPTION

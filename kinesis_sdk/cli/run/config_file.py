@@ -18,7 +18,7 @@ the command line, see `ApplicationSettings`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.extras import install_hint
 from kinesis_sdk.consumer import ConsumerConfig
 from kinesis_sdk.consumer.config import GROUP_OF_FIELD
+from kinesis_sdk.consumer.leases.table.location import check_location, without_password
 
 _TABLE = "application"
 
@@ -43,6 +44,7 @@ class ApplicationSettings:
         region: AWS region.
         profile: Profile of ``~/.aws``.
         endpoint_url: Endpoint of all services.
+        lease_store: URL of the lease store; in the configuration, it is ``lease_table.lease_store``.
     """
 
     name: str | None = None
@@ -52,6 +54,7 @@ class ApplicationSettings:
     region: str | None = None
     profile: str | None = None
     endpoint_url: str | None = None
+    lease_store: str | None = field(default=None, repr=False)
 
     @property
     def all_streams(self) -> tuple[str, ...]:
@@ -83,7 +86,13 @@ def read_file(path: str) -> ConfigFile:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError("config", path, f"a file that can be read ({error})") from error
     application = _application_from(values.pop(_TABLE, {}))
-    return ConfigFile(config_from(values), application)
+    config = config_from(values)
+    if application.lease_store is not None:
+        if config.lease_table.lease_store is not None:
+            shown = without_password(application.lease_store)
+            raise ConfigError(f"{_TABLE}.lease_store", shown, "nothing beside lease_table.lease_store")
+        config = config.with_fields(lease_store=application.lease_store)
+    return ConfigFile(config, application)
 
 
 def read_config(path: str) -> ConsumerConfig:
@@ -93,23 +102,43 @@ def read_config(path: str) -> ConsumerConfig:
 
 def _application_from(values: object) -> ApplicationSettings:
     if not isinstance(values, dict):
-        raise ConfigError(_TABLE, values, f"a table, [{_TABLE}]")
+        raise ConfigError(_TABLE, _shown(values), f"a table, [{_TABLE}]")
     known = [one.name for one in fields(ApplicationSettings)]
     for name, value in values.items():
-        field = f"{_TABLE}.{name}"
+        place = f"{_TABLE}.{name}"
         if name not in known:
-            raise ConfigError(field, value, f"one of {', '.join(known)}")
+            raise _unknown(place, f"one of {', '.join(known)}")
         several = name == "streams"
         texts = value if several else [value]
         if not isinstance(texts, list) or not texts or not all(one and isinstance(one, str) for one in texts):
-            raise ConfigError(field, value, "a list of texts" if several else "a text")
+            raise ConfigError(place, _shown(value), "a list of texts" if several else "a text")
+        if name == "lease_store":
+            check_location(place, value)
     sources = [name for name in ("stream", "streams", "dynamodb_table") if name in values]
     if len(sources) > 1:
-        raise ConfigError(f"{_TABLE}.{sources[1]}", values[sources[1]], f"nothing beside {sources[0]}")
+        raise ConfigError(
+            f"{_TABLE}.{sources[1]}", _shown(values[sources[1]]), f"nothing beside {sources[0]}"
+        )
     given: dict[str, Any] = {
         name: tuple(one) if isinstance(one, list) else one for name, one in values.items()
     }
     return ApplicationSettings(**given)
+
+
+def _unknown(name: str, accepted: str) -> ConfigError:
+    """Return the error of an unknown name. It has no value: one that is misplaced or misspelled may hold a password."""
+    return ConfigError(name, None, accepted, problem=f"{name} is invalid: expected {accepted}")
+
+
+def _shown(value: object) -> object:
+    """Return a value without the passwords of URLs in it."""
+    if isinstance(value, str):
+        return without_password(value)
+    if isinstance(value, list):
+        return [_shown(one) for one in value]
+    if isinstance(value, dict):
+        return {name: _shown(one) for name, one in value.items()}
+    return value
 
 
 def _parse(text: str, path: str) -> dict[str, Any]:
@@ -140,14 +169,17 @@ def config_from(values: dict[str, Any]) -> ConsumerConfig:
     """
     given: dict[str, Any] = {}
     groups = set(GROUP_OF_FIELD.values())
+    known = {*GROUP_OF_FIELD, *(one.name for one in fields(ConsumerConfig))}
     for name, value in values.items():
+        if name not in known:
+            raise _unknown(name, "the name of a field of ConsumerConfig or of one of its groups")
         if name not in groups:
             given[name] = value
             continue
         if not isinstance(value, dict):
-            raise ConfigError(name, value, f"a table, [{name}]")
+            raise ConfigError(name, _shown(value), f"a table, [{name}]")
         for member, own in value.items():
             if GROUP_OF_FIELD.get(member) != name:
-                raise ConfigError(f"{name}.{member}", own, f"the name of a field of the group {name!r}")
+                raise _unknown(f"{name}.{member}", f"the name of a field of the group {name!r}")
             given[member] = own
     return ConsumerConfig().with_fields(**given)
