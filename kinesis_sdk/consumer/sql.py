@@ -54,6 +54,10 @@ _NOT_NOW = re.compile(
 _LOCK_TIMEOUT = "lock_timeout"
 _LOCK_STATE = "55P03"
 _LOCK_HINT = ". Another session kept a lock for too long: see lock_timeout of SqlSink, and pg_blocking_pids() for the session"
+_FAILED_BEFORE = "25P02"
+"""State of a statement that PostgreSQL refuses because an earlier one of its transaction failed: it says nothing of the reason."""
+_MAX_CAUSES = 20
+"""Maximum number of errors that are inspected in a chain of causes, which may be a circle."""
 _IDLE_HINT = f". Too long passed between two statements of the transaction: see {_IDLE_TIMEOUT}, and idle_timeout of SqlSink"
 
 _PERMANENT_SQLITE = (
@@ -309,16 +313,23 @@ def is_transient(error: BaseException) -> bool:
         return True
     cause, state = error.orig, state_of(error)
     if state is not None:
-        # 08 connection, 25 a transaction that the server ended, 40 rollback, 53 resources, 55 locks, 57 intervention, 58 system
-        return state[:2] in ("08", "40", "53", "55", "57", "58") or state == "25P03"
+        return _is_transient_state(state)
     if not isinstance(error, (exc.OperationalError, exc.InterfaceError)):
         return False
     return not any(text in str(cause) for text in _PERMANENT_SQLITE)
 
 
+def _is_transient_state(state: str) -> bool:
+    # 08 connection, 25 a transaction that the server ended, 40 rollback, 53 resources, 55 locks, 57 intervention, 58 system
+    return state[:2] in ("08", "40", "53", "55", "57", "58") or state == "25P03"
+
+
 def state_of(error: BaseException) -> str | None:
-    """Return the SQLSTATE of an exception of SQLAlchemy; None if it has none, as most of those of SQLite and of a lost connection."""
-    cause = getattr(error, "orig", None)
+    """Return the SQLSTATE of an exception of SQLAlchemy or of a driver.
+
+    None if it has none, as most of those of SQLite and of a lost connection.
+    """
+    cause = getattr(error, "orig", None) or error
     state = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
     fields = cause.args[0] if isinstance(cause, Exception) and cause.args else None
     if state is None and isinstance(fields, Mapping):
@@ -367,29 +378,65 @@ def translated(
     error: BaseException,
     transient: type[KinesisSdkError],
     permanent: type[KinesisSdkError] | None = None,
+    *,
+    driver_errors: tuple[type[BaseException], ...] = (),
 ) -> BaseException:
     """Return an error of this package for one of SQLAlchemy; any other is returned as it is.
 
     Args:
         error: The error.
         transient: Class for what usually passes.
-        permanent: Class for the others; None returns these as they are, because they are the handler's.
+        permanent: Class for the others. None is for the errors of a handler: the others are returned as they are, and one that
+            was raised because of a failure that usually passes counts as that failure.
+        driver_errors: Classes of the driver's own exceptions, which a handler gets if it uses a cursor of the driver.
     """
     from sqlalchemy import exc
 
-    if not isinstance(error, exc.SQLAlchemyError):
-        return error
-    kind = transient if is_transient(error) else permanent
-    if kind is None:
+    if permanent is None:
+        found, kind = _transient_cause(error, driver_errors), transient
+        if found is None:
+            return error
+    elif isinstance(error, exc.SQLAlchemyError):
+        found, kind = error, transient if is_transient(error) else permanent
+    else:
         return error
     # Of a failed statement, neither the statement nor its parameters: they hold what the records hold.
-    cause = error.orig if isinstance(error, exc.DBAPIError) else error
+    cause = found.orig if isinstance(found, exc.DBAPIError) else found
     text = without_userinfo(str(cause)).strip().partition("\n")[0]
-    if state_of(error) == "25P03":
+    if state_of(found) == "25P03":
         text += _IDLE_HINT
-    if state_of(error) == _LOCK_STATE and permanent is None:
+    if state_of(found) == _LOCK_STATE and permanent is None:
         text += _LOCK_HINT  # of a handler; what this package sends itself has a limit of its own
     return kind(f"the database failed: {type(cause).__name__}: {text}")
+
+
+def _transient_cause(
+    error: BaseException, driver_errors: tuple[type[BaseException], ...]
+) -> BaseException | None:
+    """Return the failure of the database that usually passes and that a handler's error is or was raised for; None without one.
+
+    The first error in the chain that tells why the database failed decides. Cancellation and the errors of this package say
+    themselves what they are.
+    """
+    from sqlalchemy import exc
+
+    if not isinstance(error, Exception) or isinstance(error, KinesisSdkError):
+        return None
+    link: BaseException | None = error
+    for _ in range(_MAX_CAUSES):
+        if link is None:
+            break
+        is_driver_error = isinstance(link, driver_errors)
+        state = state_of(link) if is_driver_error or isinstance(link, exc.DBAPIError) else None
+        if is_transient(link) or (is_driver_error and state is not None and _is_transient_state(state)):
+            return link
+        if state != _FAILED_BEFORE and (state is not None or isinstance(link, exc.DBAPIError)):
+            break
+        if link.__cause__ is None and not link.__suppress_context__:
+            link = link.__context__
+        else:
+            link = link.__cause__
+    return None
 
 
 class Tables:

@@ -124,6 +124,81 @@ def test_an_idle_transaction_that_the_server_ended_names_the_setting():
     assert "idle_timeout of SqlSink" in str(error)
 
 
+def raised(error, cause, how):
+    """Return an error as a handler raises it while it handles another one."""
+    try:
+        try:
+            raise cause
+        except type(cause):
+            if how == "context":
+                raise error  # noqa: B904 - as a handler may
+            raise error from (None if how == "hidden" else cause)
+    except type(error) as caught:
+        return caught
+
+
+LOCKED = PostgresError("55P03")
+
+
+@pytest.mark.parametrize("how", ["cause", "context"])
+@pytest.mark.parametrize("cause", [operational(LOCKED), LOCKED], ids=["sqlalchemy", "driver"])
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_a_failure_that_passes_is_found_behind_the_error_of_a_handler(cause, how, depth):
+    error = cause
+    for number in range(depth):
+        error = raised(ValueError(f"secret payload {number}"), error, how)
+    found = translated(error, TransientSinkError, driver_errors=(PostgresError,))
+    assert type(found) is TransientSinkError
+    assert "state 55P03" in str(found)
+    assert "lock_timeout of SqlSink" in str(found)
+    assert "secret payload" not in str(found)
+
+
+@pytest.mark.parametrize(
+    ("state", "passes"),
+    [("55P03", True), ("40P01", True), ("57014", True), ("25P03", True), ("23505", False), (None, False)],
+)
+def test_which_errors_of_a_driver_pass(state, passes):
+    error = PostgresError(state)
+    found = translated(error, TransientSinkError, driver_errors=(PostgresError,))
+    assert type(found) is (TransientSinkError if passes else PostgresError)
+    assert translated(error, TransientSinkError) is error, "of another driver"
+
+
+def test_a_statement_after_the_failed_one_says_nothing_of_the_reason():
+    second = operational(PostgresError("25P02"), exc.InternalError)
+    for cause, passes in ((operational(LOCKED), True), (operational(PostgresError("23505")), False)):
+        error = raised(second, raised(PostgresError("25P02"), cause, "context"), "cause")
+        found = translated(error, TransientSinkError, driver_errors=(PostgresError,))
+        assert (type(found) is TransientSinkError) is passes
+
+
+def circle():
+    one, two = ValueError("one"), ValueError("two")
+    one.__cause__, two.__cause__ = two, one
+    return one
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("of the handler"),
+        raised(ValueError("of the handler"), KeyError("of the handler"), "context"),
+        raised(ValueError("of the handler"), operational(LOCKED), "hidden"),
+        raised(
+            ValueError("of the handler"), operational(PostgresError("23505"), exc.IntegrityError), "cause"
+        ),
+        raised(operational(PostgresError("23505"), exc.IntegrityError), operational(LOCKED), "context"),
+        raised(PostgresError("23505"), operational(LOCKED), "context"),
+        raised(SinkError("decided"), operational(LOCKED), "cause"),
+        raised(KeyboardInterrupt(), operational(LOCKED), "context"),
+        circle(),
+    ],
+)
+def test_an_error_of_the_handlers_own_stays_as_it_is(error):
+    assert translated(error, TransientSinkError, driver_errors=(PostgresError,)) is error
+
+
 def test_connections_that_are_made_here_notice_silence():
     for url in ("postgresql+psycopg://host/db", "postgresql+psycopg://host/db?keepalives_idle=7"):
         settings = _options(sqlalchemy.engine.make_url(url))["connect_args"]

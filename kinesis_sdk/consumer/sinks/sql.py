@@ -327,8 +327,12 @@ class SqlSink:
             self._failed.add(key)
 
     def translate(self, error: BaseException) -> BaseException:
-        """Return `TransientSinkError` for a failure of the database that usually passes, and any other error as it is."""
-        return translated(error, TransientSinkError)
+        """Return `TransientSinkError` for a failure of the database that usually passes, and any other error as it is.
+
+        The handler may have wrapped the failure in an error of its own, or used a cursor of the driver.
+        """
+        driver_errors = (self.engine.dialect.loaded_dbapi.Error,)
+        return translated(error, TransientSinkError, driver_errors=driver_errors)
 
     def _translated(self, error: BaseException) -> BaseException:
         return translated(error, TransientSinkError, SinkError)

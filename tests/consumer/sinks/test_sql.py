@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from random import Random
 
 import pytest
@@ -190,6 +191,14 @@ def test_an_error_of_the_database_in_the_handler_is_repeated_and_one_of_the_hand
 
     wrong = sqlalchemy.exc.IntegrityError("INSERT", None, Exception("UNIQUE constraint failed"))
     assert house.sink.translate(wrong) is wrong
+
+
+def test_an_error_of_the_driver_that_passes_is_repeated(database):
+    class Locked(sqlite3.OperationalError):
+        sqlstate = "55P03"
+
+    error = Locked("canceling statement due to lock timeout")
+    assert type(database.sink().translate(error)) is TransientSinkError
 
 
 def test_a_handler_must_not_end_the_transaction(database):
