@@ -379,7 +379,7 @@ class LeaseCoordinator:
         )
         self._due["standby"] = self._standby.due
         self._measure(leases, len(plan.takes) if plan.most is None else plan.most, now)
-        self._release_finished(leases, unwritable)
+        self._release_finished(leases, unwritable, now)
         if self.until is not None and not planned and self._is_all_processed(self.until, leases):
             self._listener.on_until_reached()
         due = seen_at + (intervals.rescan if plan.rescan_soon else intervals.scan)
@@ -451,18 +451,23 @@ class LeaseCoordinator:
                 self._worker_id,
             )
 
-    def _release_finished(self, leases: list[Lease], unwritable: Collection[str]) -> None:
+    def _release_finished(self, leases: list[Lease], unwritable: Collection[str], now: float) -> None:
         """Release finished leases that name this worker and that it does not hold.
 
         Their shards ended while they were handed to it, or its process was killed between the end of a shard and the release. No
         plan takes a finished lease, so its row would name this worker for as long as it exists.
+
+        During a handoff, the old owner still holds the lease: its `shard_ended` may run for long after the checkpoint, and it
+        releases the lease afterwards. It does not if it is dead, and then the lease expires.
         """
         own = [lease for lease in leases if lease.is_finished and lease.owner == self._worker_id]
         if not own:
             return
         kept = {*self.held.keys(), *self._listener.busy_lease_keys(), *unwritable}
         for lease in own:
-            if lease.lease_key not in kept:
+            if lease.lease_key in kept:
+                continue
+            if lease.holder == self._worker_id or self._observer.is_expired(lease, now):
                 self._pass_on(lease)
 
     def _pass_on(self, row: Lease) -> None:
@@ -476,10 +481,9 @@ class LeaseCoordinator:
 
     def _poll_incoming(self, now: float) -> float:
         for row, reason in self._handoffs.poll_incoming(now):
-            if row.is_finished:
-                self._pass_on(row)
-            elif not self._taking or self._drain.active:
-                # The stop or the drain came after the request. Release the lease instead of letting it expire under our id.
+            if row.is_finished or not self._taking or self._drain.active:
+                # The end of the shard, the stop or the drain came after the request. Release the lease instead of letting it
+                # stay under our id, but not while its old owner holds it.
                 if not row.in_handoff:
                     self._pass_on(row)
             elif row.lease_key not in self._listener.busy_lease_keys():

@@ -546,10 +546,54 @@ def test_a_finished_lease_that_names_an_idle_worker_is_released(marker):
     assert (end.is_finished, end.owner) == (True, None)
     fleet.store._rows[first] = replace(end, owner="b", checkpoint_owner=marker)
     add(fleet, "b")
-    fleet.run(5)
+    started = fleet.clock.monotonic()
+    assert fleet.run(20, lambda: fleet.store.get(first).owner is None)
+    # The worker of the marker may be alive until the lease expires.
+    assert (fleet.clock.monotonic() - started > fleet.config.leases.failover_time) is (marker is not None)
     row = fleet.store.get(first)
     assert (row.is_finished, row.owner, row.checkpoint_owner) == (True, None, None)
-    assert set(fleet.owners().values()) == {"b"}
+    assert fleet.run(20, lambda: set(fleet.owners().values()) == {"b"})
+
+
+@pytest.mark.parametrize("found_by", ["poll", "scan"])
+def test_a_finished_lease_is_left_to_its_old_owner_while_shard_ended_runs(found_by):
+    fleet = Fleet(shards=1)
+    first, table = key(0), fleet.store
+    seen, leases = [], []
+
+    def let_pass(seconds):
+        fleet.clock.advance(seconds)
+        now = fleet.clock.monotonic()
+        fleet.engines["a"].renew(now)
+        fleet.engines["b"].tick(now)
+
+    class Slow(fleet.recorder("a")):
+        def shard_ended(self, checkpointer):
+            (held,) = [held for held in fleet.engines["a"].coordinator.held if held.key == first]
+            leases.append(held)
+            if found_by == "poll":
+                fleet.engines["b"].coordinator._handoffs.request(table.get(first))
+                let_pass(2)  # a scan, after which the row is polled
+            super().shard_ended(checkpointer)
+            if found_by == "scan":
+                table.request_handoff(table.get(first), "b")
+            for _ in range(125):
+                let_pass(0.2)
+                row = table.get(first)
+                seen.append((held.gone, row.is_finished, row.owner, row.checkpoint_owner))
+
+    fleet.add("a", Slow)
+    fleet.run(3)
+    add(fleet, "b")
+    fleet.run(3)
+    fleet.split()
+    assert fleet.run(60, lambda: len(leases) == 1)
+    assert seen == [(None, True, "b", "a")] * 125
+    assert fleet.run(5, lambda: leases[0].gone is not None)
+    assert leases[0].gone == "released"
+    row = table.get(first)
+    assert (row.is_finished, row.owner, row.checkpoint_owner) == (True, None, None)
+    assert not [event for event in fleet.events if event[3] == "lease_lost"]
 
 
 def test_incoming_handoffs_are_polled_fast_first_and_have_two_timeouts():

@@ -174,7 +174,7 @@ class HandoffManager:
 
         Yields:
             Row and reason of each lease that its old owner has released, or has kept beyond the timeout. A finished one is not
-            to be taken, but released.
+            to be taken, but released unless its old owner still holds it.
         """
         overdue = {incoming.lease.lease_key for incoming in self._incoming.overdue(now)}
         for incoming in self._incoming.all():

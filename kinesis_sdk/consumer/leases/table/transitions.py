@@ -30,9 +30,10 @@ disturb the owner: the handoff request, metadata (children, hash key range), sta
 The methods of the KCL are those of ``DynamoDBLeaseRefresher`` (3.x), its conditions those of ``DynamoDBLeaseSerializer``.
 
 A write whose response was lost may have taken effect. Repeating it then finds another counter: the one that this very
-write would leave. That counts as success (`has_effect_of`). Only the same worker can have written this row, because a
-write of another worker from the same row leaves another owner. The KCL recovers renewals in the same way
-(``renewLease``).
+write would leave. That counts as success (`has_effect_of`). Another worker's write from the same row leaves another owner,
+with two exceptions. In a handoff that takes too long, the old owner may complete it while the requester takes the lease;
+and if the shard has ended and the lease expires, both may release it. Each pair of writes leaves equal rows, and each
+of the two workers wanted exactly this row. The KCL recovers renewals in the same way (``renewLease``).
 """
 
 from __future__ import annotations
