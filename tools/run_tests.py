@@ -57,7 +57,7 @@ class Suite:
 
 
 SUITES = (
-    Suite("unit", "no network, no sleeping", 2.5, ((*_TWO, "tests"),)),
+    Suite("unit", "no network, no sleeping", 4, ((*_TWO, "tests"),)),
     Suite(
         "fuzz",
         "random schedules, fleets and Spark queries in virtual time",
@@ -80,7 +80,7 @@ SUITES = (
     Suite(
         "processes",
         "sockets, signals, the demo, the wheel",
-        9,
+        22,
         (
             (
                 "integration",
@@ -112,14 +112,14 @@ SUITES = (
     Suite(
         "endtoend",
         "processes that are killed, frozen, resharded and cut off",
-        12,
+        14,
         (("integration/endtoend",),),
         waits=True,
     ),
     Suite(
         "java",
         "one lease table with the real Java KCL",
-        9,
+        10,
         (("integration/java", "--ignore-glob=integration/java/test_long*.py"),),
         waits=True,
     ),
