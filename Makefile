@@ -22,7 +22,7 @@ MKDOCS = NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/mkdocs
 FUZZ = KINESIS_SDK_EFFECTS=$(EFFECT_SCHEDULES) KINESIS_SDK_EXACTLY_ONCE=$(EXACTLY_ONCE) KINESIS_SDK_SCHEDULES=$(SCHEDULES) KINESIS_SDK_FLEETS=$(FLEETS) KINESIS_SDK_READERS=$(READERS) KINESIS_SDK_QUERIES=$(QUERIES) KINESIS_SDK_ONCE=$(ONCE)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo example test unit integration browser spark spark-full spark-scale multilang java fuzz soak effects operations check english format bench bench-producer bench-consumer bench-calls bench-effects bench-lease-stores bench-fleet bench-admin bench-spark-plan bench-java bench-multilang bench-spark-jvm docs docs-serve reader lock clean
+.PHONY: help install demo example test unit integration browser spark spark-full spark-scale multilang java fuzz soak effects operations check english format bench bench-producer bench-consumer bench-calls bench-effects bench-lease-stores bench-fleet bench-admin bench-spark-plan bench-java bench-multilang bench-spark-jvm docs docs-serve reader mutants lock clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -156,6 +156,9 @@ bench-multilang: install  ## Print costs and times compared with the real MultiL
 
 bench-spark-jvm: install  ## Print costs compared with AWS Labs' Spark connector for the JVM (needs Java 17, Maven; 15 minutes).
 	@$(BIN)/python benchmarks/bench_spark_jvm.py $(ARGS)
+
+mutants: install  ## Break the package in one place at a time, and tell which mistakes no unit test notices (ARGS="P15 sinks/", ARGS=--help).
+	@$(BIN)/python -m tools.mutants $(ARGS)
 
 lock:  ## Renew the pins of CI, of LocalStack and of libraries to compare with (ARGS=--upgrade for newer versions).
 	@test -x .cache/uv/bin/uv || { $(PYTHON) -m venv .cache/uv && .cache/uv/bin/pip install --quiet uv; }

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from tests import waiting
+from tests import fuzz, waiting
 
 # Container images often forbid bytecode. pytest would then rewrite the asserts of all test modules in each process of each run,
 # which takes as long as a tenth of the tests.
@@ -28,8 +28,31 @@ WATCH = waiting.install()
 
 # A deadline for each example measures the machine's load, not the code. Without one, "too slow" allows ten examples 30 s
 # of generation, where 0.2 s is the most that any strategy here takes on a machine with four times its load.
-settings.register_profile("house", parent=settings.default, deadline=None)
-settings.load_profile("house")
+#
+# Unit tests try the same examples each time, so that a run says something about the code and not about its luck; fuzzing tries new ones.
+settings.register_profile("unit", parent=settings.default, deadline=None, derandomize=True, database=None)
+settings.register_profile(
+    "fuzz", parent=settings.default, deadline=None, max_examples=100 * max(fuzz.TIMES, 1)
+)
+settings.load_profile("fuzz" if fuzz.TIMES else "unit")
+
+# A test that hangs fails by its name. The longest takes two seconds on an idle machine.
+_LIMIT = pytest.mark.timeout(3600 * fuzz.TIMES or int(os.environ.get("KINESIS_SDK_TEST_LIMIT", "300")))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests that are not of this kind of run (see `tests.fuzz`), and give each of the others a limit."""
+    marker, wanted = ("fuzz", True) if fuzz.TIMES else ("fuzz_only", False)
+    left_out = [item for item in items if (item.get_closest_marker(marker) is not None) != wanted]
+    if fuzz.TIMES:
+        left_out = [item for item in left_out if item.get_closest_marker("fuzz_only") is None]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        chosen = set(items).difference(left_out)
+        items[:] = [item for item in items if item in chosen]
+    for item in items:
+        item.add_marker(_LIMIT, append=False)
 
 
 @pytest.hookimpl(trylast=True)

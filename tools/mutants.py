@@ -1,0 +1,285 @@
+"""Breaks the package in one place at a time, and tells which mistakes no unit test notices.
+
+``python -m tools.mutants`` tries all of ``tests/mutants/*.jsonl``; names or parts of file names choose some, as in
+``python -m tools.mutants P15 sinks/``. Each line of these files is one mutant: its ``id``, the ``file``, the text ``old`` that stands there once,
+the text ``new`` in its place, what the mistake means (``what``), and, if no test can notice it, the reason (``equivalent``).
+
+The tests that stand nearest to a mutant run first, and the run ends with the first test that fails. A mutant that no test near it
+notices has to survive all unit tests. The work is done in copies of the tree, several at a time. The exit code is 1 if a mutant survives
+that has no reason to, or does not apply any more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "tests" / "mutants"
+NEAREST = 8
+"""Test files that run before all others."""
+LIMIT = 120
+"""Seconds of a single test, which takes two at most without a mutant. One that needs more is stuck, and counts as failed."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One mistake.
+
+    Attributes:
+        id: Its name.
+        file: Path below the root of the tree.
+        old, new: What stands in the file once, and the mistake in its place.
+        what: What the mistake means.
+        equivalent: Why no test can notice it; empty if one has to.
+    """
+
+    id: str
+    file: str
+    old: str
+    new: str
+    what: str
+    equivalent: str = ""
+
+    def applied_to(self, text: str) -> str:
+        """Return the text of its file with the mistake.
+
+        Raises:
+            ValueError: If the mutant does not fit the file any more.
+        """
+        if (count := text.count(self.old)) != 1:
+            raise ValueError(f"{self.file} has the old text {count} times, where it must have it once")
+        return text.replace(self.old, self.new)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a mutant.
+
+    Attributes:
+        mutant: The mutant.
+        killed_by: The test that noticed it; None if none did.
+        error: Why it could not be tried.
+        seconds: Duration.
+    """
+
+    mutant: Mutant
+    killed_by: str | None
+    error: str | None
+    seconds: float
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether something has to be done about it."""
+        return self.error is not None or (self.killed_by is None) != bool(self.mutant.equivalent)
+
+    def __str__(self) -> str:
+        if self.error:
+            text = f"cannot be tried: {self.error}"
+        elif self.killed_by is None:
+            text = f"survives ({self.mutant.equivalent or 'NO TEST NOTICES: ' + self.mutant.what})"
+        else:
+            text = f"killed by {self.killed_by}"
+            if self.mutant.equivalent:
+                text += f", although it is said to be equivalent: {self.mutant.equivalent}"
+        return f"{self.mutant.id:<7} {text} [{self.seconds:.0f} s]"
+
+
+def read(folder: Path) -> list[Mutant]:
+    """Return the mutants of all files of a folder."""
+    return [
+        Mutant(**json.loads(line))
+        for path in sorted(folder.glob("*.jsonl"))
+        for line in path.read_text(encoding="utf-8").splitlines()
+    ]
+
+
+def choose(mutants: Sequence[Mutant], names: Sequence[str]) -> list[Mutant]:
+    """Return the mutants with one of these names, or in a file with one of these parts in its path; all without names.
+
+    Raises:
+        SystemExit: If a name chooses none.
+    """
+    chosen: dict[str, Mutant] = {}
+    for name in names:
+        found = {mutant.id: mutant for mutant in mutants if mutant.id == name or name in mutant.file}
+        if not found:
+            raise SystemExit(f"no mutant is called {name!r}, and none is in a file with this in its path")
+        chosen |= found
+    return list(chosen.values()) if names else list(mutants)
+
+
+def nearest(mutant: Mutant, tests: Iterable[tuple[str, str]]) -> list[str]:
+    """Return test files in the order in which they are most likely to notice a mutant.
+
+    Args:
+        mutant: The mutant.
+        tests: Path and text of each test file.
+    """
+    module = Path(mutant.file)
+    dotted = mutant.file.removesuffix(".py").replace("/", ".")
+    folder = "/".join(("tests", *module.parts[1:-1]))
+    words = set(re.findall(r"[A-Za-z]{4,}", f"{mutant.what} {mutant.old} {mutant.new}"))
+
+    def score(test: tuple[str, str]) -> float:
+        path, text = test
+        points = 0.0
+        if path == f"{folder}/test_{module.stem}.py":
+            points += 100
+        if re.search(rf"\b{re.escape(dotted)}\b", text):
+            points += 50
+        points += 20 * sum(
+            one == other for one, other in zip(path.split("/"), folder.split("/"), strict=False)
+        )
+        return points + 40 * sum(word in text for word in words) / (len(words) or 1)
+
+    return [path for path, _ in sorted(tests, key=score, reverse=True)]
+
+
+class Copies:
+    """Copies of the tree, each for one mutant at a time."""
+
+    def __init__(self, folder: Path, count: int) -> None:
+        listed = subprocess.run(
+            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],  # noqa: S607
+            cwd=ROOT,
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout.split("\0")
+        self._free: SimpleQueue[Path] = SimpleQueue()
+        for number in range(count):
+            copy = folder / str(number)
+            for name in filter(None, listed):
+                if (ROOT / name).is_file():
+                    (copy / name).parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copyfile(ROOT / name, copy / name)
+            self._free.put(copy)
+
+    def try_out(self, mutant: Mutant) -> Outcome:
+        """Run the tests with a mutant, the nearest ones first."""
+        copy = self._free.get()
+        path = copy / mutant.file
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        began = time.monotonic()
+        killed_by = error = None
+        try:
+            path.write_text(mutant.applied_to(text), encoding="utf-8")
+            compile(path.read_bytes(), mutant.file, "exec")
+            killed_by = self._run(copy, mutant)
+        except (ValueError, SyntaxError, OSError) as problem:
+            error = str(problem)
+        finally:
+            if text:
+                path.write_text(text, encoding="utf-8")
+            self._free.put(copy)
+        return Outcome(mutant, killed_by, error, time.monotonic() - began)
+
+    def _run(self, copy: Path, mutant: Mutant) -> str | None:
+        tests = [
+            (str(path.relative_to(copy)), path.read_text(encoding="utf-8"))
+            for path in sorted((copy / "tests").rglob("test_*.py"))
+        ]
+        files = nearest(mutant, tests)
+        return _failing(copy, files[:NEAREST]) or _failing(copy, files[NEAREST:])
+
+
+def _failing(copy: Path, files: Sequence[str]) -> str | None:
+    """Return the first test of these files that fails, or None."""
+    environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment.pop("KINESIS_SDK_FUZZ", None)
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "-p", "no:cacheprovider"]
+    # The mark of tests/conftest.py counts more than --timeout.
+    environment["KINESIS_SDK_TEST_LIMIT"] = str(LIMIT)
+    run = subprocess.run(  # noqa: S603
+        [*command, *files],
+        check=False,
+        cwd=copy,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+    if run.returncode == 0:
+        return None
+    found = re.search(r"^(?:FAILED|ERROR) (\S+)", run.stdout, re.MULTILINE)
+    return found[1] if found else f"an end of pytest with code {run.returncode}: {run.stdout.strip()[-200:]}"
+
+
+def _print_as_they_end(copies: Copies, mutants: Sequence[Mutant], workers: int) -> Iterator[Outcome]:
+    lock = threading.Lock()
+    began = time.monotonic()
+    done = 0
+
+    def one(mutant: Mutant) -> Outcome:
+        nonlocal done
+        outcome = copies.try_out(mutant)
+        with lock:
+            done += 1
+            left = (time.monotonic() - began) / done * (len(mutants) - done) / 60
+            print(f"[{done}/{len(mutants)}, {left:.0f} min left] {outcome}", flush=True)
+        return outcome
+
+    with ThreadPoolExecutor(workers) as pool:
+        futures = [pool.submit(one, mutant) for mutant in mutants]
+        try:
+            for future in futures:
+                yield future.result()
+        except KeyboardInterrupt:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Try out the mutants of these names, or all."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.mutants",
+        description="Break the package in one place at a time, and tell which mistakes no unit test notices.",
+    )
+    parser.add_argument(
+        "names", nargs="*", help="names of mutants, or parts of the paths of their files (all)"
+    )
+    parser.add_argument(
+        "--folder", type=Path, default=FOLDER, help="folder with *.jsonl files (tests/mutants)"
+    )
+    parser.add_argument(
+        "--workers", type=int, default=os.cpu_count() or 1, help="mutants at a time (the processors)"
+    )
+    options = parser.parse_args(arguments)
+    mutants = choose(read(options.folder), options.names)
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="kinesis-sdk-mutants-") as folder:
+        copies = Copies(Path(folder), options.workers)
+        try:
+            outcomes = list(_print_as_they_end(copies, mutants, options.workers))
+        except KeyboardInterrupt:
+            print("Stopped.", flush=True)
+            return 130
+    wrong = [outcome for outcome in outcomes if outcome.is_wrong]
+    killed = sum(outcome.killed_by is not None for outcome in outcomes)
+    if wrong:
+        print("\nTo be mended:", *wrong, sep="\n  ")
+    equivalent = sum(bool(mutant.equivalent) for mutant in mutants)
+    print(
+        f"\n{'FAILED' if wrong else 'PASSED'}: {killed} of {len(mutants)} mutants killed, "
+        f"{equivalent} cannot be noticed, {len(wrong)} to be mended, {(time.monotonic() - began) / 60:.0f} min"
+    )
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
