@@ -152,7 +152,8 @@ def nearest(mutant: Mutant, tests: Iterable[tuple[str, str]]) -> list[str]:
 class Copies:
     """Copies of the tree, each for one mutant at a time."""
 
-    def __init__(self, folder: Path, count: int) -> None:
+    def __init__(self, folder: Path, count: int, tests: Sequence[str]) -> None:
+        self._tests = tests
         listed = subprocess.run(
             ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],  # noqa: S607
             cwd=ROOT,
@@ -191,7 +192,8 @@ class Copies:
     def _run(self, copy: Path, mutant: Mutant) -> str | None:
         tests = [
             (str(path.relative_to(copy)), path.read_text(encoding="utf-8"))
-            for path in sorted((copy / "tests").rglob("test_*.py"))
+            for folder in self._tests
+            for path in sorted((copy / folder).rglob("test_*.py"))
         ]
         files = nearest(mutant, tests)
         return _failing(copy, files[:NEAREST]) or _failing(copy, files[NEAREST:])
@@ -259,11 +261,14 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--workers", type=int, default=os.cpu_count() or 1, help="mutants at a time (the processors)"
     )
+    parser.add_argument(
+        "--tests", action="append", metavar="FOLDER", help="run the tests of this folder only (tests)"
+    )
     options = parser.parse_args(arguments)
     mutants = choose(read(options.folder), options.names)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="kinesis-sdk-mutants-") as folder:
-        copies = Copies(Path(folder), options.workers)
+        copies = Copies(Path(folder), options.workers, options.tests or ["tests"])
         try:
             outcomes = list(_print_as_they_end(copies, mutants, options.workers))
         except KeyboardInterrupt:
