@@ -1,28 +1,21 @@
-# `make demo` runs the demo, `make test` runs all tests. Both create .venv on first use. PYTHON=python3.12 selects another interpreter.
+# `make demo` runs the demo, `make test` the tests. Both create .venv on first use. PYTHON=python3.12 selects another interpreter.
 
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 REPEAT ?= 1
-SCHEDULES ?= 2000
-FLEETS ?= 2000
-READERS ?= 100
-QUERIES ?= 200
-ONCE ?= 10000
+TIMES ?= 10
 MINUTES ?= 2
 COUNT ?= 40
 EFFECTS ?= 20000
-EFFECT_SCHEDULES ?= 10000
-EXACTLY_ONCE ?= 10000
 SEED ?=
 ARGS ?=
 COMPILE = .cache/uv/bin/uv pip compile --quiet --universal --generate-hashes --no-annotate --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' $(ARGS)
 MKDOCS = NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/mkdocs
-FUZZ = KINESIS_SDK_EFFECTS=$(EFFECT_SCHEDULES) KINESIS_SDK_EXACTLY_ONCE=$(EXACTLY_ONCE) KINESIS_SDK_SCHEDULES=$(SCHEDULES) KINESIS_SDK_FLEETS=$(FLEETS) KINESIS_SDK_READERS=$(READERS) KINESIS_SDK_QUERIES=$(QUERIES) KINESIS_SDK_ONCE=$(ONCE)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo example test unit integration browser spark spark-full spark-scale multilang java fuzz soak effects operations check english format bench bench-producer bench-consumer bench-calls bench-effects bench-lease-stores bench-fleet bench-admin bench-spark-plan bench-java bench-multilang bench-spark-jvm docs docs-serve reader mutants lock clean
+.PHONY: help install lint demo example test test-all unit integration browser spark spark-full spark-scale multilang java fuzz soak effects operations check english format bench bench-producer bench-consumer bench-calls bench-effects bench-lease-stores bench-fleet bench-admin bench-spark-plan bench-java bench-multilang bench-spark-jvm docs docs-serve reader mutants lock clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -44,15 +37,15 @@ endif
 demo: install  ## Run the demo: 20,000 real flights through Kinesis and back (REPEAT=10 for 200,000).
 	@$(BIN)/kinesis-sdk demo --repeat $(REPEAT) $(ARGS)
 
-# A share of what `make fuzz` plays, so that CI ends within the hour; the command line has priority.
-test: ONCE = 1000
-test: EFFECT_SCHEDULES = 150
-test: EXACTLY_ONCE = 240
-test: install  ## Run all tests; prints its downloads first and a one-line summary last.
-	@$(FUZZ) $(BIN)/python -m tools.run_tests
+test: install  ## Run all unit tests and one scene of each real part: ten minutes; what it skips is said last.
+	@$(BIN)/python -m tools.run_tests test
 
-unit: install  ## Run the unit tests only: no network, no sleeping, a few minutes.
-	@$(BIN)/python -m tools.run_tests unit
+test-all: test  ## Run `make test`, then all other tests: half an hour.
+	@$(BIN)/python -m tools.run_tests rest
+
+unit: install  ## Run the unit tests: one minute, no network, no sleeping.
+	@$(BIN)/python -m pytest -n 2 --dist worksteal tests
+
 
 integration: install  ## Run the tests with sockets and processes: Spark, LocalStack, workers that are killed.
 	@$(BIN)/python -m tools.run_tests integration
@@ -75,12 +68,13 @@ multilang: install  ## Run the tests of KCL applications in other languages, inc
 java: install  ## Run the tests against the real Java KCL, including long ones (needs JDK 17, npm, Maven).
 	@$(BIN)/python -m pytest integration/java
 
-check: install  ## Run what CI runs: lint, format, English, types, all tests.
+lint: install  ## Check lint, format, English and types.
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/python -m tools.check_english
 	@$(BIN)/mypy
-	@$(MAKE) --no-print-directory test
+
+check: lint test-all  ## Run what CI runs: `make lint`, `make test`, `make test-all`.
 
 english: install  ## Check the words of comments, messages and documents (ARGS='--reading kinesis_sdk/spark', ARGS=--help).
 	@$(BIN)/python -m tools.check_english $(ARGS)
@@ -105,8 +99,8 @@ docs-serve: install  ## Show the site on a local port while you write it.
 example: install  ## Send flights through PySpark and Kinesis into a chart, flights.png (needs Java 17).
 	@python=$$($(BIN)/python -m integration.spark.environments) && $$python examples/flights_pipeline.py $(ARGS)
 
-fuzz: install  ## Run random schedules, fleets and Spark queries in virtual time (about an hour; FLEETS=100000 for more).
-	@$(FUZZ) $(BIN)/python -m tools.run_tests fuzz
+fuzz: install  ## Try every family of tests in full, with TIMES=10 times as many random cases as CI (about an hour; SEED=1000000 for new ones).
+	@KINESIS_SDK_FUZZ=$(TIMES) KINESIS_SDK_FUZZ_SEED=$(or $(SEED),0) $(BIN)/python -m tools.run_tests fuzz
 
 soak: install  ## Run producers and workers with random faults (MINUTES=15, SEED=7); draws soak.png.
 	@$(BIN)/python -m integration.endtoend.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)

@@ -2,172 +2,130 @@
 
 from __future__ import annotations
 
-import sys
-import threading
 from pathlib import Path
-from typing import IO
 
 import pytest
 
-from tools.run_tests import SUITES, Result, Suite, choose, main, run, summarize
+from tools import run_tests
+from tools.run_tests import Progress, Result, main, read_report, run, summarize
+from tools.suites import REST, SCENES, SUITES, UNIT, Suite, choose
 
+ROOT = Path(__file__).parents[1]
 HERE = ("-p", "no:cacheprovider", "-o", "addopts=", "-c", "/dev/null")
 
 
-@pytest.fixture(autouse=True)
-def _no_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the runs of pytest start without the plugins that are installed here, which takes most of their time."""
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+def suite_of(folder: Path, source: str) -> Suite:
+    path = folder / "test_some.py"
+    path.write_text(f"import pytest\n{source}\n", encoding="utf-8")
+    return Suite("some", "things", 1, (*HERE, f"--rootdir={folder}", str(path)))
 
 
-def suite_of(folder: Path, *sources: str) -> Suite:
-    runs = []
-    for number, source in enumerate(sources):
-        path = folder / f"test_{number}.py"
-        path.write_text(f"import pytest\n{source}\n")
-        runs.append((*HERE, f"--rootdir={folder}", str(path)))
-    return Suite("some", "things", 1, tuple(runs))
-
-
-def test_passes_failures_and_reasons_are_counted_over_all_runs(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+def test_a_run_of_pytest_that_fails_is_shown_and_makes_the_command_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    skips = (
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # they take most of the time
+    source = (
         "def test_a(): pytest.skip('no Java here')\n"
         "@pytest.mark.skipif(True, reason='no Java here')\ndef test_b(): pass\n"
-        "def test_c(): pass"
+        "def test_c(): pass\ndef test_d(): assert 1 == 2\n"
+        "@pytest.fixture\ndef f(): 1 / 0\ndef test_f(f): pass\n"
     )
-    whole = "pytest.importorskip('no_such_module', reason='no_such_module is not installed')"
-    failing = (
-        "def test_d(): assert False\ndef test_e(): pass\n@pytest.fixture\ndef f(): 1 / 0\ndef test_f(f): pass"
-    )
-    result = run(suite_of(tmp_path, skips, failing, whole), sys.executable)
-    assert (result.passed, result.failed, result.broken) == (2, 2, True)
-    assert result.skipped == {"no Java here": 2, "no_such_module is not installed": 1}
-    shown = capfd.readouterr().out
-    assert "1 passed, 2 skipped in" in shown, "the closing lines of pytest stay visible"
-    line = summarize({"some": result}, 3.0)
-    assert line.startswith(
-        "FAILED: some (2 failed), 2 tests passed (some 2), 3 skipped (2 because no Java here; "
-    )
-
-
-def test_all_green(tmp_path: Path) -> None:
-    result = run(suite_of(tmp_path, "def test_a(): pass"), sys.executable)
-    assert (result.passed, result.failed, result.broken) == (1, 0, False)
-    assert summarize({"some": result}, 3.0).startswith("PASSED, 1 tests passed (some 1), 0 skipped, ")
+    monkeypatch.setattr(run_tests, "choose", lambda _: [suite_of(tmp_path, source)])
+    assert main([]) == 1
+    shown = capsys.readouterr().out
+    assert "assert 1 == 2" in shown
+    assert shown.splitlines()[-3] == "2 tests skipped: no Java here"
+    assert shown.splitlines()[-2].startswith("FAILED: some in ")
+    assert shown.splitlines()[-1] == "total: 1 passed, 2 failed, 2 skipped"
 
 
 @pytest.mark.parametrize("source", ["", "def test_a(: pass", "import sys; sys.exit(3)"])
-def test_a_run_without_a_verdict_is_a_failure(tmp_path: Path, source: str) -> None:
-    result = run(suite_of(tmp_path, "def test_a(): pass", source), sys.executable)
-    assert result.broken
-    assert summarize({"some": result}, 3.0).startswith("FAILED: some (")
-
-
-def test_a_failing_suite_hides_no_other(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_run_without_a_verdict_is_a_failure(
+    tmp_path: Path, source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    results = {"unit": Result(passed=3, broken=True), "fuzz": Result(passed=4)}
-    monkeypatch.setattr("tools.run_tests.run", lambda suite, *_: results[suite.name])
-    assert main(["unit", "fuzz"]) == 1
-    shown = capsys.readouterr().out.splitlines()
-    assert "[2/2] fuzz: " in "\n".join(shown)
-    assert shown[-1] == "FAILED: unit (0 failed), 7 tests passed (unit 3, fuzz 4), 0 skipped, 0 s"
-    results["unit"].broken = False
-    assert main(["unit", "fuzz"]) == 0
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    assert run(suite_of(tmp_path, source), tmp_path / "output").is_bad
 
 
-def test_suites_that_wait_run_two_at_a_time_and_print_in_one_piece(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    names = ["processes", "browser", "endtoend", "java"]
-    pairs = threading.Barrier(2)  # nobody passes it alone
-    running: set[str] = set()
-
-    def fake(suite: Suite, _: str, output: IO[str] | None = None) -> Result:
-        assert output is not None
-        running.add(suite.name)
-        pairs.wait(60)
-        assert len(running) <= 2
-        output.write(f"begin of {suite.name}\nend of {suite.name}\n")
-        pairs.wait(60)
-        running.discard(suite.name)
-        return Result(passed=1)
-
-    fetched: list[set[str]] = []
-    monkeypatch.setattr("tools.run_tests.run", fake)
-    monkeypatch.setattr("tools.run_tests.fetch", fetched.append)
-    assert main(names) == 0
-    assert fetched == [set(names)], "before any of them runs"
-    shown = capsys.readouterr().out
-    for name in names:
-        assert f"begin of {name}\nend of {name}\n" in shown
-    assert "PASSED, 4 tests passed (processes 1, browser 1, endtoend 1, java 1)" in shown
+def test_a_module_that_is_skipped_as_a_whole_has_its_own_reason(tmp_path: Path) -> None:
+    report = tmp_path / "report.xml"
+    report.write_text(
+        "<testsuites><testsuite><testcase name='m'><skipped message='collection skipped'>"
+        "('m.py', 3, 'Skipped: no_such_module is not installed')</skipped></testcase></testsuite></testsuites>"
+    )
+    result = Result()
+    read_report(report, result)
+    assert result.skipped == {"no_such_module is not installed": 1}
 
 
-def test_one_suite_alone_prints_as_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    outputs: list[object] = []
+def test_the_last_lines_say_why_tests_were_skipped_and_what_failed() -> None:
+    results = {"unit": Result(passed=9_000), "java": Result(passed=1)}
+    results["java"].skipped["no Java here"] = 2
+    lines = list(summarize(results, 61.0))
+    assert lines == [
+        "2 tests skipped: no Java here",
+        "PASSED in 1 min 1 s",
+        "total: 9001 passed, 0 failed, 2 skipped",
+    ]
+    results["unit"].broken = True
+    assert "FAILED: unit in 1 min 1 s" in summarize(results, 61.0)
 
-    def fake(suite: Suite, _: str, output: IO[str] | None = None) -> Result:
-        outputs.append(output)
-        return Result(passed=1)
 
-    monkeypatch.setattr("tools.run_tests.run", fake)
-    assert main(["unit", "java"]) == 0
-    assert outputs == [None, None]
+def test_the_time_left_follows_the_machine_and_the_percentage_of_pytest() -> None:
+    now = 0.0
+    suites = [Suite("a", "", 60, (), alone=True), *(Suite(name, "", 90, ()) for name in "bcde")]
+    progress = Progress(suites, lambda: now)
+    assert progress.seconds_left() == 60 + 4 * 90 / run_tests.LANES
+    progress.begin(suites[0], lambda: "..... [ 25%]\n")
+    now = 30.0
+    assert progress.seconds_left() == 90 + 120, "a quarter of the tests took 30 s"
+    assert "a 25 %" in str(progress)
+    now = 120.0
+    progress.end(suites[0])
+    assert progress.seconds_left() == 240, "this machine is half as fast"
+    assert "1 of 5 suites ended" in str(progress)
 
 
-def test_ctrl_c_starts_no_further_suite(
+def test_a_failing_suite_hides_no_other_and_ctrl_c_starts_no_further_one(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     begun: list[str] = []
 
-    def fake(suite: Suite, _: str, output: IO[str] | None = None) -> Result:
+    def fake(suite: Suite, _: Path) -> Result:
         begun.append(suite.name)
-        raise KeyboardInterrupt
+        if suite.name == "browser":
+            raise KeyboardInterrupt
+        return Result(passed=1, broken=suite.name == "unit")
 
-    monkeypatch.setattr("tools.run_tests.run", fake)
-    assert main(["unit", "fuzz"]) == 130
-    assert begun == ["unit"]
-    assert "Stopped; suites that had ended: none." in capsys.readouterr().out
+    monkeypatch.setattr(run_tests, "run", fake)
+    monkeypatch.setattr(run_tests, "packages", lambda _: [])
+    assert main(["unit", "fuzz"]) == 1
+    assert begun == ["unit", "fuzz"]
+    monkeypatch.setattr(run_tests, "LANES", 1)
+    begun.clear()
+    assert main(["processes", "browser", "conformance"]) == 130
+    assert "Stopped; suites that had ended: " in capsys.readouterr().out
 
 
-def test_every_file_of_tests_belongs_to_a_suite() -> None:
-    everything = {"test_spark.py", "conformance", "endtoend", "java", "multilang", "spark", "ui"}
+def test_every_test_belongs_to_a_suite_and_every_path_exists() -> None:
+    named = [argument for suite in SUITES for argument in suite.arguments]
     (processes,) = choose(["processes"])
-    ignored = {argument.removeprefix("--ignore=integration/") for argument in processes.runs[0][1:]}
-    assert ignored == everything, "and what it leaves out is named by another suite"
-    named = " ".join(
-        argument
-        for suite in SUITES
-        for arguments in suite.runs
-        for argument in arguments
-        if suite != processes
-    )
-    assert all(f"integration/{name}" in named for name in everything - {"spark"})
-
-
-def test_every_file_and_test_that_a_suite_names_exists() -> None:
-    """pytest ends with an error for a name that does not exist, which otherwise shows in CI only."""
-    root = Path(__file__).parents[1]
-    named = [
-        argument
-        for suite in SUITES
-        for arguments in suite.runs
-        for argument in arguments
-        if argument.startswith(("tests", "integration"))
-    ]
-    assert any("::" in argument for argument in named)
-    for argument in named:
-        path, _, test = argument.partition("::")
-        assert (root / path).exists(), argument
-        assert not test or f"def {test}(" in (root / path).read_text(encoding="utf-8"), argument
+    for argument in processes.arguments:
+        if argument.startswith("--ignore="):
+            path = argument.removeprefix("--ignore=")
+            assert path in named or path == "integration/spark", f"{path} is in no other suite"
+    paths = [name for name in named if name.startswith(("tests", "integration"))]
+    paths += [name.removeprefix("--deselect=") for name in named if name.startswith("--deselect=")]
+    assert sum("::" in path for path in paths) > len(SCENES)
+    for each in paths:
+        path, _, test = each.partition("::")
+        assert (ROOT / path).exists(), each
+        assert not test or f"def {test}(" in (ROOT / path).read_text(encoding="utf-8"), each
 
 
 def test_names() -> None:
-    assert [suite.name for suite in choose(["fuzz", "unit"])] == ["unit", "fuzz"]
-    assert choose([]) == list(SUITES)
-    assert [suite.name for suite in choose(["integration"])] == [s.name for s in SUITES[2:]]
-    with pytest.raises(SystemExit, match="unknown suite untis; there are unit, fuzz, "):
+    assert choose(["test"]) == [UNIT, *SCENES]
+    assert [*choose(["test"]), *choose(["rest"])] == choose([]) == list(SUITES)
+    assert [UNIT, *SCENES, REST[0], *choose(["integration"])[len(SCENES) :]] == list(SUITES)
+    with pytest.raises(SystemExit, match="unknown suite untis; there are unit, scene-spark, "):
         choose(["untis"])

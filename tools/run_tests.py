@@ -1,12 +1,12 @@
-"""Runs the test suites in turn, and prints a summary of passed, failed and skipped tests in one line.
+"""Runs test suites, tells how long they will take yet, and ends with what passed, what failed, and what was skipped and why.
 
-``python -m tools.run_tests`` runs all of them, ``python -m tools.run_tests unit fuzz`` some. The other suites
-also run if one fails. The exit code is 0 only if every suite ran at least one test and none failed.
+``python -m tools.run_tests`` runs all suites of `tools.suites`, ``python -m tools.run_tests unit fuzz`` some, ``test`` and ``rest`` what
+`make test` runs and all others. A suite that keeps both cores busy runs first and alone, the others three at a time, because they mostly
+wait for processes. A suite that fails stops no other. The exit code is 0 only if every suite ran or skipped at least one test and none failed.
 """
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 import subprocess
@@ -20,129 +20,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
 
-from integration.examples import peers
-from integration.java import install as kcl
-from integration.java.kpl import install as kpl
-from integration.localstack import install as localstack
-from integration.multilang import install as multilang
-from integration.postgres import why_no_postgres
-from integration.spark import environments as spark
+from tools.suites import Package, Suite, announce, choose, packages
 
 ROOT = Path(__file__).parents[1]
 REPORTS = "KINESIS_SDK_TEST_REPORTS"
 """Environment variable: folder for JUnit XML reports, including those of pytest runs that a test starts."""
-
-_TWO = ("-n", "2", "--dist", "worksteal")
-
-
-@dataclass(frozen=True)
-class Suite:
-    """A part of the tests.
-
-    Attributes:
-        name: For the command line.
-        what: Description of its tests.
-        minutes: Approximate minutes on two idle cores.
-        runs: Arguments of pytest, one tuple per run.
-        waits: Whether its tests mostly wait, for processes and servers. Two such suites run at a time.
-    """
-
-    name: str
-    what: str
-    minutes: float
-    runs: tuple[tuple[str, ...], ...]
-    waits: bool = False
-
-
-SUITES = (
-    Suite("unit", "no network, no sleeping", 4, ((*_TWO, "tests"),)),
-    Suite(
-        "fuzz",
-        "random schedules, fleets and Spark queries in virtual time",
-        8,
-        (
-            (*_TWO, "tests/producer/test_schedules.py"),
-            (
-                *_TWO,
-                "tests/consumer/test_fleet_simulator.py",
-                "tests/consumer/test_fleet.py",
-                "tests/consumer/leases/test_handoff.py::test_lost_responses_and_failures_at_any_step_only_delay",
-            ),
-            (*_TWO, "tests/once_model"),
-            (*_TWO, "tests/consumer/sinks/test_schedules.py"),
-            (*_TWO, "tests/exactly_once"),
-            (*_TWO, "tests/spark/test_planner.py", "-k", "through_everything"),
-            (*_TWO, "tests/spark/test_simulation.py", "-k", "every_promise or sixteen_threads"),
-        ),
-    ),
-    Suite(
-        "processes",
-        "sockets, signals, the demo, the wheel",
-        22,
-        (
-            (
-                "integration",
-                *(
-                    f"--ignore=integration/{name}"
-                    for name in (
-                        "conformance",
-                        "endtoend",
-                        "java",
-                        "multilang",
-                        "spark",
-                        "test_spark.py",
-                        "ui",
-                    )
-                ),
-            ),
-        ),
-        waits=True,
-    ),
-    # Playwright keeps an event loop in the main thread, so its tests have a process of their own.
-    Suite("browser", "the web console in Chromium", 2, (("integration/ui",),), waits=True),
-    Suite(
-        "conformance",
-        "our fake AWS beside LocalStack and DynamoDB Local",
-        2,
-        (("integration/conformance",),),
-        waits=True,
-    ),
-    Suite(
-        "endtoend",
-        "processes that are killed, frozen, resharded and cut off",
-        14,
-        (("integration/endtoend",),),
-        waits=True,
-    ),
-    Suite(
-        "java",
-        "one lease table with the real Java KCL",
-        10,
-        (("integration/java", "--ignore-glob=integration/java/test_long*.py"),),
-        waits=True,
-    ),
-    Suite(
-        "multilang",
-        "children that are not ours, below our daemon and the Java one",
-        3,
-        (("integration/multilang", "--ignore=integration/multilang/test_long.py"),),
-        waits=True,
-    ),
-    Suite("spark", "two versions of Spark", 13, (("integration/test_spark.py",),)),
-)
-GROUPS = {"integration": ("processes", "browser", "conformance", "endtoend", "java", "multilang", "spark")}
-FUZZ_VARIABLES = {
-    "KINESIS_SDK_SCHEDULES",
-    "KINESIS_SDK_FLEETS",
-    "KINESIS_SDK_EFFECTS",
-    "KINESIS_SDK_EXACTLY_ONCE",
-    "KINESIS_SDK_READERS",
-    "KINESIS_SDK_QUERIES",
-    "KINESIS_SDK_ONCE",
-}
-"""Environment variables for the number of random cases; the other suites run with their small defaults."""
+LANES = 3
+"""Suites at a time. Two cores are busy with three of them, and no suite waits for the longest one at the end."""
+INTERVAL = 30.0
+"""Seconds between two lines of progress. A terminal shows one line that is always new."""
 
 
 @dataclass
@@ -160,6 +47,22 @@ class Result:
     skipped: Counter[str] = field(default_factory=Counter)
     broken: bool = False
     seconds: float = 0.0
+
+    @property
+    def is_bad(self) -> bool:
+        """Whether the suite failed."""
+        return self.broken or self.failed > 0
+
+    def __str__(self) -> str:
+        parts = [f"{self.passed} passed", f"{self.failed} failed" if self.failed else ""]
+        parts += [f"{self.skipped.total()} skipped" if self.skipped else ""]
+        parts += ["pytest ended with an error" if self.broken and not self.failed else ""]
+        return ", ".join(filter(None, parts)) + f" in {clock(self.seconds)}"
+
+
+def clock(seconds: float) -> str:
+    """Return a duration for people."""
+    return f"{seconds // 60:.0f} min {seconds % 60:.0f} s" if seconds >= 60 else f"{seconds:.0f} s"
 
 
 def read_report(report: Path, result: Result) -> None:
@@ -184,125 +87,100 @@ def _reason(skipped: ET.Element) -> str:
     return reason.splitlines()[0] if reason else "no reason given"
 
 
-def summarize(results: Mapping[str, Result], seconds: float) -> str:
-    """Return the line that summarizes all results, and how long they took together."""
-    failed = [name for name, result in results.items() if result.broken or result.failed]
-    passed = sum(result.passed for result in results.values())
-    by_suite = ", ".join(f"{name} {result.passed:,}" for name, result in results.items())
+def summarize(results: Mapping[str, Result], seconds: float) -> Iterator[str]:
+    """Yield the last lines: the reasons of skipped tests, the verdict, and the number of tests."""
     skipped = sum((result.skipped for result in results.values()), Counter[str]())
-    reasons = "; ".join(f"{count} because {reason}" for reason, count in sorted(skipped.items()))
-    parts = [
-        f"FAILED: {', '.join(f'{name} ({results[name].failed} failed)' for name in failed)}"
-        if failed
-        else "PASSED",
-        f"{passed:,} tests passed ({by_suite})",
-        f"{skipped.total()} skipped" + (f" ({reasons})" if reasons else ""),
-        f"{seconds / 60:.0f} min {seconds % 60:.0f} s" if seconds >= 60 else f"{seconds:.0f} s",
-    ]
-    return ", ".join(parts)
+    for reason, count in sorted(skipped.items()):
+        yield f"{count} {'test' if count == 1 else 'tests'} skipped: {reason}"
+    bad = [name for name, result in results.items() if result.is_bad]
+    yield (f"FAILED: {', '.join(bad)}" if bad else "PASSED") + f" in {clock(seconds)}"
+    passed, failed = (sum(getattr(r, name) for r in results.values()) for name in ("passed", "failed"))
+    yield f"total: {passed} passed, {failed} failed, {skipped.total()} skipped"
 
 
-def announce(suites: Sequence[Suite]) -> Iterator[str]:
-    """Yield lines that announce the suites, their duration, and the packages that they fetch."""
-    # Suites that wait run two at a time.
-    minutes = sum(suite.minutes / (2 if suite.waits else 1) for suite in suites)
-    yield f"Running {len(suites)} test suites, about {minutes:.0f} minutes on two idle cores:"
-    for number, suite in enumerate(suites, start=1):
-        yield f"  {number} {suite.name:<12} {suite.what} (about {suite.minutes:g} min)"
-    lines = list(_fetched({suite.name for suite in suites}))
-    if lines:
-        yield "What they need from package registries is fetched once, into .cache:"
-        yield from (f"  {line}" for line in lines)
+class Progress:
+    """What has run, what runs, and an estimate of the time left."""
+
+    def __init__(self, suites: Sequence[Suite], now: Callable[[], float] = time.monotonic) -> None:
+        self._suites = suites
+        self._now = now
+        self._began = now()
+        self._running: dict[str, tuple[float, Callable[[], str]]] = {}
+        self._ended: dict[str, float] = {}
+
+    def begin(self, suite: Suite, output: Callable[[], str]) -> None:
+        """Note that a suite runs.
+
+        Args:
+            suite: The suite.
+            output: What pytest has printed so far.
+        """
+        self._running[suite.name] = (self._now(), output)
+
+    def end(self, suite: Suite) -> None:
+        """Note that a suite has ended."""
+        began, _ = self._running.pop(suite.name)
+        self._ended[suite.name] = self._now() - began
+
+    def seconds_left(self) -> float:
+        """Return about how long the remaining suites will take, from what those that ended took on this machine."""
+        expected = {suite.name: suite.seconds for suite in self._suites}
+        usual = sum(expected[name] for name in self._ended)
+        slowness = max(sum(self._ended.values()) / usual, 0.2) if usual else 1.0
+        alone, beside, longest = 0.0, 0.0, 0.0
+        for suite in self._suites:
+            if suite.name in self._ended:
+                continue
+            left = suite.seconds * slowness
+            if suite.name in self._running:
+                began, output = self._running[suite.name]
+                left = _left(left, self._now() - began, output())
+            if suite.alone:
+                alone += left
+            else:
+                beside += left
+                longest = max(longest, left)
+        return alone + max(beside / LANES, longest)
+
+    def __str__(self) -> str:
+        running = list(self._running.items())
+        parts = [f"{name} {_percent(output())}".strip() for name, (_, output) in running]
+        ended = f"{len(self._ended)} of {len(self._suites)} suites ended"
+        times = f"{clock(self._now() - self._began)} gone, about {clock(self.seconds_left())} left"
+        return f"{times}; {ended}; running: {', '.join(parts) or 'downloads'}"
 
 
-def _fetched(names: set[str]) -> Iterator[str]:
-    if names & {"conformance", "endtoend", "java", "spark"}:
-        label = "LocalStack and DynamoDB Local (320 MB, about half a minute)"
-        if localstack_from_outside():
-            yield f"{label}: not needed, the environment names an endpoint"
-        else:
-            yield f"{label}: {_state(localstack.folder().is_dir(), _why_no_localstack())}"
-    if names & {"java", "multilang"}:
-        yield f"Java KCL 3.1.3 (34 MB): {_state(kcl.folder().is_dir(), _why_no_localstack())}"
-    if "java" in names:
-        for version in kcl.MAVEN_VERSIONS:
-            present = kcl.maven.folder(kcl.lock(version)).is_dir()
-            yield f"Java KCL {version} (28 MB): {_state(present, _why_no_localstack() or (None if present else _why_no_maven()))}"
-        present = kcl.maven.folder(kpl.LOCK).is_dir()
-        yield f"KPL {kpl.KPL} (87 MB): {_state(present, _why_no_localstack() or (None if present else _why_no_maven()))}"
-        present = multilang.node_deaggregator_folder().is_dir()
-        yield f"aws-kinesis-agg for Node (13 MB): {_state(present, None)}"
-    if "processes" in names:
-        yield f"async-kinesis and aiokpl (45 MB): {_state(peers.folder().is_dir(), peers.why_not())}"
-        yield "The oldest boto3 and protobuf (50 MB for each Python that is found): fetched if they are not there"
-        yield f"PostgreSQL: {_state(True, why_no_postgres())}"
-    if names & {"multilang", "processes"}:
-        yield f"amazon_kclpy (1 MB): {_state(multilang.amazon_kclpy_folder().is_dir(), None)}"
-    if "multilang" in names:
-        yield f"aws-kcl for Node (1 MB): {_state(multilang.aws_kcl_folder().is_dir(), None)}"
-    if "spark" in names:
-        for version in (spark.NEWEST, spark.OLDEST):
-            present = (spark.CACHE / f"spark-{version}" / ".installed").exists()
-            yield f"Spark {version} (1 GB, about a minute): {_state(present, _why_no_spark(version))}"
+def _percent(output: str) -> str:
+    found = re.findall(r"\[ *(\d+)%\]$", output, re.MULTILINE)
+    return f"{found[-1]} %" if found else ""
 
 
-def localstack_from_outside() -> bool:
-    """Return whether the environment names a LocalStack."""
-    from integration.localstack.server import running_endpoint
-
-    return running_endpoint() is not None
-
-
-def _state(present: bool, missing: str | None) -> str:
-    if missing:
-        return f"its tests are skipped, {missing}"
-    return "is there" if present else "will be fetched"
+def _left(expected: float, gone: float, output: str) -> float:
+    """Return the seconds that a suite needs yet: by pytest's percentage as soon as it means something."""
+    percent = int((_percent(output) or "0 %").split()[0])
+    if percent >= 10:
+        return gone * (100 - percent) / percent
+    return max(expected - gone, 0.1 * expected)
 
 
-# Both are asked for by many lines, and start a process each time.
-@functools.cache
-def _why_no_localstack() -> str | None:
-    try:
-        localstack.require("node", 18, "it")
-        localstack.require("java", 17, "it")
-    except localstack.CannotInstallError as error:
-        return str(error)
-    return None
-
-
-@functools.cache
-def _why_no_maven() -> str | None:
-    try:
-        kcl.maven.require_maven()
-        kcl.require("javac", 17, "it")
-    except localstack.CannotInstallError as error:
-        return str(error)
-    return None
-
-
-def _why_no_spark(version: str) -> str | None:
-    try:
-        spark.check_machine(version)
-    except spark.CannotRunSparkError as error:
-        return str(error)
-    return None
-
-
-def run(suite: Suite, python: str, output: IO[str] | None = None) -> Result:
-    """Run a suite; pytest prints to a file, or to the output of this process."""
+def run(suite: Suite, output: Path) -> Result:
+    """Run a suite; pytest prints to a file."""
     result = Result()
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="kinesis-sdk-tests-") as folder:
-        environment = {
-            name: value
-            for name, value in os.environ.items()
-            if suite.name == "fuzz" or name not in FUZZ_VARIABLES
-        }
-        environment[REPORTS] = folder
-        for number, arguments in enumerate(suite.runs):
-            report = Path(folder) / f"run-{number}.xml"
-            command = [python, "-m", "pytest", f"--junitxml={report}", *arguments]
-            result.broken = _run_pytest(command, environment, output) != 0 or result.broken
+        environment = {**os.environ, REPORTS: folder, "KINESIS_SDK_FUZZ": "0", **suite.environment}
+        command = [sys.executable, "-m", "pytest", f"--junitxml={folder}/suite.xml", *suite.arguments]
+        with (
+            output.open("wb") as printed,
+            subprocess.Popen(  # noqa: S603
+                command, cwd=ROOT, env=environment, stdout=printed, stderr=subprocess.STDOUT
+            ) as process,
+        ):
+            try:
+                result.broken = process.wait() != 0
+            except KeyboardInterrupt:
+                process.wait()  # the terminal sends Ctrl-C to it too, and it stops the servers that it has started
+                raise
         for report in sorted(Path(folder).glob("*.xml")):
             read_report(report, result)
     result.broken = result.broken or not result.passed + result.skipped.total()
@@ -310,106 +188,114 @@ def run(suite: Suite, python: str, output: IO[str] | None = None) -> Result:
     return result
 
 
-def _run_pytest(command: Sequence[str], environment: Mapping[str, str], output: IO[str] | None) -> int:
-    errors = None if output is None else subprocess.STDOUT
-    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=errors) as process:  # noqa: S603
+class Session:
+    """One run of several suites.
+
+    Attributes:
+        results: By name of suite, for those that have ended.
+    """
+
+    def __init__(self, suites: Sequence[Suite], folder: Path) -> None:
+        self.results: dict[str, Result] = {}
+        self._suites = suites
+        self._folder = folder
+        self._progress = Progress(suites)
+        self._printing = threading.Lock()
+        self._stopped = threading.Event()
+        self._has_terminal = sys.stdout.isatty()
+
+    def run(self, fetched: Sequence[Package]) -> None:
+        """Run all suites: downloads beside those that run alone, then the longest first, so that none ends long after all others."""
+        ticker = threading.Thread(target=self._tick, daemon=True)
+        ticker.start()
         try:
-            return process.wait()
-        except KeyboardInterrupt:
-            process.wait()  # the terminal sends Ctrl-C to it too, and it stops the servers that it has started
-            raise
+            with ThreadPoolExecutor(1) as downloads:
+                fetching = downloads.submit(self._fetch, fetched)
+                for suite in self._suites:
+                    if suite.alone:
+                        self._run_one(suite)
+                fetching.result()
+            self._run_lanes([suite for suite in self._suites if not suite.alone])
+        finally:
+            self._stopped.set()
+            ticker.join()
 
+    def _run_lanes(self, suites: Sequence[Suite]) -> None:
+        with ThreadPoolExecutor(LANES) as pool:
+            ordered = sorted(suites, key=lambda suite: -suite.seconds)
+            futures = [pool.submit(self._run_one, suite) for suite in ordered]
+            try:
+                for future in futures:
+                    future.result()
+            except KeyboardInterrupt:
+                # Ctrl-C reached the running suites, too; the others do not begin.
+                pool.shutdown(cancel_futures=True)
+                raise
 
-def choose(names: Sequence[str]) -> list[Suite]:
-    """Return the suites of these names in their usual order; all suites without names.
+    def _run_one(self, suite: Suite) -> None:
+        path = self._folder / f"{suite.name}.txt"
 
-    Raises:
-        SystemExit: If there is no suite or group of a name.
-    """
-    selected = {part for name in names for part in GROUPS.get(name, (name,))}
-    known = [suite.name for suite in SUITES]
-    if not selected.issubset(known):
-        raise SystemExit(
-            f"unknown suite {', '.join(sorted(selected.difference(known)))}; there are {', '.join([*known, *GROUPS])}"
-        )
-    return [suite for suite in SUITES if not selected or suite.name in selected]
+        def output() -> str:
+            return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
+        self._progress.begin(suite, output)
+        result = run(suite, path)
+        self._progress.end(suite)
+        self.results[suite.name] = result
+        self._print(f"{suite.name}: {result}" + (f"\n{_failures(output())}" if result.is_bad else ""))
 
-def run_all(suites: Sequence[Suite], results: dict[str, Result]) -> None:
-    """Run suites, and add their results: those that need the processor one at a time, those that wait two at a time.
+    def _fetch(self, fetched: Sequence[Package]) -> None:
+        for package in fetched:
+            if package.fetch is None or package.why_not() is not None:
+                continue
+            try:
+                package.fetch()
+            except Exception as error:  # noqa: BLE001 - the tests that need it say so again, each in its own way
+                self._print(f"not fetched: {package.title}: {error}")
 
-    Of two suites at a time, each prints its output when it ends.
-    """
-    numbers = {suite.name: f"[{number}/{len(suites)}]" for number, suite in enumerate(suites, start=1)}
-    waiting = [suite for suite in suites if suite.waits]
-    for suite in suites:
-        if not suite.waits or len(waiting) == 1:
-            print(f"\n{numbers[suite.name]} {suite.name}: {suite.what}", flush=True)
-            results[suite.name] = run(suite, sys.executable)
-        elif suite is waiting[0]:
-            fetch({suite.name for suite in waiting})
-            _run_two_at_a_time(waiting, numbers, results)
+    def _print(self, text: str) -> None:
+        with self._printing:
+            print(f"\r\033[K{text}" if self._has_terminal else text, flush=True)
 
-
-def _run_two_at_a_time(
-    suites: Sequence[Suite], numbers: Mapping[str, str], results: dict[str, Result]
-) -> None:
-    printing = threading.Lock()
-
-    def run_one(suite: Suite) -> None:
-        with printing:
-            print(f"\n{numbers[suite.name]} {suite.name} begins: {suite.what}", flush=True)
-        with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
-            result = run(suite, sys.executable, output)
-            output.seek(0)
-            with printing:
-                minutes = f"{result.seconds / 60:.1f} min"
+    def _tick(self) -> None:
+        while not self._stopped.wait(1.0 if self._has_terminal else INTERVAL):
+            with self._printing:
+                text = f"[{self._progress}]"
                 print(
-                    f"\n{numbers[suite.name]} {suite.name}, {minutes}:\n{output.read().rstrip()}", flush=True
+                    f"\r\033[K{text[:150]}" if self._has_terminal else text,
+                    end="" if self._has_terminal else "\n",
+                    flush=True,
                 )
-                results[suite.name] = result
-
-    with ThreadPoolExecutor(2) as pool:
-        # The longest first, so that none of them ends long after all others.
-        futures = [pool.submit(run_one, suite) for suite in sorted(suites, key=lambda suite: -suite.minutes)]
-        try:
-            for future in futures:
-                future.result()
-        except KeyboardInterrupt:
-            # Ctrl-C reached the running suites, too; the others do not begin.
-            pool.shutdown(cancel_futures=True)
-            raise
 
 
-def fetch(names: set[str]) -> None:
-    """Fetch what suites need before several of them do it at the same time; what cannot be fetched is skipped by their tests."""
-    steps: list[Callable[[], object]] = []
-    if names & {"conformance", "endtoend", "java", "multilang"} and not localstack_from_outside():
-        steps.append(localstack.install)
-    if names & {"java", "multilang"}:
-        steps.append(kcl.install)
-    for step in steps:
-        try:
-            step()
-        except Exception as error:  # noqa: BLE001 - the tests that need it say so again, each in its own way
-            print(f"not fetched: {error}", flush=True)
+def _failures(output: str) -> str:
+    """Return what pytest printed of failures, without the dots before them."""
+    start = re.search(r"^=+ (FAILURES|ERRORS) =+$", output, re.MULTILINE)
+    return output[start.start() :].rstrip() if start else output[-10_000:].rstrip()
 
 
 def main(names: Sequence[str]) -> int:
     """Run the suites of these names, or all."""
     suites = choose(names)
-    print("\n".join(announce(suites)), flush=True)
-    results: dict[str, Result] = {}
+    print(
+        f"Running {len(suites)} test suites, about {clock(Progress(suites).seconds_left())} on two idle cores:"
+    )
+    for suite in suites:
+        print(f"  {suite.name:<15} {suite.what}")
+    found = packages(suites)
+    if found:
+        print("What they need from package registries is fetched once, into .cache:")
+    print(*announce(found), sep="\n", flush=True)
     began = time.monotonic()
-    try:
-        run_all(suites, results)
-    except KeyboardInterrupt:
-        ended = ", ".join(results) or "none"
-        print(f"\nStopped; suites that had ended: {ended}.", flush=True)
-        return 130
-    in_order = {suite.name: results[suite.name] for suite in suites}
-    print(f"\n{summarize(in_order, time.monotonic() - began)}", flush=True)
-    return 1 if any(result.broken or result.failed for result in results.values()) else 0
+    with tempfile.TemporaryDirectory(prefix="kinesis-sdk-output-") as folder:
+        session = Session(suites, Path(folder))
+        try:
+            session.run(found)
+        except KeyboardInterrupt:
+            print(f"\nStopped; suites that had ended: {', '.join(session.results) or 'none'}.", flush=True)
+            return 130
+    print("", *summarize(session.results, time.monotonic() - began), sep="\n", flush=True)
+    return 1 if any(result.is_bad for result in session.results.values()) else 0
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ ACCOUNT = {
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "core: also run with the oldest Spark version")
     config.addinivalue_line("markers", "localstack: also run against LocalStack")
+    config.addinivalue_line("markers", "scene: the part that `make test` runs, against LocalStack")
     config.addinivalue_line("markers", "full: takes minutes, run by `make spark-full`")
 
 

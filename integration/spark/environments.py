@@ -23,6 +23,7 @@ PACKAGES = (
     "pybase64>=1.4",
     "pandas>=2.2,<3",
     "pytest>=8.3",
+    "pytest-timeout>=2.3",
     "hypothesis>=6.110",
     "matplotlib>=3.8",
     "pyyaml>=6",  # declarative pipelines

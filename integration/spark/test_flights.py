@@ -26,6 +26,7 @@ def flights_frame(spark: Any, partitions: int = 2) -> Any:
 
 
 @pytest.mark.localstack
+@pytest.mark.scene
 def test_flights_through_kinesis_and_back(spark: Any, stream: Any, folder: Path) -> None:
     """Writer, streaming reader into Parquet, batch reader and the consumer's workers, with a split on the way."""
     flights = stream(2)
