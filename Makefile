@@ -44,7 +44,7 @@ test-all: test  ## Run `make test`, then all other tests: half an hour.
 	@$(BIN)/python -m tools.run_tests rest
 
 unit: install  ## Run the unit tests: one minute, no network, no sleeping.
-	@$(BIN)/python -m pytest -n 2 --dist worksteal tests
+	@$(BIN)/python -m tools.run_tests unit
 
 
 integration: install  ## Run the tests with sockets and processes: Spark, LocalStack, workers that are killed.

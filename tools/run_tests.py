@@ -127,7 +127,7 @@ class Progress:
         expected = {suite.name: suite.seconds for suite in self._suites}
         usual = sum(expected[name] for name in self._ended)
         slowness = max(sum(self._ended.values()) / usual, 0.2) if usual else 1.0
-        alone, beside, longest = 0.0, 0.0, 0.0
+        first, then, longest = 0.0, 0.0, 0.0
         for suite in self._suites:
             if suite.name in self._ended:
                 continue
@@ -135,12 +135,12 @@ class Progress:
             if suite.name in self._running:
                 began, output = self._running[suite.name]
                 left = _left(left, self._now() - began, output())
-            if suite.alone:
-                alone += left
+            if suite.first:
+                first = max(first, left)
             else:
-                beside += left
+                then += left
                 longest = max(longest, left)
-        return alone + max(beside / LANES, longest)
+        return first + max(then / LANES, longest)
 
     def __str__(self) -> str:
         running = list(self._running.items())
@@ -205,22 +205,20 @@ class Session:
         self._has_terminal = sys.stdout.isatty()
 
     def run(self, fetched: Sequence[Package]) -> None:
-        """Run all suites: downloads beside those that run alone, then the longest first, so that none ends long after all others."""
+        """Run all suites: the first ones beside the downloads, then the longest first, so that none ends long after all others."""
         ticker = threading.Thread(target=self._tick, daemon=True)
         ticker.start()
         try:
             with ThreadPoolExecutor(1) as downloads:
                 fetching = downloads.submit(self._fetch, fetched)
-                for suite in self._suites:
-                    if suite.alone:
-                        self._run_one(suite)
+                self._run_together([suite for suite in self._suites if suite.first])
                 fetching.result()
-            self._run_lanes([suite for suite in self._suites if not suite.alone])
+            self._run_together([suite for suite in self._suites if not suite.first])
         finally:
             self._stopped.set()
             ticker.join()
 
-    def _run_lanes(self, suites: Sequence[Suite]) -> None:
+    def _run_together(self, suites: Sequence[Suite]) -> None:
         with ThreadPoolExecutor(LANES) as pool:
             ordered = sorted(suites, key=lambda suite: -suite.seconds)
             futures = [pool.submit(self._run_one, suite) for suite in ordered]
