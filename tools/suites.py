@@ -116,7 +116,24 @@ SCENES = (
 _BUT_SCENES = tuple(
     f"--deselect={argument}" for suite in SCENES for argument in suite.arguments if "::" in argument
 )
-_OWN_SUITES = ("conformance", "endtoend", "java", "multilang", "spark", "test_spark.py", "ui")
+_PAGES = (
+    "integration/effects",
+    "integration/examples",
+    "integration/test_docs.py",
+    "integration/test_reader.py",
+    "integration/test_readme.py",
+    "integration/test_tutorial.py",
+)
+_OWN_SUITES = (
+    *_PAGES,
+    "integration/conformance",
+    "integration/endtoend",
+    "integration/java",
+    "integration/multilang",
+    "integration/spark",
+    "integration/test_spark.py",
+    "integration/ui",
+)
 
 REST = (
     Suite(
@@ -128,10 +145,17 @@ REST = (
     ),
     Suite(
         "processes",
-        "sockets, signals, commands, examples, the pages",
-        1000,
-        ("integration", *(f"--ignore=integration/{name}" for name in _OWN_SUITES), *_BUT_SCENES),
-        needs=("localstack", "peers", "oldest", "postgresql", "kclpy"),
+        "sockets, signals, commands, stores, the wheel",
+        800,
+        ("integration", *(f"--ignore={path}" for path in _OWN_SUITES), *_BUT_SCENES),
+        needs=("localstack", "oldest", "postgresql"),
+    ),
+    Suite(
+        "pages",
+        "what the pages say, the examples, exactly-once effects",
+        800,
+        (*_PAGES, *_BUT_SCENES),
+        needs=("localstack", "peers", "postgresql", "kclpy", "spark-newest"),
     ),
     # Playwright keeps an event loop in the main thread, so its tests have a process of their own.
     Suite("browser", "the web console in Chromium", 100, ("integration/ui", *_BUT_SCENES)),
