@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import tarfile
 import venv
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from integration.building import ROOT, build
+from integration.building import ROOT, build, offline
 from tests.readme import blocks
 
 
@@ -40,7 +41,8 @@ def test_a_clone_installs_into_an_empty_environment_and_works(wheel: Path, tmp_p
     with tarfile.open(build("sdist", tmp_path)) as archive:
         archive.extractall(tmp_path, filter="data")
     (clone,) = (path for path in tmp_path.glob("kinesis_sdk-*") if path.is_dir())
-    subprocess.run([python, "-m", *install, "--quiet"], check=True, cwd=clone)
+    environment = {**os.environ, **offline()}
+    subprocess.run([python, "-m", *install, "--quiet"], check=True, cwd=clone, env=environment)
     code = (
         "import kinesis_sdk; from kinesis_sdk.testing import FakeAws\n"
         "client = FakeAws().client('kinesis'); client.create_stream(StreamName='s', ShardCount=1)\n"
