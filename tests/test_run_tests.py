@@ -74,7 +74,7 @@ def test_the_last_lines_say_why_tests_were_skipped_and_what_failed() -> None:
 def test_the_time_left_follows_the_machine_and_the_percentage_of_pytest() -> None:
     now = 0.0
     suites = [Suite("a", "", 60, (), first=True), *(Suite(name, "", 90, ()) for name in "bcde")]
-    progress = Progress(suites, lambda: now)
+    progress = Progress(suites, 15, lambda: now)
     assert progress.seconds_left() == 60 + 4 * 90 / run_tests.LANES
     progress.begin(suites[0], lambda: "..... [ 25%]\n")
     now = 30.0

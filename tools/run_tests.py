@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tools.suites import Package, Suite, announce, choose, packages
+from tools.suites import Package, Suite, announce, choose, packages, to_fetch
 
 ROOT = Path(__file__).parents[1]
 REPORTS = "KINESIS_SDK_TEST_REPORTS"
@@ -99,9 +99,21 @@ def summarize(results: Mapping[str, Result], seconds: float) -> Iterator[str]:
 
 
 class Progress:
-    """What has run, what runs, and an estimate of the time left."""
+    """What has run, what runs, and an estimate of the time left.
 
-    def __init__(self, suites: Sequence[Suite], now: Callable[[], float] = time.monotonic) -> None:
+    Args:
+        suites: All suites.
+        downloads: Seconds that the downloads take, beside the first suites.
+        now: Clock.
+
+    Attributes:
+        downloads: The same; zero once they are over.
+    """
+
+    def __init__(
+        self, suites: Sequence[Suite], downloads: float = 0.0, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.downloads = downloads
         self._suites = suites
         self._now = now
         self._began = now()
@@ -127,7 +139,8 @@ class Progress:
         expected = {suite.name: suite.seconds for suite in self._suites}
         usual = sum(expected[name] for name in self._ended)
         slowness = max(sum(self._ended.values()) / usual, 0.2) if usual else 1.0
-        first, then, longest = 0.0, 0.0, 0.0
+        first = max(self.downloads - (self._now() - self._began), 0.0)
+        then = longest = 0.0
         for suite in self._suites:
             if suite.name in self._ended:
                 continue
@@ -145,9 +158,10 @@ class Progress:
     def __str__(self) -> str:
         running = list(self._running.items())
         parts = [f"{name} {_percent(output())}".strip() for name, (_, output) in running]
+        parts += ["downloads"] if self.downloads else []
         ended = f"{len(self._ended)} of {len(self._suites)} suites ended"
         times = f"{clock(self._now() - self._began)} gone, about {clock(self.seconds_left())} left"
-        return f"{times}; {ended}; running: {', '.join(parts) or 'downloads'}"
+        return f"{times}; {ended}; running: {', '.join(parts)}"
 
 
 def _percent(output: str) -> str:
@@ -195,22 +209,23 @@ class Session:
         results: By name of suite, for those that have ended.
     """
 
-    def __init__(self, suites: Sequence[Suite], folder: Path) -> None:
+    def __init__(self, suites: Sequence[Suite], missing: Sequence[Package], folder: Path) -> None:
         self.results: dict[str, Result] = {}
         self._suites = suites
+        self._missing = missing
         self._folder = folder
-        self._progress = Progress(suites)
+        self._progress = Progress(suites, sum(package.seconds for package in missing))
         self._printing = threading.Lock()
         self._stopped = threading.Event()
         self._has_terminal = sys.stdout.isatty()
 
-    def run(self, fetched: Sequence[Package]) -> None:
+    def run(self) -> None:
         """Run all suites: the first ones beside the downloads, then the longest first, so that none ends long after all others."""
         ticker = threading.Thread(target=self._tick, daemon=True)
         ticker.start()
         try:
             with ThreadPoolExecutor(1) as downloads:
-                fetching = downloads.submit(self._fetch, fetched)
+                fetching = downloads.submit(self._fetch)
                 self._run_together([suite for suite in self._suites if suite.first])
                 fetching.result()
             self._run_together([suite for suite in self._suites if not suite.first])
@@ -242,14 +257,14 @@ class Session:
         self.results[suite.name] = result
         self._print(f"{suite.name}: {result}" + (f"\n{_failures(output())}" if result.is_bad else ""))
 
-    def _fetch(self, fetched: Sequence[Package]) -> None:
-        for package in fetched:
-            if package.fetch is None or package.why_not() is not None:
-                continue
+    def _fetch(self) -> None:
+        for package in self._missing:
+            assert package.fetch is not None
             try:
                 package.fetch()
             except Exception as error:  # noqa: BLE001 - the tests that need it say so again, each in its own way
                 self._print(f"not fetched: {package.title}: {error}")
+        self._progress.downloads = 0.0
 
     def _print(self, text: str) -> None:
         with self._printing:
@@ -275,20 +290,20 @@ def _failures(output: str) -> str:
 def main(names: Sequence[str]) -> int:
     """Run the suites of these names, or all."""
     suites = choose(names)
-    print(
-        f"Running {len(suites)} test suites, about {clock(Progress(suites).seconds_left())} on two idle cores:"
-    )
+    found = packages(suites)
+    missing = to_fetch(found)
+    expected = Progress(suites, sum(package.seconds for package in missing)).seconds_left()
+    print(f"Running {len(suites)} test suites, about {clock(expected)} on two idle cores:")
     for suite in suites:
         print(f"  {suite.name:<15} {suite.what}")
-    found = packages(suites)
     if found:
         print("What they need from package registries is fetched once, into .cache:")
     print(*announce(found), sep="\n", flush=True)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="kinesis-sdk-output-") as folder:
-        session = Session(suites, Path(folder))
+        session = Session(suites, missing, Path(folder))
         try:
-            session.run(found)
+            session.run()
         except KeyboardInterrupt:
             print(f"\nStopped; suites that had ended: {', '.join(session.results) or 'none'}.", flush=True)
             return 130

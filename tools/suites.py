@@ -211,12 +211,14 @@ class Package:
 
     Attributes:
         title: Name and size.
+        seconds: Approximate duration of the download.
         is_there: Whether it was fetched before.
         why_not: Why the tests that need it are skipped on this machine; None if they run.
         fetch: Fetches it before the suites begin, so that no two of them do it at once. None if only one suite needs it.
     """
 
     title: str
+    seconds: float
     is_there: Callable[[], bool]
     why_not: Callable[[], str | None] = lambda: None
     fetch: Callable[[], object] | None = None
@@ -258,33 +260,41 @@ def _has_spark(version: str) -> bool:
 PACKAGES = {
     "localstack": Package(
         "LocalStack and DynamoDB Local (320 MB, half a minute; not needed with AWS_ENDPOINT_URL)",
+        30,
         lambda: running_endpoint() is not None or localstack.folder().is_dir(),
         lambda: None if running_endpoint() else _why_no_localstack(),
         lambda: None if running_endpoint() else localstack.install(),
     ),
-    "kcl": Package("Java KCL 3.1.3 (34 MB)", lambda: kcl.folder().is_dir(), _why_no_localstack, kcl.install),
+    "kcl": Package(
+        "Java KCL 3.1.3 (34 MB)", 5, lambda: kcl.folder().is_dir(), _why_no_localstack, kcl.install
+    ),
     "kcl-maven": Package(
         f"Java KCL {' and '.join(kcl.MAVEN_VERSIONS)} (28 MB each)",
+        10,
         lambda: all(kcl.maven.folder(kcl.lock(version)).is_dir() for version in kcl.MAVEN_VERSIONS),
         _why_no_maven,
     ),
-    "kpl": Package(f"KPL {kpl.KPL} (87 MB)", lambda: kcl.maven.folder(kpl.LOCK).is_dir(), _why_no_maven),
+    "kpl": Package(f"KPL {kpl.KPL} (87 MB)", 10, lambda: kcl.maven.folder(kpl.LOCK).is_dir(), _why_no_maven),
     "node-deaggregator": Package(
-        "aws-kinesis-agg for Node (13 MB)", lambda: multilang.node_deaggregator_folder().is_dir()
+        "aws-kinesis-agg for Node (13 MB)", 5, lambda: multilang.node_deaggregator_folder().is_dir()
     ),
-    "kclpy": Package("amazon_kclpy (1 MB)", lambda: multilang.amazon_kclpy_folder().is_dir()),
-    "kcl-node": Package("aws-kcl for Node (1 MB)", lambda: multilang.aws_kcl_folder().is_dir()),
-    "peers": Package("async-kinesis and aiokpl (45 MB)", lambda: peers.folder().is_dir(), peers.why_not),
-    "oldest": Package("the oldest boto3 and protobuf (50 MB for each Python that is found)", lambda: False),
-    "postgresql": Package("PostgreSQL", lambda: True, why_no_postgres),
+    "kclpy": Package("amazon_kclpy (1 MB)", 2, lambda: multilang.amazon_kclpy_folder().is_dir()),
+    "kcl-node": Package("aws-kcl for Node (1 MB)", 5, lambda: multilang.aws_kcl_folder().is_dir()),
+    "peers": Package("async-kinesis and aiokpl (45 MB)", 10, lambda: peers.folder().is_dir(), peers.why_not),
+    "oldest": Package(
+        "the oldest boto3 and protobuf (50 MB for each Python that is found)", 20, lambda: False
+    ),
+    "postgresql": Package("PostgreSQL", 0, lambda: True, why_no_postgres),
     "spark-newest": Package(
         f"Spark {spark.NEWEST} (1 GB, a minute)",
+        60,
         lambda: _has_spark(spark.NEWEST),
         lambda: _why_no_spark(spark.NEWEST),
         lambda: spark.prepare(spark.NEWEST),
     ),
     "spark-oldest": Package(
         f"Spark {spark.OLDEST} (1 GB, a minute)",
+        60,
         lambda: _has_spark(spark.OLDEST),
         lambda: _why_no_spark(spark.OLDEST),
         lambda: spark.prepare(spark.OLDEST),
@@ -309,6 +319,15 @@ def packages(suites: Sequence[Suite]) -> list[Package]:
     """Return what suites need from package registries."""
     needed = {name for suite in suites for name in suite.needs}
     return [package for name, package in PACKAGES.items() if name in needed]
+
+
+def to_fetch(found: Sequence[Package]) -> list[Package]:
+    """Return those that the suites do not fetch themselves, and that are not there."""
+    return [
+        package
+        for package in found
+        if package.fetch is not None and package.why_not() is None and not package.is_there()
+    ]
 
 
 def announce(found: Sequence[Package]) -> Iterator[str]:
