@@ -1,6 +1,6 @@
 """A WSGI service below gunicorn that accepts events and stores them in the background.
 
-Threads do not survive a fork, so each worker process has a producer of its own: gunicorn.conf.py opens it after the fork and closes it when
+Threads do not survive a fork, so each worker process has a producer of its own: gunicorn.conf.py opens it in the worker and closes it when
 the worker ends. An answer of 202 means that the record was accepted; a worker that gets SIGTERM stores all of them before it ends. What could
 not be stored within the time-to-live is in the spool file of the process; `kinesis_sdk.read_spool` reads it.
 

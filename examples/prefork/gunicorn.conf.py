@@ -13,9 +13,10 @@ preload_app = True
 graceful_timeout = 40  # longer than ProducerConfig.record_ttl, so that every record is stored or spooled
 
 
-def post_fork(_server: Any, _worker: Any) -> None:
-    """Open the producer in the child, after the fork."""
+def post_worker_init(worker: Any) -> None:
+    """Open the producer in the child, once SIGTERM reaches it: in `post_fork`, gunicorn would ignore the signal."""
     application.open()
+    worker.log.info("the producer is open")
 
 
 def worker_exit(_server: Any, worker: Any) -> None:

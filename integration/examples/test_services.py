@@ -93,7 +93,7 @@ def test_gunicorn_loses_nothing_at_sigterm(account: Account, tmp_path: Path) -> 
     )
     try:
         port = port_in(tmp_path / "log", "Listening at: ")
-        until(lambda: (tmp_path / "log").read_text().count("Booting worker") == 2, "no workers")
+        until(lambda: (tmp_path / "log").read_text().count("the producer is open") == 2, "no workers")
         with ThreadPoolExecutor(8) as threads:
             answers = list(
                 threads.map(
