@@ -68,6 +68,10 @@ class Scene:
         found = self.kinesis.describe_stream(StreamName="orders")["StreamDescription"]
         return found["Shards"] if found["StreamStatus"] == "ACTIVE" else []
 
+    def child_command(self) -> str:
+        """Return the command of a child, in quotes where a path needs them."""
+        return shlex.join([sys.executable, str(CHILD), str(self.journal_file), str(self.behaviours)])
+
     def start(
         self, *options: str, behaviours: dict[str, str] | None = None, **properties: object
     ) -> subprocess.Popen[bytes]:
@@ -76,7 +80,7 @@ class Scene:
         self.behaviours.write_text(json.dumps(behaviours or {}))
         file = self.folder / f"app{number}.properties"
         settings = {
-            "executableName": f"{sys.executable} {CHILD} {self.journal_file} {self.behaviours}",
+            "executableName": self.child_command(),
             "applicationName": "billing",
             "streamName": "orders",
             "workerId": f"daemon{number}",
@@ -88,7 +92,8 @@ class Scene:
             "childExitGraceMillis": 700,
             **properties,
         }
-        file.write_text("".join(f"{key} = {value}\n" for key, value in settings.items()))
+        text = "".join(f"{key} = {value}\n" for key, value in settings.items())
+        file.write_bytes(text.encode("latin-1", errors="backslashreplace"))  # as Java properties are
         log = self.folder / f"daemon{number}.log"
         self.logs.append(log)
         command = [sys.executable, "-m", "kinesis_sdk.cli", "multilang", str(file)]
@@ -472,7 +477,7 @@ def test_an_exception_that_a_library_only_prints_can_count_as_a_failure(scene_of
 def test_a_script_without_an_interpreter_line_and_empty_batches(scene_of):
     scene = scene_of(1)
     script = scene.folder / "app.sh"
-    command = shlex.join([sys.executable, str(CHILD), str(scene.journal_file), str(scene.behaviours)])
+    command = scene.child_command()
     script.write_text(f"{command}\n")  # not exec: the shell stays, and the child is in its process group
     script.chmod(0o755)
     scene.start(executableName="./app.sh", callProcessRecordsEvenForEmptyRecordList="true")
