@@ -30,7 +30,9 @@ WATCH = waiting.install()
 # of generation, where 0.2 s is the most that any strategy here takes on a machine with four times its load.
 #
 # Unit tests try the same examples each time, so that a run says something about the code and not about its luck; fuzzing tries new ones.
-settings.register_profile("unit", parent=settings.default, deadline=None, derandomize=True, database=None)
+settings.register_profile(
+    "unit", parent=settings.default, deadline=None, derandomize=True, database=None, max_examples=30
+)
 settings.register_profile(
     "fuzz", parent=settings.default, deadline=None, max_examples=100 * max(fuzz.TIMES, 1)
 )
@@ -43,16 +45,17 @@ _LIMIT = pytest.mark.timeout(3600 * fuzz.TIMES or int(os.environ.get("KINESIS_SD
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out the tests that are not of this kind of run (see `tests.fuzz`), and give each of the others a limit."""
-    marker, wanted = ("fuzz", True) if fuzz.TIMES else ("fuzz_only", False)
-    left_out = [item for item in items if (item.get_closest_marker(marker) is not None) != wanted]
-    if fuzz.TIMES:
-        left_out = [item for item in left_out if item.get_closest_marker("fuzz_only") is None]
+    left_out = [item for item in items if _is_left_out(set(item.keywords))]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         chosen = set(items).difference(left_out)
         items[:] = [item for item in items if item in chosen]
     for item in items:
         item.add_marker(_LIMIT, append=False)
+
+
+def _is_left_out(marks: set[str]) -> bool:
+    return marks.isdisjoint({"fuzz", "fuzz_only", "hypothesis"}) if fuzz.TIMES else "fuzz_only" in marks
 
 
 @pytest.hookimpl(trylast=True)

@@ -20,7 +20,7 @@ TIMES = int(os.environ.get("KINESIS_SDK_FUZZ", "0"))
 FIRST_SEED = int(os.environ.get("KINESIS_SDK_FUZZ_SEED", "0"))
 
 
-def number(*, unit: int, fuzz: int) -> int:
+def how_many(*, unit: int, fuzz: int) -> int:
     """Return how many random cases to try, for a loop or for ``max_examples``."""
     return fuzz * TIMES if TIMES else unit
 
@@ -28,7 +28,7 @@ def number(*, unit: int, fuzz: int) -> int:
 def seeds(*, unit: int, fuzz: int) -> range:
     """Return the seeds of random cases."""
     first = FIRST_SEED if TIMES else 0
-    return range(first, first + number(unit=unit, fuzz=fuzz))
+    return range(first, first + how_many(unit=unit, fuzz=fuzz))
 
 
 def share(cases: Iterable[T], *, unit: int) -> list[T]:

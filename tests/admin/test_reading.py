@@ -18,6 +18,7 @@ from kinesis_sdk.common.position import AfterSequence, Ended, Latest, Position, 
 from kinesis_sdk.common.records import UserRecord
 from kinesis_sdk.testing import FakeAws, Fault, VirtualClock
 from tests.admin.test_records import aggregate
+from tests.fuzz import how_many
 
 HORIZON = TrimHorizon()
 OPERATIONS = ["GetRecords", "ListShards", "GetShardIterator"]
@@ -100,7 +101,7 @@ def by_key(texts: list[str]) -> dict[str, list[int]]:
 
 
 @example(seed=2720935, shards=3, steps=[1, 0, 1, 1], budget=1, threads=0)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=how_many(unit=15, fuzz=40))
 @given(
     seed=st.integers(0, 1 << 30),
     shards=st.integers(1, 4),
@@ -128,7 +129,7 @@ def test_a_window_has_every_record_once_in_the_order_of_arrival(
     assert stream.texts(budget=budget, **options) == stream.put_so_far
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=how_many(unit=15, fuzz=40))
 @given(
     seed=st.integers(0, 1 << 30),
     shards=st.integers(1, 3),

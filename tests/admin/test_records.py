@@ -22,6 +22,7 @@ from kinesis_sdk.common.position import (
     TrimHorizon,
 )
 from kinesis_sdk.testing import FakeAws, Fault, VirtualClock
+from tests.fuzz import how_many
 
 SHARD = "shardId-000000000000"
 START = TrimHorizon()
@@ -83,7 +84,7 @@ def shard() -> Shard:
     return Shard()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=how_many(unit=15, fuzz=60))
 @given(sizes=st.lists(st.integers(1, 6), max_size=8), limit=st.integers(1, 9), closed=st.booleans())
 def test_pages_have_each_user_record_once(sizes: list[int], limit: int, closed: bool) -> None:
     shard = Shard()

@@ -26,6 +26,7 @@ from kinesis_sdk.common.aggregate_reader import (
 )
 from kinesis_sdk.common.hashkeys import FULL_RANGE, MAX_HASH_KEY, HashKeyRange, hash_partition_key
 from kinesis_sdk.common.records import KinesisRecord, UserRecord
+from tests.fuzz import how_many
 
 from . import reference
 from .reference import Item, filled, seal
@@ -63,7 +64,7 @@ def test_every_truncation_is_noticed() -> None:
         assert decode(BLOB[length + 1 :]) is None, length
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=how_many(unit=50, fuzz=200))
 @given(
     st.lists(
         st.tuples(st.text("abc", min_size=1), st.none(), st.binary(max_size=30)), min_size=2, max_size=8
@@ -138,7 +139,7 @@ def mutated(draw: st.DrawFn) -> bytes:
     return body
 
 
-@settings(deadline=None, max_examples=800)
+@settings(max_examples=how_many(unit=200, fuzz=800))
 @given(st.one_of(st.lists(FRAGMENTS, min_size=1, max_size=8).map(b"".join).filter(bool), mutated()))
 def test_any_bytes_under_a_valid_digest_read_as_protobuf_reads_them(body: bytes) -> None:
     result = decode(seal(body))
@@ -298,7 +299,7 @@ def rows_of_columns(blob: bytes) -> list[tuple[str | None, str | None, bytes]] |
     return list(zip(columns.partition_keys, given, columns.payloads, strict=True))
 
 
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=how_many(unit=100, fuzz=400))
 @given(st.lists(FRAGMENTS, min_size=1, max_size=8).map(b"".join).filter(bool))
 def test_columns_hold_what_rows_hold(body: bytes) -> None:
     assert rows_of_columns(seal(body)) == decode(seal(body))
@@ -449,7 +450,7 @@ def outside(sub: tuple[str, str | None, bytes], start: int, end: int) -> bool:
     return number < start or number > end
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=how_many(unit=75, fuzz=300))
 @given(SUBS, NUMBERS, NUMBERS)
 def test_is_misplaced_is_the_range_rule(
     subs: list[tuple[str, str | None, bytes]], one: int, two: int
@@ -459,7 +460,7 @@ def test_is_misplaced_is_the_range_rule(
     assert is_misplaced([SubRecord(*sub) for sub in subs], HashKeyRange(start, end)) is expected
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=how_many(unit=37, fuzz=150))
 @given(SUBS.filter(lambda subs: len(subs) > 1), NUMBERS, NUMBERS, st.booleans())
 def test_deaggregate_asks_for_each_misplaced_aggregate(
     subs: list[tuple[str, str | None, bytes]], one: int, two: int, discard: bool

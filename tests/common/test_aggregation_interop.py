@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 import kinesis_sdk
 from kinesis_sdk.common.aggregate_reader import decode
 from tests import HANG
+from tests.fuzz import how_many
 
 from .reference import Item, filled
 
@@ -46,7 +47,7 @@ def peer_writes(items: list[Item]) -> bytes:
 
 # The peer gives a user record without an explicit hash key that of table entry 0, if there is a table: so
 # either all user records have one here, or none has.
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=how_many(unit=15, fuzz=60))
 @given(ROWS, st.booleans())
 def test_aws_kinesis_agg_reads_ours_and_ours_reads_its(rows: list[tuple[str, bytes]], explicit: bool) -> None:
     import base64

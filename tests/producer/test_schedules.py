@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.testing import Fault
+from tests.fuzz import how_many
 from tests.producer.simulation import STREAM, Simulation
 
 FAULTS = (
@@ -203,7 +204,7 @@ def test_every_schedule_ends_well(seed: int) -> None:
     check(play(seed, limit=drawn_limit(seed)))
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=how_many(unit=25, fuzz=100), derandomize=True)
 @given(seed=st.integers(0, 2**63))
 def test_no_deadline_is_missed_while_the_endpoint_is_healthy(seed: int) -> None:
     rng = random.Random(seed)

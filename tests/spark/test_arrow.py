@@ -31,6 +31,7 @@ from kinesis_sdk.spark.arrow import (  # noqa: E402 — after the skip
     MAX_ROWS,
     BatchBuilder,
 )
+from tests.fuzz import how_many  # noqa: E402
 
 SHARD = "shardId-000000000000"
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
@@ -327,7 +328,7 @@ items = st.tuples(texts, st.none() | st.integers(0, FULL_RANGE.end).map(str), st
 pages = st.lists(st.binary(max_size=8) | st.lists(items, min_size=2, max_size=5), max_size=8)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=how_many(unit=37, fuzz=150))
 @given(page=pages, columns=st.lists(st.sampled_from(COLUMN_NAMES), min_size=1, unique=True))
 def test_any_columns_in_any_order_have_the_values_of_a_full_read(
     page: list[bytes | list[Item]], columns: list[str]
@@ -338,7 +339,7 @@ def test_any_columns_in_any_order_have_the_values_of_a_full_read(
     assert all(list(row) == columns for row in found)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=how_many(unit=37, fuzz=150))
 @given(page=pages)
 def test_rows_are_what_the_shared_deaggregation_gives(page: list[bytes | list[Item]]) -> None:
     records = [carrier(part if isinstance(part, bytes) else pack(part), n) for n, part in enumerate(page)]

@@ -26,6 +26,7 @@ from kinesis_sdk.common.hashkeys import hash_partition_key
 from kinesis_sdk.common.position import AfterSequence, AtTimestamp, Position, TrimHorizon
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.testing import FakeAws, VirtualClock
+from tests.fuzz import how_many
 
 STREAM = StreamId("orders")
 SHARD = "shardId-000000000000"
@@ -116,7 +117,7 @@ def test_a_shard_whose_reads_are_used_up_is_left_alone() -> None:
     assert again[1] - again[0] == pytest.approx(PROBE_INTERVAL)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=how_many(unit=20, fuzz=80))
 @given(seed=st.integers(0, 10_000), shards=st.integers(1, 30))
 def test_the_rules_hold_for_any_course_of_events(seed: int, shards: int) -> None:
     rng = Random(seed)

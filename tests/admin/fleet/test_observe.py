@@ -16,6 +16,7 @@ from kinesis_sdk.common.sequence import SHARD_END
 from kinesis_sdk.common.shards import Shard
 from kinesis_sdk.consumer.leases.table.progress import Progress
 from tests.admin.fleet.rows import AT, Fleet, codes, even_shards, lease_of, shard_id
+from tests.fuzz import how_many
 
 
 def test_the_first_look_knows_no_times() -> None:
@@ -422,7 +423,7 @@ actions = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=how_many(unit=15, fuzz=60))
 @given(seed=st.integers(0, 10_000), acts=actions)
 def test_every_view_of_a_random_history_is_consistent(seed: int, acts: list[str]) -> None:
     """Each lease is shown once, held leases belong to exactly one owner, and the totals agree with the leases."""

@@ -25,6 +25,7 @@ from kinesis_sdk.consumer.leases.strategies import groups as groups_module
 from kinesis_sdk.consumer.leases.strategies.by_count import plan_by_count, shares
 from kinesis_sdk.consumer.leases.strategies.by_throughput import MEDIAN_WEIGHT, plan_by_weight, weights_of
 from kinesis_sdk.consumer.leases.strategies.groups import Groups
+from tests.fuzz import how_many
 
 NO_LIMIT = 10**9
 
@@ -89,7 +90,7 @@ def loads():
     return st.lists(st.tuples(st.integers(0, 9), st.sampled_from("abc")), min_size=1, max_size=9)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=how_many(unit=100, fuzz=400))
 @given(loads(), st.integers(0, 12))
 def test_shares_are_fair_to_workers_and_groups(workers, free):
     counts = {f"w{n}": count for n, (count, _) in enumerate(workers)}
@@ -105,7 +106,7 @@ def test_shares_are_fair_to_workers_and_groups(workers, free):
     assert share == shares(dict(reversed(counts.items())), total, groups, NO_LIMIT), "whoever computes it"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=how_many(unit=37, fuzz=150))
 @given(
     st.lists(st.tuples(st.integers(0, 4), st.sampled_from("ab")), min_size=1, max_size=6), st.integers(0, 4)
 )
@@ -136,7 +137,7 @@ def test_no_fair_shares_need_fewer_moves(workers, free):
     assert moves(shares(counts, total, groups, NO_LIMIT)) == min(map(moves, candidates))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=how_many(unit=50, fuzz=200))
 @given(loads(), st.integers(0, 9), st.randoms(use_true_random=False))
 def test_each_parcel_brings_the_table_one_move_nearer(workers, free, rng):
     """Whatever part of a plan is carried out: what is left needs that many moves fewer. So nothing goes in circles."""
@@ -362,7 +363,7 @@ def test_the_article():
     assert sum(count for name, count in load.items() if name[0] == "a") == 300
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=how_many(unit=15, fuzz=60))
 @given(
     st.integers(1, 60),
     st.integers(1, 9),
@@ -477,7 +478,7 @@ def test_a_newcomer_follows_the_weights_of_the_others():
     assert plan(full).most == 1
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=how_many(unit=20, fuzz=80))
 @given(
     st.lists(
         st.tuples(st.sampled_from([None, "a|1", "a|2", "b|1", "b|2"]), st.integers(0, 4)),
@@ -533,7 +534,7 @@ def badness(holdings, weights):
     )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=how_many(unit=75, fuzz=300))
 @given(
     st.lists(st.tuples(st.sampled_from(NAMES), st.integers(0, 4)), min_size=2, max_size=30),
     st.randoms(use_true_random=False),

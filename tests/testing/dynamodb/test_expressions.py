@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from kinesis_sdk.testing.dynamodb.evaluation import evaluate, project
 from kinesis_sdk.testing.dynamodb.expressions import Parser, Placeholders
 from kinesis_sdk.testing.errors import AwsError
+from tests.fuzz import how_many
 
 ITEM = {
     "a": {"N": "5"},
@@ -166,7 +167,7 @@ def truth(node: Any, item: dict[str, int]) -> bool:
     }[operator]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=how_many(unit=37, fuzz=150))
 @given(conditions, st.dictionaries(st.sampled_from("pqr"), st.integers(0, 3)))
 def test_evaluation_agrees_with_python(node: Any, item: dict[str, int]) -> None:
     placeholders = Placeholders(

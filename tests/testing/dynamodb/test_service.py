@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from kinesis_sdk.testing.dynamodb.service import FakeDynamoDB
 from tests import HANG
+from tests.fuzz import how_many
 from tests.testing.conftest import Account
 
 
@@ -151,7 +152,7 @@ def test_bad_requests(account: Account, code: Any, method: str, request_: dict[s
     assert code(getattr(account.dynamodb, method), TableName="tab", **request_) == "ValidationException"
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=how_many(unit=15, fuzz=30))
 @given(
     names=st.sets(st.text(min_size=1, max_size=5), max_size=12),
     limit=st.integers(1, 5),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from kinesis_sdk.testing.kinesis.records import data_size
 from kinesis_sdk.testing.kinesis.shard import Shard
+from tests.fuzz import how_many
 from tests.testing.conftest import Account, code_of
 
 MIB = 1 << 20
@@ -133,7 +134,7 @@ def test_an_auto_stream_ignores_keys(account: Account) -> None:
 # -- reading ------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=how_many(unit=15, fuzz=40))
 @given(
     batches=st.lists(st.lists(st.binary(max_size=8), min_size=1, max_size=6), max_size=6),
     limit=st.integers(1, 7),
@@ -314,7 +315,7 @@ def test_limit_is_checked(account: Account, code: Any, limit: int) -> None:
 
 
 @given(st.lists(st.floats(0, 3, allow_subnormal=False), min_size=1, max_size=4))
-@settings(max_examples=60)
+@settings(max_examples=how_many(unit=15, fuzz=60))
 def test_a_record_is_found_at_the_instant_of_its_arrival(pauses: list[float]) -> None:
     """Whatever is below a millisecond: for the record, for an iterator at that time, and for a list of shards."""
     account = Account(throttle=False)

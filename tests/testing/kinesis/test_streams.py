@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from kinesis_sdk.testing import FakeAws, VirtualClock
 from kinesis_sdk.testing.errors import AwsError
 from kinesis_sdk.testing.kinesis.streams import HASH_SPACE, Stream, hash_of, uniform_starts
+from tests.fuzz import how_many
 
 
 def make_stream(shards: int, **options: Any) -> Stream:
@@ -39,7 +40,7 @@ operations = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=how_many(unit=15, fuzz=60))
 @given(shards=st.integers(1, 6), steps=operations)
 def test_any_resharding_tiles_the_hash_space_and_keeps_the_lineage(
     shards: int, steps: list[tuple[str, int]]
@@ -63,7 +64,7 @@ def test_any_resharding_tiles_the_hash_space_and_keeps_the_lineage(
         assert_consistent(stream)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=how_many(unit=15, fuzz=60))
 @given(shards=st.integers(1, 40), key=st.text(min_size=1, max_size=30))
 def test_routing_agrees_with_brute_force(shards: int, key: str) -> None:
     stream = make_stream(shards)
