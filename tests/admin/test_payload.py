@@ -3,10 +3,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinesis_sdk.admin.payload import PayloadKind, decode_payload, escaped, pretty_json
+from tests.fuzz import how_many
 
 
 @pytest.mark.parametrize(
@@ -60,6 +61,7 @@ json_values = st.recursive(
 )
 
 
+@settings(max_examples=how_many(unit=10, fuzz=100))
 @given(json_values, st.sampled_from([None, 1, "\t"]))
 def test_pretty_json_is_the_same_json(value: object, indent: object) -> None:
     text = json.dumps(value, ensure_ascii=False, indent=indent)  # type: ignore[arg-type]

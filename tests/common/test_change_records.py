@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 from boto3.dynamodb.types import Binary, TypeDeserializer, TypeSerializer
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinesis_sdk.common.change_records import ChangeRecord, encode_change, encode_item
 from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.common.user_records import PlainRun, UserRecords
+from tests.fuzz import how_many
 
 MOMENT = datetime(2026, 1, 1, 12, 0, 5, tzinfo=timezone.utc)
 
@@ -120,6 +121,7 @@ _LEAVES = st.none() | st.booleans() | st.text() | st.binary() | st.integers(-(10
 _SETS = st.sets(st.binary(min_size=1), min_size=1) | st.sets(st.text(min_size=1), min_size=1)
 
 
+@settings(max_examples=how_many(unit=10, fuzz=100))
 @given(
     st.dictionaries(
         st.text(min_size=1),

@@ -6,7 +6,6 @@ rewind's target comes again because of it.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from dataclasses import dataclass
 from random import Random
@@ -18,8 +17,9 @@ from hypothesis import strategies as st
 from kinesis_sdk.common.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from tests.consumer.fleet.engines import Fleet
 from tests.consumer.fleet.operator import set_position
+from tests.fuzz import how_many
 
-EXAMPLES = max(30, int(os.environ.get("KINESIS_SDK_FLEETS", "0")) // 4)
+EXAMPLES = how_many(unit=6, fuzz=500)
 ACTIONS = ["put", "put", "run", "run", "split", "merge", "crash", "add", "stop", "pause"]
 CHANGES = ["restart", "free", "restart", "free", "skip", "drain", "undrain", "pin", "unpin"]
 
@@ -235,7 +235,7 @@ def check_end(fleet: Fleet) -> None:
     assert sorted(believers) == sorted(owners)
 
 
-@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
 @given(
     st.integers(0, 10**6),
     st.lists(st.sampled_from([*ACTIONS, *CHANGES]), min_size=5, max_size=25),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from random import Random
 
 import pytest
@@ -15,52 +14,57 @@ from tests.consumer.fleet.connection import TableFaults
 from tests.consumer.fleet.coordinators import CoordinatorFleet, FixedRateMeter
 from tests.consumer.fleet.runs import chaos, rest, settle
 from tests.consumer.fleet.sql import sqlite_engine
+from tests.fuzz import parts, seeds, share
 
 HORIZON = ConsumerConfig(
     initial_position="TRIM_HORIZON",
     coordination=CoordinationConfig(shard_sync_interval=3600, lease_cleanup_interval=3600),
 )
-SEEDS = int(os.environ.get("KINESIS_SDK_FLEETS", "100"))
-"""Random runs; `make fuzz`, which is part of `make test`, plays 2,000, and more on demand. A failure names its seed, and ``chaos(seed)`` replays it."""
-FIRST = int(os.environ.get("KINESIS_SDK_FIRST_FLEET", "0"))
-"""The first seed: a long session need not repeat the runs of the last one."""
-PART = 50
 
 
-@pytest.mark.parametrize("first", range(FIRST, FIRST + SEEDS, PART))
-def test_random_runs_end_well(first):
-    for seed in range(first, min(first + PART, FIRST + SEEDS)):
+def play(seeds, make_engine=lambda: None):
+    """Play random runs. A failure names its seed, and ``chaos(seed)`` replays it."""
+    for seed in seeds:
         try:
-            chaos(seed)
+            chaos(seed, engine=make_engine())
         except Exception as error:
             raise AssertionError(f"fleet.runs.chaos({seed}): {error}") from error
 
 
-@pytest.mark.parametrize("first", range(FIRST, FIRST + SEEDS // 5, PART))
-def test_random_runs_on_sqlite_end_well(first):
-    """A fifth of the runs, with leases in SQLite: each answer and each row is what the store in memory has."""
-    for seed in range(first, min(first + PART, FIRST + SEEDS // 5)):
-        try:
-            chaos(seed, engine=sqlite_engine())
-        except Exception as error:
-            raise AssertionError(f"fleet.runs.chaos({seed}, engine=sqlite_engine()): {error}") from error
+PART = 50
+"""Seeds of one test."""
 
 
+@pytest.mark.fuzz
+@pytest.mark.parametrize("part", parts(seeds(unit=25, fuzz=2_000), PART))
+def test_random_runs_end_well(part):
+    play(part)
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("part", parts(seeds(unit=5, fuzz=400), PART))
+def test_random_runs_on_sqlite_end_well(part):
+    """With leases in SQLite: each answer and each row is what the store in memory has."""
+    play(part, sqlite_engine)
+
+
+@pytest.mark.fuzz
 def test_a_seed_replays_exactly():
     def trace(seed, engine=None):
         fleet = chaos(seed, engine=engine)
         return fleet.now, fleet.table.transfers, sorted((r.lease_key, r.counter) for r in fleet.table.list())
 
-    for seed in (3, 11, 48):
+    for seed in share((3, 11, 48), unit=1):
         assert trace(seed) == trace(seed) == trace(seed, sqlite_engine())
 
 
+@pytest.mark.fuzz
 def test_only_changes_by_operators_are_logged_as_changes_from_outside(caplog):
     """Lost, late and slow writes, freezes and drifting clocks: none of them makes an own write look like a foreign one."""
-    for seed in range(0, 80, 2):
+    for seed in seeds(unit=20, fuzz=80)[::2]:
         chaos(seed)
     assert "changed from outside" not in caplog.text
-    for seed in range(1, 21, 2):
+    for seed in range(1, 11, 2):
         chaos(seed)
     assert "changed from outside" in caplog.text
 
@@ -198,8 +202,10 @@ def test_sparse_renewals_lose_no_more_leases_than_those_of_the_kcl(lost, slow):
 
 
 @pytest.mark.parametrize(
-    ("kind", "chance"), [("lost", 0.02), ("throttled", 0.2), ("unanswered", 0.1), ("slow", 0.05)]
+    ("kind", "chance"),
+    share([("lost", 0.02), ("throttled", 0.2), ("unanswered", 0.1), ("slow", 0.05)], unit=2),
 )
+@pytest.mark.fuzz
 def test_sparse_renewals_lose_no_lease_at_realistic_fault_rates(kind, chance):
     assert lost_leases(None, kind, chance, hours=0.4) == 0
 
@@ -239,10 +245,11 @@ def test_leases_beyond_the_limits_of_some_workers_are_taken_by_others():
     assert fleet.table.transfers == before
 
 
-RATED = [(0, 20, 5), (4, 6, 8), (1, 20, 5), (0, 6, 8), (7, 6, 8)]
+RATED = [(4, 6, 8), (0, 20, 5), (1, 20, 5), (0, 6, 8), (7, 6, 8)]
 
 
-@pytest.mark.parametrize(("seed", "shards", "workers"), RATED[: 2 if SEEDS <= 200 else None])
+@pytest.mark.parametrize(("seed", "shards", "workers"), share(RATED, unit=1))
+@pytest.mark.fuzz
 def test_by_throughput_a_fleet_rests_while_rates_are_steady(seed, shards, workers):
     """Rates up to 32 times each other, measured with a jitter: moves end, begin again as rates change, and end."""
     rng = Random(seed)

@@ -20,6 +20,7 @@ from kinesis_sdk.consumer.leases import Conflict, DynamoDBLeaseStore, InMemoryLe
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
 from kinesis_sdk.testing import FakeAws, VirtualClock
 from tests.consumer.leases.conftest import sqlite_in_memory
+from tests.fuzz import seeds, share
 
 POSITION = ExtendedSequenceNumber("77", 3)
 
@@ -120,6 +121,7 @@ WRITES = {
     "pin": (lambda held: held.pin(5), lambda row: row.initial_timestamp_millis == 5),
     "release": (lambda held: held.release(), lambda row: row.owner in (None, "peer")),
 }
+STORES = [in_memory, in_sqlite, on_the_fake]
 LOSSES = [[*losses] for count in (1, 2) for losses in product(("before", "after"), repeat=count)]
 HARMLESS = {
     "nothing": lambda scenario: None,
@@ -151,9 +153,8 @@ def attempt(scenario, write, losses, between):
     raise AssertionError("it never came through")
 
 
-@pytest.mark.parametrize("make", [in_memory, in_sqlite, on_the_fake])
-@pytest.mark.parametrize("losses", LOSSES, ids="-".join)
-@pytest.mark.parametrize("name", WRITES)
+@pytest.mark.fuzz
+@pytest.mark.parametrize(("name", "losses", "make"), share(product(WRITES, LOSSES, STORES), unit=35))
 def test_a_workers_own_write_counts_once(name, losses, make):
     write, shows = WRITES[name]
     for between in HARMLESS.values():
@@ -173,9 +174,8 @@ def test_a_workers_own_write_counts_once(name, losses, make):
 METADATA = {"child_shard_ids": (), "hash_key_range": None}
 
 
-@pytest.mark.parametrize("make", [in_memory, in_sqlite, on_the_fake])
-@pytest.mark.parametrize("losses", LOSSES, ids="-".join)
-@pytest.mark.parametrize("name", WRITES)
+@pytest.mark.fuzz
+@pytest.mark.parametrize(("name", "losses", "make"), share(product(WRITES, LOSSES, STORES), unit=35))
 def test_a_peers_write_never_counts(name, losses, make):
     write, _ = WRITES[name]
     for between in FATAL.values():
@@ -236,9 +236,10 @@ def test_writes_based_on_a_scan(make, times):
 
 
 @pytest.mark.parametrize("make", [in_memory, in_sqlite, on_the_fake])
+@pytest.mark.fuzz
 def test_consecutive_lost_responses_of_different_writes(make):
     """A write with a response has effect, whatever was lost before it; counters and checkpoints only rise."""
-    for seed in range(100):
+    for seed in seeds(unit=15, fuzz=100):
         rng = Random(seed)
         scenario = Scenario(make)
         last = scenario.row

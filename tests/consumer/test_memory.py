@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import tracemalloc
 from functools import cache
+from itertools import product
 from random import Random
 
 import pytest
@@ -17,6 +18,7 @@ from kinesis_sdk.consumer.engine.engine import ConsumerEngine
 from kinesis_sdk.consumer.handler import HandlerSource
 from kinesis_sdk.consumer.runtime.runtime import InlineRuntime
 from tests.consumer.fleet.engines import STREAM, Fleet
+from tests.fuzz import share
 
 MB = 1 << 20
 COUNT = 8_000
@@ -150,8 +152,8 @@ ROUNDS = 4
 """Times that the calls waiting are measured and then ended. With a key for each record, a call has one record."""
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.__name__)
-@pytest.mark.parametrize("concurrency", [1, 8])
+@pytest.mark.fuzz
+@pytest.mark.parametrize(("shape", "concurrency"), share(product(SHAPES, [8, 1]), unit=3))
 def test_the_budget_counts_what_is_in_memory(shape, concurrency):
     scenario = Waiting(shape, concurrency=concurrency, aggregates=4)
     before, nothing = scenario.measure()
@@ -169,8 +171,8 @@ def test_the_budget_counts_what_is_in_memory(shape, concurrency):
     assert scenario.engine._budget.used == 0
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.__name__)
-@pytest.mark.parametrize("concurrency", [1, 8])
+@pytest.mark.fuzz
+@pytest.mark.parametrize(("shape", "concurrency"), share(product(SHAPES, [8, 1]), unit=3))
 def test_tiny_records_of_many_shards_stay_within_the_budget(shape, concurrency):
     """Eight shards have many times the budget to deliver, in records whose handlers wait."""
     scenario = Waiting(shape, concurrency=concurrency, aggregates=16, budget=MB, shards=8)

@@ -6,6 +6,7 @@ A whole fleet in virtual time, on a store that raises the SDK's errors and never
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from random import Random
 
 import pytest
@@ -27,6 +28,7 @@ from tests.consumer.test_checkpointer import Scenario as CheckpointScenario
 from tests.consumer.test_checkpointer import at
 from tests.consumer.test_fatal_errors import run_to_its_end
 from tests.consumer.test_worker import Scenario
+from tests.fuzz import share
 
 METHODS = (
     "scan",
@@ -147,8 +149,8 @@ def fleet_on(store, arm, **more):
     return fleet
 
 
-@pytest.mark.parametrize("has_effect", [False, True], ids=["no effect", "lost response"])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.fuzz
+@pytest.mark.parametrize(("method", "has_effect"), share(product(METHODS, [False, True]), unit=9))
 def test_a_retryable_error_of_any_method_stops_no_worker(method, has_effect):
     store = Failing()
     error = TransientLeaseStoreError(f"{method}: connection reset")

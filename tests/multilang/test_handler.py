@@ -33,6 +33,7 @@ from kinesis_sdk.multilang.protocol import (
 from kinesis_sdk.multilang.session import CallFailedError, ChildSession
 from kinesis_sdk.pytest_plugin import TestStream
 from kinesis_sdk.testing import VirtualClock
+from tests.fuzz import seeds
 
 
 class MemoryChild:
@@ -151,7 +152,8 @@ class World:
         return ChildHandler(cast(Children, self))
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.fuzz
+@pytest.mark.parametrize("seed", seeds(unit=5, fuzz=100))
 def test_every_record_is_processed_whenever_children_die(
     seed: int, kinesis_stream: TestStream, kinesis_worker: Callable[..., Any]
 ) -> None:

@@ -7,6 +7,7 @@ import random
 import pytest
 
 from kinesis_sdk.producer.aggregator import Entry
+from tests.fuzz import how_many
 from tests.producer.hot_shard import AGGREGATES, BYTES, RECORDS, Traffic, run_hot_shard
 from tests.producer.support import RatedLane, make_entry
 
@@ -33,33 +34,41 @@ def share_at(limiter: RatedLane, now: float) -> float:
 
 @pytest.mark.parametrize(
     ("producers", "traffic"),
-    [(1, BYTES), (4, BYTES), (1, AGGREGATES), (4, AGGREGATES)],
-    ids=lambda value: value.name if isinstance(value, Traffic) else str(value),
+    [
+        pytest.param(1, BYTES, marks=pytest.mark.fuzz_only),
+        pytest.param(4, BYTES, marks=pytest.mark.fuzz_only),
+        pytest.param(1, AGGREGATES, marks=pytest.mark.fuzz_only),
+        (4, AGGREGATES),
+    ],
 )
 def test_an_overloaded_shard_is_used_up_and_rarely_throttles(producers: int, traffic: Traffic) -> None:
-    result = run_hot_shard(producers, traffic, overload=1.4, seconds=60, settle=15)
+    result = run_hot_shard(producers, traffic, overload=1.4, seconds=how_many(unit=20, fuzz=60), settle=15)
     assert result.utilisation >= 0.96
     assert result.thrown_back <= 0.02
     assert result.fairness > 0.75
 
 
+@pytest.mark.fuzz_only
 def test_many_small_records_use_up_the_shard_too() -> None:
     result = run_hot_shard(2, RECORDS, overload=1.3, seconds=10, settle=5)
     assert result.utilisation >= 0.96
     assert result.thrown_back <= 0.02
 
 
+@pytest.mark.fuzz_only
 def test_the_rule_of_the_kpl_wastes_most_calls_in_the_same_simulation() -> None:
     # The comparison is only worth something if the simulation can show the difference.
     assert run_hot_shard(3, BYTES, seconds=5, settle=5, like_kpl=True).thrown_back > 0.25
 
 
+@pytest.mark.fuzz_only
 def test_the_rate_comes_back_after_the_other_producers_have_gone() -> None:
     result = run_hot_shard(4, BYTES, overload=6, seconds=10, settle=60, leaves=30)
     assert result.shares == (1, 0, 0, 0)
     assert result.utilisation > 0.96
 
 
+@pytest.mark.fuzz_only
 def test_a_producer_that_joins_gets_a_share_and_leaves_one() -> None:
     result = run_hot_shard(2, BYTES, seconds=40, settle=40, joins=20)
     assert all(share > 0.25 for share in result.shares)

@@ -6,6 +6,7 @@ import contextlib
 import gc
 import tracemalloc
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import pytest
@@ -15,11 +16,12 @@ from kinesis_sdk.producer import Producer, ProducerConfig
 from kinesis_sdk.producer.limiter import ShardRate
 from kinesis_sdk.producer.record import RECORD_OVERHEAD
 from kinesis_sdk.testing import FakeAws, Fault
+from tests.fuzz import how_many, share
 from tests.producer.simulation import STREAM, Simulation
 from tests.producer.support import LONG, Gate
 
 SIZE = 100
-COUNT = 4_000
+COUNT = how_many(unit=1_000, fuzz=4_000)
 
 
 @pytest.fixture(scope="module")
@@ -93,8 +95,11 @@ def opening(gate: Gate) -> Iterator[None]:
         gate.open.set()
 
 
-@pytest.mark.parametrize("aggregated", [True, False])
-@pytest.mark.parametrize("way", ["put and keep", "put and drop", "send", "put_many"])
+@pytest.mark.parametrize(
+    ("way", "aggregated"),
+    share(product(["put and keep", "put and drop", "send", "put_many"], [True, False]), unit=2),
+)
+@pytest.mark.fuzz
 def test_a_buffered_record_costs_what_it_is_charged(
     traced: None, gate: Gate, way: str, aggregated: bool
 ) -> None:
@@ -130,7 +135,8 @@ def test_a_buffered_record_costs_what_it_is_charged(
     assert least < real / charge < most, f"{real - SIZE - 7:.0f} bytes of bookkeeping"
 
 
-@pytest.mark.parametrize("aggregated", [True, False])
+@pytest.mark.parametrize("aggregated", share([True, False], unit=1))
+@pytest.mark.fuzz
 def test_memory_is_flat_at_the_bound_while_the_endpoint_stalls(
     traced: None, gate: Gate, aggregated: bool
 ) -> None:
@@ -179,8 +185,13 @@ class Nowhere(list[Any]):
         pass
 
 
-@pytest.mark.parametrize("aggregated", [True, False])
-@pytest.mark.parametrize("trouble", ["every entry fails", "every entry is throttled", "no answer in time"])
+@pytest.mark.parametrize(
+    ("trouble", "aggregated"),
+    share(
+        product(["no answer in time", "every entry is throttled", "every entry fails"], [False, True]), unit=2
+    ),
+)
+@pytest.mark.fuzz
 def test_records_that_fail_over_and_over_do_not_grow(
     traced: None, monkeypatch: pytest.MonkeyPatch, trouble: str, aggregated: bool
 ) -> None:

@@ -298,7 +298,7 @@ def test_records_wait_for_a_stream_that_is_deleted_and_recreated(ordering: Any) 
 def test_records_fail_with_the_cause_if_their_stream_does_not_come(ordering: Any) -> None:
     simulation = waiting(ordering, record_ttl=10.0)
     simulation.recreated = True  # there is no stream to look into
-    put_steadily(simulation, 0.0, 5.0)
+    put_steadily(simulation, 0.0, 1.0)
     simulation.run()
     simulation.check()
     for record in simulation.records:

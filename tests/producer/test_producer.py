@@ -18,6 +18,7 @@ import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 from random import Random
 from types import FrameType
@@ -49,6 +50,7 @@ from kinesis_sdk.producer.record import CallbackRun, PendingRecord, PutResult, c
 from kinesis_sdk.producer.responses import ResponseHandler
 from kinesis_sdk.producer.sender import TaskPool
 from kinesis_sdk.testing import FakeAws, Fault
+from tests.fuzz import TIMES, share
 from tests.producer.support import LONG, Gate
 
 STREAM = "orders"
@@ -1410,6 +1412,11 @@ def check_accounting(producer: Producer) -> None:
             assert [record._index for record in entry.records] == list(range(len(entry.records)))
 
 
+STRIDE = 1 if TIMES else 4
+"""Of so many moments, one is struck."""
+
+
+@pytest.mark.fuzz
 @pytest.mark.parametrize("way", ["short", "long", "filling", "first"])
 def test_a_signal_at_any_moment_of_put_leaves_the_rest_whole(make: Make, aws: FakeAws, way: str) -> None:
     producer = make(record_max_buffered_time=60.0, record_ttl=600.0)
@@ -1421,7 +1428,7 @@ def test_a_signal_at_any_moment_of_put_leaves_the_rest_whole(make: Make, aws: Fa
     chances = 100
     after = 0
     while after < chances + 20:  # a way may be a little longer than the one before
-        after += 1
+        after += STRIDE
         if way == "first":
             assert producer.flush(LONG) == 0
         else:
@@ -1451,6 +1458,7 @@ def test_a_signal_at_any_moment_of_put_leaves_the_rest_whole(make: Make, aws: Fa
     assert found == expected
 
 
+@pytest.mark.fuzz
 def test_a_signal_at_any_moment_of_put_many_leaves_exactly_what_it_says(make: Make, aws: FakeAws) -> None:
     producer = make(record_max_buffered_time=60.0, record_ttl=600.0, aggregation_max_count=7)
     settle(producer)
@@ -1462,13 +1470,13 @@ def test_a_signal_at_any_moment_of_put_many_leaves_exactly_what_it_says(make: Ma
     # How far `put_many` is after so many lines differs from call to call, so a round may miss a record.
     while not rounds or set(counts) != set(range(10)):
         attempts += 1
-        after += 1
+        after += STRIDE
         if after >= chances + 20:  # a way may be a little longer than the one before, or much shorter
             rounds += 1
             assert rounds < 10, (
                 f"put_many was never struck with {set(range(10)) - set(counts)} records accepted"
             )
-            after = 1
+            after = 1 + rounds % STRIDE
         assert producer.flush(LONG) == 0
         records: list[Any] = [
             ("k" if number % 3 else f"k{attempts}", b"%d of %d" % (number, attempts)) for number in range(8)
@@ -1483,7 +1491,7 @@ def test_a_signal_at_any_moment_of_put_many_leaves_exactly_what_it_says(make: Ma
         expected.update(record[1] for record in records[: len(accepted)])
         check_accounting(producer)
 
-    assert sum(counts.values()) > 100
+    assert sum(counts.values()) > 100 // STRIDE
     assert producer.flush(LONG) == 0
     assert all(future.result(0) for future in futures)
     found = stored(aws)
@@ -1759,22 +1767,28 @@ class Handler:
             assert "signal handler" in str(error)
 
 
-@pytest.mark.parametrize("method", ["flush", "close", "result"])
 @pytest.mark.parametrize(
-    "way",
-    [
-        "add_done_callback",
-        "cancel",
-        "result",
-        "exception",
-        "wait",
-        "as_completed",
-        "put",
-        "put_many",
-        "flush",
-        "close",
-    ],
+    ("method", "way"),
+    share(
+        product(
+            ["flush", "close", "result"],
+            [
+                "put",
+                "add_done_callback",
+                "cancel",
+                "exception",
+                "result",
+                "as_completed",
+                "put_many",
+                "wait",
+                "close",
+                "flush",
+            ],
+        ),
+        unit=8,
+    ),
 )
+@pytest.mark.fuzz
 def test_a_signal_handler_at_any_moment_gets_a_true_answer_or_a_refusal(
     make: Make, way: str, method: str
 ) -> None:
@@ -1969,7 +1983,8 @@ FORGETFUL = """
 """
 
 
-@pytest.mark.parametrize("end", ["pass", "sys.exit(0)", "raise KeyboardInterrupt"])
+@pytest.mark.parametrize("end", share(["raise KeyboardInterrupt", "pass", "sys.exit(0)"], unit=1))
+@pytest.mark.fuzz
 def test_a_program_that_forgets_to_close_still_sends_everything(end: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(FORGETFUL).replace("{end}", end)],

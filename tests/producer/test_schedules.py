@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import random
 from typing import Any
 
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 
 from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.testing import Fault
-from tests.fuzz import how_many
+from tests.fuzz import how_many, seeds
 from tests.producer.simulation import STREAM, Simulation
 
 FAULTS = (
@@ -29,8 +28,8 @@ FAULTS = (
 )
 
 
-SCHEDULES = int(os.environ.get("KINESIS_SDK_SCHEDULES", "150"))
-"""Random schedules of each property; `make fuzz`, which is part of `make test`, plays 2,000, and more on demand."""
+SCHEDULES = how_many(unit=30, fuzz=2_000)
+"""Random schedules of each property."""
 
 AUTO = {"StreamModeDetails": {"StreamMode": "ON_DEMAND"}, "RecordDistributionStrategy": "AUTO"}
 
@@ -198,13 +197,13 @@ def check(simulation: Simulation) -> None:
         simulation.check_identities()
 
 
-@settings(max_examples=SCHEDULES, deadline=None, derandomize=True)
+@settings(max_examples=SCHEDULES)
 @given(seed=st.integers(0, 2**63))
 def test_every_schedule_ends_well(seed: int) -> None:
     check(play(seed, limit=drawn_limit(seed)))
 
 
-@settings(max_examples=how_many(unit=25, fuzz=100), derandomize=True)
+@settings(max_examples=how_many(unit=25, fuzz=100))
 @given(seed=st.integers(0, 2**63))
 def test_no_deadline_is_missed_while_the_endpoint_is_healthy(seed: int) -> None:
     rng = random.Random(seed)
@@ -238,7 +237,7 @@ def test_a_schedule_replays_exactly(seed: int) -> None:
     assert first.pipeline.counters == second.pipeline.counters
 
 
-@settings(max_examples=SCHEDULES, deadline=None, derandomize=True)
+@settings(max_examples=SCHEDULES)
 @given(seed=st.integers(0, 2**63))
 def test_ordered_mode_keeps_the_order_of_every_key_in_every_schedule(seed: int) -> None:
     simulation = play(seed, ordered=True)
@@ -247,7 +246,8 @@ def test_ordered_mode_keeps_the_order_of_every_key_in_every_schedule(seed: int) 
         simulation.check_order()
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.fuzz
+@pytest.mark.parametrize("seed", seeds(unit=5, fuzz=40))
 def test_ordered_mode_keeps_the_order_of_records_that_wait_for_a_recreated_stream(seed: int) -> None:
     rng = random.Random(seed)
     config = ProducerConfig(

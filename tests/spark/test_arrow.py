@@ -31,7 +31,7 @@ from kinesis_sdk.spark.arrow import (  # noqa: E402 — after the skip
     MAX_ROWS,
     BatchBuilder,
 )
-from tests.fuzz import how_many  # noqa: E402
+from tests.fuzz import how_many, share  # noqa: E402
 
 SHARD = "shardId-000000000000"
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
@@ -164,7 +164,8 @@ LONG_KEYS = {
 }
 
 
-@pytest.mark.parametrize("items", LONG_KEYS.values(), ids=LONG_KEYS)
+@pytest.mark.fuzz
+@pytest.mark.parametrize("items", share(LONG_KEYS.values(), unit=3))
 def test_a_long_key_that_user_records_share_makes_more_batches_and_no_larger_ones(items: list[Item]) -> None:
     # Arrow writes a key out for each row: any of these would be a batch of 100 MB and more.
     pool = pa.proxy_memory_pool(pa.default_memory_pool())

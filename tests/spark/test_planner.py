@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
 from dataclasses import replace
 from email.utils import formatdate
@@ -21,6 +20,7 @@ from kinesis_sdk.spark.offsets import QueryOffset, StreamOffset
 from kinesis_sdk.spark.planner import StreamPlanner
 from kinesis_sdk.spark.positions import StartingPosition
 from kinesis_sdk.testing import Fault
+from tests.fuzz import seeds
 
 from .support import HALF, STREAM, Query, World, options, read, shards_of
 
@@ -978,7 +978,8 @@ def test_the_report_says_how_far_behind_a_limited_query_is_and_nothing_else_is_b
     assert (report["limitedBy"], report["maxBehindMs"], report["fallingBehind"]) == (None, 0, False)
 
 
-@pytest.mark.parametrize("seed", range(int(os.environ.get("KINESIS_SDK_READERS", "12"))))
+@pytest.mark.fuzz
+@pytest.mark.parametrize("seed", seeds(unit=4, fuzz=100))
 def test_every_record_once_and_in_order_through_everything(seed: int) -> None:
     """Random puts, splits, merges, pauses, faults, crashes before and after the sink's write."""
     rng = Random(seed)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from random import Random
 from typing import Any
 
@@ -14,6 +13,7 @@ from kinesis_sdk.common.position import AfterSequence
 from kinesis_sdk.spark import planner
 from kinesis_sdk.spark.errors import DataLossError
 from kinesis_sdk.spark.positions import StartingPosition
+from tests.fuzz import seeds
 from tests.spark.service import (
     GET_RECORDS,
     GET_SHARD_ITERATOR,
@@ -126,6 +126,7 @@ def slow_cluster(use: float) -> Simulation:
     return sim
 
 
+@pytest.mark.fuzz_only
 def test_a_slow_cluster_catches_up_in_bounded_batches(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         sim = slow_cluster(0.3)
@@ -433,7 +434,7 @@ def test_available_now_begins_soon_on_a_thousand_quiet_shards(quiet: float) -> N
     check_quiet_shards(quiet_shards(63, quiet, threads=1))
 
 
-@pytest.mark.skipif("KINESIS_SDK_QUERIES" not in os.environ, reason="takes half a minute; make fuzz runs it")
+@pytest.mark.fuzz_only
 @pytest.mark.parametrize("quiet", [35.0, 10 * HOUR])
 def test_available_now_begins_soon_on_a_thousand_quiet_shards_and_sixteen_threads(
     quiet: float, monkeypatch: pytest.MonkeyPatch
@@ -600,7 +601,8 @@ def random_start(rng: Random, service: Service, begin: float) -> dict[str, Any]:
     return starting(json.dumps({"default": one(), **chosen}))
 
 
-@pytest.mark.parametrize("seed", range(int(os.environ.get("KINESIS_SDK_QUERIES", "12"))))
+@pytest.mark.fuzz
+@pytest.mark.parametrize("seed", seeds(unit=4, fuzz=200))
 def test_every_promise_holds_on_a_service_with_all_habits(seed: int) -> None:
     sim = anything(seed)
     assert sim.audit.left() == 0

@@ -15,6 +15,7 @@ from kinesis_sdk.admin.fleet.model import OwnerKind
 from kinesis_sdk.common.errors import AuditLogError, ConfigError, PermanentAwsError, TransientLeaseStoreError
 from tests.admin.changes.operators import SHARD, SLOW, TABLE, Air, SteeredFleet, loaded, no_response
 from tests.admin.changes.places import both_places
+from tests.fuzz import share
 
 LOSSES = [losses for count in (1, 2, 3) for losses in product(("before", "after"), repeat=count)]
 
@@ -40,8 +41,8 @@ def losing(fleet, losses):
     return air
 
 
-@pytest.mark.parametrize("losses", LOSSES, ids="-".join)
-@pytest.mark.parametrize("recipe", [Recipe.RESTART, Recipe.FREE])
+@pytest.mark.fuzz
+@pytest.mark.parametrize(("losses", "recipe"), share(product(LOSSES, [Recipe.RESTART, Recipe.FREE]), unit=9))
 def test_a_lost_answer_never_rewinds_twice(tmp_path, monkeypatch, losses, recipe):
     if recipe is Recipe.FREE:
         monkeypatch.setattr(plans, "_kind", lambda lease, owners: OwnerKind.OTHER)
@@ -84,7 +85,8 @@ def test_a_lost_answer_of_another_database_never_rewinds_twice(tmp_path, monkeyp
     assert runs[-1][1] == [*range(first, fleet.put_count)]
 
 
-@pytest.mark.parametrize("losses", LOSSES, ids="-".join)
+@pytest.mark.fuzz
+@pytest.mark.parametrize("losses", share(LOSSES, unit=5), ids="-".join)
 def test_a_lost_answer_of_a_skip(tmp_path, losses):
     fleet, _, _ = loaded(tmp_path, config=SLOW)
     steering = fleet.behind()

@@ -18,6 +18,7 @@ from kinesis_sdk.admin.changes.recipes import Recipe
 from kinesis_sdk.admin.fleet.model import OwnerKind
 from kinesis_sdk.consumer import ConsumerConfig
 from tests.admin.changes.operators import SELDOM, SHARD, SLOW, SteeredFleet, kind_of, no_response
+from tests.fuzz import share
 
 PERIODS = {"each batch": 8, "seldom": SELDOM + 5, "never": 8, "prepares": 8}
 """Seconds in which a worker of each mode has checkpointed, if it ever does."""
@@ -72,8 +73,11 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("recipe", [Recipe.RESTART, Recipe.FREE])
-@pytest.mark.parametrize(("mode", "kind", "phase"), CASES)
+@pytest.mark.fuzz
+@pytest.mark.parametrize(
+    ("mode", "kind", "phase", "recipe"),
+    share([(*case, recipe) for case in CASES for recipe in (Recipe.RESTART, Recipe.FREE)], unit=17),
+)
 def test_the_window_comes_again_and_nothing_else(tmp_path, monkeypatch, mode, kind, phase, recipe):
     if recipe is Recipe.FREE:
         monkeypatch.setattr(plans, "_kind", lambda lease, owners: OwnerKind.OTHER)
@@ -145,7 +149,8 @@ WRITES_OF = {
 @pytest.mark.parametrize(
     ("mode", "kind"), [(mode, kind) for mode, kinds in WRITES_OF.items() for kind in kinds]
 )
-@pytest.mark.parametrize("late", [0.05, 0.3, 1.5])
+@pytest.mark.parametrize("late", share([0.3, 0.05, 1.5], unit=1))
+@pytest.mark.fuzz
 def test_a_skip_leaves_out_exactly_what_it_shows(tmp_path, mode, kind, late):
     """A write of the owner is in the air at the request, and arrives soon, or after the position."""
     fleet = SteeredFleet(tmp_path, config=SLOW)
@@ -210,7 +215,8 @@ def test_the_owner_of_a_rewound_shard_has_no_peer_beside_it(tmp_path):
     assert SHARD in owners
 
 
-@pytest.mark.parametrize("phase", [number * 0.37 for number in range(8)])
+@pytest.mark.fuzz
+@pytest.mark.parametrize("phase", share([number * 0.37 for number in range(8)], unit=3))
 def test_a_freed_lease_has_two_workers_for_no_longer_than_one_scan(tmp_path, monkeypatch, phase):
     """A peer takes it at once, and the old owner works on until its next scan, or its next write."""
     monkeypatch.setattr(plans, "_kind", lambda lease, owners: OwnerKind.OTHER)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
+from itertools import product
 from random import Random
 
 import pytest
@@ -21,6 +22,7 @@ from kinesis_sdk.consumer.engine.engine import ConsumerEngine
 from kinesis_sdk.consumer.handler import HandlerSource
 from tests.admin.changes.operators import SHARD, SLOW, SteeredFleet
 from tests.admin.changes.places import both_places
+from tests.fuzz import share
 
 
 def test_a_rewind_shows_what_it_writes_and_who_noticed(tmp_path):
@@ -176,9 +178,11 @@ def lineage(fleet):
 STEPS = {"split": ["split"], "merge": ["merge"], "two generations": ["split", "merge", "split"]}
 
 
-@pytest.mark.parametrize("steps", STEPS.values(), ids=STEPS)
-@pytest.mark.parametrize("cleaned", [True, False], ids=["cleaned away", "kept"])
-@pytest.mark.parametrize("operations", ["one", "killed between two writes"])
+@pytest.mark.fuzz
+@pytest.mark.parametrize(
+    ("steps", "cleaned", "operations"),
+    share(product(STEPS.values(), [True, False], ["one", "killed between two writes"]), unit=5),
+)
 def test_a_rewind_over_a_reshard(tmp_path, steps, cleaned, operations):
     """Every record since the start comes again, no older one does, and parents come before their children."""
     config = ConsumerConfig(initial_position="TRIM_HORIZON")

@@ -91,7 +91,11 @@ class Page:
 
 @pytest.mark.parametrize(
     ("shards", "scans"),
-    [pytest.param(4, 30, id="4"), pytest.param(100, 30, id="100"), pytest.param(1000, 12, id="1000")],
+    [
+        pytest.param(4, 30, id="4"),
+        pytest.param(100, 30, id="100"),
+        pytest.param(1000, 12, id="1000", marks=pytest.mark.fuzz_only),
+    ],
 )
 def test_a_fleet_of_ours_costs_scans_and_two_calls_for_the_stream(shards: int, scans: int) -> None:
     page = Page(shards, ours=True)
@@ -128,7 +132,7 @@ def test_of_a_tables_stream_the_rows_alone_are_read_and_tell_the_lag() -> None:
     [
         pytest.param(4, 60, 8, id="4"),
         pytest.param(100, 60, 200, id="100"),
-        pytest.param(1000, 20, 200, id="1000"),
+        pytest.param(1000, 20, 200, id="1000", marks=pytest.mark.fuzz_only),
     ],
 )
 def test_a_java_fleet_that_looks_stuck_costs_bounded_probes(shards: int, seconds: float, probes: int) -> None:
@@ -141,10 +145,12 @@ def test_a_java_fleet_that_looks_stuck_costs_bounded_probes(shards: int, seconds
 
 
 def test_a_java_fleet_at_rest_costs_one_probe_a_shard_in_five_minutes() -> None:
-    page = Page(100)
+    page = Page(20)
     page.run(301, renew_every=1e9)  # nothing is renewed, so nothing looks stuck
     calls = page.run(300, renew_every=1e9)
-    assert calls["GetRecords"] == calls["GetShardIterator"] == pytest.approx(100, abs=1)  # 40 calls a minute
+    assert (
+        calls["GetRecords"] == calls["GetShardIterator"] == pytest.approx(20, abs=1)
+    )  # with 100 shards, 40 calls a minute
 
 
 def test_an_open_shard_costs_24_calls_more() -> None:

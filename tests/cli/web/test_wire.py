@@ -36,7 +36,9 @@ def apply(before: Picture, change: Picture) -> Picture:
     return after
 
 
-@pytest.mark.parametrize(("shards", "owners"), [(4, 2), (60, 7), (300, 40)])
+@pytest.mark.parametrize(
+    ("shards", "owners"), [(4, 2), (60, 7), pytest.param(300, 40, marks=pytest.mark.fuzz_only)]
+)
 def test_changes_turn_one_picture_into_the_next(shards: int, owners: int) -> None:
     fleet = GeneratedFleet(shards, owners, seed=shards)
     shown = picture(fleet.view())

@@ -60,7 +60,9 @@ def sqlite_in_memory(application: str = "app") -> SqlLeaseStore:
     return store
 
 
-@pytest.fixture(params=["memory", "sqlite", "sqlite file", "fake", "moto"])
+@pytest.fixture(
+    params=["memory", "sqlite", "sqlite file", "fake", pytest.param("moto", marks=pytest.mark.fuzz_only)]
+)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
     if request.param == "sqlite":
         in_memory = sqlite_in_memory()

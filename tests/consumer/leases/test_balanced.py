@@ -350,6 +350,7 @@ def rounds(names_and_leases, strategy, limit=40, seed=0, lockstep=False, calm=7,
     return Counter(dict.fromkeys(workers, 0)) + Counter(row.owner for row in table.values()), moves
 
 
+@pytest.mark.fuzz_only
 def test_the_article():
     """500 shards over 2 x 100 workers: 250 and 250, where KCL 2.x ends at 300 and 200."""
     old, new = [f"a|{n}" for n in range(100)], [f"b|{n}" for n in range(100)]

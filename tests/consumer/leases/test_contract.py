@@ -14,12 +14,19 @@ from kinesis_sdk.consumer import Conflict, InMemoryLeaseStore, Lease, TableScan
 from kinesis_sdk.consumer.leases.table import contract, transitions
 from kinesis_sdk.consumer.leases.table.contract import LEASE_STORE_CHECKS, RACERS
 from kinesis_sdk.consumer.leases.table.lease import ProcessedUntil
+from tests.fuzz import TIMES
 
 
 def by_name(check):
     return check.__name__
 
 
+@pytest.fixture(autouse=True)
+def _shorter(monkeypatch):
+    monkeypatch.setattr(contract, "SEQUENCES", 40 if TIMES else 20)
+
+
+@pytest.mark.fuzz
 @pytest.mark.parametrize("check", LEASE_STORE_CHECKS, ids=by_name)
 def test_the_store_keeps_the_contract(check, store):
     check(store)

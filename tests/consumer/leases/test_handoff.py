@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
+from itertools import product
 from random import Random
 
 import pytest
@@ -18,6 +18,7 @@ from kinesis_sdk.testing import Fault
 from tests.consumer.engine.test_engine import Deferred
 from tests.consumer.fleet.engines import Fleet
 from tests.consumer.java import JavaLeader, JavaWorker
+from tests.fuzz import how_many, share
 
 START = ExtendedSequenceNumber("TRIM_HORIZON")
 
@@ -371,9 +372,10 @@ def test_a_kcl_2_worker_keeps_a_requested_lease_until_the_timeouts():
 STEPS = ["requested", "noticed", "released", "taken"]
 
 
-@pytest.mark.parametrize("who", ["a", "b"])
-@pytest.mark.parametrize("length", [2.0, 8.0, 15.0, 45.0])
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.fuzz
+@pytest.mark.parametrize(
+    ("who", "length", "step"), share(product("ab", [2.0, 8.0, 15.0, 45.0], STEPS), unit=11)
+)
 def test_a_freeze_at_any_step_loses_nothing_and_moves_nothing_backwards(who, length, step):
     fleet = Fleet(shards=2)  # its store asserts that checkpoints and counters only rise
     add(fleet, "a")
@@ -415,11 +417,11 @@ def test_a_freeze_at_any_step_loses_nothing_and_moves_nothing_backwards(who, len
     assert sorted(believers) == sorted(fleet.owners())
 
 
-EXAMPLES = max(15, int(os.environ.get("KINESIS_SDK_FLEETS", "0")) // 20)
-"""Random troubles with the table; `make fuzz` plays 100."""
+EXAMPLES = how_many(unit=4, fuzz=100)
+"""Random troubles with the table."""
 
 
-@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
 @given(st.integers(0, 10**6))
 def test_lost_responses_and_failures_at_any_step_only_delay(seed):
     rng = Random(seed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from datetime import datetime, timedelta, timezone
 from random import Random
 
@@ -12,9 +11,10 @@ from kinesis_sdk.common.errors import StreamRecreatedError
 from kinesis_sdk.consumer import ConsumerConfig, DynamoDbStream, LeaseConfig, RetrievalConfig
 from kinesis_sdk.testing import Fault
 from tests.consumer.fleet.tables import TABLE, TableFleet
+from tests.fuzz import TIMES, seeds, share
 
-FLEETS = int(os.environ.get("KINESIS_SDK_FLEETS", "12"))
-EVERY = int(os.environ.get("KINESIS_SDK_TABLE_CALLS", "3"))
+FLEETS = seeds(unit=3, fuzz=100)
+EVERY = 3 if TIMES else 11
 """Distance between the calls at which a worker is killed or frozen; 1 for all of them."""
 
 SLOW = ConsumerConfig(
@@ -65,6 +65,7 @@ def test_the_scenario_without_faults() -> None:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.fuzz
 def test_a_kill_at_any_call_loses_nothing(when: str) -> None:
     for call in range(1, calls_of_a_run(), EVERY):
         tables = TableFleet()
@@ -75,6 +76,7 @@ def test_a_kill_at_any_call_loses_nothing(when: str) -> None:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.fuzz
 def test_a_freeze_at_any_call_loses_nothing(when: str) -> None:
     for call in range(1, calls_of_a_run(), EVERY):
         tables = TableFleet()
@@ -83,8 +85,9 @@ def test_a_freeze_at_any_call_loses_nothing(when: str) -> None:
         finish(tables)
 
 
+@pytest.mark.fuzz
 def test_random_fleets_lose_nothing() -> None:
-    for seed in range(FLEETS):
+    for seed in FLEETS:
         random = Random(seed)
         tables = TableFleet(
             seed=seed, partitions=random.choice([1, 2, 3]), shard_seconds=random.choice([20, 60])
@@ -127,6 +130,7 @@ def test_random_fleets_lose_nothing() -> None:
         tables.check()
 
 
+@pytest.mark.fuzz_only
 def test_three_days_with_shards_of_four_hours() -> None:
     tables = TableFleet(shard_seconds=4 * 3600, retention=24 * 3600, config=SLOW)
     tables.add("a")
@@ -145,7 +149,8 @@ def test_three_days_with_shards_of_four_hours() -> None:
     assert 4 <= len(tables.leases()) <= 6
 
 
-@pytest.mark.parametrize("position", ["TRIM_HORIZON", "LATEST"])
+@pytest.mark.fuzz
+@pytest.mark.parametrize("position", share(["TRIM_HORIZON", "LATEST"], unit=1))
 def test_after_two_days_without_workers_everything_that_is_left_is_read(position: str) -> None:
     config = ConsumerConfig(initial_position=position, leases=SLOW.leases, retrieval=SLOW.retrieval)
     tables = TableFleet(shard_seconds=4 * 3600, retention=24 * 3600, config=config)
@@ -188,6 +193,7 @@ def test_after_two_days_without_workers_everything_that_is_left_is_read(position
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.fuzz
 def test_latest_is_pinned_before_anything_is_delivered(when: str) -> None:
     """A worker that is killed before its first checkpoint must not move the start of its successor."""
     config = ConsumerConfig(initial_position="LATEST")
