@@ -483,6 +483,19 @@ def test_an_operator_sets_position_and_effects_together_while_the_worker_runs():
     assert [data for name, data in house.sink.effects if name == "w1"] == house.fleet.sent
 
 
+def test_an_operator_fences_the_worker_even_if_the_position_stays():
+    """Otherwise the effects of a transaction that is under way would be added to what the operator has left."""
+    sink = InMemorySink()
+    row = SinkRow(ExtendedSequenceNumber("7"), 3)
+    assert sink.write(KEY, None, row)
+    transaction = sink.begin(KEY, row)
+    transaction.handle.append("of the worker")
+    changed = set_position(sink, KEY, row.position, lambda handle: handle.append("of the operator"))
+    assert changed == sink.read(KEY) == replace(row, fence=4)
+    assert not transaction.commit(replace(row, position=ExtendedSequenceNumber("9")))
+    assert sink.effects == ["of the operator"]
+
+
 def test_an_operator_who_fails_changes_nothing():
     house = House()
     house.add("w1")
