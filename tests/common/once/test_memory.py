@@ -23,6 +23,7 @@ from kinesis_sdk.common.once.memory import (
     key_of,
 )
 from kinesis_sdk.common.once.table import NAMED, REPEAT, Run
+from tests import fuzz
 
 KEY = b"producer" + bytes(6)
 LATER = b"producer" + b"later!"
@@ -253,7 +254,8 @@ def test_a_recollection_leaves_the_oldest_out() -> None:
 # Random contents: the memory finds what a list finds
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.fuzz
+@pytest.mark.parametrize("seed", fuzz.seeds(unit=16, fuzz=1000))
 def test_it_finds_what_a_search_of_a_list_finds(seed: int) -> None:
     rng = Random(seed)
     memory = RunMemory(rng.choice((1, 3000, 20_000, 10**7)))
@@ -302,7 +304,7 @@ def test_it_finds_what_a_search_of_a_list_finds(seed: int) -> None:
 
 # Costs
 
-NAMES = 24_000
+NAMES = 24_000 if fuzz.TIMES else 6_000
 """Names of a memory that is measured. Its limit grows with them, so that as many are compressed or forgotten."""
 
 
@@ -344,6 +346,7 @@ def runs_of(count: int) -> Callable[[RunMemory], None]:
     return fill
 
 
+@pytest.mark.fuzz
 @pytest.mark.parametrize("fill", [names_of(NAMES, 1), names_of(NAMES, 10), runs_of(NAMES * 2 // 3)])
 @pytest.mark.parametrize("max_bytes", [1 << 30, 70 * NAMES])
 def test_its_size_is_estimated(fill: Any, max_bytes: int) -> None:
@@ -353,6 +356,7 @@ def test_its_size_is_estimated(fill: Any, max_bytes: int) -> None:
     assert real < 1.25 * max_bytes
 
 
+@pytest.mark.fuzz
 @pytest.mark.parametrize(("each", "at_most"), [(1, 100), (10, 55), (100, 45)])
 def test_a_name_takes_few_bytes_once_memory_is_short(each: int, at_most: int) -> None:
     memory, real = filled(names_of(NAMES, each), NAMES * (CARRIER_BYTES // each + 33) * 8 // 7)
