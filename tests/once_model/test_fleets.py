@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.testing import Fault
 from kinesis_sdk.testing.accounting.stored_copies import CopyPosition, deliveries, read_copies
+from tests import fuzz
 from tests.consumer.fleet.engines import Fleet
-from tests.fuzz import number
 from tests.once_model.simulated import _Patient, _plan_puts, _WithAnyClock
 from tests.producer.simulation import STREAM
 from tests.producer.test_schedules import reshard
@@ -77,7 +77,7 @@ def play(seed: int) -> tuple[dict[bytes, set[CopyPosition]], dict[bytes, set[Cop
 
 
 @pytest.mark.fuzz
-@settings(max_examples=number(unit=3, fuzz=20))
+@settings(max_examples=fuzz.number(unit=3, fuzz=20))
 @given(seed=st.integers(0, 2**63))
 def test_workers_that_die_deliver_each_record_at_its_first_valid_copy(seed: int) -> None:
     expected, delivered, _ = play(seed)

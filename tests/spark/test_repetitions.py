@@ -24,8 +24,8 @@ from kinesis_sdk.spark.reading import ShardRange
 from kinesis_sdk.spark.repetitions import RangeRepetitions
 from kinesis_sdk.testing import Fault
 from kinesis_sdk.testing.accounting.stored_copies import CopyPosition
+from tests import fuzz
 from tests.common.once.streams import aggregate
-from tests.fuzz import number
 from tests.once_model.simulated import produce, read_shard
 from tests.producer.simulation import STREAM, Simulation
 from tests.spark.support import World, options
@@ -58,7 +58,7 @@ def rows_of(item: ShardRange, records: list[KinesisRecord], simulation: Simulati
 
 
 @pytest.mark.fuzz
-@settings(max_examples=number(unit=12, fuzz=100))
+@settings(max_examples=fuzz.number(unit=12, fuzz=100))
 @given(seed=st.integers(0, 2**63))
 def test_ranges_that_are_cut_anywhere_have_each_record_once_and_replays_are_equal(seed: int) -> None:
     simulation, outcome, random = produce(seed)

@@ -515,6 +515,22 @@ def test_nothing_is_dropped_for_its_place_if_the_range_is_not_known(stream: Stre
     assert read(stream, reader, stream.logs[A], now=6000).data == [b"0", b"1", b"0"]
 
 
+def test_after_a_rewind_a_look_up_that_ends_before_the_memory_leaves_a_gap(stream: Stream) -> None:
+    """What is between the two is not in the memory, although it was read: it was there for a reader that forgot it."""
+    stream.put(P, 100, run(1, 0))
+    stream.put(P, 5000, run(1, 0, flags=REPEAT))
+    stream.put(P, 5100, run(2, 5000))
+    stream.put(P, 5200, run(3, 5100))
+    stream.put(P, 10_000, run(2, 5000, flags=REPEAT))
+    reader, log = stream.reader(P), stream.logs[P]
+    assert read(stream, reader, log[3:4]).data == [b"3"]
+    again = read(stream, reader, log[1:2])
+    assert (again.data, again.calls.read) == ([], [P])
+    assert read(stream, reader, log[2:4]).data == [b"2", b"3"]
+    last = read(stream, reader, log[4:])
+    assert (last.data, last.calls.read) == ([], [P])
+
+
 # R7: equal bytes
 
 
