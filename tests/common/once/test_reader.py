@@ -542,6 +542,13 @@ def test_equal_bytes_are_one_record_for_a_worker_and_two_for_a_range(stream: Str
     assert len(read(stream, stream.reader(P), stream.logs[P][1:]).data) == 2  # it depends on what was read
 
 
+def test_equal_bytes_are_one_record_behind_others_too(stream: Stream) -> None:
+    """Of aggregates behind the first one, most take a shorter path."""
+    for number, at in ((6, 50), (7, 100), (8, 150), (7, 200)):
+        stream.put(P, at, run(number, 0))
+    assert read(stream, stream.reader(P), stream.logs[P]).data == [b"6", b"7", b"8"]
+
+
 def test_equal_records_in_other_bytes_are_not_a_proxys_repetition(stream: Stream) -> None:
     stream.put(P, 100, run(7, 0))
     stream.put(P, 200, run(7, 0), run(8, 0))

@@ -17,6 +17,7 @@ from kinesis_sdk.common.errors import (
 )
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer import BisectBatch, ConsumerConfig, RecordHandler, Worker
+from kinesis_sdk.consumer.config import LeaseConfig
 from kinesis_sdk.consumer.leases.table.lease import CHANGED_BY
 from kinesis_sdk.consumer.shard.state import ShardState
 from kinesis_sdk.consumer.sinks.memory import InMemorySink
@@ -28,12 +29,16 @@ SHARD = "shardId-000000000000"
 KEY = SinkKey("totals", STREAM, SHARD)
 
 
+# Idle workers take most of the processor's time.
+CONFIG = ConsumerConfig(initial_position="TRIM_HORIZON", leases=LeaseConfig(lease_scan_interval=3.0))
+
+
 class House:
     """A fleet with a sink; each worker appends (its name, data) to the transaction."""
 
     def __init__(self, *, shards=1, config=None, sink=None):
         self.sink = sink or InMemorySink()
-        self.fleet = Fleet(shards=shards, config=config or ConsumerConfig(initial_position="TRIM_HORIZON"))
+        self.fleet = Fleet(shards=shards, config=config or CONFIG)
         self.fleet.more = {"sink": self.sink, "application_name": "totals"}
         self.hook = lambda name, place, batch: None
 
@@ -229,11 +234,10 @@ class FailingSink(InMemorySink):
 @pytest.mark.parametrize("policy", ["retry", "stop"])
 @pytest.mark.parametrize("call", ["read", "write", "begin"])
 def test_a_sink_that_fails_for_a_moment_stops_no_worker(call, policy):
-    config = ConsumerConfig(initial_position="TRIM_HORIZON", on_handler_error=policy)
-    house = House(config=config, sink=FailingSink())
+    house = House(config=CONFIG.with_fields(on_handler_error=policy), sink=FailingSink())
     house.sink.failing = call
     house.add("w1")
-    house.put_and_run(5, 60)
+    house.put_and_run(5, 20)
     assert house.data == []
     assert "the database is away" in house.errors("w1")[0]
     house.sink.failing = None
