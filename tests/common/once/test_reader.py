@@ -10,7 +10,7 @@ import pytest
 from kinesis_sdk.common.aggregate_reader import deaggregate
 from kinesis_sdk.common.hashkeys import MAX_HASH_KEY
 from kinesis_sdk.common.once.memory import MAX_BYTES, RUN_BYTES, RunMemory, Shortage
-from kinesis_sdk.common.once.reader import ListShards, LookUp, RunReader
+from kinesis_sdk.common.once.reader import EARLY_MILLIS, ListShards, LookUp, RunReader
 from kinesis_sdk.common.once.table import NAMED, REPEAT, Run, encode_table
 from tests.common.once.streams import (
     EPOCH,
@@ -452,6 +452,17 @@ def test_a_stream_that_keeps_records_for_longer_is_known_by_its_oldest_one(
     assert (batch.data, batch.decision.unknown, batch.calls.read) == ([b"9"], 0, [])
 
 
+def test_runs_of_one_date_are_found_although_their_numbers_do_not_count_up(stream: Stream) -> None:
+    """A retried aggregate is stored behind newer ones of its date."""
+    numbers = (50, 40, 45, 10, 60, 30)
+    for number in numbers:
+        stream.put(P, 100, run(number, 0))
+    for number in numbers:
+        stream.put(P, 5000, run(number, 0, flags=REPEAT))
+    batch = read(stream, stream.reader(P), stream.logs[P])
+    assert batch.data == [b"%d" % number for number in numbers]
+
+
 def test_a_child_asks_its_parent_how_long_records_are_kept(stream: Stream) -> None:
     stream.put(P, 0, run(1, 0))
     split(stream)
@@ -501,6 +512,13 @@ def test_an_old_misplaced_aggregate_is_like_that_of_any_other_producer(stream: S
     assert read(stream, stream.reader(A), stream.logs[A]).data == [b"0", b"1"]
 
 
+def test_a_misplaced_aggregate_whose_age_is_not_known_is_delivered(stream: Stream) -> None:
+    """If it was forwarded, nothing else holds its records."""
+    split(stream)
+    stream.put(A, None, run(7, 0), made_for=P, hash_keys=[MAX_HASH_KEY])
+    assert read(stream, stream.reader(A), stream.logs[A]).data == [b"7"]
+
+
 def test_hash_keys_are_not_looked_at_in_the_shard_that_an_aggregate_was_made_for(stream: Stream) -> None:
     split(stream)
     stream.put(A, 100, run(0, 0), hash_keys=[MIDDLE + 5])
@@ -513,6 +531,15 @@ def test_nothing_is_dropped_for_its_place_if_the_range_is_not_known(stream: Stre
     stream.put(A, 5000, run(0, 0, flags=REPEAT), hash_keys=[5])
     reader = RunReader(STREAM, A, None)
     assert read(stream, reader, stream.logs[A], now=6000).data == [b"0", b"1", b"0"]
+
+
+def test_a_copy_before_the_first_record_that_was_read_may_have_a_later_arrival(stream: Stream) -> None:
+    """Arrivals are not in the order of positions. Of those that are only a little later than the first one, nothing is known."""
+    stream.put(P, 5050 - EARLY_MILLIS, run(1, 5000))
+    stream.put(P, 4950 - EARLY_MILLIS, run(2, 4900 - EARLY_MILLIS))
+    stream.put(P, 10_000, run(1, 5000))
+    batch = read(stream, stream.reader(P), stream.logs[P][1:])
+    assert (batch.data, batch.calls.read) == ([b"2"], [P])
 
 
 def test_after_a_rewind_a_look_up_that_ends_before_the_memory_leaves_a_gap(stream: Stream) -> None:
@@ -547,6 +574,14 @@ def test_equal_bytes_are_one_record_behind_others_too(stream: Stream) -> None:
     for number, at in ((6, 50), (7, 100), (8, 150), (7, 200)):
         stream.put(P, at, run(number, 0))
     assert read(stream, stream.reader(P), stream.logs[P]).data == [b"6", b"7", b"8"]
+
+
+def test_equal_bytes_are_one_record_although_the_memory_has_put_the_first_one_away(stream: Stream) -> None:
+    for number, date in ((1, 0), (7, 9_950), (8, 10_050), (9, 10_060), (7, 9_950), (7, 9_950)):
+        stream.put(P, max(date, 10_000 if number == 8 else 0) + len(stream.logs[P]), run(number, date))
+    reader = stream.reader(P)
+    assert read(stream, reader, stream.logs[P]).data == [b"1", b"7", b"8", b"9"]
+    assert len(reader._memory._sealed) == 1
 
 
 def test_equal_records_in_other_bytes_are_not_a_proxys_repetition(stream: Stream) -> None:
