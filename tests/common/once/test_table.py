@@ -108,7 +108,10 @@ def test_counts_that_do_not_add_up(runs: list[Run], others: int) -> None:
 
 
 def test_another_stream() -> None:
-    assert decode_table(encode_table(STREAM, SHARD, [PLAIN]), "order", 430) is None
+    for runs in ([PLAIN], [PLAIN, MARKED]):
+        table, count = encode_table(STREAM, SHARD, runs), sum(run.count for run in runs)
+        assert decode_table(table, "order", count) is None
+        assert decode_table(table, STREAM, count) is not None
 
 
 def read_by_hand(value: str, stream: str, user_records: int) -> RunTable | None:
