@@ -12,10 +12,9 @@ from kinesis_sdk.consumer import ConsumerConfig, RecordHandler
 from kinesis_sdk.consumer.runtime.threads import run_inline
 from kinesis_sdk.consumer.sinks.contract import SINK_CHECKS, SinkUnderTest
 from kinesis_sdk.consumer.sinks.memory import InMemorySink
-from tests import HANG
+from tests import HANG, fuzz
 from tests.consumer.sinks.books import Books
 from tests.consumer.sinks.test_rules import House
-from tests.fuzz import seeds
 
 sqlalchemy = pytest.importorskip("sqlalchemy")
 pytest.importorskip("aiosqlite")
@@ -167,11 +166,12 @@ async def append(transaction, effect):
 
 @pytest.mark.fuzz
 @pytest.mark.parametrize("sink", [AsyncMemory, InMemorySink])
-@pytest.mark.parametrize("seed", seeds(unit=1, fuzz=20))
+@pytest.mark.parametrize("seed", fuzz.seeds(unit=1, fuzz=20))
 def test_fleets_that_crash_and_freeze(seed, sink):
     books = CoroutineBooks(seed, sink=sink(), write=append).play(turns=12)
     books.check(books.sink.effects)
-    assert books.frozen
+    if not fuzz.TIMES:
+        assert books.frozen
 
 
 def test_a_fleet_on_sqlite(database):

@@ -18,9 +18,9 @@ from kinesis_sdk.consumer.sinks.contract import (
     effects_and_position_commit_together,
 )
 from kinesis_sdk.consumer.sinks.sink import SinkRow
+from tests import fuzz
 from tests.consumer.sinks.books import Books, Unreliable
 from tests.consumer.sinks.test_rules import House
-from tests.fuzz import seeds
 
 sqlalchemy = pytest.importorskip("sqlalchemy")
 
@@ -81,7 +81,7 @@ def test_contract(check, database):
 
 
 @pytest.mark.fuzz
-@pytest.mark.parametrize("seed", seeds(unit=1, fuzz=20))
+@pytest.mark.parametrize("seed", fuzz.seeds(unit=1, fuzz=20))
 def test_fleets(seed, database):
     """Workers crash inside their transaction; a freeze inside one would hold up every writer of SQLite."""
     books = Books(
@@ -95,8 +95,9 @@ def test_fleets(seed, database):
         freezes=False,
     ).play(turns=8, splits=(3,), merges=(6,))
     books.check(database.effects())
-    assert books.sink.lost_answers
-    assert books.sink.failures
+    if not fuzz.TIMES:
+        assert books.sink.lost_answers
+        assert books.sink.failures
 
 
 def test_an_engine_of_the_application_is_used_and_not_closed(database):
