@@ -161,27 +161,27 @@ _TWICE, _LOST, _ORDER = ("TWICE",), ("LOST",), ("ORDER",)
 _ANY = _TWICE + _LOST
 
 MUTATIONS: dict[str, Mutation] = {
-    "sinks without a fence": Mutation(_no_fence, _ANY, 8),
+    "sinks without a fence": Mutation(_no_fence, _ANY, 68),
     "effects before the check": Mutation(_effects_before_the_check, _TWICE, 8),
-    "position before the effects": Mutation(_position_before_the_effects, _ANY, 3),
-    "rows of finished shards are deleted early": Mutation(_ended_rows_are_deleted_early, _TWICE, 13),
-    "subscriptions are renewed at the tip": Mutation(_renewed_at_the_tip, _LOST, 20),
+    "position before the effects": Mutation(_position_before_the_effects, _ANY, 63),
+    "rows of finished shards are deleted early": Mutation(_ended_rows_are_deleted_early, _TWICE, 52),
+    "subscriptions are renewed at the tip": Mutation(_renewed_at_the_tip, _LOST, 46),
     "lost commits are made again": Mutation(
-        _patched(SinkHandler, "_missing", lambda _self, records: records), _TWICE, 7
+        _patched(SinkHandler, "_missing", lambda _self, records: records), _TWICE, 1
     ),
     "children do not wait for their parents": Mutation(
         _patched(ShardConsumer, "_wait_on_parents", _begin_at_once), _ORDER, 50
     ),
-    "no look-ups": Mutation(_patched(reader.RunReader, "look_up", lambda *_: None), _TWICE, 3),
-    "memory without positions": Mutation(_patched(memory.Segment, "_limit", lambda *_: 1 << 60), _LOST, 7),
-    "late copies are not suspect": Mutation(_patched(reader, "EARLY_MILLIS", -(10**9)), _TWICE, 0),
+    "no look-ups": Mutation(_patched(reader.RunReader, "look_up", lambda *_: None), _TWICE, 10),
+    "memory without positions": Mutation(_patched(memory.Segment, "_limit", lambda *_: 1 << 60), _LOST, 38),
+    "late copies are not suspect": Mutation(_patched(reader, "EARLY_MILLIS", -(10**9)), _TWICE, 32),
     "misplaced copies are delivered": Mutation(
         _patched(reader.RunReader, "_drop_misplaced", lambda *_: True), _TWICE, 10
     ),
     "misplaced copies count in look-ups": Mutation(
         _patched(reader.LookUp, "_is_valid", lambda *_: True), _LOST, 57
     ),
-    "no hold-off": Mutation(_no_hold_off, _TWICE, 45),
-    "spools without identities": Mutation(_spool_without_identities, _TWICE, 26),
+    "no hold-off": Mutation(_no_hold_off, _TWICE, 63),
+    "spools without identities": Mutation(_spool_without_identities, _TWICE, 60),
 }
 """By what is wrong."""

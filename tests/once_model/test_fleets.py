@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from functools import partial
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.testing import Fault
 from kinesis_sdk.testing.accounting.stored_copies import CopyPosition, deliveries, read_copies
+from tests import fuzz
 from tests.consumer.fleet.engines import Fleet
 from tests.once_model.simulated import _Patient, _plan_puts, _WithAnyClock
 from tests.producer.simulation import STREAM
 from tests.producer.test_schedules import reshard
-
-FLEETS = max(8, int(os.environ.get("KINESIS_SDK_ONCE", "0")) // 50)
 
 HORIZON = 20.0
 
@@ -77,7 +76,8 @@ def play(seed: int) -> tuple[dict[bytes, set[CopyPosition]], dict[bytes, set[Cop
     return expected, delivered, len(copies) - len({copy.data for copy in copies})
 
 
-@settings(max_examples=FLEETS, deadline=None, derandomize=True)
+@pytest.mark.fuzz
+@settings(max_examples=fuzz.number(unit=3, fuzz=20))
 @given(seed=st.integers(0, 2**63))
 def test_workers_that_die_deliver_each_record_at_its_first_valid_copy(seed: int) -> None:
     expected, delivered, _ = play(seed)
@@ -86,4 +86,4 @@ def test_workers_that_die_deliver_each_record_at_its_first_valid_copy(seed: int)
 
 
 def test_the_streams_of_these_fleets_have_copies() -> None:
-    assert sum(play(seed)[2] > 0 for seed in range(6)) >= 3
+    assert any(play(seed)[2] > 0 for seed in range(6))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import pickle
 from dataclasses import replace
 from random import Random
@@ -25,12 +24,11 @@ from kinesis_sdk.spark.reading import ShardRange
 from kinesis_sdk.spark.repetitions import RangeRepetitions
 from kinesis_sdk.testing import Fault
 from kinesis_sdk.testing.accounting.stored_copies import CopyPosition
+from tests import fuzz
 from tests.common.once.streams import aggregate
 from tests.once_model.simulated import produce, read_shard
 from tests.producer.simulation import STREAM, Simulation
 from tests.spark.support import World, options
-
-SCHEDULES = max(40, int(os.environ.get("KINESIS_SDK_ONCE", "0")) // 10)
 
 Rows = list[tuple[bytes, CopyPosition]]
 
@@ -59,7 +57,8 @@ def rows_of(item: ShardRange, records: list[KinesisRecord], simulation: Simulati
     return rows
 
 
-@settings(max_examples=SCHEDULES, deadline=None, derandomize=True)
+@pytest.mark.fuzz
+@settings(max_examples=fuzz.number(unit=12, fuzz=100))
 @given(seed=st.integers(0, 2**63))
 def test_ranges_that_are_cut_anywhere_have_each_record_once_and_replays_are_equal(seed: int) -> None:
     simulation, outcome, random = produce(seed)

@@ -26,6 +26,7 @@ from tests.common.once.streams import (
     in_order,
     read,
 )
+from tests.fuzz import seeds
 
 P, A, B, M = (f"shardId-{number:012d}" for number in range(4))
 LEFT, RIGHT = b"left-000", b"right-00"
@@ -128,7 +129,8 @@ def _dropped(stream: Stream) -> set[Position]:
     return found
 
 
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.fuzz
+@pytest.mark.parametrize("seed", seeds(unit=6, fuzz=200))
 def test_each_decision_is_that_of_a_search(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = Random(seed)
     monkeypatch.setattr(memory, "KEPT_MILLIS", rng.choice((60_000, 1000)))

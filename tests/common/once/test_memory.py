@@ -23,6 +23,7 @@ from kinesis_sdk.common.once.memory import (
     key_of,
 )
 from kinesis_sdk.common.once.table import NAMED, REPEAT, Run
+from tests import fuzz
 
 KEY = b"producer" + bytes(6)
 LATER = b"producer" + b"later!"
@@ -131,6 +132,20 @@ def test_the_window_of_a_name_is_that_of_the_later_copy() -> None:
     assert [memory.has_name(name(1), 2, 0, since) for since in (1000, 1001)] == [True, False]
 
 
+def test_a_copy_counts_that_arrived_at_the_very_beginning_of_the_window() -> None:
+    memory = begun()
+    for arrival in (1000, 1000 + KEPT_MILLIS // 2, 1000 + KEPT_MILLIS):  # in segments of their own
+        memory.begin(arrival, arrival, DIGEST)
+        memory.add_name(name(arrival), 0)
+        memory.add_run(KEY, arrival, 1, 1)
+    assert len(memory._sealed) == 2
+    for arrival in (1000, 1000 + KEPT_MILLIS // 2, 1000 + KEPT_MILLIS):
+        assert memory.has_name(name(arrival), BASE, 0, arrival)
+        assert not memory.has_name(name(arrival), BASE, 0, arrival + 1)
+        assert memory.parts(KEY, (arrival, arrival), BASE, 0, arrival) == [(arrival, arrival)]
+        assert memory.parts(KEY, (arrival, arrival), BASE, 0, arrival + 1) == []
+
+
 def test_equal_bytes_are_found_in_the_shard_only() -> None:
     memory = begun()
     memory.begin(5, 10, b"a" * 16)
@@ -189,6 +204,33 @@ def test_a_look_up_reaches_back() -> None:
     assert (memory.since, memory.first, numbers(memory)) == (5001, 8, [8])
 
 
+def test_what_a_look_up_brought_is_forgotten_from_the_oldest_on() -> None:
+    memory = begun()
+    memory.since, memory.first = 5000, 7
+    add(memory, 7, 5000)
+    found = Recollection()
+    found.begin_shard()
+    add(found, 3, 200)
+    found.begin_shard()
+    add(found, ANCESTOR, 100)
+    memory.restore(found.finish(), 50, 3)
+    memory.reach(4850, 5000)
+    add(memory, 8, 5000 + KEPT_MILLIS)
+    assert (memory.since, memory.first, numbers(memory)) == (101, 3, [3, 7, 8])
+
+
+def test_an_aggregate_may_be_equal_to_one_that_a_look_up_brought() -> None:
+    memory = begun()
+    memory.since, memory.first = 5000, 7
+    add(memory, 7, 5000, LATER)
+    found = Recollection()
+    found.begin_shard()
+    add(found, 6, 9000)  # arrivals need not be in the order of positions
+    memory.restore(found.finish(), 50, 6)
+    assert not memory.add_single(8, 9100, DIGEST, KEY, 6, 1, 8000)
+    assert memory.add_single(9, 9100, DIGEST, KEY, 6, 1, 9001)
+
+
 def test_a_look_up_that_does_not_fit_keeps_the_newest() -> None:
     memory = begun(2000)
     memory.since, memory.first = 5000, 90
@@ -218,7 +260,8 @@ def test_suspects_from_far_back_keep_the_memory_for_longer() -> None:
     memory.reach(300_000, 300_000)
     add(memory, 2, 300_000)
     assert numbers(memory) == [1, 2]
-    memory.reach(10_000, 330_000)  # a near one in between does not shorten that
+    memory.reach(10_000, 330_000)  # nearer ones in between do not shorten that
+    memory.reach(160_000, 331_000)
     add(memory, 3, 355_000)
     assert numbers(memory) == [1, 2, 3]
     add(memory, 4, 400_001 + KEPT_MILLIS)  # unused for a minute
@@ -253,7 +296,8 @@ def test_a_recollection_leaves_the_oldest_out() -> None:
 # Random contents: the memory finds what a list finds
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.fuzz
+@pytest.mark.parametrize("seed", fuzz.seeds(unit=16, fuzz=1000))
 def test_it_finds_what_a_search_of_a_list_finds(seed: int) -> None:
     rng = Random(seed)
     memory = RunMemory(rng.choice((1, 3000, 20_000, 10**7)))
@@ -302,7 +346,7 @@ def test_it_finds_what_a_search_of_a_list_finds(seed: int) -> None:
 
 # Costs
 
-NAMES = 24_000
+NAMES = 24_000 if fuzz.TIMES else 6_000
 """Names of a memory that is measured. Its limit grows with them, so that as many are compressed or forgotten."""
 
 
@@ -344,6 +388,7 @@ def runs_of(count: int) -> Callable[[RunMemory], None]:
     return fill
 
 
+@pytest.mark.fuzz
 @pytest.mark.parametrize("fill", [names_of(NAMES, 1), names_of(NAMES, 10), runs_of(NAMES * 2 // 3)])
 @pytest.mark.parametrize("max_bytes", [1 << 30, 70 * NAMES])
 def test_its_size_is_estimated(fill: Any, max_bytes: int) -> None:
@@ -353,6 +398,7 @@ def test_its_size_is_estimated(fill: Any, max_bytes: int) -> None:
     assert real < 1.25 * max_bytes
 
 
+@pytest.mark.fuzz
 @pytest.mark.parametrize(("each", "at_most"), [(1, 100), (10, 55), (100, 45)])
 def test_a_name_takes_few_bytes_once_memory_is_short(each: int, at_most: int) -> None:
     memory, real = filled(names_of(NAMES, each), NAMES * (CARRIER_BYTES // each + 33) * 8 // 7)

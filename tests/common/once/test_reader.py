@@ -10,7 +10,7 @@ import pytest
 from kinesis_sdk.common.aggregate_reader import deaggregate
 from kinesis_sdk.common.hashkeys import MAX_HASH_KEY
 from kinesis_sdk.common.once.memory import MAX_BYTES, RUN_BYTES, RunMemory, Shortage
-from kinesis_sdk.common.once.reader import ListShards, LookUp, RunReader
+from kinesis_sdk.common.once.reader import EARLY_MILLIS, ListShards, LookUp, RunReader
 from kinesis_sdk.common.once.table import NAMED, REPEAT, Run, encode_table
 from tests.common.once.streams import (
     EPOCH,
@@ -25,6 +25,7 @@ from tests.common.once.streams import (
     read,
     run,
 )
+from tests.fuzz import seeds
 
 A, B, P, M = "shardId-000000000001", "shardId-000000000002", "shardId-000000000000", "shardId-000000000003"
 
@@ -451,6 +452,17 @@ def test_a_stream_that_keeps_records_for_longer_is_known_by_its_oldest_one(
     assert (batch.data, batch.decision.unknown, batch.calls.read) == ([b"9"], 0, [])
 
 
+def test_runs_of_one_date_are_found_although_their_numbers_do_not_count_up(stream: Stream) -> None:
+    """A retried aggregate is stored behind newer ones of its date."""
+    numbers = (50, 40, 45, 10, 60, 30)
+    for number in numbers:
+        stream.put(P, 100, run(number, 0))
+    for number in numbers:
+        stream.put(P, 5000, run(number, 0, flags=REPEAT))
+    batch = read(stream, stream.reader(P), stream.logs[P])
+    assert batch.data == [b"%d" % number for number in numbers]
+
+
 def test_a_child_asks_its_parent_how_long_records_are_kept(stream: Stream) -> None:
     stream.put(P, 0, run(1, 0))
     split(stream)
@@ -500,6 +512,13 @@ def test_an_old_misplaced_aggregate_is_like_that_of_any_other_producer(stream: S
     assert read(stream, stream.reader(A), stream.logs[A]).data == [b"0", b"1"]
 
 
+def test_a_misplaced_aggregate_whose_age_is_not_known_is_delivered(stream: Stream) -> None:
+    """If it was forwarded, nothing else holds its records."""
+    split(stream)
+    stream.put(A, None, run(7, 0), made_for=P, hash_keys=[MAX_HASH_KEY])
+    assert read(stream, stream.reader(A), stream.logs[A]).data == [b"7"]
+
+
 def test_hash_keys_are_not_looked_at_in_the_shard_that_an_aggregate_was_made_for(stream: Stream) -> None:
     split(stream)
     stream.put(A, 100, run(0, 0), hash_keys=[MIDDLE + 5])
@@ -514,6 +533,31 @@ def test_nothing_is_dropped_for_its_place_if_the_range_is_not_known(stream: Stre
     assert read(stream, reader, stream.logs[A], now=6000).data == [b"0", b"1", b"0"]
 
 
+def test_a_copy_before_the_first_record_that_was_read_may_have_a_later_arrival(stream: Stream) -> None:
+    """Arrivals are not in the order of positions. Of those that are only a little later than the first one, nothing is known."""
+    stream.put(P, 5050 - EARLY_MILLIS, run(1, 5000))
+    stream.put(P, 4950 - EARLY_MILLIS, run(2, 4900 - EARLY_MILLIS))
+    stream.put(P, 10_000, run(1, 5000))
+    batch = read(stream, stream.reader(P), stream.logs[P][1:])
+    assert (batch.data, batch.calls.read) == ([b"2"], [P])
+
+
+def test_after_a_rewind_a_look_up_that_ends_before_the_memory_leaves_a_gap(stream: Stream) -> None:
+    """What is between the two is not in the memory, although it was read: it was there for a reader that forgot it."""
+    stream.put(P, 100, run(1, 0))
+    stream.put(P, 5000, run(1, 0, flags=REPEAT))
+    stream.put(P, 5100, run(2, 5000))
+    stream.put(P, 5200, run(3, 5100))
+    stream.put(P, 10_000, run(2, 5000, flags=REPEAT))
+    reader, log = stream.reader(P), stream.logs[P]
+    assert read(stream, reader, log[3:4]).data == [b"3"]
+    again = read(stream, reader, log[1:2])
+    assert (again.data, again.calls.read) == ([], [P])
+    assert read(stream, reader, log[2:4]).data == [b"2", b"3"]
+    last = read(stream, reader, log[4:])
+    assert (last.data, last.calls.read) == ([], [P])
+
+
 # R7: equal bytes
 
 
@@ -523,6 +567,21 @@ def test_equal_bytes_are_one_record_for_a_worker_and_two_for_a_range(stream: Str
     assert len(read(stream, stream.reader(P), stream.logs[P]).data) == 2
     assert len(read(stream, stream.reader(P, drops_equal=False), stream.logs[P]).data) == 4
     assert len(read(stream, stream.reader(P), stream.logs[P][1:]).data) == 2  # it depends on what was read
+
+
+def test_equal_bytes_are_one_record_behind_others_too(stream: Stream) -> None:
+    """Of aggregates behind the first one, most take a shorter path."""
+    for number, at in ((6, 50), (7, 100), (8, 150), (7, 200)):
+        stream.put(P, at, run(number, 0))
+    assert read(stream, stream.reader(P), stream.logs[P]).data == [b"6", b"7", b"8"]
+
+
+def test_equal_bytes_are_one_record_although_the_memory_has_put_the_first_one_away(stream: Stream) -> None:
+    for number, date in ((1, 0), (7, 9_950), (8, 10_050), (9, 10_060), (7, 9_950), (7, 9_950)):
+        stream.put(P, max(date, 10_000 if number == 8 else 0) + len(stream.logs[P]), run(number, date))
+    reader = stream.reader(P)
+    assert read(stream, reader, stream.logs[P]).data == [b"1", b"7", b"8", b"9"]
+    assert len(reader._memory._sealed) == 1
 
 
 def test_equal_records_in_other_bytes_are_not_a_proxys_repetition(stream: Stream) -> None:
@@ -647,7 +706,8 @@ def delivered_by(rng: Random, stream: Stream) -> set[Position]:
     return found
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.fuzz
+@pytest.mark.parametrize("seed", seeds(unit=8, fuzz=200))
 def test_every_reader_delivers_the_first_valid_copies(seed: int) -> None:
     for trial in range(10):
         rng = Random(1000 * seed + trial)
@@ -675,7 +735,8 @@ def traced(seed: int) -> list[object]:
     return found
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.fuzz
+@pytest.mark.parametrize("seed", seeds(unit=15, fuzz=1000))
 def test_runs_that_are_not_suspect_are_judged_as_any_others(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -688,7 +749,7 @@ def test_runs_that_are_not_suspect_are_judged_as_any_others(
 
 def test_the_random_logs_have_what_they_are_for() -> None:
     repeated = looked_up = misplaced = across = 0
-    for seed in range(60):
+    for seed in range(30):
         stream = Producer(Random(seed)).log()
         for copies in stream.valid_copies().values():
             repeated += len(copies) > 1
@@ -698,7 +759,7 @@ def test_the_random_logs_have_what_they_are_for() -> None:
                 batch = read(stream, stream.reader(shard_id), [record])
                 looked_up += bool(batch.calls.read)
                 misplaced += batch.decision.misplaced
-    assert min(repeated, looked_up, misplaced, across) > 50
+    assert min(repeated, looked_up, misplaced, across) > 20
 
 
 def test_times_are_milliseconds_since_1970(stream: Stream) -> None:
@@ -748,17 +809,17 @@ def _shortages(stream: Stream, size: int, max_bytes: int) -> list[Shortage | Non
     return found
 
 
-@pytest.mark.parametrize("each_second", [16, 40])
+@pytest.mark.parametrize("each_second", [8, 16])
 def test_a_look_up_tells_what_the_memory_would_need(stream: Stream, each_second: int) -> None:
     """With the bytes that it names, nothing is looked up but for the first batch, before which nothing was read."""
-    for second in range(120):
+    for second in range(80):
         for index in range(each_second):
             at = second * 1000 + index * 20
             name = b"%08d" % (each_second * second + index)
             stream.put(P, at, run(5, at - 20_000, flags=NAMED, incarnation=name))
     allowed = 16_000
     found = _shortages(stream, 5 * each_second, allowed)
-    assert len(found) > 20, "each batch, but for one perhaps"
+    assert len(found) > 12, "each batch, but for the first ones"
     last = found[-1]
     assert last is not None
     assert None not in found[2:]

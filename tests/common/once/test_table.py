@@ -6,7 +6,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from zlib import crc32
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinesis_sdk.common.once.table import (
@@ -29,6 +29,7 @@ from kinesis_sdk.common.once.table import (
     shard_checksum,
     tag_size,
 )
+from tests import fuzz
 
 STREAM = "orders"
 SHARD = "shardId-000000000007"
@@ -87,6 +88,8 @@ def test_golden_bytes() -> None:
     assert TAG_KEY == "k1"
 
 
+@pytest.mark.fuzz
+@settings(max_examples=fuzz.number(unit=40, fuzz=500))
 @given(RUNS, st.none() | st.text(max_size=5))
 def test_what_is_written_is_read(runs: list[Run], shard: str | None) -> None:
     value = encode_table(STREAM, shard, runs)
@@ -96,6 +99,8 @@ def test_what_is_written_is_read(runs: list[Run], shard: str | None) -> None:
     assert decode_table(value, STREAM, records(runs)) == RunTable(made_for, tuple(runs))
 
 
+@pytest.mark.fuzz
+@settings(max_examples=fuzz.number(unit=40, fuzz=500))
 @given(RUNS, st.integers(0, 1 << 26))
 def test_counts_that_do_not_add_up(runs: list[Run], others: int) -> None:
     found = decode_table(encode_table(STREAM, SHARD, runs), STREAM, others)
@@ -103,7 +108,10 @@ def test_counts_that_do_not_add_up(runs: list[Run], others: int) -> None:
 
 
 def test_another_stream() -> None:
-    assert decode_table(encode_table(STREAM, SHARD, [PLAIN]), "order", 430) is None
+    for runs in ([PLAIN], [PLAIN, MARKED]):
+        table, count = encode_table(STREAM, SHARD, runs), sum(run.count for run in runs)
+        assert decode_table(table, "order", count) is None
+        assert decode_table(table, STREAM, count) is not None
 
 
 def read_by_hand(value: str, stream: str, user_records: int) -> RunTable | None:
@@ -154,6 +162,8 @@ def same(found: RunTable | None, expected: RunTable | None) -> bool:
     return repr(found) == repr(expected)
 
 
+@pytest.mark.fuzz
+@settings(max_examples=fuzz.number(unit=40, fuzz=500))
 @given(st.lists(any_run(), min_size=1, max_size=3), st.none() | st.just(SHARD), st.data())
 def test_one_run_is_read_like_several(runs: list[Run], shard: str | None, data: st.DataObject) -> None:
     """Tables of one run, which have a path of their own, and others, whole and mutated, against the rules written out."""
@@ -163,6 +173,8 @@ def test_one_run_is_read_like_several(runs: list[Run], shard: str | None, data: 
     assert same(decode_table(value, "other", records(runs)), read_by_hand(value, "other", records(runs)))
 
 
+@pytest.mark.fuzz
+@settings(max_examples=fuzz.number(unit=60, fuzz=500))
 @given(st.binary(min_size=24, max_size=24) | any_run(), st.text(alphabet="Aa0-_+/=!", max_size=40))
 def test_any_run_is_read_by_the_rules(run: bytes | Run, text: str) -> None:
     header = written_by_hand(STREAM, SHARD, [])
@@ -173,6 +185,8 @@ def test_any_run_is_read_by_the_rules(run: bytes | Run, text: str) -> None:
         assert same(decode_table(candidate, STREAM, count), read_by_hand(candidate, STREAM, count))
 
 
+@pytest.mark.fuzz
+@settings(max_examples=fuzz.number(unit=60, fuzz=500))
 @given(
     st.binary(min_size=24, max_size=24) | any_run() | any_run().map(lambda run: run._replace(flags=0)),
     st.text(alphabet="Aa0-_+/=!é", max_size=40),
@@ -211,6 +225,8 @@ def test_the_short_way_is_the_usual_one() -> None:
                     assert not is_unmarked(encode_table(STREAM, SHARD, [run._replace(flags=flags)]), count)
 
 
+@pytest.mark.fuzz
+@settings(max_examples=fuzz.number(unit=50, fuzz=500))
 @given(RUNS, st.data())
 def test_damaged_tables_are_either_refused_or_read_as_they_stand(
     runs: list[Run], data: st.DataObject

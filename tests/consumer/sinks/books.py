@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from random import Random
 
 from kinesis_sdk.consumer import ConsumerConfig, RecordHandler
+from kinesis_sdk.consumer.config import LeaseConfig, RetrievalConfig
 from kinesis_sdk.consumer.sinks.memory import InMemorySink
 from tests.consumer.fleet.engines import Fleet
 
 APPLICATION = "totals"
+
+CONFIG = ConsumerConfig(
+    initial_position="TRIM_HORIZON",
+    # Idle workers take most of the processor's time.
+    leases=LeaseConfig(lease_scan_interval=3.0),
+    retrieval=RetrievalConfig(max_idle_time_between_reads=5.0),
+)
+
+LAST = 30.0
+"""Seconds that a fleet goes on after the last record: longer than a take-over, which is when an effect would be repeated."""
 
 
 class CrashError(Exception):
@@ -68,8 +80,7 @@ class Books:
 
     def __init__(self, seed, *, sink=None, write=None, crashes=True, freezes=True, shards=2, config=None):
         self.rng = Random(seed)
-        config = config or ConsumerConfig(initial_position="TRIM_HORIZON")
-        self.fleet = Fleet(shards=shards, seed=seed, config=config)
+        self.fleet = Fleet(shards=shards, seed=seed, config=config or CONFIG)
         self.sink = sink if sink is not None else InMemorySink()
         self.fleet.more = {"sink": self.sink, "application_name": APPLICATION}
         self.write = write or (lambda transaction, effect: transaction.append(effect))
@@ -78,6 +89,7 @@ class Books:
         self.dying = None
         self.frozen = 0
         self.starts = []
+        self.handled = set()
 
     def add(self):
         self.count += 1
@@ -99,6 +111,7 @@ class Books:
                 books.at(name, "begin")
                 for record in batch.records:
                     books.write(batch.transaction, (self.shard_id, record.id, record.data))
+                    books.handled.add(record.data)
                 books.at(name, "end")
 
         return Handler
@@ -120,14 +133,24 @@ class Books:
         self.fleet.freeze(name, seconds + 1)  # its own loop must not run inside of its handler
         self.run(seconds)
 
-    def run(self, seconds):
+    def run(self, seconds, until=lambda: False):
         end = self.fleet.clock.monotonic() + seconds
-        while self.fleet.timeline.run(end, lambda: self.dying is not None):
+        while self.fleet.timeline.run(end, lambda: self.dying is not None or until()):
+            if self.dying is None:
+                return
             self.fleet.crash(self.dying)
             self.dying = None
             self.add()
 
     def play(self, turns=20, splits=(6,), merges=(12,)):
+        logging.disable()  # pytest would format each of the many warnings
+        try:
+            self._play(turns, splits, merges)
+        finally:
+            logging.disable(logging.NOTSET)
+        return self
+
+    def _play(self, turns, splits, merges):
         for _ in range(2):
             self.add()
         for turn in range(turns):
@@ -138,8 +161,8 @@ class Books:
                 self.fleet.merge(0)
             self.run(self.rng.uniform(1, 15))
         self.crashes = self.freezes = False
-        self.run(200)
-        return self
+        self.run(200, lambda: len(self.handled) == len(self.fleet.sent))
+        self.run(LAST)
 
     def check(self, effects):
         """Check that each record took effect once, and in the order of its shard."""

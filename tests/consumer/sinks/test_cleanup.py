@@ -19,7 +19,7 @@ from tests.consumer.sinks.test_rules import House
 DAY = 24 * 3600
 # What a worker does for other reasons, it does rarely: more than a day passes.
 RARELY = {
-    "idle_time_between_reads": 600.0,
+    "idle_time_between_reads": 1800.0,
     "failover_time": 1800.0,
     "lease_scan_interval": 300.0,
     "shard_sync_interval": 600.0,

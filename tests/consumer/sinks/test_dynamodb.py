@@ -19,6 +19,7 @@ from kinesis_sdk.consumer.sinks.contract import KEY, SINK_CHECKS, SinkUnderTest
 from kinesis_sdk.consumer.sinks.dynamodb import MAX_ACTIONS, DynamoDBSink
 from kinesis_sdk.consumer.sinks.sink import SinkRow
 from kinesis_sdk.testing import FakeAws
+from tests import fuzz
 from tests.consumer.sinks.books import Books, Unreliable
 from tests.consumer.sinks.test_rules import House
 
@@ -73,7 +74,8 @@ def write(transaction, effect, table="effects"):
     )
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.fuzz
+@pytest.mark.parametrize("seed", fuzz.seeds(unit=1, fuzz=20))
 def test_fleets(seed):
     tables = Tables()
     sink = tables.sink(max_records=7)
@@ -83,7 +85,28 @@ def test_fleets(seed):
         write=write,
     ).play()
     books.check(tables.effects())
-    assert books.sink.lost_answers
+    if not fuzz.TIMES:
+        assert books.sink.lost_answers
+
+
+def test_the_rows_of_all_pages_are_listed(monkeypatch):
+    """DynamoDB ends a page after 1 MB."""
+    tables = Tables()
+    sink = tables.sink()
+    sink.ensure_ready()
+    keys = [KEY._replace(lease_key=f"shardId-00000000000{number}") for number in range(3)]
+    for key in keys:
+        assert sink.write(key, None, SinkRow(fence=1))
+    scan = tables.client.scan
+    pages = []
+
+    def scan_in_pages(**request):
+        pages.append(request.get("ExclusiveStartKey"))
+        assert len(pages) <= len(keys) + 1, "a page is asked for again"
+        return scan(**request, Limit=1)
+
+    monkeypatch.setattr(tables.client, "scan", scan_in_pages, raising=False)
+    assert sorted(sink.lease_keys(KEY.application, KEY.stream)) == sorted(key.lease_key for key in keys)
 
 
 def test_a_batch_is_processed_in_parts():

@@ -19,6 +19,7 @@ from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer.sinks.contract import KEY, SINK_CHECKS, SinkUnderTest
 from kinesis_sdk.consumer.sinks.objects import FolderStore, ObjectSink, S3Store
 from kinesis_sdk.consumer.sinks.sink import SinkRow
+from tests import fuzz
 from tests.consumer.sinks.books import Books, CrashError
 from tests.consumer.sinks.test_rules import House
 
@@ -196,15 +197,17 @@ class ObjectBooks(Books):
         super().at(name, place)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.fuzz
+@pytest.mark.parametrize("seed", fuzz.seeds(unit=2, fuzz=30))
 def test_fleets_whose_calls_are_cut_off_anywhere_have_one_object_for_each_range(seed, place):
     make, objects = place
     sink = make(suffix=".txt")
     sink.store = store = CrashingStore(sink.store, Random(seed))
     books = ObjectBooks(seed, sink=sink, write=write_line)
     store.books = books
-    books.play()
-    assert store.cuts
+    books.play(turns=10, splits=(3,), merges=(6,))
+    if not fuzz.TIMES:
+        assert store.cuts
     books.check(effects_in(objects()))
     names = [name for name in objects() if name.endswith(".txt")]
     assert names
@@ -256,6 +259,45 @@ def test_a_worker_that_freezes_between_its_claim_and_the_clean_up_deletes_nothin
     assert frozen.write(KEY, SinkRow(fence=1), SinkRow(fence=2))
     ((move, arguments),) = late
     move(*arguments)
+    assert lines(objects()) == ["five"]
+
+
+def test_a_clean_up_deletes_nothing_of_an_operator_who_commits_at_the_fence_of_the_claim(place):
+    """An operator begins from the row as the worker has just claimed it, so that both have one fence."""
+    make, objects = place
+    sink, operator = make(), make()
+    names, move = sink.store.names, operator.store.move
+    late = []
+
+    def operating(prefix):
+        transaction = operator.begin(KEY, SinkRow(fence=1))
+        transaction.handle.write(record(5), b"five\n")
+        operator.store.move = lambda *names: late.append(names)
+        assert transaction.commit(SinkRow(ExtendedSequenceNumber("9"), 2))
+        return names(prefix)
+
+    sink.store.names = operating
+    assert sink.write(KEY, None, SinkRow(fence=1))
+    (arguments,) = late
+    move(*arguments)
+    assert lines(objects()) == ["five"]
+
+
+def test_a_row_that_is_deleted_gives_its_last_object_its_name_first(place):
+    make, objects = place
+    sink = make()
+    assert sink.write(KEY, None, SinkRow(fence=1))
+    transaction = sink.begin(KEY, SinkRow(fence=1))
+    transaction.handle.write(record(5), b"five\n")
+
+    def killed(*_names):
+        raise TransientSinkError("killed")
+
+    sink.store.move, move = killed, sink.store.move
+    with pytest.raises(TransientSinkError):
+        transaction.commit(SinkRow(ExtendedSequenceNumber("9"), 1, ended=True))
+    sink.store.move = move
+    assert make().delete_ended(KEY)
     assert lines(objects()) == ["five"]
 
 

@@ -17,6 +17,7 @@ from kinesis_sdk.common.errors import (
 )
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer import BisectBatch, ConsumerConfig, RecordHandler, Worker
+from kinesis_sdk.consumer.config import LeaseConfig
 from kinesis_sdk.consumer.leases.table.lease import CHANGED_BY
 from kinesis_sdk.consumer.shard.state import ShardState
 from kinesis_sdk.consumer.sinks.memory import InMemorySink
@@ -28,12 +29,16 @@ SHARD = "shardId-000000000000"
 KEY = SinkKey("totals", STREAM, SHARD)
 
 
+# Idle workers take most of the processor's time.
+CONFIG = ConsumerConfig(initial_position="TRIM_HORIZON", leases=LeaseConfig(lease_scan_interval=3.0))
+
+
 class House:
     """A fleet with a sink; each worker appends (its name, data) to the transaction."""
 
     def __init__(self, *, shards=1, config=None, sink=None):
         self.sink = sink or InMemorySink()
-        self.fleet = Fleet(shards=shards, config=config or ConsumerConfig(initial_position="TRIM_HORIZON"))
+        self.fleet = Fleet(shards=shards, config=config or CONFIG)
         self.fleet.more = {"sink": self.sink, "application_name": "totals"}
         self.hook = lambda name, place, batch: None
 
@@ -229,11 +234,10 @@ class FailingSink(InMemorySink):
 @pytest.mark.parametrize("policy", ["retry", "stop"])
 @pytest.mark.parametrize("call", ["read", "write", "begin"])
 def test_a_sink_that_fails_for_a_moment_stops_no_worker(call, policy):
-    config = ConsumerConfig(initial_position="TRIM_HORIZON", on_handler_error=policy)
-    house = House(config=config, sink=FailingSink())
+    house = House(config=CONFIG.with_fields(on_handler_error=policy), sink=FailingSink())
     house.sink.failing = call
     house.add("w1")
-    house.put_and_run(5, 60)
+    house.put_and_run(5, 20)
     assert house.data == []
     assert "the database is away" in house.errors("w1")[0]
     house.sink.failing = None
@@ -481,6 +485,19 @@ def test_an_operator_sets_position_and_effects_together_while_the_worker_runs():
     house.put_and_run(5, 60)
     assert house.sink.effects[5] == ("operator", b"was here")
     assert [data for name, data in house.sink.effects if name == "w1"] == house.fleet.sent
+
+
+def test_an_operator_fences_the_worker_even_if_the_position_stays():
+    """Otherwise the effects of a transaction that is under way would be added to what the operator has left."""
+    sink = InMemorySink()
+    row = SinkRow(ExtendedSequenceNumber("7"), 3)
+    assert sink.write(KEY, None, row)
+    transaction = sink.begin(KEY, row)
+    transaction.handle.append("of the worker")
+    changed = set_position(sink, KEY, row.position, lambda handle: handle.append("of the operator"))
+    assert changed == sink.read(KEY) == replace(row, fence=4)
+    assert not transaction.commit(replace(row, position=ExtendedSequenceNumber("9")))
+    assert sink.effects == ["of the operator"]
 
 
 def test_an_operator_who_fails_changes_nothing():

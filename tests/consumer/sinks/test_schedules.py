@@ -1,12 +1,11 @@
 """Random schedules with an oracle that counts effects: workers die and freeze at every call of the sink, and answers are lost.
 
-``KINESIS_SDK_EFFECTS`` is the number of schedules. Of eight, five use the sink in memory, two its form with coroutines, one SQLite.
+Of eight schedules, five use the sink in memory, two its form with coroutines, one SQLite.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 from random import Random
 
 import pytest
@@ -15,13 +14,11 @@ from kinesis_sdk.common.errors import TransientSinkError
 from kinesis_sdk.consumer.sinks.memory import InMemorySink
 from tests.consumer.sinks.books import Books, CrashError
 from tests.consumer.sinks.test_async import EFFECTS, AsyncMemory, CoroutineBooks, append
+from tests.fuzz import seeds
 
 sqlalchemy = pytest.importorskip("sqlalchemy")
 
 from kinesis_sdk.consumer.sinks.sql import SqlSink  # noqa: E402
-
-SCHEDULES = int(os.environ.get("KINESIS_SDK_EFFECTS", "64"))
-FIRST = int(os.environ.get("KINESIS_SDK_FIRST_EFFECTS", "0"))
 
 
 class Interrupted:
@@ -167,13 +164,14 @@ def play(seed, folder):
     return books
 
 
-@pytest.mark.parametrize("seed", range(FIRST, FIRST + SCHEDULES))
+@pytest.mark.fuzz
+@pytest.mark.parametrize("seed", seeds(unit=8, fuzz=150))
 def test_each_record_takes_effect_once(seed, tmp_path):
     play(seed, tmp_path)
 
 
 def test_the_schedules_have_what_they_are_for(tmp_path):
-    played = [play(seed, tmp_path) for seed in (0, 1, 2, 3, 5)]
+    played = [play(seed, tmp_path) for seed in (1, 5)]
     assert sum(books.count - 2 for books in played) >= 5, "crashes"
     assert sum(books.frozen for books in played) >= 5
     assert sum(books.lost_answers for books in played) >= 5
@@ -187,11 +185,12 @@ def test_the_oracle_finds_a_sink_that_forgets_the_fence(tmp_path, monkeypatch):
         self.effects += effects
         return True
 
-    monkeypatch.setattr(InMemorySink, "change", change)
-    failed = 0
-    for seed in (0, 1, 2, 3, 4, 8, 9, 10):
+    def is_found(seed):
         try:
             play(seed, tmp_path)
         except AssertionError:
-            failed += 1
-    assert failed
+            return True
+        return False
+
+    monkeypatch.setattr(InMemorySink, "change", change)
+    assert any(is_found(seed) for seed in (0, 1, 2, 3, 4, 8, 9, 10))

@@ -9,9 +9,16 @@ from random import Random
 import pytest
 
 from kinesis_sdk.common.errors import ConfigError, SinkError, TransientSinkError
+from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer import ConsumerConfig, RecordHandler
-from kinesis_sdk.consumer.sinks.contract import KEY, SINK_CHECKS, SinkUnderTest
+from kinesis_sdk.consumer.sinks.contract import (
+    KEY,
+    SINK_CHECKS,
+    SinkUnderTest,
+    effects_and_position_commit_together,
+)
 from kinesis_sdk.consumer.sinks.sink import SinkRow
+from tests import fuzz
 from tests.consumer.sinks.books import Books, Unreliable
 from tests.consumer.sinks.test_rules import House
 
@@ -62,20 +69,19 @@ def insert(transaction, effect):
     transaction.execute(EFFECTS.insert().values(shard=shard, record_id=record_id, data=data.decode()))
 
 
-@pytest.mark.parametrize("own_engine", [False, True])
 @pytest.mark.parametrize("check", SINK_CHECKS, ids=lambda check: check.__name__)
-def test_contract(check, database, own_engine):
-    sink = database.sink(database.engine if own_engine else None)
+def test_contract(check, database):
     check(
         SinkUnderTest(
-            sink,
+            database.sink(),
             lambda handle, effect: handle.execute(EFFECTS.insert().values(record_id=effect)),
             lambda: [record_id for _, record_id, _ in database.effects()],
         )
     )
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.fuzz
+@pytest.mark.parametrize("seed", fuzz.seeds(unit=1, fuzz=20))
 def test_fleets(seed, database):
     """Workers crash inside their transaction; a freeze inside one would hold up every writer of SQLite."""
     books = Books(
@@ -87,10 +93,54 @@ def test_fleets(seed, database):
         ),
         write=insert,
         freezes=False,
-    ).play()
+    ).play(turns=8, splits=(3,), merges=(6,))
     books.check(database.effects())
-    assert books.sink.lost_answers
-    assert books.sink.failures
+    if not fuzz.TIMES:
+        assert books.sink.lost_answers
+        assert books.sink.failures
+
+
+def test_an_engine_of_the_application_is_used_and_not_closed(database):
+    sink = database.sink(database.engine)
+    assert sink.engine is database.engine
+    effects_and_position_commit_together(
+        SinkUnderTest(
+            sink,
+            lambda handle, effect: handle.execute(EFFECTS.insert().values(record_id=effect)),
+            lambda: [record_id for _, record_id, _ in database.effects()],
+        )
+    )
+    pool = database.engine.pool
+    sink.close()
+    assert database.engine.pool is pool, "disposing of an engine replaces its pool"
+    own = database.sink()
+    pool = own.engine.pool
+    own.close()
+    assert own.engine.pool is not pool
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_a_commit_that_cannot_store_the_position_stores_no_effects(database, raises):
+    sink = database.sink()
+    sink.ensure_ready()
+    seen = SinkRow(fence=1)
+    assert sink.write(KEY, None, seen)
+    transaction = sink.begin(KEY, seen)
+    insert(transaction.handle, ("shard", "1/0", b"1"))
+
+    def change(*_arguments):
+        if raises:
+            raise ZeroDivisionError
+        return False
+
+    sink.change = change
+    if raises:
+        with pytest.raises(ZeroDivisionError):
+            transaction.commit(SinkRow(ExtendedSequenceNumber("1"), 1))
+    else:
+        assert not transaction.commit(SinkRow(ExtendedSequenceNumber("1"), 1))
+    assert database.effects() == []
+    assert sink.read(KEY) == seen
 
 
 @pytest.mark.parametrize("successor_commits", [True, False])
