@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinesis_sdk.common.once import memory, reader
-from tests.fuzz import number
+from tests.fuzz import how_many
 from tests.once_model.simulated import Outcome, play
 
 Draw = Callable[[Random], "float | None"]
@@ -25,7 +25,7 @@ def check(outcome: Outcome) -> None:
 
 
 @pytest.mark.fuzz
-@settings(max_examples=number(unit=25, fuzz=1000))
+@settings(max_examples=how_many(unit=25, fuzz=1000))
 @given(seed=st.integers(0, 2**63))
 def test_each_record_is_delivered_at_its_first_valid_copy(seed: int) -> None:
     outcome = play(seed)
@@ -37,7 +37,7 @@ def test_each_record_is_delivered_at_its_first_valid_copy(seed: int) -> None:
 
 
 @pytest.mark.fuzz
-@settings(max_examples=number(unit=10, fuzz=250))
+@settings(max_examples=how_many(unit=10, fuzz=250))
 @given(seed=st.integers(0, 2**63))
 @pytest.mark.parametrize(
     "draw",
@@ -56,7 +56,7 @@ def test_a_clock_that_is_behind_changes_nothing(draw: Draw, seed: int) -> None:
 
 
 @pytest.mark.fuzz
-@settings(max_examples=number(unit=10, fuzz=250))
+@settings(max_examples=how_many(unit=10, fuzz=250))
 @given(seed=st.integers(0, 2**63))
 def test_a_clock_that_is_ahead_loses_nothing(seed: int) -> None:
     check(play(seed, date_offset=lambda random: random.uniform(2, 120)))

@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
-from tests.fuzz import number
+from tests.fuzz import how_many
 from tests.once_model.seconds import Conditions, Constants, Outcome, play
 
-SCHEDULES = number(unit=1_000, fuzz=30_000)
+SCHEDULES = how_many(unit=1_000, fuzz=30_000)
 SPECIFIED = Constants()
 
 
