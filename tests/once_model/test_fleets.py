@@ -77,7 +77,7 @@ def play(seed: int) -> tuple[dict[bytes, set[CopyPosition]], dict[bytes, set[Cop
 
 
 @pytest.mark.fuzz
-@settings(max_examples=fuzz.number(unit=3, fuzz=20))
+@settings(max_examples=fuzz.how_many(unit=3, fuzz=20))
 @given(seed=st.integers(0, 2**63))
 def test_workers_that_die_deliver_each_record_at_its_first_valid_copy(seed: int) -> None:
     expected, delivered, _ = play(seed)

@@ -58,7 +58,7 @@ def rows_of(item: ShardRange, records: list[KinesisRecord], simulation: Simulati
 
 
 @pytest.mark.fuzz
-@settings(max_examples=fuzz.number(unit=12, fuzz=100))
+@settings(max_examples=fuzz.how_many(unit=12, fuzz=100))
 @given(seed=st.integers(0, 2**63))
 def test_ranges_that_are_cut_anywhere_have_each_record_once_and_replays_are_equal(seed: int) -> None:
     simulation, outcome, random = produce(seed)
