@@ -201,6 +201,8 @@ class Copies:
 
 def _failing(copy: Path, files: Sequence[str]) -> str | None:
     """Return the first test of these files that fails, or None."""
+    if not files:
+        return None
     environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
     environment.pop("KINESIS_SDK_FUZZ", None)
     command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "-p", "no:cacheprovider"]

@@ -45,9 +45,21 @@ class Suite:
 
 
 # Two processes of equal length instead of pytest-xdist's, which import every test twice and pass on each result: a fifth of the time.
-_FIRST_HALF = ("tests/consumer", "tests/exactly_once", "tests/once_model", "tests/lambda_events")
+_FIRST_HALF = (
+    "tests/consumer",
+    "tests/exactly_once",
+    "tests/lambda_events",
+    "tests/once_model",
+    "tests/spark",
+)
 UNIT = (
-    Suite("unit-consumer", "unit tests of the consumer, in virtual time", 60, _FIRST_HALF, first=True),
+    Suite(
+        "unit-readers",
+        "unit tests of the consumer, Spark and Lambda, in virtual time",
+        60,
+        _FIRST_HALF,
+        first=True,
+    ),
     Suite(
         "unit-others",
         "all other unit tests",
