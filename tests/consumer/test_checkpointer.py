@@ -185,3 +185,15 @@ def test_a_lost_lease_ends_it():
             call()
         assert not caught.value.retryable
     assert TransientAwsError.retryable
+
+
+def test_a_sink_that_has_stored_nothing_yet_lets_no_checkpoint_pass():
+    """The lease would run ahead of the sink, which then starts behind the lease's checkpoint: the records between are lost."""
+    scenario = Scenario()
+    before = scenario.row.checkpoint
+    scenario.checkpointer.limit_to(lambda: None)
+    scenario.checkpointer.checkpoint()
+    assert scenario.row.checkpoint == before
+    with pytest.raises(InvalidCheckpointError):
+        scenario.checkpointer.checkpoint("7", 2)
+    assert scenario.row.checkpoint == before

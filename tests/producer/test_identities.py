@@ -669,3 +669,18 @@ def test_a_name_that_was_never_sent_is_put_again_at_once() -> None:
     simulation.run()
     assert record.exception() is None
     assert simulation.clock.monotonic() - begin < 1.0
+
+
+def test_a_name_keeps_its_identity_until_the_end_of_its_window() -> None:
+    """Its date is the beginning of the window, which is long ago: what counts is when it may have been sent last."""
+    simulation = started()
+    date = int((simulation.clock.time() - 700) * 1000)
+    sent = watched(simulation)
+    identity = resumed(RecordIdentity(b"12345678", 5, date, 300.0), simulation.clock.monotonic())
+    record = simulation.put("a", b"x", identity=identity)
+    simulation.resumed.append(record)
+    simulation.run()
+    assert record.exception() is None
+    (run,) = runs(sent)
+    assert run.flags & REPEAT
+    assert simulation.pipeline.counters.begun_anew_records == 0

@@ -162,6 +162,29 @@ def test_a_full_disk_leaves_no_garbage(tmp_path: Path, monkeypatch: pytest.Monke
     assert [record.data for record in read_spool(path)] == [b"0", b"2"]
 
 
+def test_a_full_disk_after_a_torn_line_leaves_the_file_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "f"
+    spool = FileSpool(path)
+    spool(failed(b"0"))
+    with path.open("ab") as file:
+        file.write(b'{"stream": "cut off by a cra')
+    before = path.read_bytes()
+    write = os.write
+    parts = iter([lambda data: data[:10]])
+
+    def refuse_the_rest(descriptor: int, data: Any) -> int:
+        for part in parts:
+            return write(descriptor, part(data))
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "write", refuse_the_rest)
+    with pytest.raises(SpoolError, match="No space left"):
+        spool(failed(b"1"))
+    assert path.read_bytes() == before
+
+
 @pytest.mark.parametrize(("policy", "calls"), [("record", 2), ("never", 0)])
 def test_the_sync_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str, calls: int) -> None:
     synced: list[int] = []

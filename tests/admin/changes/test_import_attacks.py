@@ -8,6 +8,7 @@ import pytest
 
 from kinesis_sdk.admin.changes.execute import Status
 from kinesis_sdk.admin.changes.rows import Row
+from kinesis_sdk.admin.changes.transfer import Export, refuse_other_stream
 from kinesis_sdk.admin.changes.workers import WorkerMarks
 from kinesis_sdk.common.errors import ChangeRefusedError, ConfigError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
@@ -175,3 +176,11 @@ def test_a_pin_on_a_row_that_was_deleted_meanwhile_is_not_reported_as_done(tmp_p
     application.store.set_pin = deleted
     with pytest.raises(ChangeRefusedError, match="nothing was pinned"):
         marks.pin(SHARD, None)
+
+
+@pytest.mark.parametrize(
+    ("created", "refused"), [(1_000.0, False), (1_000.9, False), (1_002.0, True), (998.0, True)]
+)
+def test_the_export_of_a_stream_of_the_same_name_is_refused_whichever_is_older(created, refused):
+    export = Export(application="billing", stream="orders", stream_created=1_000.0, at=1_500.0, rows=())
+    assert bool(refuse_other_stream(export, stream="orders", stream_created=created)) is refused

@@ -287,3 +287,15 @@ def test_a_defect_in_one_thread_reaches_the_caller() -> None:
 
     with pytest.raises(ZeroDivisionError):
         measure_all(Probe(), [candidate("a")], lambda *_: None, clock=VirtualClock())  # type: ignore[arg-type]
+
+
+def test_a_lease_that_left_during_its_probe_and_came_back_is_probed_again() -> None:
+    schedule = LagSchedule()
+    schedule.update([candidate("a")])
+    assert schedule.take(0.0) is not None
+    schedule.update([])
+    schedule.finish("a", GOOD, 1.0)
+    schedule.update([candidate("a")])
+    taken = schedule.take(2.0)
+    assert taken is not None
+    assert taken.lease_key == "a"

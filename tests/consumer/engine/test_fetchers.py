@@ -12,13 +12,13 @@ from botocore.awsrequest import AWSResponse
 from moto.core.models import botocore_stubber
 
 from kinesis_sdk.common.metrics import NOT_MEASURED
-from kinesis_sdk.common.position import TrimHorizon
+from kinesis_sdk.common.position import Latest, TrimHorizon
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer.config import RetrievalConfig
 from kinesis_sdk.consumer.engine.fetchers import FetcherSource
 from kinesis_sdk.consumer.fetch.budget import ByteBudget
 from kinesis_sdk.consumer.runtime.scheduler import Scheduler
-from kinesis_sdk.testing import VirtualClock
+from kinesis_sdk.testing import FakeAws, VirtualClock
 
 
 class _Session:
@@ -64,3 +64,24 @@ def test_shards_share_lean_calls() -> None:
 
     assert list(lean()) == [False, True, True]
     assert len(session.requests) == 6
+
+
+def test_latest_is_resolved_when_a_shard_is_opened() -> None:
+    """What arrives while the handler initializes comes after LATEST, and a handler may take long."""
+    clock = VirtualClock()
+    aws = FakeAws(clock=clock)
+    client = aws.client("kinesis")
+    client.create_stream(StreamName="s", ShardCount=1)
+    source = FetcherSource(
+        kinesis=client,
+        retrieval=RetrievalConfig(),
+        application_name="app",
+        budget=ByteBudget(1 << 30),
+        scheduler=Scheduler(lambda task: task(), clock, lambda: None),
+        run=lambda read: read(),
+        rng=random.Random(1),
+        clock=clock,
+    )
+    shard = "shardId-000000000000"
+    source.open(StreamId("s"), shard, shard, Latest(), 0.0, lambda: None, metrics=NOT_MEASURED)
+    assert aws.stats()["calls"]["GetShardIterator"] == 1, "the iterator that the first read will use"

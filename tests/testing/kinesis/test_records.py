@@ -375,3 +375,11 @@ def test_a_dry_run_of_a_read_names_itself_and_takes_no_read(account: Account, co
     assert account.kinesis.get_records(ShardIterator=iterator)["MillisBehindLatest"] == 0
     missing = {**request, "ShardId": "shardId-000000000099"}
     assert code(account.kinesis.get_shard_iterator, **missing, DryRun=True) == "ResourceNotFoundException"
+
+
+def test_a_shard_takes_a_mebibyte_a_second() -> None:
+    account = Account()
+    account.stream(1)
+    assert account.put(bytes(600 * 1024), bytes(600 * 1024))["FailedRecordCount"] == 1
+    account.clock.advance(1.0)
+    assert account.put(bytes(600 * 1024))["FailedRecordCount"] == 0
