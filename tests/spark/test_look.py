@@ -100,6 +100,20 @@ def read_all(world: World) -> list[str]:
     return [record["SequenceNumber"] for record in answer["Records"]]
 
 
+def test_a_shard_that_sends_empty_pages_holds_its_records_back_and_not_the_present() -> None:
+    # The cut of all shards is chosen from this time: what the shard hides must not fall behind it.
+    world = World()
+    world.put(1)
+    arrived = round(world.clock.time() * 1000)
+    world.clock.advance(100)
+    world.put(1)
+    world.aws.faults.add(Fault(kind="empty_read"))
+    looker = Looker(world)
+    looker.shard.begin(TrimHorizon())
+    looker.walk()
+    assert looker.shard.lower_bound(looker.io.service_clock.millis()) <= arrived
+
+
 def closed_behind_the_cut(empty: int) -> tuple[End, int, float]:
     """Find the end at a cut behind the last record of a closed shard that answers a number of reads without saying that it has ended.
 

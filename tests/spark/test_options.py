@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import time
 from typing import Any
 
 import pytest
@@ -394,6 +395,16 @@ def test_instants() -> None:
     assert parse_instant("1769860800000", "x") == 1769860800000
     assert parse_instant("2026-01-31T12:00:00", "x") == 1769860800000
     assert parse_instant("2026-01-31T13:00:00.250+01:00", "x") == 1769860800250
+
+
+@pytest.mark.skipif(not hasattr(time, "tzset"), reason="a process cannot change its time zone here")
+def test_a_time_without_a_zone_is_utc_wherever_the_machine_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as there:
+        there.setenv("TZ", "JST-9")
+        time.tzset()
+        found = parse_instant("2026-01-31T12:00:00", "x")
+    time.tzset()
+    assert found == 1769860800000
 
 
 SPECS = st.one_of(

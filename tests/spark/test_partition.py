@@ -26,6 +26,7 @@ from kinesis_sdk.spark import (
     partition,
     shared_producer,
 )
+from kinesis_sdk.spark.partition import TaskProducer
 from kinesis_sdk.testing import FakeAws, Fault
 
 SETTINGS = ProducerSettings(config=ProducerConfig(record_max_buffered_time=0.001))
@@ -63,6 +64,40 @@ def test_every_row_is_stored_when_the_function_returns(aws: FakeAws) -> None:
     stats = producer.stats()
     assert stats.user_records_stored == 25_000
     assert stats.buffered_bytes == 0
+
+
+class WaitingRecord:
+    """A record that the producer accepted and has not sent yet."""
+
+    def __init__(self) -> None:
+        self._exception: Exception | None = None
+        self.is_final = False
+
+    def done(self) -> bool:
+        return self.is_final
+
+    def exception(self) -> Exception | None:
+        self.is_final = True
+        return self._exception
+
+
+def test_the_failure_of_a_record_is_noticed_however_many_records_wait_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(partition, "_SWEEP", 3)
+    accepted: list[WaitingRecord] = []
+
+    def put(*_record: Any, **_names: Any) -> WaitingRecord:
+        accepted.append(WaitingRecord())
+        return accepted[-1]
+
+    task = TaskProducer(SimpleNamespace(put=put, flush=lambda: None))  # type: ignore[arg-type]
+    for _ in range(10):
+        task.put("flights", "a", b"x")
+    assert task.accepted == 10
+    accepted[0]._exception = RuntimeError("the shard was full")
+    with pytest.raises(PartitionFailedError, match="1 records of this task were not stored .* 9 were"):
+        task.flush()
 
 
 def test_tasks_of_one_process_share_a_producer(aws: FakeAws) -> None:

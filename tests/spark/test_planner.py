@@ -643,6 +643,21 @@ def test_a_checkpoint_older_than_the_retention_is_a_loss() -> None:
     assert query.payloads[3:] == put
 
 
+@pytest.mark.parametrize(("beyond", "is_loss"), [(-60, False), (60, True)])
+def test_a_checkpoint_is_a_loss_from_the_retention_period_on(beyond: float, is_loss: bool) -> None:
+    world = World()
+    query = Query(world, TRIM)
+    world.put(1)
+    assert query.run_batch() == 1
+    world.clock.advance(DAY + beyond)
+    query.restart()
+    if is_loss:
+        with pytest.raises(DataLossError, match=r"24\.0 h ago"):
+            query.plan()
+    else:
+        assert not query.plan() or query.read() == []
+
+
 def test_a_position_beyond_the_retention_is_read_from_the_horizon() -> None:
     """The service need not know its sequence number any more."""
     world = World()
@@ -744,6 +759,42 @@ def test_a_stream_made_anew_is_noticed() -> None:
     query.restart()
     query.run(5)
     assert query.payloads[3:] == put
+
+
+def recreate(world: World, after: float) -> None:
+    """Delete the stream, and create it again after some seconds."""
+    world.client.delete_stream(StreamName=STREAM)
+    world.clock.advance(after)
+    world.client.create_stream(StreamName=STREAM, ShardCount=1)
+    world.clock.advance(70)
+
+
+def test_nothing_that_was_known_of_a_shard_holds_for_its_namesake_in_a_recreated_stream() -> None:
+    # The query goes on in the same process: the iterator of the old shard, which was at the same position, is of no use.
+    world = World()
+    query = Query(world, {**TRIM, "fail_on_data_loss": False})
+    assert query.run_batch() == 0
+    recreate(world, 20)
+    put = world.put(2)
+    assert query.run_batch() == 2
+    assert query.payloads == put
+
+
+def test_a_recreated_stream_is_one_loss_and_not_as_old_as_the_checkpoint(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World()
+    query = Query(world, {**TRIM, "fail_on_data_loss": False})
+    world.put(3)
+    assert query.run_batch() == 3
+    recreate(world, 1.5 * DAY)
+    query.restart()
+    put = world.put(2)
+    assert query.run_batch() == 2
+    assert query.payloads[3:] == put
+    lost = [message for message in caplog.messages if "continuing with the remaining data" in message]
+    assert len(lost) == 1
+    assert "deleted and recreated" in lost[0]
 
 
 def test_the_checkpoint_of_another_stream_is_refused() -> None:
@@ -1060,6 +1111,20 @@ def test_a_batch_read_to_a_time_in_the_past_finds_the_last_record_before_it() ->
     ending = AtTimestamp(round(world.clock.time() * 1000))
     world.clock.advance(3_600)
     assert rows_of_a_batch_read(world, ending_position=ending) == 1_500
+
+
+def test_a_batch_read_that_cannot_reach_its_end_fails_however_near_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("kinesis_sdk.spark.look.FIRST_PAGE", 5)
+    monkeypatch.setattr("kinesis_sdk.spark.look._WALK_PAGE", 10)
+    world = World()
+    for _ in range(100):
+        world.put(1)
+        world.clock.advance(0.3)
+    # Five pages hold half of what has arrived since the tip lag began: they end 15 s before the present.
+    with pytest.raises(StalledError, match="could not be read up to its end"):
+        rows_of_a_batch_read(world, tip_lag=30.0)
 
 
 def test_a_batch_read_of_an_endpoint_that_only_sends_empty_pages_fails() -> None:

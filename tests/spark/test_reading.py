@@ -109,6 +109,20 @@ def test_batches_between_exclusive_ends_have_every_record_once() -> None:
         assert [data for item in ranges for data in payloads(world, item, limit=limit)] == put
 
 
+def test_records_before_a_time_are_dropped_over_several_pages_and_only_until_one_arrived_then() -> None:
+    world = World()
+    world.put(5)
+    world.clock.advance(10)
+    moment = AtTimestamp(round(world.clock.time() * 1000))
+    put = world.put(1)
+    world.aws.faults.add(Fault(kind="early_arrival", seconds=20, count=1))
+    put += world.put(2)
+    cursor = io_of(world).cursor(SHARD, moment, via=TrimHorizon())
+    pages = [cursor.read(2) for _ in range(4)]
+    assert [page.dropped for page in pages] == [2, 2, 1, 0]
+    assert [record.data for page in pages for record in page.records] == put
+
+
 def test_a_page_without_a_record_before_an_exclusive_end_is_not_yielded() -> None:
     world = World()
     world.put(3)

@@ -179,7 +179,10 @@ def test_a_maximum_of_records_is_exact_and_ends_all_shards_at_one_time() -> None
     assert sim.audit.slack <= 0.05
 
 
-def test_a_count_limit_reads_on_although_a_child_has_a_record_from_before_its_parents_last_one() -> None:
+@pytest.mark.parametrize("second", [18.5, 22.0])
+def test_a_count_limit_reads_on_although_a_child_has_a_record_from_before_its_parents_last_one(
+    second: float,
+) -> None:
     # Arrival times are out of order. If the child, with its limit, took the parent's last record out of the batch, the parent would
     # never end, and the child would never enter.
     shards = [
@@ -188,8 +191,8 @@ def test_a_count_limit_reads_on_although_a_child_has_a_record_from_before_its_pa
         Shard([21.5], born=20.1, parents=(0,)),
     ]
     service = Service({STREAM: shards})
-    service.logs[STREAM]["shardId-000000000001"].arrivals = [service.millis(at) for at in (18.0, 22.0, 23.0)]
-    sim = query(service, {**TRIM, "max_records_per_shard": 1}, begin=100, bounds=Bounds(disorder=3.0))
+    service.logs[STREAM]["shardId-000000000001"].arrivals = [service.millis(at) for at in (18.0, second, 23.0)]
+    sim = query(service, {**TRIM, "max_records_per_shard": 1}, begin=100, bounds=Bounds(disorder=4.0))
     sim.settle()
     assert sim.audit.left() == 0
     assert max(sim.outcome.sizes) <= 2
@@ -473,6 +476,18 @@ def test_a_query_that_was_down_for_longer_than_the_retention_period_says_so() ->
     sim.restart()
     with pytest.raises(DataLossError):
         sim.run_batch()
+
+
+def test_a_record_that_became_readable_late_is_read_after_a_day_although_it_arrived_before_the_cut() -> None:
+    # The position is so old that it is opened by time, and the time of the cut alone would pass the record over.
+    habits = Habits(visible_after=30.0)
+    service = Service({STREAM: [Shard([10.0, 99.0])]}, habits)
+    sim = query(service, TRIM, begin=100, bounds=Bounds(visible_after=habits.visible_after))
+    assert sim.run_batch() == 1
+    service.clock.advance(0.95 * DAY)
+    sim.restart()
+    assert sim.run_batch() == 1
+    assert sim.audit.left() == 0
 
 
 def test_a_checkpoint_by_name_goes_on_by_arn_and_back() -> None:
