@@ -21,21 +21,34 @@ from kinesis_sdk.common.hashkeys import (
     hash_partition_key,
 )
 from kinesis_sdk.common.records import KinesisRecord
+from tests import fuzz
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed here; `make spark` runs this with it")
 
-from kinesis_sdk.spark.arrow import (  # noqa: E402 — after the skip
-    COLUMN_NAMES,
-    COLUMNS,
-    MAX_BYTES,
-    MAX_ROWS,
-    BatchBuilder,
-)
-from tests.fuzz import how_many, share  # noqa: E402
+from kinesis_sdk.spark import arrow  # noqa: E402 — after the skip
+from kinesis_sdk.spark.arrow import COLUMN_NAMES, COLUMNS, BatchBuilder  # noqa: E402
 
 SHARD = "shardId-000000000000"
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 Item = tuple[str, str | None, bytes]
+
+
+SMALLER = 32
+MAX_ROWS, MAX_BYTES = arrow.MAX_ROWS // SMALLER, arrow.MAX_BYTES // SMALLER
+PAGE = 10 * 1024 * 1024 // SMALLER
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make all limits smaller, so that what reaches them is."""
+    monkeypatch.setattr(arrow, "MAX_ROWS", MAX_ROWS)
+    monkeypatch.setattr(arrow, "MAX_BYTES", MAX_BYTES)
+    monkeypatch.setattr(arrow, "MAX_EXPANDED_CHARACTERS", arrow.MAX_EXPANDED_CHARACTERS // SMALLER)
+
+
+def test_the_limits_are_what_a_worker_has_memory_for() -> None:
+    assert (arrow.MAX_ROWS, arrow.MAX_BYTES) == (32_768, 32 * 1024 * 1024)
+    assert arrow.MAX_EXPANDED_CHARACTERS == 256 * 1024 * 1024
 
 
 def carrier(data: bytes, number: int = 1, key: str = "carrier") -> KinesisRecord:
@@ -104,14 +117,15 @@ def test_columns_must_be_different_names_of_the_source(columns: tuple[str, ...])
         BatchBuilder("orders", deaggregate=True, columns=columns)
 
 
+@pytest.mark.usefixtures("small")
 def test_what_a_batch_holds_does_not_count_the_columns_that_it_leaves_out() -> None:
     # With its key in each row this would be seven batches.
-    page = [carrier(pack([("k" * 100_000, None, b"%d" % i) for i in range(2_000)]))]
+    page = [carrier(pack([("k" * 50_000, None, b"%d" % i) for i in range(150)]))]
     for columns in (["data"], ["subSequenceNumber", "shardId"], ["explicitHashKey"]):
         builder = BatchBuilder("orders", deaggregate=True, columns=columns)
         (batch,) = builder.build(SHARD, page)
-        assert batch.num_rows == 2_000
-    large = [carrier(bytes(10 * 1024 * 1024), number) for number in range(1, 8)]
+        assert batch.num_rows == 150
+    large = [carrier(bytes(PAGE), number) for number in range(1, 8)]
     (batch,) = BatchBuilder("orders", deaggregate=True, columns=["sequenceNumber"]).build(SHARD, large)
     assert batch.column(0).to_pylist() == list("1234567")
 
@@ -134,6 +148,7 @@ def test_a_page_of_nothing_has_no_batches() -> None:
     assert list(BatchBuilder("orders", deaggregate=True).build(SHARD, [])) == []
 
 
+@pytest.mark.usefixtures("small")
 def test_an_aggregate_is_cut_where_a_batch_has_its_rows() -> None:
     half = MAX_ROWS // 2 + 1
     same = pack([("k", None, b"%d" % i) for i in range(half)])
@@ -155,19 +170,19 @@ POOLS: list[Any] = []
 """Arrow crashes if a pool is gone before its arrays, which the traceback of a failed test keeps."""
 
 LONG_KEYS = {
-    "one key for all": [("k" * 100_000, None, b"%d" % i) for i in range(1_500)],
-    "one long key among many": [("k" * 2_000_000 if i == 700 else "k", None, b"x") for i in range(1_500)],
+    "one key for all": [("k" * 50_000, None, b"%d" % i) for i in range(94)],
+    "one long key among many": [("k" * 70_000 if i == 40 else "k", None, b"x") for i in range(90)],
     "a key that is a batch": [("k" * (MAX_BYTES + 1), None, b"%d" % i) for i in range(3)],
-    "characters of many bytes": [("\N{GRINNING FACE}" * 30_000, None, b"") for _ in range(1_000)],
-    "one explicit hash key for all": [("k", "0" * 100_000 + "5", b"%d" % i) for i in range(1_500)],
-    "few explicit hash keys": [("k", None if i % 3 else "0" * 60_000 + "5", b"") for i in range(3_000)],
+    "characters of many bytes": [("\N{GRINNING FACE}" * 15_000, None, b"") for _ in range(62)],
+    "one explicit hash key for all": [("k", "0" * 50_000 + "5", b"%d" % i) for i in range(94)],
+    "few explicit hash keys": [("k", None if i % 3 else "0" * 30_000 + "5", b"") for i in range(186)],
 }
 
 
-@pytest.mark.fuzz
-@pytest.mark.parametrize("items", share(LONG_KEYS.values(), unit=3))
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("items", LONG_KEYS.values(), ids=LONG_KEYS)
 def test_a_long_key_that_user_records_share_makes_more_batches_and_no_larger_ones(items: list[Item]) -> None:
-    # Arrow writes a key out for each row: any of these would be a batch of 100 MB and more.
+    # Arrow writes a key out for each row: any of these would be a batch of three times the limit and more.
     pool = pa.proxy_memory_pool(pa.default_memory_pool())
     POOLS.append(pool)
     usual = pa.default_memory_pool()
@@ -226,24 +241,25 @@ def test_rows_of_aggregates_and_of_records_alone_keep_what_is_theirs() -> None:
     assert [row["approximateArrivalTimestamp"] for row in rows] == expected
 
 
+@pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("column", ["partition key", "explicit hash key"])
 def test_an_aggregate_that_would_expand_without_end_is_delivered_as_it_is_stored(
     column: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     # 10 MiB on the stream can be terabytes of rows: a task that has to write them out never gets past the record.
-    key, explicit = ("k" * 5_000_000, None) if column == "partition key" else ("k", "0" * 5_000_000 + "7")
+    key, explicit = ("k" * 500_000, None) if column == "partition key" else ("k", "0" * 500_000 + "7")
     bodies = []
     for count in (2, 3):
         aggregate = Aggregate(1 << 30, 1 << 30)
         assert all(aggregate.try_append(key, explicit, b"", bytes(16)) for _ in range(count))
         bodies.append(aggregate.encode()[len(MAGIC) : -16])
     two, three = bodies
-    # What the second one has more is a user record. Repeating its bytes is cheaper than to append 800,000 of them.
+    # What the second one has more is a user record. Repeating its bytes is cheaper than to append 8,000 of them.
     record = three[len(two) :]
     assert three == two + record
-    body = two + record * 799_998
+    body = two + record * 7_998
     bomb = carrier(MAGIC + body + md5(body, usedforsecurity=False).digest(), 2)
-    assert len(bomb.data) < 13_000_000
+    assert len(bomb.data) < 600_000
     page = [carrier(b"before", 1), bomb, carrier(pack([("k", None, b"after")] * 2), 3)]
     batches = list(BatchBuilder("orders", deaggregate=True).build(SHARD, page))
     rows = [row for batch in batches for row in batch.to_pylist()]
@@ -253,14 +269,15 @@ def test_an_aggregate_that_would_expand_without_end_is_delivered_as_it_is_stored
         (b"after", "3", 0),
         (b"after", "3", 1),
     ]
-    assert "aggregate 2 with 800000 user records delivered as it is stored" in caplog.text
+    assert "aggregate 2 with 8000 user records delivered as it is stored" in caplog.text
     assert "kkkk" not in caplog.text
     # A read has the same rows whatever its columns are, also where the long key would not be written out.
     assert rows_of(page, columns=["data"]) == [{"data": row["data"]} for row in rows]
 
 
+@pytest.mark.usefixtures("small")
 def test_large_records_that_travelled_alone_share_batches_up_to_the_bound() -> None:
-    page = [carrier(bytes(10 * 1024 * 1024), number) for number in range(1, 8)]
+    page = [carrier(bytes(PAGE), number) for number in range(1, 8)]
     batches = list(BatchBuilder("orders", deaggregate=True).build(SHARD, page))
     assert [batch.num_rows for batch in batches] == [3, 3, 1]
     assert max(batch.nbytes for batch in batches) <= MAX_BYTES
@@ -273,8 +290,17 @@ def test_usual_pages_stay_one_batch() -> None:
     assert batch.num_rows == 10_000
 
 
+@pytest.mark.usefixtures("small")
 def test_records_alone_are_cut_at_the_target() -> None:
     page = [carrier(b"", number) for number in range(MAX_ROWS + 5)]
+    sizes = [batch.num_rows for batch in BatchBuilder("orders", deaggregate=True).build(SHARD, page)]
+    assert sizes == [MAX_ROWS, 5]
+
+
+@pytest.mark.usefixtures("small")
+def test_records_alone_count_when_an_aggregate_behind_them_is_cut() -> None:
+    page = [carrier(b"", number) for number in range(5)]
+    page.append(carrier(pack([("k", None, b"") for _ in range(MAX_ROWS)]), 6))
     sizes = [batch.num_rows for batch in BatchBuilder("orders", deaggregate=True).build(SHARD, page)]
     assert sizes == [MAX_ROWS, 5]
 
@@ -329,7 +355,8 @@ items = st.tuples(texts, st.none() | st.integers(0, FULL_RANGE.end).map(str), st
 pages = st.lists(st.binary(max_size=8) | st.lists(items, min_size=2, max_size=5), max_size=8)
 
 
-@settings(max_examples=how_many(unit=37, fuzz=150))
+@pytest.mark.fuzz
+@settings(max_examples=fuzz.how_many(unit=25, fuzz=1_000))
 @given(page=pages, columns=st.lists(st.sampled_from(COLUMN_NAMES), min_size=1, unique=True))
 def test_any_columns_in_any_order_have_the_values_of_a_full_read(
     page: list[bytes | list[Item]], columns: list[str]
@@ -340,7 +367,8 @@ def test_any_columns_in_any_order_have_the_values_of_a_full_read(
     assert all(list(row) == columns for row in found)
 
 
-@settings(max_examples=how_many(unit=37, fuzz=150))
+@pytest.mark.fuzz
+@settings(max_examples=fuzz.how_many(unit=25, fuzz=1_000))
 @given(page=pages)
 def test_rows_are_what_the_shared_deaggregation_gives(page: list[bytes | list[Item]]) -> None:
     records = [carrier(part if isinstance(part, bytes) else pack(part), n) for n, part in enumerate(page)]
