@@ -26,7 +26,7 @@ from kinesis_sdk.common.aggregate_reader import (
 )
 from kinesis_sdk.common.hashkeys import FULL_RANGE, MAX_HASH_KEY, HashKeyRange, hash_partition_key
 from kinesis_sdk.common.records import KinesisRecord, UserRecord
-from tests.fuzz import how_many
+from tests import fuzz
 
 from . import reference
 from .reference import Item, filled, seal
@@ -64,7 +64,8 @@ def test_every_truncation_is_noticed() -> None:
         assert decode(BLOB[length + 1 :]) is None, length
 
 
-@settings(max_examples=how_many(unit=50, fuzz=200))
+@pytest.mark.fuzz
+@settings(max_examples=fuzz.number(unit=50, fuzz=1_000))
 @given(
     st.lists(
         st.tuples(st.text("abc", min_size=1), st.none(), st.binary(max_size=30)), min_size=2, max_size=8
@@ -139,7 +140,8 @@ def mutated(draw: st.DrawFn) -> bytes:
     return body
 
 
-@settings(max_examples=how_many(unit=200, fuzz=800))
+@pytest.mark.fuzz
+@settings(max_examples=fuzz.number(unit=120, fuzz=4_000))
 @given(st.one_of(st.lists(FRAGMENTS, min_size=1, max_size=8).map(b"".join).filter(bool), mutated()))
 def test_any_bytes_under_a_valid_digest_read_as_protobuf_reads_them(body: bytes) -> None:
     result = decode(seal(body))
@@ -299,7 +301,8 @@ def rows_of_columns(blob: bytes) -> list[tuple[str | None, str | None, bytes]] |
     return list(zip(columns.partition_keys, given, columns.payloads, strict=True))
 
 
-@settings(max_examples=how_many(unit=100, fuzz=400))
+@pytest.mark.fuzz
+@settings(max_examples=fuzz.number(unit=120, fuzz=2_000))
 @given(st.lists(FRAGMENTS, min_size=1, max_size=8).map(b"".join).filter(bool))
 def test_columns_hold_what_rows_hold(body: bytes) -> None:
     assert rows_of_columns(seal(body)) == decode(seal(body))
@@ -450,7 +453,8 @@ def outside(sub: tuple[str, str | None, bytes], start: int, end: int) -> bool:
     return number < start or number > end
 
 
-@settings(max_examples=how_many(unit=75, fuzz=300))
+@pytest.mark.fuzz
+@settings(max_examples=fuzz.number(unit=80, fuzz=1_500))
 @given(SUBS, NUMBERS, NUMBERS)
 def test_is_misplaced_is_the_range_rule(
     subs: list[tuple[str, str | None, bytes]], one: int, two: int
@@ -460,7 +464,8 @@ def test_is_misplaced_is_the_range_rule(
     assert is_misplaced([SubRecord(*sub) for sub in subs], HashKeyRange(start, end)) is expected
 
 
-@settings(max_examples=how_many(unit=37, fuzz=150))
+@pytest.mark.fuzz
+@settings(max_examples=fuzz.number(unit=50, fuzz=1_000))
 @given(SUBS.filter(lambda subs: len(subs) > 1), NUMBERS, NUMBERS, st.booleans())
 def test_deaggregate_asks_for_each_misplaced_aggregate(
     subs: list[tuple[str, str | None, bytes]], one: int, two: int, discard: bool
@@ -617,6 +622,8 @@ def varint(number: int) -> bytes:
     return bytes([number]) if number < 0x80 else bytes([number & 0x7F | 0x80, number >> 7])
 
 
+@pytest.mark.fuzz
+@settings(max_examples=fuzz.number(unit=60, fuzz=1_000))
 @given(
     FIELDS_OF_TAGS | FIELDS_OF_TAGS.map(lambda fields: b"\x0a\x02k1" + fields),
     st.integers(0, 200),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kinesis_sdk.common import aggregate_writer
 from kinesis_sdk.common.aggregate_reader import AGGREGATE_PARTITION_KEY, OVERHEAD, Aggregate, decode
 from kinesis_sdk.common.hashkeys import MAX_HASH_KEY, explicit_hash_key_to_bytes, hash_partition_key
-from tests.fuzz import how_many
+from tests import fuzz
 
 from . import reference
 from .reference import Item, append, filled, place
@@ -59,7 +59,8 @@ def test_golden_vectors(items: list[Item], blob: str) -> None:
     assert decode(bytes.fromhex(blob)) == subs(items)
 
 
-@settings(max_examples=how_many(unit=37, fuzz=150))
+@pytest.mark.fuzz
+@settings(max_examples=fuzz.number(unit=30, fuzz=1_000))
 @given(ITEMS)
 def test_bytes_are_those_of_protobuf_and_size_is_exact_after_every_append(items: list[Item]) -> None:
     aggregate = Aggregate(2**30, 2**30)
@@ -72,13 +73,15 @@ def test_bytes_are_those_of_protobuf_and_size_is_exact_after_every_append(items:
         assert blob == reference.encode(items[:done])
 
 
-@settings(max_examples=how_many(unit=37, fuzz=150))
+@pytest.mark.fuzz
+@settings(max_examples=fuzz.number(unit=40, fuzz=1_000))
 @given(ITEMS.filter(lambda items: len(items) > 1))
 def test_round_trip(items: list[Item]) -> None:
     assert decode(filled(items).encode()) == subs(items)
 
 
-@settings(max_examples=how_many(unit=37, fuzz=150))
+@pytest.mark.fuzz
+@settings(max_examples=fuzz.number(unit=50, fuzz=1_000))
 @given(ITEMS, st.integers(0, 40_000), st.integers(1, 12))
 def test_limits_hold_and_a_rejected_append_changes_nothing(
     items: list[Item], max_size: int, max_count: int

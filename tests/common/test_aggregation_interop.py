@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 
 import kinesis_sdk
 from kinesis_sdk.common.aggregate_reader import decode
-from tests import HANG
-from tests.fuzz import how_many
+from tests import HANG, fuzz
 
 from .reference import Item, filled
 
@@ -47,7 +46,8 @@ def peer_writes(items: list[Item]) -> bytes:
 
 # The peer gives a user record without an explicit hash key that of table entry 0, if there is a table: so
 # either all user records have one here, or none has.
-@settings(max_examples=how_many(unit=15, fuzz=60))
+@pytest.mark.fuzz
+@settings(max_examples=fuzz.number(unit=30, fuzz=1_000))
 @given(ROWS, st.booleans())
 def test_aws_kinesis_agg_reads_ours_and_ours_reads_its(rows: list[tuple[str, bytes]], explicit: bool) -> None:
     import base64

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kinesis_sdk.common.change_records import ChangeRecord, encode_change, encode_item
 from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.common.user_records import PlainRun, UserRecords
-from tests.fuzz import how_many
+from tests import fuzz
 
 MOMENT = datetime(2026, 1, 1, 12, 0, 5, tzinfo=timezone.utc)
 
@@ -117,17 +117,24 @@ def test_what_boto3_does_not_return_is_an_error() -> None:
         encode_change({"x": object()})
 
 
-_LEAVES = st.none() | st.booleans() | st.text() | st.binary() | st.integers(-(10**30), 10**30)
-_SETS = st.sets(st.binary(min_size=1), min_size=1) | st.sets(st.text(min_size=1), min_size=1)
+_TEXT, _BYTES = st.text(max_size=6), st.binary(max_size=6)
+_LEAVES = st.none() | st.booleans() | _TEXT | _BYTES | st.integers(-(10**30), 10**30)
+_SETS = st.sets(st.binary(min_size=1, max_size=6), min_size=1, max_size=3) | st.sets(
+    st.text(min_size=1, max_size=6), min_size=1, max_size=3
+)
 
 
-@settings(max_examples=how_many(unit=10, fuzz=100))
+@pytest.mark.fuzz
+@settings(max_examples=fuzz.number(unit=15, fuzz=1_000))
 @given(
     st.dictionaries(
-        st.text(min_size=1),
+        st.text(min_size=1, max_size=6),
         st.recursive(
-            _LEAVES | _SETS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8
+            _LEAVES | _SETS,
+            lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_TEXT, inner, max_size=4),
+            max_leaves=8,
         ),
+        max_size=5,
     )
 )
 def test_every_item_survives(item: dict[str, Any]) -> None:

@@ -50,7 +50,7 @@ from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.common.response_header import ResponseHeader
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.testing import FakeAws, VirtualClock
-from tests import HANG
+from tests import HANG, fuzz
 
 STREAM = StreamId("orders")
 ARN = "arn:aws:kinesis:eu-central-1:123456789012:stream/orders"
@@ -188,6 +188,8 @@ entries_of = st.lists(
 )
 
 
+@pytest.mark.fuzz
+@settings(max_examples=fuzz.number(unit=30, fuzz=1_000))
 @given(entries_of, st.sampled_from([STREAM, StreamId("orders", ARN)]))
 @example([PutEntry(b"", '"\\\n\x00\x7f\u2028é😀', "0")], STREAM)
 @example([PutEntry(b'{"Records":[]}', "]}", None)], STREAM)
@@ -406,7 +408,8 @@ child_shards = st.none() | st.lists(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
+@pytest.mark.fuzz
+@settings(max_examples=fuzz.number(unit=30, fuzz=1_000), suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(wire_items, max_size=9),
     st.fixed_dictionaries(

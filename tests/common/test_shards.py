@@ -15,6 +15,7 @@ from kinesis_sdk.common.errors import ProtocolError, ResourceNotFoundError, Thro
 from kinesis_sdk.common.hashkeys import FULL_RANGE, MAX_HASH_KEY, HashKeyRange
 from kinesis_sdk.common.shards import Shard, ShardGraph, ShardMap, find_hole, list_shards
 from kinesis_sdk.common.stream import StreamId
+from tests import fuzz
 
 ARN = "arn:aws:kinesis:eu-central-1:123456789012:stream/orders"
 NAMED = StreamId("orders")
@@ -90,6 +91,8 @@ SMALL = st.lists(st.tuples(st.integers(0, 15), st.integers(0, 15)), max_size=8)
 CELL = 2**124  # sixteen of them make the space
 
 
+@pytest.mark.fuzz
+@settings(max_examples=fuzz.number(unit=70, fuzz=1_000))
 @given(SMALL)
 def test_find_gap_against_cells(pairs: list[tuple[int, int]]) -> None:
     spans = [(min(pair), max(pair)) for pair in pairs]
@@ -120,7 +123,8 @@ def test_find_gap_at_single_hash_keys() -> None:
 # -- ShardMap ----------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None)
+@pytest.mark.fuzz
+@settings(max_examples=fuzz.number(unit=40, fuzz=1_000))
 @given(TOPOLOGIES)
 def test_prediction_against_brute_force(plan: tuple[int, int, int]) -> None:
     stream, rng = topology(plan)
@@ -225,7 +229,8 @@ def test_a_recreated_stream_forgets_the_old_ranges(new: list[Shard]) -> None:
 # -- ShardGraph --------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None)
+@pytest.mark.fuzz
+@settings(max_examples=fuzz.number(unit=60, fuzz=1_000))
 @given(TOPOLOGIES, st.integers(0, 10))
 def test_lineage_against_brute_force(plan: tuple[int, int, int], trimmed: int) -> None:
     stream, rng = topology(plan)

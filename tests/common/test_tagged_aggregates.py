@@ -12,7 +12,7 @@ from kinesis_sdk.common.aggregate_reader import AGGREGATE_PARTITION_KEY, MAGIC, 
 from kinesis_sdk.common.aggregate_writer import Runs
 from kinesis_sdk.common.hashkeys import hash_partition_key
 from kinesis_sdk.common.once.table import TAG_KEY, Run, encode_table
-from tests.fuzz import how_many
+from tests import fuzz
 
 from . import reference
 from .reference import Item, place
@@ -65,7 +65,8 @@ def test_golden_bytes() -> None:
     assert decode(aggregate.encode()) == [("k", None, b"x")]
 
 
-@settings(max_examples=how_many(unit=50, fuzz=200))
+@pytest.mark.fuzz
+@settings(max_examples=fuzz.number(unit=30, fuzz=1_000))
 @given(APPENDS, st.booleans())
 def test_bytes_are_those_of_protobuf_and_size_is_exact_after_every_append(
     appends: list[tuple[Item, bool, bool]], seals: bool

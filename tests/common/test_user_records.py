@@ -7,11 +7,12 @@ import sys
 from datetime import datetime, timezone
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinesis_sdk.common.records import KinesisRecord, UserRecord
 from kinesis_sdk.common.user_records import AggregatedRun, PlainRun, RecordRun, UserRecords, payload_bytes
+from tests import fuzz
 
 ARRIVAL = datetime(2026, 1, 2, tzinfo=timezone.utc)
 
@@ -60,6 +61,8 @@ def test_sub_sequence_numbers_of_large_aggregates(size: int) -> None:
     assert records[-1] == run.at(size - 1)
 
 
+@pytest.mark.fuzz
+@settings(max_examples=fuzz.number(unit=40, fuzz=1_000))
 @given(st.lists(st.tuples(st.booleans(), ROWS), max_size=5), st.data())
 def test_it_behaves_as_a_list_does(
     shape: list[tuple[bool, list[tuple[bytes, str, str | None]]]], data: st.DataObject
@@ -132,6 +135,8 @@ def test_the_data_of_an_aggregate_is_not_kept() -> None:
     assert len(run) == 1
 
 
+@pytest.mark.fuzz
+@settings(max_examples=fuzz.number(unit=50, fuzz=1_000))
 @given(
     st.lists(st.tuples(st.booleans(), ROWS.filter(bool)), max_size=4),
     st.sets(st.tuples(st.integers(0, 3), st.integers(0, 3))),

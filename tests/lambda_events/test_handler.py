@@ -8,11 +8,12 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinesis_sdk import ConfigError, InvalidEventError, KinesisSdkError, UserRecord
 from kinesis_sdk.lambda_events import KinesisEvent, RecentProgress, kinesis_handler
+from tests import fuzz
 from tests.lambda_events.support import ARN, SHARD, EventSourceMapping, document, event, record
 
 
@@ -292,6 +293,8 @@ def shard(shape: list[int]) -> tuple[list[dict[str, Any]], list[str]]:
     ]
 
 
+@pytest.mark.fuzz
+@settings(max_examples=fuzz.number(unit=25, fuzz=1_000))
 @given(SHAPES, st.data(), st.booleans(), st.booleans(), st.booleans(), st.integers(1, 12))
 def test_nothing_is_lost_and_nothing_overtakes(
     shape: list[int], data: st.DataObject, report: bool, bisect: bool, remember: bool, batch_size: int
@@ -313,6 +316,8 @@ def test_nothing_is_lost_and_nothing_overtakes(
         assert max(counts.values()) <= 1 + sum(failing.values())
 
 
+@pytest.mark.fuzz
+@settings(max_examples=fuzz.number(unit=40, fuzz=1_000))
 @given(SHAPES, st.data(), st.booleans(), st.integers(1, 12), st.integers(0, 3))
 def test_bisecting_isolates_a_poison_record(
     shape: list[int], data: st.DataObject, report: bool, batch_size: int, max_retries: int
@@ -332,6 +337,8 @@ def test_bisecting_isolates_a_poison_record(
     assert set(payloads) - set(function.processed) == set(behind)
 
 
+@pytest.mark.fuzz
+@settings(max_examples=fuzz.number(unit=50, fuzz=1_000))
 @given(SHAPES, st.data(), st.integers(1, 12))
 def test_a_dead_letter_saves_the_rest_of_the_aggregate(
     shape: list[int], data: st.DataObject, batch_size: int

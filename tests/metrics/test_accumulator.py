@@ -7,7 +7,7 @@ import threading
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinesis_sdk.common import catalogue
@@ -15,6 +15,7 @@ from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.metrics import Kind, Metric, Scope
 from kinesis_sdk.metrics import Accumulator, CustomDimension, MemoryMetrics, Series, Statistics
 from kinesis_sdk.metrics.accumulator import levels_of
+from tests import fuzz
 from tests.metrics.support import add, add_statistics, metric_of
 
 SHARDS = ("shardId-000000000000", "shardId-000000000001")
@@ -214,6 +215,8 @@ def test_no_observations_are_nothing() -> None:
 VALUES = st.lists(st.integers(-1000, 1000), min_size=1, max_size=8)
 
 
+@pytest.mark.fuzz
+@settings(max_examples=fuzz.number(unit=50, fuzz=1_000))
 @given(st.lists(VALUES, min_size=1, max_size=6))
 def test_many_at_once_are_the_same_as_one_after_the_other(groups: list[list[int]]) -> None:
     single, bulk = Accumulator(), Accumulator()

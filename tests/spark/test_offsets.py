@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinesis_sdk.common.position import (
@@ -20,6 +20,7 @@ from kinesis_sdk.common.position import (
 from kinesis_sdk.spark.errors import OffsetError
 from kinesis_sdk.spark.offsets import MAX_MILLIS, QueryOffset, ShardPosition, StreamOffset
 from kinesis_sdk.testing.kinesis.sequence import SequenceNumbers
+from tests import fuzz
 
 MILLIS = st.integers(0, MAX_MILLIS)
 NUMBERS = st.one_of(
@@ -68,6 +69,8 @@ def texts(shards: Mapping[str, ShardPosition]) -> Any:
     return of_shards(shards).to_dict()["streams"]["orders"]["shards"]
 
 
+@pytest.mark.fuzz
+@settings(max_examples=fuzz.number(unit=25, fuzz=1_000))
 @given(OFFSETS)
 def test_an_offset_survives_its_text(offset: QueryOffset) -> None:
     again = QueryOffset.from_json(offset.to_json())
@@ -75,6 +78,8 @@ def test_an_offset_survives_its_text(offset: QueryOffset) -> None:
     assert again.to_json() == offset.to_json()
 
 
+@pytest.mark.fuzz
+@settings(max_examples=fuzz.number(unit=25, fuzz=1_000))
 @given(OFFSETS, st.randoms())
 def test_the_text_does_not_depend_on_the_order_in_which_streams_and_shards_came(
     offset: QueryOffset, random: Any
@@ -92,6 +97,8 @@ def test_the_text_does_not_depend_on_the_order_in_which_streams_and_shards_came(
     assert offset.with_streams(streams, offset.cut).to_json() == offset.to_json()
 
 
+@pytest.mark.fuzz
+@settings(max_examples=fuzz.number(unit=25, fuzz=1_000))
 @given(OFFSETS)
 def test_spark_gets_the_same_text_from_the_dictionary(offset: QueryOffset) -> None:
     """Spark makes the text itself, from the dictionary and without sorting."""
@@ -100,6 +107,8 @@ def test_spark_gets_the_same_text_from_the_dictionary(offset: QueryOffset) -> No
     assert json.dumps(json.loads(text), separators=(",", ":"), sort_keys=True) == text
 
 
+@pytest.mark.fuzz
+@settings(max_examples=fuzz.number(unit=25, fuzz=1_000))
 @given(OFFSETS)
 def test_an_offset_is_read_whatever_the_order_of_its_keys(offset: QueryOffset) -> None:
     def reverse(value: Any) -> Any:
@@ -147,6 +156,8 @@ def by_hand(shards: Mapping[str, str]) -> dict[str, tuple[str, int]]:
     return result
 
 
+@pytest.mark.fuzz
+@settings(max_examples=fuzz.number(unit=50, fuzz=1_000))
 @given(st.dictionaries(st.integers(0, 2000), POSITIONS, max_size=12))
 def test_a_reader_can_decode_the_numbers_by_hand(items: dict[int, ShardPosition]) -> None:
     found = by_hand(texts({f"shardId-{n:012d}": position for n, position in items.items()}))
@@ -342,6 +353,8 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.fuzz
+@settings(max_examples=fuzz.number(unit=60, fuzz=1_000))
 @given(JSON, st.sampled_from(["cut", "init", "streams", "t0", "shards", "position"]))
 def test_whatever_json_a_checkpoint_has_the_error_is_ours(value: Any, place: str) -> None:
     item = good()

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinesis_sdk.common.errors import ConfigError
@@ -15,6 +15,7 @@ from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.spark.connection import ConnectionSettings
 from kinesis_sdk.spark.options import SinkOptions, SourceOptions, parse_duration
 from kinesis_sdk.spark.positions import StartingPosition, parse_instant
+from tests import fuzz
 
 NAME = {"streamName": "orders"}
 
@@ -420,6 +421,8 @@ STREAM_POSITIONS = st.dictionaries(
 )
 
 
+@pytest.mark.fuzz
+@settings(max_examples=fuzz.number(unit=40, fuzz=1_000))
 @given(SPECS, SHARDS | STREAM_POSITIONS, st.none() | st.just("only"))
 def test_the_text_of_a_position_is_canonical(
     default: str, positions: dict[str, Any], only: str | None

@@ -96,7 +96,7 @@ def test_the_failure_of_a_record_is_noticed_however_many_records_wait_with_it(
         task.put("flights", "a", b"x")
     assert task.accepted == 10
     accepted[0]._exception = RuntimeError("the shard was full")
-    with pytest.raises(PartitionFailedError, match="1 records of this task were not stored .* 9 were"):
+    with pytest.raises(PartitionFailedError, match=r"1 records of this task were not stored .* 9 were"):
         task.flush()
 
 

@@ -191,7 +191,9 @@ def test_a_count_limit_reads_on_although_a_child_has_a_record_from_before_its_pa
         Shard([21.5], born=20.1, parents=(0,)),
     ]
     service = Service({STREAM: shards})
-    service.logs[STREAM]["shardId-000000000001"].arrivals = [service.millis(at) for at in (18.0, second, 23.0)]
+    service.logs[STREAM]["shardId-000000000001"].arrivals = [
+        service.millis(at) for at in (18.0, second, 23.0)
+    ]
     sim = query(service, {**TRIM, "max_records_per_shard": 1}, begin=100, bounds=Bounds(disorder=4.0))
     sim.settle()
     assert sim.audit.left() == 0

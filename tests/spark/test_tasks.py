@@ -6,13 +6,14 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinesis_sdk.common.position import Ended, TrimHorizon
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.spark.reading import ShardRange
 from kinesis_sdk.spark.tasks import group
+from tests import fuzz
 
 ORDERS, FLIGHTS = StreamId("orders"), StreamId("flights")
 
@@ -58,6 +59,8 @@ def families(ranges: Sequence[ShardRange]) -> list[set[tuple[StreamId, str]]]:
     return found
 
 
+@pytest.mark.fuzz
+@settings(max_examples=fuzz.number(unit=40, fuzz=1_000))
 @given(batches(), st.integers(1, 8), st.none() | st.integers(1, 6), st.randoms())
 def test_what_holds_for_every_batch(
     ranges: list[ShardRange], max_tasks: int, shards_per_task: int | None, random: Random
