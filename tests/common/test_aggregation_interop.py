@@ -47,7 +47,7 @@ def peer_writes(items: list[Item]) -> bytes:
 # The peer gives a user record without an explicit hash key that of table entry 0, if there is a table: so
 # either all user records have one here, or none has.
 @pytest.mark.fuzz
-@settings(max_examples=fuzz.number(unit=30, fuzz=1_000))
+@settings(max_examples=fuzz.how_many(unit=30, fuzz=1_000))
 @given(ROWS, st.booleans())
 def test_aws_kinesis_agg_reads_ours_and_ours_reads_its(rows: list[tuple[str, bytes]], explicit: bool) -> None:
     import base64

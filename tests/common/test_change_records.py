@@ -125,7 +125,7 @@ _SETS = st.sets(st.binary(min_size=1, max_size=6), min_size=1, max_size=3) | st.
 
 
 @pytest.mark.fuzz
-@settings(max_examples=fuzz.number(unit=15, fuzz=1_000))
+@settings(max_examples=fuzz.how_many(unit=15, fuzz=1_000))
 @given(
     st.dictionaries(
         st.text(min_size=1, max_size=6),

@@ -189,7 +189,7 @@ entries_of = st.lists(
 
 
 @pytest.mark.fuzz
-@settings(max_examples=fuzz.number(unit=30, fuzz=1_000))
+@settings(max_examples=fuzz.how_many(unit=30, fuzz=1_000))
 @given(entries_of, st.sampled_from([STREAM, StreamId("orders", ARN)]))
 @example([PutEntry(b"", '"\\\n\x00\x7f\u2028é😀', "0")], STREAM)
 @example([PutEntry(b'{"Records":[]}', "]}", None)], STREAM)
@@ -409,7 +409,7 @@ child_shards = st.none() | st.lists(
 
 
 @pytest.mark.fuzz
-@settings(max_examples=fuzz.number(unit=30, fuzz=1_000), suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=fuzz.how_many(unit=30, fuzz=1_000), suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(wire_items, max_size=9),
     st.fixed_dictionaries(

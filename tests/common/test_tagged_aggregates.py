@@ -66,7 +66,7 @@ def test_golden_bytes() -> None:
 
 
 @pytest.mark.fuzz
-@settings(max_examples=fuzz.number(unit=30, fuzz=1_000))
+@settings(max_examples=fuzz.how_many(unit=30, fuzz=1_000))
 @given(APPENDS, st.booleans())
 def test_bytes_are_those_of_protobuf_and_size_is_exact_after_every_append(
     appends: list[tuple[Item, bool, bool]], seals: bool

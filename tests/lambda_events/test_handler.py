@@ -294,7 +294,7 @@ def shard(shape: list[int]) -> tuple[list[dict[str, Any]], list[str]]:
 
 
 @pytest.mark.fuzz
-@settings(max_examples=fuzz.number(unit=25, fuzz=1_000))
+@settings(max_examples=fuzz.how_many(unit=25, fuzz=1_000))
 @given(SHAPES, st.data(), st.booleans(), st.booleans(), st.booleans(), st.integers(1, 12))
 def test_nothing_is_lost_and_nothing_overtakes(
     shape: list[int], data: st.DataObject, report: bool, bisect: bool, remember: bool, batch_size: int
@@ -317,7 +317,7 @@ def test_nothing_is_lost_and_nothing_overtakes(
 
 
 @pytest.mark.fuzz
-@settings(max_examples=fuzz.number(unit=40, fuzz=1_000))
+@settings(max_examples=fuzz.how_many(unit=40, fuzz=1_000))
 @given(SHAPES, st.data(), st.booleans(), st.integers(1, 12), st.integers(0, 3))
 def test_bisecting_isolates_a_poison_record(
     shape: list[int], data: st.DataObject, report: bool, batch_size: int, max_retries: int
@@ -338,7 +338,7 @@ def test_bisecting_isolates_a_poison_record(
 
 
 @pytest.mark.fuzz
-@settings(max_examples=fuzz.number(unit=50, fuzz=1_000))
+@settings(max_examples=fuzz.how_many(unit=50, fuzz=1_000))
 @given(SHAPES, st.data(), st.integers(1, 12))
 def test_a_dead_letter_saves_the_rest_of_the_aggregate(
     shape: list[int], data: st.DataObject, batch_size: int

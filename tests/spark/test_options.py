@@ -422,7 +422,7 @@ STREAM_POSITIONS = st.dictionaries(
 
 
 @pytest.mark.fuzz
-@settings(max_examples=fuzz.number(unit=40, fuzz=1_000))
+@settings(max_examples=fuzz.how_many(unit=40, fuzz=1_000))
 @given(SPECS, SHARDS | STREAM_POSITIONS, st.none() | st.just("only"))
 def test_the_text_of_a_position_is_canonical(
     default: str, positions: dict[str, Any], only: str | None

@@ -60,7 +60,7 @@ def families(ranges: Sequence[ShardRange]) -> list[set[tuple[StreamId, str]]]:
 
 
 @pytest.mark.fuzz
-@settings(max_examples=fuzz.number(unit=40, fuzz=1_000))
+@settings(max_examples=fuzz.how_many(unit=40, fuzz=1_000))
 @given(batches(), st.integers(1, 8), st.none() | st.integers(1, 6), st.randoms())
 def test_what_holds_for_every_batch(
     ranges: list[ShardRange], max_tasks: int, shards_per_task: int | None, random: Random
