@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import product
 
 import pytest
 from botocore.exceptions import ClientError
 
 from kinesis_sdk.admin.changes import plan as plans
-from kinesis_sdk.admin.changes.execute import ChangeExecutor, Status, _Result
+from kinesis_sdk.admin.changes.execute import ChangeExecutor, Outcome, Status, _Result
 from kinesis_sdk.admin.changes.recipes import Recipe
 from kinesis_sdk.admin.fleet.model import OwnerKind
 from kinesis_sdk.common.errors import AuditLogError, ConfigError, PermanentAwsError, TransientLeaseStoreError
@@ -413,3 +414,43 @@ def test_the_audit_log_keeps_the_bytes_that_a_rewind_removes(tmp_path):
     fleet.add("b", fleet.checkpointer("b", "each batch"))
     fleet.load(5)
     assert fleet.runs()[-1][1] == [*range(first, fleet.put_count)]
+
+
+def test_nothing_is_written_after_a_change_that_was_refused(tmp_path, monkeypatch):
+    """Plans name parents before their children, which must not begin before them."""
+    fleet, start, _ = loaded(tmp_path)
+    steering = fleet.steering()
+    plan = steering.plan_rewind(start)
+    plan = replace(plan, changes=plan.changes * 2)
+    begun = []
+
+    def refused(executor, goal, outcomes):
+        begun.append(goal)
+        return Outcome(goal=goal, status=Status.REFUSED, message="its parent is missing")
+
+    monkeypatch.setattr(ChangeExecutor, "_write_goal", refused)
+    assert [outcome.status for outcome in steering.apply(plan, wait=0)] == [Status.REFUSED]
+    assert len(begun) == 1
+
+
+def test_a_write_that_arrives_after_its_row_was_read_is_what_its_repetition_loses_against(tmp_path):
+    """The first attempt has no response, and the row does not show it yet. It arrives; the second attempt fails its condition."""
+    fleet, start, _ = loaded(tmp_path)
+    (change,) = fleet.steering().plan_rewind(start).changes
+    before = change.before.item
+    shown = iter([before, change.write.applied(before)])
+    attempts = iter([True, False])
+
+    class Table:
+        def send(self, write):
+            if next(attempts):
+                raise TransientLeaseStoreError("no response")
+            return False
+
+        def get(self, key):
+            return next(shown)
+
+    executor = ChangeExecutor(Table(), None, None, clock=fleet.clock, sleep=fleet.clock.advance)
+    result, item = executor._write(change.write, change.before)
+    assert result is _Result.WRITTEN
+    assert item == change.write.applied(before)
