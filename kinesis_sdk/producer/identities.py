@@ -19,7 +19,10 @@ A record costs nothing until an attempt of it has an unknown outcome: the number
 
 Rules:
 
-- A fresh record gets a number and a date each time it is sent: a failed attempt that certainly stored nothing leaves no trace.
+- A fresh record gets an incarnation, a number and a date each time it is sent: a failed attempt that certainly stored nothing leaves no trace.
+- The incarnation is drawn for each request and never continued. A process image may run twice (a restored virtual machine, CRIU, SnapStart), and
+  no clock tells a process that it was copied. Two copies that counted on from one state would give one identity to two records, and
+  readers would drop one of them. A record that is HELD in the image is repeated by both with one identity: it is one put.
 - The date is never later than the time at Kinesis at which any attempt with this identity is made, and `HOLD_OFF` seconds of the
   monotonic clock pass between the first such attempt and the second. So a copy that arrives earlier than the date and the hold-off
   is the first one, and readers look nothing up for it.
@@ -31,12 +34,15 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Mapping
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kinesis_sdk.common.errors import KinesisSdkError, PermanentAwsError
 from kinesis_sdk.common.log_fields import FieldLogger, log_fields
-from kinesis_sdk.common.once.table import HOLD_OFF, NAMED, REPEAT, Run, encode_table
+from kinesis_sdk.common.once.table import HOLD_OFF, INCARNATION_SIZE, NAMED, REPEAT, Run, encode_table
 from kinesis_sdk.common.service_clock import ServiceClock, date_text, response_date
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer.topology import Topology
@@ -67,12 +73,15 @@ _FRESH = 600.0
 
 _FIRST_NUMBERS = 1 << 40
 
+_CLOCKS = Struct("<3qI")
+"""Three clocks in nanoseconds, and a process id."""
+
 
 class RecordIdentity(NamedTuple):
     """Identity of a user record for another process, which puts the record again (`Producer.put_again`).
 
     Attributes:
-        incarnation: 8 bytes: those of the producer, or for a named record a part of the digest of its name and hash key.
+        incarnation: 8 bytes: those of a request, or for a named record a part of the digest of its name and hash key.
         number: Number of the record, below 2^48.
         date: Milliseconds since 1970, at Kinesis, before which the record was not sent; None if no attempt of it may be stored.
         window: Seconds in which readers recognize another record of that name; 0 for a record without one.
@@ -137,7 +146,7 @@ class Stamp(NamedTuple):
     """Identity of the fresh records of one attempt to send a Kinesis record.
 
     Attributes:
-        incarnation: Incarnation of the producer.
+        incarnation: Incarnation of the request.
         date: Milliseconds since 1970 that Kinesis had reached before the bytes were made.
         number: Number of the first record, if it is fresh; a fresh record at another index has a number that is larger by so much.
         made: Monotonic seconds at which the bytes were made.
@@ -211,6 +220,16 @@ def idempotence_error(topology: Topology, stream: StreamId) -> KinesisSdkError |
     return None
 
 
+def fresh_entropy(size: int) -> bytes:
+    """Return up to 32 bytes that no other process draws, nor another copy of this process image.
+
+    A restored virtual machine may go on with the kernel's former random state until the kernel is told (VM generation id). Its clocks are
+    never in step with those of the other copy to a nanosecond.
+    """
+    clocks = _CLOCKS.pack(time.time_ns(), time.monotonic_ns(), time.perf_counter_ns(), os.getpid())
+    return hashlib.sha256(os.urandom(32) + clocks).digest()[:size]
+
+
 class Identities:
     """The identities that a producer gives to the records of one stream. Not thread-safe.
 
@@ -218,8 +237,8 @@ class Identities:
         stream: The stream.
         enabled: ``ProducerConfig.idempotent``; without it, nothing here has an effect.
         wall_clock: Returns epoch seconds; replaced in tests.
-        entropy: Returns that many random bytes. Two producers that draw the same ones at the same time lose records, so this is
-            not the generator that a user may seed.
+        entropy: Returns that many random bytes; `fresh_entropy` except in tests. Two producers that draw the same ones in the same
+            millisecond lose records, so this is not the generator that a user may seed.
 
     Attributes:
         enabled: As the argument.
@@ -244,14 +263,7 @@ class Identities:
         self._undated_logged = False
         self._untagged_logged = False
         self.begun_anew: int = 0
-        self._incarnation = b""
-        self._next = 0
-        self.renew()
-
-    def renew(self) -> None:
-        """Draw a new incarnation: after a standstill, this may be one of two copies of a process image."""
-        self._incarnation = self._entropy(8)
-        self._next = int.from_bytes(self._entropy(5), "big") % _FIRST_NUMBERS
+        self._next = int.from_bytes(entropy(5), "big") % _FIRST_NUMBERS
 
     # ------------------------------------------------------------------ whether
 
@@ -319,20 +331,26 @@ class Identities:
 
     # ------------------------------------------------------------------ an attempt
 
-    def stamp(self, entry: Entry, now: float) -> None:
-        """Give identities to the fresh records of a Kinesis record that is sent now, and encode its table of runs.
+    def stamp(self, entries: Sequence[Entry], now: float) -> None:
+        """Give identities to the fresh records of a request that is sent now, and encode the tables of runs.
 
         Args:
-            entry: The Kinesis record.
+            entries: The Kinesis records of the request.
             now: Monotonic seconds.
         """
+        if not self.enabled or all(entry.attempt is None for entry in entries):
+            return
+        incarnation, wall = self._entropy(INCARNATION_SIZE), self._wall_clock()
+        date = self._date(now, wall)
+        for entry in entries:
+            self._stamp(entry, Stamp(incarnation, date, self._next, now, wall))
+
+    def _stamp(self, entry: Entry, stamp: Stamp) -> None:
         aggregate = entry.aggregate
         runs_of, attempt = aggregate.runs, entry.attempt
         if runs_of is None or attempt is None:
             return
-        wall = self._wall_clock()
         count = aggregate.count
-        stamp = Stamp(self._incarnation, self._date(now, wall), self._next, now, wall)
         attempt.stamp = stamp
         self._next += count
         starts = runs_of.starts

@@ -15,7 +15,6 @@ settled list.
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from collections.abc import Callable, Mapping
@@ -27,7 +26,7 @@ from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer.aggregator import Entry, OpenByKey
 from kinesis_sdk.producer.collector import Batch
 from kinesis_sdk.producer.config import ProducerConfig
-from kinesis_sdk.producer.identities import WRAPPING, Identities
+from kinesis_sdk.producer.identities import WRAPPING, Identities, fresh_entropy
 from kinesis_sdk.producer.pending import PendingRecords, Settled
 from kinesis_sdk.producer.record import PendingRecord
 from kinesis_sdk.producer.responses import ResponseHandler
@@ -68,7 +67,7 @@ class StreamPipeline:
         rng: random.Random,
         *,
         wall_clock: Callable[[], float] = time.time,
-        entropy: Callable[[int], bytes] = os.urandom,
+        entropy: Callable[[int], bytes] = fresh_entropy,
     ) -> None:
         self.stream = stream
         self._config = config

@@ -214,8 +214,7 @@ class SendQueue:
             batch = self._next_request(now)
             if batch is None:
                 break
-            for entry in batch.entries:
-                self.identities.stamp(entry, now)
+            self.identities.stamp(batch.entries, now)
             self._in_flight.add(batch)
             if self._in_flight_limit is not None:
                 # Only what passed a lane: of other entries, the policies do not learn that they came back (`returned`).
@@ -472,7 +471,6 @@ class SendQueue:
         for record in self._pending.live:
             if record.arrived < now - gap / 2:  # not what came after the freeze, before the clock was read
                 record.grace += gap
-        self.identities.renew()
         self.rebuild(now)  # Kinesis records know the earliest expiry inside
 
     def take_unsent(self, without: PendingRecord | None = None) -> list[DetachedRecord]:

@@ -129,10 +129,11 @@ class Simulation:
         throttle: bool = True,
         beside: Simulation | None = None,
         balanced: bool = True,
+        entropy: Callable[[int], bytes] | None = None,
     ) -> None:
         """Make a producer, and the service that it talks to unless it shares that of another producer.
 
-        ``balanced`` checks that what is sent comes back once, which takes some memory.
+        ``balanced`` checks that what is sent comes back once, which takes some memory. ``entropy`` is by default another one for each producer.
         """
         self.clock = beside.clock if beside else VirtualClock()
         self.aws = beside.aws if beside else FakeAws(clock=self.clock, seed=seed, throttle=throttle)
@@ -147,7 +148,7 @@ class Simulation:
             self.config,
             self.rng,
             wall_clock=self.clock.time,
-            entropy=random.Random(f"identities {seed} {beside is None}").randbytes,
+            entropy=entropy or random.Random(f"identities {seed} {beside is None}").randbytes,
         )
         if balanced:
             self.pipeline._queue.policies += (Balance(),)

@@ -20,6 +20,7 @@ from kinesis_sdk.producer.identities import (
     Identity,
     RecordIdentity,
     begins_run,
+    fresh_entropy,
     named,
     resumed,
 )
@@ -363,16 +364,16 @@ def test_a_suspended_machine_shows_its_age_by_the_wall_clock_only() -> None:
     )
     entry = tagged_entry(2)
     identities.observe_date(1_000_000.0, 0.0)
-    identities.stamp(entry, 0.0)
+    identities.stamp([entry], 0.0)
     identities.keep(entry)
     now[0] += 600.0
-    identities.stamp(entry, 5.0)
+    identities.stamp([entry], 5.0)
     assert identities.begun_anew == 0
     now[0] += 1.0
-    identities.stamp(entry, 6.0)
+    identities.stamp([entry], 6.0)
     assert identities.begun_anew == 2
     assert table_of(entry).runs[0].flags == 0
-    identities.stamp(entry, 7.0)
+    identities.stamp([entry], 7.0)
     assert identities.begun_anew == 2, "once for each record"
     assert all(record.may_be_stored for record in entry.records), "its first attempt still may be stored"
     assert all(record.identity is not None and record.identity.shared is None for record in entry.records)
@@ -399,29 +400,66 @@ def table_of(entry: Entry) -> RunTable:
     return table
 
 
-def test_a_freeze_draws_a_new_incarnation() -> None:
-    """Two copies of a process image would count on with equal numbers otherwise."""
-    simulation = started()
+def test_each_request_has_an_incarnation_of_its_own_and_a_repetition_keeps_its_first() -> None:
+    simulation = Simulation(idempotent(), shards=2, latency=0.01)
     sent = watched(simulation)
-    simulation.put("a", b"1")
+    lose(simulation)
+    for data in (b"1", b"2", b"3"):
+        for key in ("a", "d"):  # one in each shard
+            simulation.put(key, data)
+        simulation.run(simulation.clock.monotonic() + 1.0)
     simulation.run()
-    simulation.pipeline.forgive(60.0, simulation.clock.monotonic())
-    simulation.put("a", b"2")
-    simulation.run()
-    first, second = runs(sent)
-    assert first.incarnation != second.incarnation
+    fresh = [run for run in runs(sent) if run.flags == 0]
+    repeated = [run for run in runs(sent) if run.flags == REPEAT]
+    assert [run.incarnation for run in fresh[::2]] == [run.incarnation for run in fresh[1::2]], (
+        "the Kinesis records of a request have one"
+    )
+    assert len({run.incarnation for run in fresh}) == 3, "nothing is continued from one request to the next"
+    numbers = [run.number for run in fresh]
+    assert numbers == [*range(numbers[0], numbers[0] + 6)]
+    assert repeated == [run._replace(flags=REPEAT) for run in fresh[:2]]
 
 
-def test_producers_draw_their_incarnations_from_the_operating_system() -> None:
+def test_what_is_not_sent_with_identities_draws_nothing() -> None:
+    from kinesis_sdk.common.aggregate_writer import Aggregate
+
+    drawn: list[int] = []
+
+    def entropy(size: int) -> bytes:
+        drawn.append(size)
+        return bytes(size)
+
+    identities = Identities(StreamId(STREAM), enabled=True, wall_clock=lambda: 0.0, entropy=entropy)
+    del drawn[:]
+    identities.stamp([Entry(Aggregate(10**9, 10**9), SHARD)], 0.0)
+    assert not drawn
+    identities.stamp([tagged_entry(1), tagged_entry(1)], 0.0)
+    assert drawn == [8], "once for each request"
+
+
+def test_producers_draw_from_the_operating_system() -> None:
     """Not from the generator that a user may seed: two processes with one seed would lose records."""
     import random
 
     from kinesis_sdk.producer.pipeline import StreamPipeline
 
-    two = [StreamPipeline(StreamId(STREAM), idempotent(), random.Random(0))._identities for _ in range(2)]
-    assert two[0]._incarnation != two[1]._incarnation
-    assert len(two[0]._incarnation) == 8
-    assert all(each._next < 2**40 for each in two)
+    drawn = []
+    for _ in range(2):
+        identities = StreamPipeline(StreamId(STREAM), idempotent(), random.Random(0))._identities
+        entry = tagged_entry(1)
+        identities.stamp([entry], 0.0)
+        drawn.append(table_of(entry).runs[0])
+        assert drawn[-1].number < 2**40
+    assert drawn[0].incarnation != drawn[1].incarnation
+
+
+def test_equal_random_bytes_of_two_machines_are_told_apart_by_their_clocks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A restored virtual machine may go on with the random state of its image."""
+    monkeypatch.setattr("kinesis_sdk.producer.identities.os.urandom", bytes)
+    assert len(fresh_entropy(8)) == 8
+    assert len({fresh_entropy(8) for _ in range(100)}) == 100
 
 
 # ---------------------------------------------------------------------- failures

@@ -1,6 +1,6 @@
 """The table of runs: what an idempotent producer writes into the first user record of each aggregate.
 
-A *run* is a series of user records whose numbers count up, and that share everything else: the producer's incarnation, the
+A *run* is a series of user records whose numbers count up, and that share everything else: the incarnation of the request, the
 date before which none of them can have been stored, and whether an earlier attempt may be stored. A record's identity
 is (incarnation, date, number), or (incarnation, number) if the application named it. A reader finds in the table all that it
 needs to recognize a repetition; see `docs/exactly-once.md`.
@@ -94,7 +94,7 @@ class Run(NamedTuple):
         count: Number of user records, 1 to 16,777,215. A named run has 1.
         holdoff: Seconds, 1 to 15. A copy is never sent earlier than this after ``date``, unless the run is marked.
         flags: `REPEAT`, `NAMED`, both or 0.
-        incarnation: 8 bytes; those of the producer, or for a named run a part of the digest of its name and hash key.
+        incarnation: 8 bytes; those of the request, or for a named run a part of the digest of its name and hash key.
         date: Milliseconds since 1970. No attempt to send these records was made before.
         number: Number of the first user record, below 2^48; the others count up.
     """
