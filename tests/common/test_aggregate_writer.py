@@ -253,6 +253,23 @@ def test_more_keys_than_prefixes_are_remembered_for() -> None:
     assert filled(items).encode() == reference.encode(items)
 
 
+def test_the_fast_paths_leave_keys_alone_whose_prefixes_are_not_remembered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(aggregate_writer, "_INDEX_BITS", 2)
+    monkeypatch.setattr(aggregate_writer, "_prefixes", {})
+    items: list[Item] = [(f"k{number % 6}", None, bytes(2 - number % 3)) for number in range(20)]
+    aggregate = Aggregate(2**20, 10_000)
+    for key, _, data in items:
+        place = hash_partition_key(key)
+        _ = (
+            aggregate.append_known(key, data)
+            or aggregate.append_new(key, data, place)
+            or aggregate.try_append(key, None, data, place)
+        )
+    assert aggregate.encode() == reference.encode(items)
+
+
 @pytest.mark.parametrize("count", [1, 2, 50])
 @pytest.mark.parametrize("explicit", [None, "5"])
 def test_a_sealed_aggregate_is_what_it_was_and_takes_no_more(count: int, explicit: str | None) -> None:

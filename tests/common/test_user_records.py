@@ -11,7 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinesis_sdk.common.records import KinesisRecord, UserRecord
-from kinesis_sdk.common.user_records import AggregatedRun, PlainRun, RecordRun, UserRecords, payload_bytes
+from kinesis_sdk.common.user_records import (
+    USER_RECORD_OVERHEAD,
+    AggregatedRun,
+    PlainRun,
+    RecordRun,
+    UserRecords,
+    payload_bytes,
+)
 from tests import fuzz
 
 ARRIVAL = datetime(2026, 1, 2, tzinfo=timezone.utc)
@@ -159,6 +166,22 @@ def test_records_are_left_out_by_position(
     assert list(left) == rest
     assert [left[index] for index in range(len(rest))] == rest
     assert list(left.payloads) == [one.data for one in rest]
+
+
+def test_what_is_left_of_an_aggregate_keeps_its_keys() -> None:
+    run = AggregatedRun(carrier(b"", "a", 1), [b"0", b"1", b"2"], ["k0", "k1", "k2"], [None, "1", "2"])
+    (part,) = run.without([(0, 0)])
+    assert [(record.data, record.partition_key, record.explicit_hash_key) for record in part] == [
+        (b"1", "k1", "1"),
+        (b"2", "k2", "2"),
+    ]
+    assert [part.at(index) for index in range(2)] == list(part)
+
+
+def test_explicit_hash_keys_count_for_the_memory_of_a_batch() -> None:
+    with_keys = AggregatedRun(carrier(b"", "a", 1), [b"x"] * 10, ["k"] * 10, ["1"] * 10)
+    without = AggregatedRun(carrier(b"", "a", 1), [b"x"] * 10, ["k"] * 10, None)
+    assert (with_keys.overhead, without.overhead) == (20 * USER_RECORD_OVERHEAD, 10 * USER_RECORD_OVERHEAD)
 
 
 def test_a_whole_aggregate_is_left_out() -> None:
