@@ -151,20 +151,22 @@ def _transform_one(
     records = _open(place, item)
     outputs: list[bytes] = []
     keys: list[dict[str, str]] = []
+    has_keys = False
     try:
         for record in records:
             output = function(record)
             if output is None:
                 continue
             if isinstance(output, Transformed):
+                has_keys = True
                 keys.append(dict(output.partition_keys))
                 output = output.data
-            elif keys:
+            else:
                 keys.append({})
             if not isinstance(output, (bytes, str)):
                 raise TypeError(f"the function returned {type(output).__name__}, not bytes, text or None")
             outputs.append(output.encode() if isinstance(output, str) else output)
-        if any(each != keys[0] for each in keys) or 0 < len(keys) < len(outputs):
+        if any(each != keys[0] for each in keys):
             raise ValueError("the user records of one aggregate have different partition keys")
     except retry_only:
         raise
@@ -174,7 +176,7 @@ def _transform_one(
     if not outputs:
         return _result(item, _DROPPED, item["data"])
     result = _result(item, "Ok", encode(b"".join(outputs)).decode())
-    return {**result, "metadata": {"partitionKeys": keys[0]}} if keys else result
+    return {**result, "metadata": {"partitionKeys": keys[0]}} if has_keys else result
 
 
 def _open(place: str, item: Any) -> list[FirehoseRecord]:

@@ -195,6 +195,24 @@ def test_progress_is_kept_where_two_invocations_drop_different_records(world: Wo
     assert seen == [1, 2]
 
 
+def test_progress_behind_a_dropped_record_is_a_position_and_no_count(world: World) -> None:
+    world.put(2)
+    world.put(1, 2, 3, 4, flags=REPEAT)
+    seen: list[int] = []
+
+    @kinesis_handler(report_batch_item_failures=True, progress=RecentProgress())
+    def handler(record: UserRecord) -> None:
+        seen.append(int(record.data))
+        if seen.count(4) == 1 and seen[-1] == 4:
+            raise RuntimeError("not yet")
+
+    event = world.event()
+    assert handler(event, None) != {"batchItemFailures": []}
+    assert seen == [2, 1, 3, 4]
+    assert handler(event, None) == {"batchItemFailures": []}
+    assert seen == [2, 1, 3, 4, 4], "each record before the failed one was processed once"
+
+
 def test_without_a_stream_nothing_is_dropped(world: World) -> None:
     world.put(1)
     world.put(1, flags=REPEAT)

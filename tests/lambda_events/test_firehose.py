@@ -140,6 +140,16 @@ def test_one_result_cannot_have_two_partition_keys(outputs: dict[bytes, Any]) ->
     assert [item["result"] for item in response["records"]] == ["ProcessingFailed"]
 
 
+@pytest.mark.parametrize("first", [Transformed(b"a", {}), b"a"])
+def test_an_output_without_keys_has_none_however_it_says_so(first: Any) -> None:
+    outputs = [first, b"b" if isinstance(first, Transformed) else Transformed(b"b", {})]
+    response = firehose_transform(lambda r: outputs[r.sub_sequence_number])(
+        event(aggregate(["a", "b"])), None
+    )
+    assert results(response) == [("r0", "Ok", b"ab")]
+    assert response["records"][0]["metadata"] == {"partitionKeys": {}}
+
+
 def test_records_that_do_not_fit_into_the_response_go_to_the_error_output(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

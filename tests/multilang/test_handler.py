@@ -33,7 +33,7 @@ from kinesis_sdk.multilang.protocol import (
 from kinesis_sdk.multilang.session import CallFailedError, ChildSession
 from kinesis_sdk.pytest_plugin import TestStream
 from kinesis_sdk.testing import VirtualClock
-from tests.fuzz import seeds
+from tests import fuzz
 
 
 class MemoryChild:
@@ -153,7 +153,7 @@ class World:
 
 
 @pytest.mark.fuzz
-@pytest.mark.parametrize("seed", seeds(unit=5, fuzz=100))
+@pytest.mark.parametrize("seed", fuzz.seeds(unit=4, fuzz=200))
 def test_every_record_is_processed_whenever_children_die(
     seed: int, kinesis_stream: TestStream, kinesis_worker: Callable[..., Any]
 ) -> None:
@@ -167,7 +167,7 @@ def test_every_record_is_processed_whenever_children_die(
             kinesis_stream.put_aggregate([("k", name.encode()) for name in more])
         else:
             kinesis_stream.put("k", *(name.encode() for name in more))
-        worker.run_for(world.rng.choice([0.5, 5, 120]))
+        worker.run_for(world.rng.choice([0.5, 5, 60]))
     world.deaths = 0
     worker.run_for(300)
     worker.stop()

@@ -14,8 +14,15 @@ import pytest
 from kinesis_sdk.common.errors import ThrottledError
 from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.consumer import Checkpointer
+from kinesis_sdk.multilang.conversation import Answered, Conversation
 from kinesis_sdk.multilang.process import ChildEndedError, ChildProcess
-from kinesis_sdk.multilang.protocol import PROCESS_RECORDS, SHARD_ENDED
+from kinesis_sdk.multilang.protocol import (
+    INITIALIZE,
+    PROCESS_RECORDS,
+    SHARD_ENDED,
+    CheckpointRequest,
+    Status,
+)
 from kinesis_sdk.multilang.session import CallFailedError, ChildSession
 from kinesis_sdk.testing import VirtualClock
 from tests.multilang.scenes import (
@@ -319,6 +326,19 @@ def test_throttling_at_the_end_of_the_shard_is_not_repeated_forever() -> None:
     assert 50 < len(stage.checkpointer.asked) < 70
 
 
+def test_the_end_of_a_shard_stays_reached_although_a_later_checkpoint_fails() -> None:
+    conversation = Conversation()
+    for action in (INITIALIZE, SHARD_ENDED):
+        conversation.begin(action, 0.0)
+        if action == INITIALIZE:
+            assert conversation.read(Status(action), conversation.calls) == Answered()
+    request = CheckpointRequest()
+    conversation.answer(request, None, reached_shard_end=True)
+    conversation.answer(request, "ThrottlingException", reached_shard_end=False)
+    assert conversation.read(Status(SHARD_ENDED), conversation.calls) == Answered()
+    assert conversation.is_over
+
+
 def test_throttling_elsewhere_is_the_childs_to_repeat() -> None:
     stage = scene(
         "> processRecords 1",
@@ -341,6 +361,14 @@ def test_an_unexpected_error_of_a_checkpoint_is_logged_and_reported(caplog: pyte
     stage.checkpointer.errors = deque([RuntimeError("what is this")])
     stage.play()
     assert "what is this" in caplog.text
+
+
+def test_an_exception_that_was_printed_after_its_call_does_not_fail_the_next_one() -> None:
+    stage = scene("> processRecords 1", "< status processRecords")
+    stage.call(stage.child.script[0])
+    stage.session.note_exception("Caught exception from action dispatch: x")
+    stage.play()
+    assert not stage.child.script
 
 
 def test_an_exception_that_the_library_only_printed_fails_the_call() -> None:

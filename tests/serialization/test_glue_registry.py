@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import tracemalloc
 import uuid
 import zlib
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from kinesis_sdk.common.errors import (
+    AwsError,
     ConfigError,
     PermanentAwsError,
     SchemaPendingError,
@@ -21,7 +23,7 @@ from kinesis_sdk.common.errors import (
 from kinesis_sdk.consumer import ConsumerConfig
 from kinesis_sdk.producer import Producer, ProducerConfig
 from kinesis_sdk.serialization import AvroCodec, GlueSchemaRegistry, JsonCodec, ProtobufCodec, Schema
-from kinesis_sdk.serialization.glue_wire import encode_index, split_index
+from kinesis_sdk.serialization.glue_wire import encode_index, header, payload_of, split_index
 from kinesis_sdk.serialization.schema_cache import SchemaCache
 from kinesis_sdk.testing import FakeAws, Fault
 from kinesis_sdk.testing.clock import VirtualClock
@@ -256,6 +258,26 @@ def test_an_outage_costs_one_attempt_per_minute(aws: FakeAws) -> None:
     assert calls(aws)["GetSchemaByDefinition"] == before + 2
 
 
+@pytest.mark.parametrize(("error", "is_remembered"), [(ThrottledError, False), (PermanentAwsError, True)])
+def test_an_error_that_passes_is_not_remembered(error: type[AwsError], is_remembered: bool) -> None:
+    failures: list[AwsError] = [error("at first")]
+
+    def load(key: str, _attempts: int | None) -> str:
+        if failures:
+            raise failures.pop()
+        return key
+
+    cache = SchemaCache(load, size=10, time_to_live=100, now=VirtualClock().monotonic)
+    with pytest.raises(error):
+        cache.get("a")
+    assert cache.is_fresh("a") == is_remembered
+    if is_remembered:
+        with pytest.raises(error):
+            cache.get("a")
+    else:
+        assert cache.get("a") == "a"
+
+
 def test_while_one_thread_refreshes_an_entry_the_others_use_it() -> None:
     clock = VirtualClock()
     loads: list[int | None] = []
@@ -403,6 +425,18 @@ def test_compressed_payloads_are_checked(aws: FakeAws) -> None:
     ):
         with pytest.raises(SchemaRegistryError, match=problem):
             registry.deserializer().deserialize("orders", damaged)
+
+
+def test_a_payload_that_would_become_too_large_is_not_decompressed_first() -> None:
+    bomb = header(bytes(16), compressed=True) + zlib.compress(bytes(4_000_000))
+    tracemalloc.start()
+    try:
+        with pytest.raises(SchemaRegistryError, match="larger than 1,000 bytes"):
+            payload_of(bomb, 1_000)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 500_000
 
 
 def test_a_json_codec_needs_a_schema_to_write(aws: FakeAws) -> None:
