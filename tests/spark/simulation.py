@@ -301,7 +301,7 @@ class Simulation:
         end = self.planner.plan(start, **how)
         self.outcome.looks += 1
         self.outcome.planning.append(self.service.clock.monotonic() - begun)
-        if end.to_json() == start.to_json():
+        if end is start or end.to_json() == start.to_json():
             return None
         return self.engine.parse(end.to_json())
 

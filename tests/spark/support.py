@@ -119,7 +119,7 @@ class Query:
         """Plan the next batch into the checkpoint; False if there is nothing new."""
         assert len(self.log) == self.committed
         end = self.planner.plan(self.start, **how)
-        if end.to_json() == self.start.to_json():
+        if end is self.start or end.to_json() == self.start.to_json():
             return False
         self.log.append(QueryOffset.from_json(end.to_json()))
         return True
