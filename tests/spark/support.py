@@ -145,9 +145,12 @@ class Query:
     def run(self, seconds: float = 30, *, step: float = 1.1) -> None:
         """Trigger again and again until nothing new came for some seconds of virtual time."""
         quiet = 0.0
-        while quiet < seconds:
+        for _ in range(2_000):
             quiet = quiet + step if self.run_batch() is None else 0.0
             self.world.clock.advance(step)
+            if quiet >= seconds:
+                return
+        raise AssertionError("the query never comes to rest")
 
     @property
     def payloads(self) -> list[bytes]:

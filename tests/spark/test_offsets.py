@@ -69,6 +69,30 @@ def texts(shards: Mapping[str, ShardPosition]) -> Any:
     return of_shards(shards).to_dict()["streams"]["orders"]["shards"]
 
 
+def test_the_text_is_pinned() -> None:
+    """Checkpoints outlive versions of this package."""
+    number = 49684021896783452109123456789012345678901234567890123456
+    shards: dict[str, ShardPosition] = {
+        "shardId-000000000003": TrimHorizon(),
+        "shardId-000000000002": Ended(),
+        "shardId-000000000001": AtTimestamp(1795154863000),
+        "shardId-000000000000": AfterSequence(str(number)),
+        "shardId-000000000004": AtSequence(str(number + 1)),
+        "shardId-000000000010": AfterSequence("007"),
+        "shard-a": AfterSequence(str(number + 1)),
+        "7": AtSequence("64"),
+    }
+    offset = of_shards(shards)
+    text = (
+        '{"cut":1795154862950,"init":"LATEST","streams":{"orders":{"created":1767225600,"shards":{'
+        '"0":">ga5s0wuLv4ypl1mCK0wfcghEUFy3LrA","1":"@1795154863000","10":">#007","2":"SHARD_END",'
+        '"3":"TRIM_HORIZON","4":"=B","=7":"=AAAAAAAAAAAAAAAAAAAAAAAAAAAAABA","shard-a":'
+        '">ga5s0wuLv4ypl1mCK0wfcghEUFy3LrB"}}},"t0":1795154863000,"v":2}'
+    )
+    assert offset.to_json() == text
+    assert QueryOffset.from_json(text) == offset
+
+
 @pytest.mark.fuzz
 @settings(max_examples=fuzz.how_many(unit=25, fuzz=1_000))
 @given(OFFSETS)
@@ -117,28 +141,6 @@ def test_an_offset_is_read_whatever_the_order_of_its_keys(offset: QueryOffset) -
         return value
 
     assert QueryOffset.from_dict(reverse(offset.to_dict())) == offset
-
-
-def test_the_text_is_pinned() -> None:
-    """Checkpoints outlive versions of this package."""
-    number = 49684021896783452109123456789012345678901234567890123456
-    shards: dict[str, ShardPosition] = {
-        "shardId-000000000003": TrimHorizon(),
-        "shardId-000000000002": Ended(),
-        "shardId-000000000001": AtTimestamp(1795154863000),
-        "shardId-000000000000": AfterSequence(str(number)),
-        "shardId-000000000004": AtSequence(str(number + 1)),
-        "shardId-000000000010": AfterSequence("007"),
-        "shard-a": AfterSequence(str(number + 1)),
-        "7": AtSequence("64"),
-    }
-    offset = of_shards(shards)
-    assert offset.to_json() == (
-        '{"cut":1795154862950,"init":"LATEST","streams":{"orders":{"created":1767225600,"shards":{'
-        '"0":">ga5s0wuLv4ypl1mCK0wfcghEUFy3LrA","1":"@1795154863000","10":">#007","2":"SHARD_END",'
-        '"3":"TRIM_HORIZON","4":"=B","=7":"=AAAAAAAAAAAAAAAAAAAAAAAAAAAAABA","shard-a":'
-        '">ga5s0wuLv4ypl1mCK0wfcghEUFy3LrB"}}},"t0":1795154863000,"v":2}'
-    )
 
 
 def by_hand(shards: Mapping[str, str]) -> dict[str, tuple[str, int]]:

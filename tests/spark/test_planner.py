@@ -32,6 +32,14 @@ def starting(text: str) -> dict[str, Any]:
     return {"starting_position": StartingPosition.parse(text)}
 
 
+def test_the_retention_period_of_a_stream_is_known_in_milliseconds() -> None:
+    world = World()
+    world.client.increase_stream_retention_period(StreamName=STREAM, RetentionPeriodHours=48)
+    world.clock.advance(5)
+    query = Query(world)
+    assert query.planner._listings[STREAM].retention == 48 * 3_600 * 1_000
+
+
 # -- the batch-end rule ---------------------------------------------------------------------------------------------
 
 
