@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from pathlib import Path
+from itertools import count
 from typing import Any
 
 import boto3
@@ -60,21 +60,34 @@ def sqlite_in_memory(application: str = "app") -> SqlLeaseStore:
     return store
 
 
+# SQLAlchemy compiles each statement once for an engine, which takes longer than most tests. So tests share engines, and each has an
+# application of its own.
+_APPLICATIONS = count()
+
+
+@pytest.fixture(scope="session")
+def in_sqlite() -> Iterator[SqlLeaseStore]:
+    store = sqlite_in_memory()
+    yield store
+    store.engine.dispose()
+
+
+@pytest.fixture(scope="session")
+def in_sqlite_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqlLeaseStore]:
+    pytest.importorskip("sqlalchemy")
+    store = SqlLeaseStore(f"sqlite:///{tmp_path_factory.mktemp('leases')}/leases.db", "app")
+    store.ensure_ready()
+    yield store
+    store.close()
+
+
 @pytest.fixture(
     params=["memory", "sqlite", "sqlite file", "fake", pytest.param("moto", marks=pytest.mark.fuzz_only)]
 )
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
-    if request.param == "sqlite":
-        in_memory = sqlite_in_memory()
-        yield in_memory
-        in_memory.engine.dispose()
-        return
-    if request.param == "sqlite file":
-        pytest.importorskip("sqlalchemy")
-        file = SqlLeaseStore(f"sqlite:///{tmp_path}/leases.db", "app")
-        file.ensure_ready()
-        yield file
-        file.close()
+def store(request: pytest.FixtureRequest) -> Iterator[Any]:
+    if request.param.startswith("sqlite"):
+        shared = request.getfixturevalue("in_sqlite" if request.param == "sqlite" else "in_sqlite_file")
+        yield SqlLeaseStore(shared.engine, f"app {next(_APPLICATIONS)}")
         return
     if request.param == "memory":
         yield InMemoryLeaseStore()

@@ -14,22 +14,30 @@ from kinesis_sdk.consumer import Conflict, InMemoryLeaseStore, Lease, TableScan
 from kinesis_sdk.consumer.leases.table import contract, transitions
 from kinesis_sdk.consumer.leases.table.contract import LEASE_STORE_CHECKS, RACERS
 from kinesis_sdk.consumer.leases.table.lease import ProcessedUntil
-from tests.fuzz import TIMES
+from tests.fuzz import how_many
 
 
 def by_name(check):
     return check.__name__
 
 
-@pytest.fixture(autouse=True)
-def _shorter(monkeypatch):
-    monkeypatch.setattr(contract, "SEQUENCES", 40 if TIMES else 20)
+SEQUENCES = contract.random_sequences_match_the_reference
+
+
+@pytest.mark.parametrize(
+    "check", [check for check in LEASE_STORE_CHECKS if check is not SEQUENCES], ids=by_name
+)
+def test_the_store_keeps_the_contract(check, store):
+    check(store)
 
 
 @pytest.mark.fuzz
-@pytest.mark.parametrize("check", LEASE_STORE_CHECKS, ids=by_name)
-def test_the_store_keeps_the_contract(check, store):
-    check(store)
+def test_random_sequences_match_the_reference(store, request, monkeypatch):
+    """A unit test plays them all in memory, in SQLite and on the fake; the other stores have the same statements and requests."""
+    if request.node.callspec.params["store"] in ("moto", "sqlite file"):
+        monkeypatch.setattr(contract, "STEPS", 80)
+        monkeypatch.setattr(contract, "SEQUENCES", how_many(unit=1, fuzz=40))
+    SEQUENCES(store)
 
 
 def test_every_check_is_listed():
