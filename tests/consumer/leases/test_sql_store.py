@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sqlite3
 import threading
 import traceback
@@ -53,11 +54,20 @@ def stores(url):
         store.close()
 
 
-@pytest.fixture
-def store(stores):
-    store = stores()
+@pytest.fixture(scope="module")
+def ready(tmp_path_factory):
+    """A database with the tables; making them takes longer than most tests."""
+    path = tmp_path_factory.mktemp("leases") / "ready.db"
+    store = SqlLeaseStore(f"sqlite:///{path}", "app")
     store.ensure_ready()
-    return store
+    store.close()
+    return path
+
+
+@pytest.fixture
+def store(stores, url, ready):
+    shutil.copyfile(ready, url.removeprefix("sqlite:///"))
+    return stores()
 
 
 def all_at_once(calls):
