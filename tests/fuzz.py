@@ -39,8 +39,3 @@ def share(cases: Iterable[T], *, unit: int) -> list[T]:
     if unit == 1:
         return cases[:1]
     return [cases[round(index * (len(cases) - 1) / (unit - 1))] for index in range(unit)]
-
-
-def parts(cases: range, size: int) -> list[range]:
-    """Return cases in parts of a size, for tests of several cases each."""
-    return [cases[first : first + size] for first in range(0, len(cases), size)]
