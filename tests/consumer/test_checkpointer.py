@@ -187,13 +187,41 @@ def test_a_lost_lease_ends_it():
     assert TransientAwsError.retryable
 
 
-def test_a_sink_that_has_stored_nothing_yet_lets_no_checkpoint_pass():
-    """The lease would run ahead of the sink, which then starts behind the lease's checkpoint: the records between are lost."""
+# With a sink, which no checkpoint may pass
+
+
+def test_nothing_is_stored_before_the_first_commit_of_the_sink():
+    """A sink without a row of the shard starts at the lease's checkpoint: what lies before it would be lost."""
     scenario = Scenario()
-    before = scenario.row.checkpoint
     scenario.checkpointer.limit_to(lambda: None)
+    before, writes = scenario.row, scenario.store.writes
     scenario.checkpointer.checkpoint()
-    assert scenario.row.checkpoint == before
+    assert scenario.checkpointer.largest_delivered == before.checkpoint
+    for method in (scenario.checkpointer.checkpoint, scenario.checkpointer.prepare_checkpoint):
+        with pytest.raises(InvalidCheckpointError):
+            method("7", 2)
+    assert (scenario.row, scenario.store.writes) == (before, writes)
+
+
+def test_no_checkpoint_passes_the_sink():
+    scenario = Scenario()
+    committed = at(7, 1)
+    scenario.checkpointer.limit_to(lambda: committed)
     with pytest.raises(InvalidCheckpointError):
         scenario.checkpointer.checkpoint("7", 2)
-    assert scenario.row.checkpoint == before
+    scenario.checkpointer.checkpoint()
+    assert scenario.row.checkpoint == at(7, 1)
+    committed = at(12)
+    scenario.checkpointer.checkpoint()
+    assert scenario.row.checkpoint == at(9, 4), "nor what was delivered"
+
+
+def test_what_an_earlier_owner_committed_is_not_stored_before_something_is_delivered():
+    scenario = Scenario()
+    scenario.checkpointer.restart()
+    scenario.checkpointer.limit_to(lambda: at(7))
+    before = scenario.row
+    scenario.checkpointer.checkpoint()
+    assert scenario.row == before
+    with pytest.raises(InvalidCheckpointError):
+        scenario.checkpointer.checkpoint("7")

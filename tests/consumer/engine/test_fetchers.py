@@ -8,17 +8,19 @@ from collections.abc import Iterator
 from typing import Any
 
 import botocore.session
+import pytest
 from botocore.awsrequest import AWSResponse
 from moto.core.models import botocore_stubber
 
 from kinesis_sdk.common.metrics import NOT_MEASURED
-from kinesis_sdk.common.position import Latest, TrimHorizon
+from kinesis_sdk.common.position import AtTimestamp, Latest, TrimHorizon
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer.config import RetrievalConfig
 from kinesis_sdk.consumer.engine.fetchers import FetcherSource
 from kinesis_sdk.consumer.fetch.budget import ByteBudget
 from kinesis_sdk.consumer.runtime.scheduler import Scheduler
-from kinesis_sdk.testing import FakeAws, VirtualClock
+from kinesis_sdk.testing import VirtualClock
+from tests.consumer.fleet.engines import Fleet
 
 
 class _Session:
@@ -66,22 +68,37 @@ def test_shards_share_lean_calls() -> None:
     assert len(session.requests) == 6
 
 
-def test_latest_is_resolved_when_a_shard_is_opened() -> None:
-    """What arrives while the handler initializes comes after LATEST, and a handler may take long."""
-    clock = VirtualClock()
-    aws = FakeAws(clock=clock)
-    client = aws.client("kinesis")
-    client.create_stream(StreamName="s", ShardCount=1)
+@pytest.mark.parametrize("mode", ["polling", "fanout"])
+def test_latest_is_resolved_when_a_shard_is_opened(mode: str) -> None:
+    """And not with the first read: what arrives between the two, for example while a handler starts, belongs to the stream."""
+    fleet = Fleet()
+    fleet.put(2)
+    clock = fleet.clock
+    clock.advance(10)
     source = FetcherSource(
-        kinesis=client,
-        retrieval=RetrievalConfig(),
+        kinesis=fleet.kinesis,  # type: ignore[arg-type]
+        retrieval=RetrievalConfig(retrieval_mode=mode),  # type: ignore[arg-type]
         application_name="app",
         budget=ByteBudget(1 << 30),
         scheduler=Scheduler(lambda task: task(), clock, lambda: None),
-        run=lambda read: read(),
+        run=lambda read: None,
         rng=random.Random(1),
         clock=clock,
     )
-    shard = "shardId-000000000000"
-    source.open(StreamId("s"), shard, shard, Latest(), 0.0, lambda: None, metrics=NOT_MEASURED)
-    assert aws.stats()["calls"]["GetShardIterator"] == 1, "the iterator that the first read will use"
+    shard = fleet.open_shards()[0]["ShardId"]
+    opened_at = int(clock.time()) * 1000
+    fetcher: Any = source.open(
+        fleet.stream, shard, shard, Latest(), clock.monotonic(), lambda: None, metrics=NOT_MEASURED
+    )
+    calls = fleet.aws.stats()["calls"]
+    assert calls["GetShardIterator"] == 1
+    assert calls.get("GetRecords", 0) == 0
+    fleet.put(2)
+    clock.advance(400)
+    if mode == "polling":
+        # The iterator of the opening has expired; what stands for it is the time at which it was made.
+        result = fetcher._inner.fetch(clock.monotonic())
+        assert [record.data for record in result.records] == [b"2", b"3"]
+        assert result.started_at_millis == opened_at - 1000
+    else:
+        assert fetcher._position == AtTimestamp(opened_at - 1000)

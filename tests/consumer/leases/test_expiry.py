@@ -33,6 +33,18 @@ def test_a_counter_or_owner_that_changes_is_fresh_again():
     assert observer.is_expired(lease(2, owner="b"), 30.5)
 
 
+def test_a_handoff_request_is_no_sign_of_life():
+    """It changes who shall own the lease, and not the counter; the holder that it names may be dead."""
+    observer = LeaseObserver(10)
+    observer.observe([lease(1)], 0)
+    requested = replace(lease(1), owner="b", checkpoint_owner="a")
+    observer.observe([requested], 6)
+    assert not observer.is_expired(requested, 10)
+    assert observer.is_expired(requested, 10.01)
+    observer.observe([replace(lease(2), owner="b")], 11)
+    assert not observer.is_expired(replace(lease(2), owner="b"), 20), "the new owner has begun"
+
+
 def test_the_next_expiry_is_known_and_deleted_leases_are_forgotten():
     observer = LeaseObserver(10)
     assert observer.next_expiry(0) is None

@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 
 import pytest
 
-from kinesis_sdk.common.errors import InvalidCheckpointError, InvalidPositionError
+from kinesis_sdk.common.errors import InvalidCheckpointError, InvalidPositionError, RestartShardError
 from kinesis_sdk.common.position import AfterSequence, AtTimestamp, Latest, TrimHorizon
 from kinesis_sdk.common.sequence import (
     AT_TIMESTAMP,
@@ -266,6 +266,19 @@ def test_a_restarted_read_asks_only_once():
     scene.run(5)
     assert len(scene.asked) == 1
     assert scene.opened == [AfterSequence("7", sub_sequence_number=0), AfterSequence("8")]
+
+
+def test_a_restarted_shard_asks_its_new_handler():
+    """The handler's own position has moved on meanwhile; the lease's checkpoint is another place."""
+    scene = Own(got(6, 7), got(7, 8), start=["5", "6"], lease=leased(at(2)), on_handler_error="stop")
+    scene.errors = [RestartShardError("the child is gone")]
+    scene.run(30)
+    assert len(scene.asked) == 2
+    assert scene.opened == [
+        AfterSequence("5", sub_sequence_number=0),
+        AfterSequence("6", sub_sequence_number=0),
+    ]
+    assert scene.delivered == [b"7", b"8"]
 
 
 def test_a_restarted_read_keeps_the_tip_that_latest_was_resolved_to():
