@@ -25,7 +25,7 @@ from kinesis_sdk.consumer.leases.strategies import groups as groups_module
 from kinesis_sdk.consumer.leases.strategies.by_count import plan_by_count, shares
 from kinesis_sdk.consumer.leases.strategies.by_throughput import MEDIAN_WEIGHT, plan_by_weight, weights_of
 from kinesis_sdk.consumer.leases.strategies.groups import Groups
-from tests.fuzz import how_many
+from tests import fuzz
 
 NO_LIMIT = 10**9
 
@@ -90,7 +90,8 @@ def loads():
     return st.lists(st.tuples(st.integers(0, 9), st.sampled_from("abc")), min_size=1, max_size=9)
 
 
-@settings(max_examples=how_many(unit=100, fuzz=400))
+@pytest.mark.fuzz
+@settings(max_examples=fuzz.number(unit=100, fuzz=4000))
 @given(loads(), st.integers(0, 12))
 def test_shares_are_fair_to_workers_and_groups(workers, free):
     counts = {f"w{n}": count for n, (count, _) in enumerate(workers)}
@@ -106,7 +107,8 @@ def test_shares_are_fair_to_workers_and_groups(workers, free):
     assert share == shares(dict(reversed(counts.items())), total, groups, NO_LIMIT), "whoever computes it"
 
 
-@settings(max_examples=how_many(unit=37, fuzz=150))
+@pytest.mark.fuzz
+@settings(max_examples=fuzz.number(unit=60, fuzz=1500))
 @given(
     st.lists(st.tuples(st.integers(0, 4), st.sampled_from("ab")), min_size=1, max_size=6), st.integers(0, 4)
 )
@@ -137,7 +139,8 @@ def test_no_fair_shares_need_fewer_moves(workers, free):
     assert moves(shares(counts, total, groups, NO_LIMIT)) == min(map(moves, candidates))
 
 
-@settings(max_examples=how_many(unit=50, fuzz=200))
+@pytest.mark.fuzz
+@settings(max_examples=fuzz.number(unit=50, fuzz=2000))
 @given(loads(), st.integers(0, 9), st.randoms(use_true_random=False))
 def test_each_parcel_brings_the_table_one_move_nearer(workers, free, rng):
     """Whatever part of a plan is carried out: what is left needs that many moves fewer. So nothing goes in circles."""
@@ -350,21 +353,23 @@ def rounds(names_and_leases, strategy, limit=40, seed=0, lockstep=False, calm=7,
     return Counter(dict.fromkeys(workers, 0)) + Counter(row.owner for row in table.values()), moves
 
 
-@pytest.mark.fuzz_only
+@pytest.mark.fuzz
 def test_the_article():
-    """500 shards over 2 x 100 workers: 250 and 250, where KCL 2.x ends at 300 and 200."""
-    old, new = [f"a|{n}" for n in range(100)], [f"b|{n}" for n in range(100)]
-    table = {f"s{n:05d}": lease(n, old[n % 100]) for n in range(500)}
+    """500 shards over 2 x 100 workers: 250 and 250, where KCL 2.x ends at 300 and 200. As a unit test, a fifth of that."""
+    size = min(fuzz.number(unit=20, fuzz=100), 100)
+    old, new = [f"a|{n}" for n in range(size)], [f"b|{n}" for n in range(size)]
+    table = {f"s{n:05d}": lease(n, old[n % size]) for n in range(5 * size)}
     load, moves = rounds((old + new, table), BalancedStrategy(), lockstep=True, calm=3)
     assert set(load.values()) == {2, 3}
-    assert sum(count for name, count in load.items() if name[0] == "a") == 250
-    assert moves <= 250 * 1.1
+    assert sum(count for name, count in load.items() if name[0] == "a") == 5 * size / 2
+    assert moves <= 5 * size / 2 * 1.1
     # And what the KCL's does with it. (A few rounds more: it takes one at a time.)
     load, _ = rounds((old + new, table), Kcl2Strategy())
-    assert sum(count for name, count in load.items() if name[0] == "a") == 300
+    assert sum(count for name, count in load.items() if name[0] == "a") == 3 * size
 
 
-@settings(max_examples=how_many(unit=15, fuzz=60))
+@pytest.mark.fuzz
+@settings(max_examples=fuzz.number(unit=30, fuzz=600))
 @given(
     st.integers(1, 60),
     st.integers(1, 9),
@@ -479,7 +484,8 @@ def test_a_newcomer_follows_the_weights_of_the_others():
     assert plan(full).most == 1
 
 
-@settings(max_examples=how_many(unit=20, fuzz=80))
+@pytest.mark.fuzz
+@settings(max_examples=fuzz.number(unit=20, fuzz=800))
 @given(
     st.lists(
         st.tuples(st.sampled_from([None, "a|1", "a|2", "b|1", "b|2"]), st.integers(0, 4)),
@@ -535,7 +541,8 @@ def badness(holdings, weights):
     )
 
 
-@settings(max_examples=how_many(unit=75, fuzz=300))
+@pytest.mark.fuzz
+@settings(max_examples=fuzz.number(unit=75, fuzz=3000))
 @given(
     st.lists(st.tuples(st.sampled_from(NAMES), st.integers(0, 4)), min_size=2, max_size=30),
     st.randoms(use_true_random=False),

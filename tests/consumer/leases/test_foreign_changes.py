@@ -16,6 +16,7 @@ from kinesis_sdk.consumer.leases import InMemoryLeaseStore, Lease
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
 from kinesis_sdk.consumer.leases.table import transitions
 from kinesis_sdk.testing import VirtualClock
+from tests import fuzz
 from tests.consumer.fleet.operator import set_position
 from tests.fuzz import how_many
 
@@ -113,7 +114,8 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=how_many(unit=75, fuzz=300))
+@pytest.mark.fuzz
+@settings(max_examples=fuzz.number(unit=80, fuzz=3000))
 @given(STEPS, st.integers(0, 10**6), st.booleans())
 def test_no_scan_mistakes_an_own_write_for_a_foreign_one(steps, seed, requested):
     """Any own writes, answered, lost or late; handoff requests; scans at each instant that show any earlier row."""
@@ -167,7 +169,8 @@ def freed(scenario):
     set_position(scenario.store, "s", at(3), free=True)
 
 
-@settings(max_examples=how_many(unit=50, fuzz=200))
+@pytest.mark.fuzz
+@settings(max_examples=fuzz.number(unit=80, fuzz=2000))
 @given(
     st.lists(st.tuples(st.sampled_from(WRITES), st.lists(st.sampled_from(LOSSES), max_size=2)), max_size=5),
     st.sampled_from([peer_takes, restarted, restarted_in_place, freed]),

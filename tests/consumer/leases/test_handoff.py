@@ -18,7 +18,7 @@ from kinesis_sdk.testing import Fault
 from tests.consumer.engine.test_engine import Deferred
 from tests.consumer.fleet.engines import Fleet
 from tests.consumer.java import JavaLeader, JavaWorker
-from tests.fuzz import how_many, share
+from tests.fuzz import number
 
 START = ExtendedSequenceNumber("TRIM_HORIZON")
 
@@ -417,11 +417,8 @@ def test_a_freeze_at_any_step_loses_nothing_and_moves_nothing_backwards(who, len
     assert sorted(believers) == sorted(fleet.owners())
 
 
-EXAMPLES = how_many(unit=4, fuzz=100)
-"""Random troubles with the table."""
-
-
-@settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
+@pytest.mark.fuzz
+@settings(max_examples=number(unit=2, fuzz=100), suppress_health_check=list(HealthCheck))
 @given(st.integers(0, 10**6))
 def test_lost_responses_and_failures_at_any_step_only_delay(seed):
     rng = Random(seed)

@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,7 +20,7 @@ from kinesis_sdk.consumer.leases import (
     TakeLimits,
     TakeReason,
 )
-from tests.fuzz import how_many
+from tests.fuzz import number
 
 NO_LIMITS = TakeLimits(max_leases=sys.maxsize, max_steals=1)
 
@@ -165,7 +166,8 @@ def test_what_is_always_true_of_a_plan(rows, most, steals, seed, hold):
     )
 
 
-@settings(max_examples=how_many(unit=15, fuzz=60))
+@pytest.mark.fuzz
+@settings(max_examples=number(unit=25, fuzz=600))
 @given(st.integers(1, 40), st.integers(1, 9), st.integers(1, 3), st.integers(0, 10**6), st.booleans())
 def test_a_fleet_converges_to_a_spread_of_one(shards, workers, steals, seed, uneven):
     """Rounds of simultaneous looks: everybody plans on the same scan, then writes in random order."""

@@ -17,7 +17,7 @@ from kinesis_sdk.consumer.leases.strategies.by_count import shares
 from kinesis_sdk.consumer.leases.strategies.by_throughput import MARGIN, weights_of
 from tests.consumer.fleet.coordinators import CoordinatorFleet
 from tests.consumer.leases.test_balanced import NO_LIMIT, lease, moves, plan, reasons, rounds
-from tests.fuzz import how_many
+from tests.fuzz import number
 
 HORIZON = ConsumerConfig(initial_position="TRIM_HORIZON")
 STRATEGIES = [BalancedStrategy(), BalancedStrategy(by_throughput=False), Kcl2Strategy()]
@@ -109,7 +109,8 @@ def test_limits_hold_for_pins_and_drains():
     assert plan([lease(0, "a"), lease(1, "me")], steals=0, draining={"a"}).takes == ()
 
 
-@settings(max_examples=how_many(unit=75, fuzz=300))
+@pytest.mark.fuzz
+@settings(max_examples=number(unit=100, fuzz=3000))
 @given(
     st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.sampled_from("abc")), min_size=1, max_size=9),
     st.integers(0, 12),
@@ -145,7 +146,8 @@ def fleets(draw_rates):
     return st.integers(0, 10**9).map(build)
 
 
-@settings(max_examples=how_many(unit=20, fuzz=80))
+@pytest.mark.fuzz
+@settings(max_examples=number(unit=30, fuzz=800))
 @given(fleets(False), st.integers(0, 10**6), st.booleans())
 def test_any_fleet_with_pins_comes_to_rest_by_count(fleet, seed, lockstep):
     names, before = fleet
@@ -160,7 +162,8 @@ def test_any_fleet_with_pins_comes_to_rest_by_count(fleet, seed, lockstep):
     assert count <= 2 * len(before) + len(names), "nothing moves back and forth"
 
 
-@settings(max_examples=how_many(unit=20, fuzz=80))
+@pytest.mark.fuzz
+@settings(max_examples=number(unit=20, fuzz=800))
 @given(fleets(True), st.integers(0, 10**6), st.booleans())
 def test_any_fleet_with_pins_comes_to_rest_by_throughput(fleet, seed, lockstep):
     names, before = fleet
@@ -187,7 +190,8 @@ def test_any_fleet_with_pins_comes_to_rest_by_throughput(fleet, seed, lockstep):
     assert count <= 8 * len(before) + len(names), "nothing moves back and forth"
 
 
-@settings(max_examples=how_many(unit=15, fuzz=60))
+@pytest.mark.fuzz
+@settings(max_examples=number(unit=20, fuzz=600))
 @given(fleets(False), st.integers(0, 10**6))
 def test_any_fleet_with_pins_comes_to_rest_by_the_kcl_2_strategy(fleet, seed):
     names, before = fleet
@@ -198,7 +202,8 @@ def test_any_fleet_with_pins_comes_to_rest_by_the_kcl_2_strategy(fleet, seed):
     assert count <= 3 * len(before) + len(names)
 
 
-@settings(max_examples=how_many(unit=20, fuzz=80))
+@pytest.mark.fuzz
+@settings(max_examples=number(unit=30, fuzz=800))
 @given(fleets(False), st.integers(0, 10**6), st.booleans())
 def test_any_fleet_with_drained_workers_comes_to_rest_without_them(fleet, seed, lockstep):
     names, before = fleet

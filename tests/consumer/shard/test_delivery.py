@@ -27,7 +27,7 @@ from kinesis_sdk.consumer.shard.delivery import Delivery
 from kinesis_sdk.consumer.shard.runtime import ShardRuntime
 from kinesis_sdk.consumer.shard_sync.children import ChildLeases
 from kinesis_sdk.testing import VirtualClock
-from tests.fuzz import how_many
+from tests import fuzz
 
 NEVER = float("inf")
 
@@ -285,7 +285,8 @@ def test_an_asynchronous_hook():
     assert dead == [b"1", b"2"]
 
 
-@settings(max_examples=how_many(unit=15, fuzz=60))
+@pytest.mark.fuzz
+@settings(max_examples=fuzz.number(unit=40, fuzz=1000))
 @given(
     st.integers(0, 2**32),
     st.sets(st.integers(1, 40)),
@@ -468,7 +469,8 @@ def test_room_is_bounded_by_bytes_from_the_oldest_open_record_on():
     assert scene.delivery.has_room
 
 
-@settings(max_examples=how_many(unit=37, fuzz=150))
+@pytest.mark.fuzz
+@settings(max_examples=fuzz.number(unit=60, fuzz=2000))
 @given(st.integers(0, 2**32))
 def test_keyed_delivery_under_random_schedules(seed):
     """Calls end in any order, some fail: per key the order holds, calls of a key never overlap, and the bound of
