@@ -16,7 +16,7 @@ from kinesis_sdk.testing import Fault
 from tests.consumer.fleet.engines import STREAM, Fleet
 from tests.consumer.fleet.sql import move_to_sql, sqlite_engine
 from tests.consumer.fleet.table import LeaseTable
-from tests.fuzz import number
+from tests.fuzz import how_many
 
 HORIZON = ConsumerConfig(initial_position="TRIM_HORIZON")
 
@@ -311,7 +311,7 @@ ACTIONS = ["put", "put", "put", "run", "run", "split", "merge", "crash", "add", 
     False,
 )
 @pytest.mark.fuzz
-@settings(max_examples=number(unit=4, fuzz=500), suppress_health_check=list(HealthCheck))
+@settings(max_examples=how_many(unit=4, fuzz=500), suppress_health_check=list(HealthCheck))
 @given(st.integers(0, 10**6), st.lists(st.sampled_from(ACTIONS), min_size=5, max_size=25), st.booleans())
 def test_random_runs_deliver_every_record_in_order(seed, actions, classes):
     """The checked store asserts that counters and checkpoints only rise; here: delivery and exclusiveness."""

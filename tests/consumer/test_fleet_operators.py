@@ -19,7 +19,6 @@ from kinesis_sdk.common.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from tests import fuzz
 from tests.consumer.fleet.engines import Fleet
 from tests.consumer.fleet.operator import set_position
-from tests.fuzz import how_many
 
 ACTIONS = ["put", "put", "run", "run", "split", "merge", "crash", "add", "stop", "pause"]
 CHANGES = ["restart", "free", "restart", "free", "skip", "drain", "undrain", "pin", "unpin"]
@@ -237,7 +236,7 @@ def check_end(fleet: Fleet) -> None:
 
 
 @pytest.mark.fuzz
-@settings(max_examples=fuzz.number(unit=6, fuzz=500), suppress_health_check=list(HealthCheck))
+@settings(max_examples=fuzz.how_many(unit=6, fuzz=500), suppress_health_check=list(HealthCheck))
 @given(
     st.integers(0, 10**6),
     st.lists(st.sampled_from([*ACTIONS, *CHANGES]), min_size=5, max_size=25),

@@ -23,7 +23,7 @@ from kinesis_sdk.testing import FakeAws, VirtualClock
 from tests.consumer.fleet.table import LeaseTable
 from tests.consumer.leases.test_handoff import key, on_dynamodb
 from tests.consumer.shard_sync.test_plan import shard
-from tests.fuzz import number
+from tests.fuzz import how_many
 
 START = ExtendedSequenceNumber(TRIM_HORIZON)
 CONFIG = ConsumerConfig(initial_position="TRIM_HORIZON", failure=FailureConfig(stall_timeout=30.0))
@@ -598,7 +598,7 @@ NAMES = st.sampled_from(
 
 
 @pytest.mark.fuzz
-@settings(max_examples=number(unit=60, fuzz=2000))
+@settings(max_examples=how_many(unit=60, fuzz=2000))
 @given(st.dictionaries(NAMES, VALUES, max_size=6))
 def test_a_row_is_unreadable_or_can_be_consumed(changes):
     """Whatever a row holds, it is told to be unreadable, or every write of an owner goes through."""

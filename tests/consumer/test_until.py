@@ -22,7 +22,7 @@ from kinesis_sdk.consumer.until import Until, check_until
 from kinesis_sdk.testing import Fault
 from tests.consumer.fleet.engines import STREAM, Fleet
 from tests.consumer.fleet.table import LeaseTable
-from tests.fuzz import number
+from tests.fuzz import how_many
 
 HORIZON = ConsumerConfig(initial_position="TRIM_HORIZON")
 
@@ -468,7 +468,7 @@ ACTIONS = ["put", "put", "run", "split", "merge", "crash", "add", "stop", "pause
 
 @example(411, ["put", "put", "split", "run", "split"], 1)
 @pytest.mark.fuzz
-@settings(max_examples=number(unit=8, fuzz=400), suppress_health_check=list(HealthCheck))
+@settings(max_examples=how_many(unit=8, fuzz=400), suppress_health_check=list(HealthCheck))
 @given(
     st.integers(0, 10**6), st.lists(st.sampled_from(ACTIONS), min_size=3, max_size=14), st.integers(-20, 20)
 )

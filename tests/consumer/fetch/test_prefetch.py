@@ -14,7 +14,7 @@ from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.common.response_header import NO_RESPONSE, ResponseHeader
 from kinesis_sdk.consumer.fetch import ByteBudget, FetchResult, Prefetcher, ReadRate, TipIdle
 from kinesis_sdk.consumer.fetch.prefetch import RECORD_OVERHEAD
-from tests.fuzz import number
+from tests.fuzz import how_many
 
 NEVER = float("inf")
 MB = 1024 * 1024
@@ -91,7 +91,7 @@ def test_who_leaves_the_queue_lets_the_next_go_on():
 
 
 @pytest.mark.fuzz
-@settings(max_examples=number(unit=50, fuzz=2000))
+@settings(max_examples=how_many(unit=50, fuzz=2000))
 @given(st.integers(0, 2**32))
 def test_a_budget_holds_and_nobody_starves(seed):
     rng = Random(seed)

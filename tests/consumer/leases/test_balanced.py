@@ -91,7 +91,7 @@ def loads():
 
 
 @pytest.mark.fuzz
-@settings(max_examples=fuzz.number(unit=100, fuzz=4000))
+@settings(max_examples=fuzz.how_many(unit=100, fuzz=4000))
 @given(loads(), st.integers(0, 12))
 def test_shares_are_fair_to_workers_and_groups(workers, free):
     counts = {f"w{n}": count for n, (count, _) in enumerate(workers)}
@@ -108,7 +108,7 @@ def test_shares_are_fair_to_workers_and_groups(workers, free):
 
 
 @pytest.mark.fuzz
-@settings(max_examples=fuzz.number(unit=60, fuzz=1500))
+@settings(max_examples=fuzz.how_many(unit=60, fuzz=1500))
 @given(
     st.lists(st.tuples(st.integers(0, 4), st.sampled_from("ab")), min_size=1, max_size=6), st.integers(0, 4)
 )
@@ -140,7 +140,7 @@ def test_no_fair_shares_need_fewer_moves(workers, free):
 
 
 @pytest.mark.fuzz
-@settings(max_examples=fuzz.number(unit=50, fuzz=2000))
+@settings(max_examples=fuzz.how_many(unit=50, fuzz=2000))
 @given(loads(), st.integers(0, 9), st.randoms(use_true_random=False))
 def test_each_parcel_brings_the_table_one_move_nearer(workers, free, rng):
     """Whatever part of a plan is carried out: what is left needs that many moves fewer. So nothing goes in circles."""
@@ -356,7 +356,7 @@ def rounds(names_and_leases, strategy, limit=40, seed=0, lockstep=False, calm=7,
 @pytest.mark.fuzz
 def test_the_article():
     """500 shards over 2 x 100 workers: 250 and 250, where KCL 2.x ends at 300 and 200. As a unit test, a fifth of that."""
-    size = min(fuzz.number(unit=20, fuzz=100), 100)
+    size = min(fuzz.how_many(unit=20, fuzz=100), 100)
     old, new = [f"a|{n}" for n in range(size)], [f"b|{n}" for n in range(size)]
     table = {f"s{n:05d}": lease(n, old[n % size]) for n in range(5 * size)}
     load, moves = rounds((old + new, table), BalancedStrategy(), lockstep=True, calm=3)
@@ -369,7 +369,7 @@ def test_the_article():
 
 
 @pytest.mark.fuzz
-@settings(max_examples=fuzz.number(unit=30, fuzz=600))
+@settings(max_examples=fuzz.how_many(unit=30, fuzz=600))
 @given(
     st.integers(1, 60),
     st.integers(1, 9),
@@ -485,7 +485,7 @@ def test_a_newcomer_follows_the_weights_of_the_others():
 
 
 @pytest.mark.fuzz
-@settings(max_examples=fuzz.number(unit=20, fuzz=800))
+@settings(max_examples=fuzz.how_many(unit=20, fuzz=800))
 @given(
     st.lists(
         st.tuples(st.sampled_from([None, "a|1", "a|2", "b|1", "b|2"]), st.integers(0, 4)),
@@ -542,7 +542,7 @@ def badness(holdings, weights):
 
 
 @pytest.mark.fuzz
-@settings(max_examples=fuzz.number(unit=75, fuzz=3000))
+@settings(max_examples=fuzz.how_many(unit=75, fuzz=3000))
 @given(
     st.lists(st.tuples(st.sampled_from(NAMES), st.integers(0, 4)), min_size=2, max_size=30),
     st.randoms(use_true_random=False),

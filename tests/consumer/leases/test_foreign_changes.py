@@ -18,7 +18,6 @@ from kinesis_sdk.consumer.leases.table import transitions
 from kinesis_sdk.testing import VirtualClock
 from tests import fuzz
 from tests.consumer.fleet.operator import set_position
-from tests.fuzz import how_many
 
 START = ExtendedSequenceNumber(TRIM_HORIZON)
 
@@ -115,7 +114,7 @@ STEPS = st.lists(
 
 
 @pytest.mark.fuzz
-@settings(max_examples=fuzz.number(unit=80, fuzz=3000))
+@settings(max_examples=fuzz.how_many(unit=80, fuzz=3000))
 @given(STEPS, st.integers(0, 10**6), st.booleans())
 def test_no_scan_mistakes_an_own_write_for_a_foreign_one(steps, seed, requested):
     """Any own writes, answered, lost or late; handoff requests; scans at each instant that show any earlier row."""
@@ -170,7 +169,7 @@ def freed(scenario):
 
 
 @pytest.mark.fuzz
-@settings(max_examples=fuzz.number(unit=80, fuzz=2000))
+@settings(max_examples=fuzz.how_many(unit=80, fuzz=2000))
 @given(
     st.lists(st.tuples(st.sampled_from(WRITES), st.lists(st.sampled_from(LOSSES), max_size=2)), max_size=5),
     st.sampled_from([peer_takes, restarted, restarted_in_place, freed]),

@@ -18,7 +18,7 @@ from kinesis_sdk.testing import Fault
 from tests.consumer.engine.test_engine import Deferred
 from tests.consumer.fleet.engines import Fleet
 from tests.consumer.java import JavaLeader, JavaWorker
-from tests.fuzz import number, share
+from tests.fuzz import how_many, share
 
 START = ExtendedSequenceNumber("TRIM_HORIZON")
 
@@ -418,7 +418,7 @@ def test_a_freeze_at_any_step_loses_nothing_and_moves_nothing_backwards(who, len
 
 
 @pytest.mark.fuzz
-@settings(max_examples=number(unit=2, fuzz=100), suppress_health_check=list(HealthCheck))
+@settings(max_examples=how_many(unit=2, fuzz=100), suppress_health_check=list(HealthCheck))
 @given(st.integers(0, 10**6))
 def test_lost_responses_and_failures_at_any_step_only_delay(seed):
     rng = Random(seed)

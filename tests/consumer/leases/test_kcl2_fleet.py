@@ -20,7 +20,7 @@ from kinesis_sdk.consumer.leases import (
     TakeLimits,
     TakeReason,
 )
-from tests.fuzz import number
+from tests.fuzz import how_many
 
 NO_LIMITS = TakeLimits(max_leases=sys.maxsize, max_steals=1)
 
@@ -167,7 +167,7 @@ def test_what_is_always_true_of_a_plan(rows, most, steals, seed, hold):
 
 
 @pytest.mark.fuzz
-@settings(max_examples=number(unit=25, fuzz=600))
+@settings(max_examples=how_many(unit=25, fuzz=600))
 @given(st.integers(1, 40), st.integers(1, 9), st.integers(1, 3), st.integers(0, 10**6), st.booleans())
 def test_a_fleet_converges_to_a_spread_of_one(shards, workers, steals, seed, uneven):
     """Rounds of simultaneous looks: everybody plans on the same scan, then writes in random order."""

@@ -17,7 +17,7 @@ from kinesis_sdk.consumer.leases.strategies.by_count import shares
 from kinesis_sdk.consumer.leases.strategies.by_throughput import MARGIN, weights_of
 from tests.consumer.fleet.coordinators import CoordinatorFleet
 from tests.consumer.leases.test_balanced import NO_LIMIT, lease, moves, plan, reasons, rounds
-from tests.fuzz import number
+from tests.fuzz import how_many
 
 HORIZON = ConsumerConfig(initial_position="TRIM_HORIZON")
 STRATEGIES = [BalancedStrategy(), BalancedStrategy(by_throughput=False), Kcl2Strategy()]
@@ -110,7 +110,7 @@ def test_limits_hold_for_pins_and_drains():
 
 
 @pytest.mark.fuzz
-@settings(max_examples=number(unit=100, fuzz=3000))
+@settings(max_examples=how_many(unit=100, fuzz=3000))
 @given(
     st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.sampled_from("abc")), min_size=1, max_size=9),
     st.integers(0, 12),
@@ -147,7 +147,7 @@ def fleets(draw_rates):
 
 
 @pytest.mark.fuzz
-@settings(max_examples=number(unit=30, fuzz=800))
+@settings(max_examples=how_many(unit=30, fuzz=800))
 @given(fleets(False), st.integers(0, 10**6), st.booleans())
 def test_any_fleet_with_pins_comes_to_rest_by_count(fleet, seed, lockstep):
     names, before = fleet
@@ -163,7 +163,7 @@ def test_any_fleet_with_pins_comes_to_rest_by_count(fleet, seed, lockstep):
 
 
 @pytest.mark.fuzz
-@settings(max_examples=number(unit=20, fuzz=800))
+@settings(max_examples=how_many(unit=20, fuzz=800))
 @given(fleets(True), st.integers(0, 10**6), st.booleans())
 def test_any_fleet_with_pins_comes_to_rest_by_throughput(fleet, seed, lockstep):
     names, before = fleet
@@ -191,7 +191,7 @@ def test_any_fleet_with_pins_comes_to_rest_by_throughput(fleet, seed, lockstep):
 
 
 @pytest.mark.fuzz
-@settings(max_examples=number(unit=20, fuzz=600))
+@settings(max_examples=how_many(unit=20, fuzz=600))
 @given(fleets(False), st.integers(0, 10**6))
 def test_any_fleet_with_pins_comes_to_rest_by_the_kcl_2_strategy(fleet, seed):
     names, before = fleet
@@ -203,7 +203,7 @@ def test_any_fleet_with_pins_comes_to_rest_by_the_kcl_2_strategy(fleet, seed):
 
 
 @pytest.mark.fuzz
-@settings(max_examples=number(unit=30, fuzz=800))
+@settings(max_examples=how_many(unit=30, fuzz=800))
 @given(fleets(False), st.integers(0, 10**6), st.booleans())
 def test_any_fleet_with_drained_workers_comes_to_rest_without_them(fleet, seed, lockstep):
     names, before = fleet

@@ -286,7 +286,7 @@ def test_an_asynchronous_hook():
 
 
 @pytest.mark.fuzz
-@settings(max_examples=fuzz.number(unit=40, fuzz=1000))
+@settings(max_examples=fuzz.how_many(unit=40, fuzz=1000))
 @given(
     st.integers(0, 2**32),
     st.sets(st.integers(1, 40)),
@@ -470,7 +470,7 @@ def test_room_is_bounded_by_bytes_from_the_oldest_open_record_on():
 
 
 @pytest.mark.fuzz
-@settings(max_examples=fuzz.number(unit=60, fuzz=2000))
+@settings(max_examples=fuzz.how_many(unit=60, fuzz=2000))
 @given(st.integers(0, 2**32))
 def test_keyed_delivery_under_random_schedules(seed):
     """Calls end in any order, some fail: per key the order holds, calls of a key never overlap, and the bound of

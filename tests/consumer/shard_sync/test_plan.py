@@ -21,7 +21,7 @@ from kinesis_sdk.consumer.shard_sync import (
     plan_cleanup,
     plan_sync,
 )
-from tests.fuzz import number
+from tests.fuzz import how_many
 
 
 def shard(number, parents=(), *, closed=False, start=0, low=0, high=10):
@@ -196,7 +196,7 @@ def _start(item):
 
 
 @pytest.mark.fuzz
-@settings(max_examples=number(unit=25, fuzz=1500))
+@settings(max_examples=how_many(unit=25, fuzz=1500))
 @given(histories(), st.sampled_from([LATEST, TRIM_HORIZON, AT_TIMESTAMP]), st.data())
 def test_every_open_shard_is_covered_and_processing_reaches_it(shards, position, data):
     """Whatever leases exist: after the plan, finishing shards one by one reaches every open shard."""
