@@ -1086,19 +1086,3 @@ def test_a_call_that_was_given_up_gives_its_records_back_when_it_ends():
     assert done == [True]
     assert scene.consumer.step(now) is None
     assert done == [True], "given back once"
-
-
-def test_a_restart_asks_the_handler_for_its_position_again():
-    """A handler with positions of its own, such as that of a sink, knows where to go on; the lease may be behind."""
-
-    class WithPositions(Restarting):
-        def starting_position(self, shard):
-            self.scene.events.append("asked")
-
-    scene = restarting(got(1), got(3), got(2, 3), process_records=1)
-    failing = {"process_records": 1}
-    scene.handler = lambda: WithPositions(scene, failing)
-    scene.consumer = ShardConsumer(scene.runtime(), scene.held)
-    scene.run(30)
-    assert scene.events.count("new") == scene.events.count("asked") == 2
-    assert scene.delivered[-2:] == [b"2", b"3"]
