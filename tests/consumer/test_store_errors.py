@@ -28,7 +28,7 @@ from tests.consumer.test_checkpointer import Scenario as CheckpointScenario
 from tests.consumer.test_checkpointer import at
 from tests.consumer.test_fatal_errors import run_to_its_end
 from tests.consumer.test_worker import Scenario
-from tests.fuzz import share
+from tests.fuzz import seeds
 
 METHODS = (
     "scan",
@@ -47,8 +47,8 @@ METHODS = (
 )
 CONFIG = ConsumerConfig().with_fields(
     initial_position="TRIM_HORIZON",
-    shard_sync_interval=20,
-    lease_cleanup_interval=20,
+    shard_sync_interval=5,
+    lease_cleanup_interval=5,
     checkpoint_interval=3,
 )
 
@@ -117,17 +117,17 @@ def play(fleet):
     fleet.run(10)
     # It requests leases that the first worker hands off, and sends standby heartbeats before.
     fleet.add("y|b", config=latest)
-    fleet.run(20)
+    fleet.run(12)
     fleet.put(20)
     fleet.split()
-    fleet.run(30)
+    fleet.run(8)
     fleet.put(20)
     fleet.merge()
-    fleet.run(90)
+    fleet.run(25)
     fleet.put(20)
     assert fleet.run(120, until=fleet.all_delivered)
     fleet.stop("y|b")
-    fleet.run(40)
+    fleet.run(15)
     assert "y|b" not in fleet.engines, "a clean stop ends"
     fleet.put(20)
     assert fleet.run(120, until=fleet.all_delivered)
@@ -189,7 +189,8 @@ def test_a_missing_range_is_stored_after_the_store_has_recovered(has_effect):
     assert store.failed == ["set_hash_key_range"] * (1 if has_effect else 3)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.fuzz
+@pytest.mark.parametrize("seed", seeds(unit=3, fuzz=100))
 def test_a_fleet_on_an_unreliable_store_delivers_everything(seed):
     rng = Random(seed)
     store = Failing()
