@@ -17,12 +17,13 @@ from kinesis_sdk.consumer import ConsumerConfig, InMemoryLeaseStore, RetrievalCo
 from kinesis_sdk.consumer.engine.engine import ConsumerEngine
 from kinesis_sdk.consumer.handler import HandlerSource
 from kinesis_sdk.consumer.runtime.runtime import InlineRuntime
+from tests import fuzz
 from tests.consumer.fleet.engines import STREAM, Fleet
 from tests.fuzz import share
 
 MB = 1 << 20
-COUNT = 8_000
-"""User records of an aggregate."""
+COUNT = 8_000 if fuzz.TIMES else 4_000
+"""User records of an aggregate. What a worker takes for each key besides is not in proportion to them, and counts less with more of them."""
 
 
 def one_key(number):
@@ -145,10 +146,10 @@ def _tracing_ends(_imported):
     tracemalloc.stop()
 
 
-SHAPES = [one_key, distinct_keys, explicit_hash_keys, small_payloads]
+SHAPES = [one_key, explicit_hash_keys, distinct_keys, small_payloads]
 
 
-ROUNDS = 4
+ROUNDS = 2
 """Times that the calls waiting are measured and then ended. With a key for each record, a call has one record."""
 
 
@@ -165,14 +166,18 @@ def test_the_budget_counts_what_is_in_memory(shape, concurrency):
         scenario.largest = max(scenario.largest, taken - before)
         scenario.finish_calls()
     assert scenario.delivered
-    assert scenario.largest > 500_000, "there was something to measure"
+    assert scenario.largest > 300_000, "there was something to measure"
     scenario.engine.abort()
     scenario.tick()
     assert scenario.engine._budget.used == 0
 
 
 @pytest.mark.fuzz
-@pytest.mark.parametrize(("shape", "concurrency"), share(product(SHAPES, [8, 1]), unit=3))
+@pytest.mark.parametrize(
+    ("concurrency", "shape"),
+    fuzz.share(product((1, 8), SHAPES), unit=4),
+    ids=lambda one: getattr(one, "__name__", one),
+)
 def test_tiny_records_of_many_shards_stay_within_the_budget(shape, concurrency):
     """Eight shards have many times the budget to deliver, in records whose handlers wait."""
     scenario = Waiting(shape, concurrency=concurrency, aggregates=16, budget=MB, shards=8)

@@ -11,11 +11,7 @@ from kinesis_sdk.common.errors import StreamRecreatedError
 from kinesis_sdk.consumer import ConsumerConfig, DynamoDbStream, LeaseConfig, RetrievalConfig
 from kinesis_sdk.testing import Fault
 from tests.consumer.fleet.tables import TABLE, TableFleet
-from tests.fuzz import TIMES, seeds, share
-
-FLEETS = seeds(unit=3, fuzz=100)
-EVERY = 3 if TIMES else 11
-"""Distance between the calls at which a worker is killed or frozen; 1 for all of them."""
+from tests.fuzz import number, seeds, share
 
 SLOW = ConsumerConfig(
     initial_position="TRIM_HORIZON",
@@ -64,10 +60,11 @@ def test_the_scenario_without_faults() -> None:
     assert tables.calls["a"] > 60
 
 
+@pytest.mark.fuzz
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.fuzz
 def test_a_kill_at_any_call_loses_nothing(when: str) -> None:
-    for call in range(1, calls_of_a_run(), EVERY):
+    for call in share(range(1, calls_of_a_run()), unit=5):
         tables = TableFleet()
         tables.kill_at("a", call, when)
         scenario(tables)
@@ -75,10 +72,11 @@ def test_a_kill_at_any_call_loses_nothing(when: str) -> None:
         finish(tables)
 
 
+@pytest.mark.fuzz
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.fuzz
 def test_a_freeze_at_any_call_loses_nothing(when: str) -> None:
-    for call in range(1, calls_of_a_run(), EVERY):
+    for call in share(range(1, calls_of_a_run()), unit=4):
         tables = TableFleet()
         tables.freeze_at("a", call, when, 15.0)
         scenario(tables)
@@ -87,7 +85,7 @@ def test_a_freeze_at_any_call_loses_nothing(when: str) -> None:
 
 @pytest.mark.fuzz
 def test_random_fleets_lose_nothing() -> None:
-    for seed in FLEETS:
+    for seed in seeds(unit=3, fuzz=100):
         random = Random(seed)
         tables = TableFleet(
             seed=seed, partitions=random.choice([1, 2, 3]), shard_seconds=random.choice([20, 60])
@@ -192,12 +190,13 @@ def test_after_two_days_without_workers_everything_that_is_left_is_read(position
     ), "leases of forgotten shards are cleaned up"
 
 
+@pytest.mark.fuzz
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.fuzz
 def test_latest_is_pinned_before_anything_is_delivered(when: str) -> None:
     """A worker that is killed before its first checkpoint must not move the start of its successor."""
     config = ConsumerConfig(initial_position="LATEST")
-    for call in range(1, 60, EVERY):
+    for call in share(range(1, 60), unit=4):
         tables = TableFleet(config=config)
         tables.write(5)
         old = {version for versions in tables.written.values() for version in versions}
