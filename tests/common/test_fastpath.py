@@ -349,7 +349,6 @@ def test_session_credentials_are_refreshed_as_ever() -> None:
             return RefreshableCredentials.create_from_metadata(fetch(), fetch, "test")
 
     session = botocore.session.Session()
-    session.register_component("data_loader", SESSION.get_component("data_loader"))
     session.get_component("credential_provider").insert_before("env", Provider())
     wire = Wire(session=session)
     wire.responses = [stored(1)]
@@ -365,7 +364,6 @@ def test_session_credentials_are_refreshed_as_ever() -> None:
 
 def test_missing_credentials_are_said_once_and_nothing_is_sent() -> None:
     session = botocore.session.Session()
-    session.register_component("data_loader", SESSION.get_component("data_loader"))
     for name in list(session.get_component("credential_provider").providers):
         session.get_component("credential_provider").remove(name.METHOD)
     wire = Wire(session=session, used=False)

@@ -177,13 +177,6 @@ def used_wire(one_wire: Wire) -> Wire:
     return one_wire
 
 
-def new_session() -> botocore.session.Session:
-    """A session with settings of its own, and the models of AWS's services that are loaded already."""
-    session = botocore.session.Session()
-    session.register_component("data_loader", SESSION.get_component("data_loader"))
-    return session
-
-
 def get(client: Any) -> Any:
     return client.get_records(**ITERATOR)
 
@@ -223,10 +216,11 @@ REQUESTS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize("name", CLIENTS)
-@pytest.mark.parametrize("token", [None, "token"])
+@pytest.mark.parametrize(
+    ("name", "token"), [*((name, None) for name in CLIENTS), ("endpoint_url", "token"), ("AWS", "token")]
+)
 def test_the_request_is_boto3s(name: str, token: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    creator = new_session()
+    creator = botocore.session.Session()
     creator.set_credentials("AKID", "secret", token)
     wire = Wire(creator=creator, **CLIENTS[name])
     wire.session.responses = [(200, json.dumps({"Records": [], "ShardIterator": "x"}).encode())]
@@ -615,7 +609,7 @@ class Expiring:
 
 def test_credentials_are_refreshed() -> None:
     source = Expiring()
-    creator = new_session()
+    creator = botocore.session.Session()
     creator._credentials = source.credentials
     wire = Wire(creator=creator)
     for _ in range(2):
@@ -642,7 +636,7 @@ def test_credentials_are_refreshed() -> None:
 
 def test_a_refresh_that_fails_while_learning_does_not_fail_the_call() -> None:
     source = Expiring()
-    creator = new_session()
+    creator = botocore.session.Session()
     creator._credentials = source.credentials
     wire = Wire(creator=creator)
 
