@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
-from kinesis_sdk.common.position import AfterSequence, AtTimestamp, Ended, TrimHorizon
+from kinesis_sdk.common.position import AfterSequence, AtSequence, AtTimestamp, Ended, TrimHorizon
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.spark.look import Cut, End, ShardLook
 from kinesis_sdk.spark.shardio import ShardIo
@@ -86,7 +87,9 @@ def test_records_before_an_old_position_do_not_count_as_empty_pages() -> None:
     position = AfterSequence(numbers[-2])
     looker = Looker(world)
     looker.shard.begin(position, via=opened, count=10)
+    reads = world.calls()["GetRecords"]
     end = looker.end_at_tip()
+    assert world.calls()["GetRecords"] - reads <= 3, "what is to be skipped is read in large pages"
     assert end.cut is None
     assert end.position == AfterSequence(numbers[-1])
 
@@ -112,6 +115,79 @@ def test_a_shard_that_sends_empty_pages_holds_its_records_back_and_not_the_prese
     looker.shard.begin(TrimHorizon())
     looker.walk()
     assert looker.shard.lower_bound(looker.io.service_clock.millis()) <= arrived
+
+
+def test_a_record_that_arrived_at_the_cut_belongs_to_the_next_batch() -> None:
+    world = World()
+    times = []
+    for _ in range(40):
+        world.put(1)
+        times.append(round(world.clock.time() * 1000))
+        world.clock.advance(1)
+    numbers = read_all(world)
+    for index in (3, 30):  # among the first records that are read, and behind them
+        looker = Looker(world)
+        looker.shard.begin(TrimHorizon())
+        looker.walk()
+        end = looker.find_end(times[index])
+        assert end.position == AtSequence(numbers[index])
+        assert end.following == times[index]
+
+
+def test_a_busy_shard_that_is_not_read_first_may_have_records_since_nothing_followed() -> None:
+    world = World()
+    looker = Looker(world)
+    looker.shard.begin(TrimHorizon())
+    for _ in range(2):
+        world.put_bulk(800)
+        world.clock.advance(1)
+        end = looker.end_at_tip()
+        looker.shard.accept(end)
+        looker.shard.begin(end.position)
+    world.put_bulk(800)
+    arrived = round(world.clock.time() * 1000)
+    world.clock.advance(1)
+    reads = world.calls()["GetRecords"]
+    looker.walk()
+    assert world.calls()["GetRecords"] == reads
+    assert looker.shard.lower_bound(looker.io.service_clock.millis()) <= arrived
+
+
+class HidingClient:
+    """Says first that nothing follows, and then that something does without sending it."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._behind = [0, 5_000]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    def get_records(self, **request: Any) -> dict[str, Any]:
+        answer: dict[str, Any] = self._client.get_records(**request)
+        if self._behind:
+            behind = self._behind.pop(0)
+            answer = {
+                "Records": [],
+                "NextShardIterator": request["ShardIterator"],
+                "MillisBehindLatest": behind,
+            }
+        return answer
+
+
+def test_a_closed_shard_that_hides_records_has_not_ended() -> None:
+    world = World()
+    world.put(3)
+    world.clock.advance(1)
+    world.split(SHARD)
+    world.clock.advance(100)
+    position = AfterSequence(read_all(world)[1])
+    world.client = HidingClient(world.client)  # type: ignore[assignment]
+    looker = Looker(world)
+    looker.shard.begin(position)
+    looker.walk()
+    end = looker.find_end(round(world.clock.time() * 1000) - 50_000, closed=True)
+    assert end.position == position
 
 
 def closed_behind_the_cut(empty: int) -> tuple[End, int, float]:

@@ -72,8 +72,10 @@ class WaitingRecord:
     def __init__(self) -> None:
         self._exception: Exception | None = None
         self.is_final = False
+        self.asked = 0
 
     def done(self) -> bool:
+        self.asked += 1
         return self.is_final
 
     def exception(self) -> Exception | None:
@@ -81,20 +83,45 @@ class WaitingRecord:
         return self._exception
 
 
-def test_the_failure_of_a_record_is_noticed_however_many_records_wait_with_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(partition, "_SWEEP", 3)
+def task_of_waiting_records() -> tuple[TaskProducer, list[WaitingRecord]]:
     accepted: list[WaitingRecord] = []
 
     def put(*_record: Any, **_names: Any) -> WaitingRecord:
         accepted.append(WaitingRecord())
         return accepted[-1]
 
-    task = TaskProducer(SimpleNamespace(put=put, flush=lambda: None))  # type: ignore[arg-type]
+    return TaskProducer(SimpleNamespace(put=put, flush=lambda: None)), accepted  # type: ignore[arg-type]
+
+
+def test_records_that_became_final_in_the_middle_of_a_task_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partition, "_SWEEP", 3)
+    task, accepted = task_of_waiting_records()
+    for _ in range(10):
+        task.put("flights", "a", b"x")
+        accepted[-1].is_final = True
+    assert task.accepted == 10
+    assert task.flush() == 10
+
+
+def test_columns_stop_at_a_failure_that_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partition, "_SWEEP", 3)
+    task, accepted = task_of_waiting_records()
+    task.put("flights", "a", b"x")
+    accepted[0].is_final, accepted[0]._exception = True, RuntimeError("the shard was full")
+    with pytest.raises(PartitionFailedError, match="1 records of this task were not stored"):
+        task.put_columns("flights", ["k"] * 100, [b"x"] * 100)
+    assert len(accepted) == 3
+
+
+def test_the_failure_of_a_record_is_noticed_however_many_records_wait_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(partition, "_SWEEP", 3)
+    task, accepted = task_of_waiting_records()
     for _ in range(10):
         task.put("flights", "a", b"x")
     assert task.accepted == 10
+    assert sum(record.asked for record in accepted) == 3 + 6 + 9, "not all of them at each put"
     accepted[0]._exception = RuntimeError("the shard was full")
     with pytest.raises(PartitionFailedError, match=r"1 records of this task were not stored .* 9 were"):
         task.flush()

@@ -282,6 +282,61 @@ def test_questions_inside_the_interval_cost_nothing_and_change_nothing() -> None
     assert world.calls() == before
 
 
+def test_a_trigger_that_comes_a_moment_early_is_a_look() -> None:
+    world = World()
+    query = Query(world, {**TRIM, "min_probe_interval": 1.0})
+    query.run(5)
+    query.run_batch()
+    put = world.put(1)
+    world.clock.advance(0.97)
+    assert query.run_batch() == 1
+    assert query.payloads == put
+
+
+def test_a_query_that_stops_at_the_present_looks_at_it_although_it_has_just_looked() -> None:
+    world = World()
+    query = Query(world, {**TRIM, "min_probe_interval": 60.0})
+    query.run(70)
+    query.run_batch()
+    put = world.put(1)
+    world.clock.advance(0.1)
+    assert query.run_batch() is None
+    query.planner.stop_at_now()
+    assert query.run_batch() == 1
+    assert query.payloads == put
+    assert query.start.cut is not None
+    assert query.start.cut <= world.clock.time() * 1000 + 1, "what arrives in the next second is not all read"
+
+
+def test_the_cut_stays_where_it_was_until_a_clock_that_was_set_back_has_reached_it() -> None:
+    world = World()
+    offset = 0.0
+
+    class SetBack:
+        monotonic = staticmethod(world.clock.monotonic)
+
+        @staticmethod
+        def time() -> float:
+            return world.clock.time() + offset
+
+    query = Query(world, TRIM)
+    query.planner = StreamPlanner(
+        world.client, query.options, clock=SetBack(), sleep=world.clock.advance, rng=Random(1)
+    )
+    query.initial = query.planner.initial()
+    put = world.put(1)
+    world.clock.advance(2)
+    assert query.run_batch() == 1
+    before = query.start.cut
+    assert before is not None
+    offset = -100.0
+    put += world.put(1)
+    world.clock.advance(2)
+    assert query.run_batch() == 1
+    assert query.start.cut == before
+    assert query.payloads == put
+
+
 def test_an_idle_shard_costs_one_call_a_look() -> None:
     world = World(4)
     query = Query(world, TRIM)
@@ -409,6 +464,8 @@ def test_a_shard_that_ends_between_two_listings_is_noticed_at_once() -> None:
     query.run(3)
     world.split(FIRST)
     put = world.put(2, hash_key=0)
+    world.clock.advance(1)
+    assert query.run_batch() == 2, "the children are in the batch of their parent"
     query.run(10)
     assert query.payloads[3:] == put
 
@@ -944,6 +1001,21 @@ def test_a_batch_read_between_two_instants() -> None:
         "ending_position": StartingPosition.parse(f"AT_TIMESTAMP {high}").default,
     }
     query = Query(world, chosen)
+    rows = [row[2] for item in query.planner.plan_read() for row in read(world, item, query.options)]
+    assert rows == put
+
+
+def test_a_batch_read_to_a_time_has_records_that_arrived_before_it_behind_later_ones() -> None:
+    world = World()
+    put = world.put(1)
+    world.clock.advance(10)
+    high = round(world.clock.time() * 1000)
+    world.clock.advance(1)
+    world.put(1)
+    world.aws.faults.add(Fault(kind="early_arrival", seconds=5, count=1))
+    put += world.put(1)
+    world.clock.advance(3_600)
+    query = Query(world, {**TRIM, "ending_position": AtTimestamp(high)})
     rows = [row[2] for item in query.planner.plan_read() for row in read(world, item, query.options)]
     assert rows == put
 
