@@ -121,7 +121,6 @@ WRITES = {
     "pin": (lambda held: held.pin(5), lambda row: row.initial_timestamp_millis == 5),
     "release": (lambda held: held.release(), lambda row: row.owner in (None, "peer")),
 }
-STORES = [in_memory, in_sqlite, on_the_fake]
 LOSSES = [[*losses] for count in (1, 2) for losses in product(("before", "after"), repeat=count)]
 # What a held lease makes of two losses in a row does not depend on the store, which meets a counter that is one ahead each time.
 ON_STORES = [
@@ -246,7 +245,6 @@ def test_writes_based_on_a_scan(make, times):
 
 @pytest.mark.fuzz
 @pytest.mark.parametrize("make", [in_memory, in_sqlite, on_the_fake])
-@pytest.mark.fuzz
 def test_consecutive_lost_responses_of_different_writes(make):
     """A write with a response has effect, whatever was lost before it; counters and checkpoints only rise."""
     for seed in seeds(unit=30 if make is in_memory else 4, fuzz=200):

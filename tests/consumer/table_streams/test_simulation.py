@@ -64,7 +64,6 @@ def test_the_scenario_without_faults() -> None:
 
 @pytest.mark.fuzz
 @pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.fuzz
 def test_a_kill_at_any_call_loses_nothing(when: str) -> None:
     for call in share(range(1, calls_of_a_run()), unit=5):
         tables = TableFleet()
@@ -76,7 +75,6 @@ def test_a_kill_at_any_call_loses_nothing(when: str) -> None:
 
 @pytest.mark.fuzz
 @pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.fuzz
 def test_a_freeze_at_any_call_loses_nothing(when: str) -> None:
     for call in share(range(1, calls_of_a_run()), unit=4):
         tables = TableFleet()
@@ -194,7 +192,6 @@ def test_after_two_days_without_workers_everything_that_is_left_is_read(position
 
 @pytest.mark.fuzz
 @pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.fuzz
 def test_latest_is_pinned_before_anything_is_delivered(when: str) -> None:
     """A worker that is killed before its first checkpoint must not move the start of its successor."""
     config = ConsumerConfig(initial_position="LATEST")
