@@ -14,7 +14,7 @@ from kinesis_sdk.consumer import Conflict, InMemoryLeaseStore, Lease, TableScan
 from kinesis_sdk.consumer.leases.table import contract, transitions
 from kinesis_sdk.consumer.leases.table.contract import LEASE_STORE_CHECKS, RACERS
 from kinesis_sdk.consumer.leases.table.lease import ProcessedUntil
-from tests.fuzz import how_many
+from tests.fuzz import TIMES
 
 
 def by_name(check):
@@ -34,9 +34,10 @@ def test_the_store_keeps_the_contract(check, store):
 @pytest.mark.fuzz
 def test_random_sequences_match_the_reference(store, request, monkeypatch):
     """A unit test plays them all in memory, in SQLite and on the fake; the other stores have the same statements and requests."""
-    if request.node.callspec.params["store"] in ("moto", "sqlite file"):
+    if not TIMES and request.node.callspec.params["store"] in ("moto", "sqlite file"):
+        # One sequence that is long enough for each operation to succeed and to fail.
         monkeypatch.setattr(contract, "STEPS", 80)
-        monkeypatch.setattr(contract, "SEQUENCES", how_many(unit=1, fuzz=40))
+        monkeypatch.setattr(contract, "SEQUENCES", 1)
     SEQUENCES(store)
 
 
