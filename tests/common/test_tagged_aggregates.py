@@ -111,7 +111,8 @@ def test_the_fast_path_continues_a_run_and_ends_with_an_identity() -> None:
     assert aggregate.size == len(aggregate.encode())
 
 
-@pytest.mark.parametrize("limit", range(140, 300))
+@pytest.mark.fuzz
+@pytest.mark.parametrize("limit", fuzz.share(range(140, 300), unit=54))
 def test_no_run_exceeds_the_limit(limit: int) -> None:
     aggregate = Aggregate(limit, 1000, tagged=True)
     assert aggregate.try_append("k", None, b"d" * 60, hash_partition_key("k"))

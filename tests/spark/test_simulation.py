@@ -74,8 +74,10 @@ def at_the_tip(trigger: float, seconds: float) -> Simulation:
     return sim
 
 
+@pytest.mark.fuzz
 @pytest.mark.parametrize(
-    ("trigger", "seconds"), [(0.1, 20), (1, 60), (60, 0.25 * HOUR), (300, HOUR), (3600, 5 * HOUR)]
+    ("trigger", "seconds"),
+    fuzz.share([(0.1, 20), (1, 60), (60, 0.25 * HOUR), (300, HOUR), (3600, 5 * HOUR)], unit=3),
 )
 def test_a_query_keeps_up_under_any_trigger(trigger: float, seconds: float) -> None:
     sim = at_the_tip(trigger, seconds)
@@ -103,7 +105,8 @@ def backlog(trigger: float, triggers: int) -> Simulation:
     return sim
 
 
-@pytest.mark.parametrize(("trigger", "triggers"), [(1, 60), (60, 14), (3600, 12)])
+@pytest.mark.fuzz
+@pytest.mark.parametrize(("trigger", "triggers"), fuzz.share([(60, 14), (1, 60), (3600, 12)], unit=2))
 def test_a_backlog_of_two_days_is_eaten_in_bounded_batches(trigger: float, triggers: int) -> None:
     sim = backlog(trigger, triggers)
     total = sum(sim.outcome.sizes)
@@ -278,7 +281,8 @@ def live_reshards(trigger: float) -> Simulation:
     return sim
 
 
-@pytest.mark.parametrize("trigger", [60.0, 300.0])
+@pytest.mark.fuzz
+@pytest.mark.parametrize("trigger", fuzz.share([60.0, 300.0], unit=1))
 def test_children_are_in_the_batch_of_their_parents(trigger: float) -> None:
     sim = live_reshards(trigger)
     assert sim.outcome.lag(last=len(sim.outcome.lags)) <= LOOK
@@ -619,7 +623,7 @@ def random_start(rng: Random, service: Service, begin: float) -> dict[str, Any]:
 
 
 @pytest.mark.fuzz
-@pytest.mark.parametrize("seed", fuzz.seeds(unit=8, fuzz=200))
+@pytest.mark.parametrize("seed", fuzz.seeds(unit=6, fuzz=200))
 def test_every_promise_holds_on_a_service_with_all_habits(seed: int) -> None:
     sim = anything(seed, records=2_000, looks=600) if fuzz.TIMES else anything(seed, records=300, looks=80)
     assert sim.audit.left() == 0

@@ -9,6 +9,7 @@ from itertools import pairwise
 import pytest
 
 from kinesis_sdk.spark.span import INITIAL_SPAN, BatchSpan
+from tests import fuzz
 
 HOUR, DAY = 3600.0, 86_400.0
 
@@ -74,9 +75,10 @@ def test_a_query_reaches_the_tip_under_any_trigger_and_stays_there(trigger: floa
     assert max(query.lags[reached:]) == 0.0
 
 
+@pytest.mark.fuzz
 @pytest.mark.parametrize("trigger", TRIGGERS)
-@pytest.mark.parametrize("part", [0.0, 0.01, 0.25, 0.5, 0.75, 0.99])
-@pytest.mark.parametrize("cost", [0.0, 0.01, 0.3])
+@pytest.mark.parametrize("part", fuzz.share([0.0, 0.01, 0.25, 0.5, 0.75, 0.99], unit=3))
+@pytest.mark.parametrize("cost", fuzz.share([0.0, 0.01, 0.3], unit=2))
 def test_the_moment_of_the_start_makes_no_difference(trigger: float, part: float, cost: float) -> None:
     # The first interval is between no time at all and a trigger, so it must not be taken for what a batch takes.
     query = Catchup(trigger, cost, begin=part * trigger, behind=2 * DAY).run(4)
