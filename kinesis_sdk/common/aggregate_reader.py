@@ -437,6 +437,14 @@ def has_outside(columns: SubRecordColumns, owned: HashKeyRange) -> bool:
     return _any_outside(_slots(columns), owned)
 
 
+def hash_keys_of(columns: SubRecordColumns) -> tuple[bytes, bytes] | None:
+    """Return the lowest and the highest hash key of the user records; None if none has one."""
+    places = [
+        place for key, explicit in _slots(columns) if key is not None and (place := _place(key, explicit))
+    ]
+    return (min(places), max(places)) if places else None
+
+
 def known_keys(columns: SubRecordColumns, carrier: KinesisRecord) -> Sequence[str]:
     """Return the partition keys; a user record without one gets the key of the Kinesis record that carries it."""
     keys = columns.partition_keys

@@ -17,8 +17,7 @@ from kinesis_sdk.common.user_records import UserRecords
 
 if TYPE_CHECKING:
     from kinesis_sdk.common.aws import KinesisClient
-    from kinesis_sdk.common.hashkeys import HashKeyRange
-    from kinesis_sdk.common.once.reader import Decision, RunReader
+    from kinesis_sdk.common.once.reader import Decision
     from kinesis_sdk.common.stream import StreamId
 
 _LOGGER = logging.getLogger("kinesis_sdk.lambda_events")
@@ -76,16 +75,19 @@ def _decide(
     client: KinesisClient | None,
     sleep: Callable[[float], None] | None,
 ) -> Decision:
-    reader = _judged(carriers, tagged, stream, shard_id, None)
-    if reader.needs_range and client is not None:
-        owned = _range_of(client, stream, shard_id, sleep)
-        if owned is not None:
-            reader = _judged(carriers, tagged, stream, shard_id, owned)
+    from kinesis_sdk.common.once.reader import RunReader
+
+    # Not contiguous: a filter of the mapping, or the caller, may have left records out.
+    reader = RunReader(stream.name, shard_id, None, contiguous=False)
+    reader.begin(carriers)
+    for carrier, columns in tagged:
+        reader.add(carrier, columns)
     now_millis = round(time.time() * 1000)
     look_up = reader.look_up(now_millis)
     if look_up is not None:
         if client is None:
-            look_up.refused()
+            while look_up.step is not None:
+                look_up.refused()
         else:
             from kinesis_sdk.common.once.shell import carry_out
 
@@ -98,38 +100,3 @@ def _decide(
             shard_id,
         )
     return decision
-
-
-def _judged(
-    carriers: Sequence[KinesisRecord],
-    tagged: Tagged,
-    stream: StreamId,
-    shard_id: str,
-    owned: HashKeyRange | None,
-) -> RunReader:
-    from kinesis_sdk.common.once.reader import RunReader
-
-    # Not contiguous: a filter of the mapping, or the caller, may have left records out.
-    reader = RunReader(stream.name, shard_id, owned, contiguous=False)
-    reader.begin(carriers)
-    for carrier, columns in tagged:
-        reader.add(carrier, columns)
-    return reader
-
-
-def _range_of(
-    client: KinesisClient, stream: StreamId, shard_id: str, sleep: Callable[[float], None] | None
-) -> HashKeyRange | None:
-    """Return the range of a shard; None if it is not listed, or if the listing is denied."""
-    from kinesis_sdk.common.aws import call_with_retries
-    from kinesis_sdk.common.errors import AwsError
-    from kinesis_sdk.common.once.shell import is_denied
-    from kinesis_sdk.common.shards import list_shards
-
-    try:
-        shards = call_with_retries(lambda: list_shards(client, stream), operation=None, sleep=sleep)
-    except AwsError as error:
-        if not is_denied(error):
-            raise
-        return None
-    return next((shard.hash_key_range for shard in shards if shard.shard_id == shard_id), None)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
-from functools import lru_cache
+from dataclasses import replace
 from random import Random
 from typing import Any
 
 import pytest
 
 from kinesis_sdk.common import catalogue
+from kinesis_sdk.common.errors import PermanentAwsError
 from kinesis_sdk.common.hashkeys import MAX_HASH_KEY
 from kinesis_sdk.common.once.table import NAMED, REPEAT, Run
 from kinesis_sdk.consumer import ConsumerConfig, RecordHandler
@@ -555,3 +556,34 @@ def test_a_shard_without_idempotent_producers_has_no_memory_to_measure() -> None
     names = {series.name for series in scene.metrics.snapshot()}
     assert catalogue.RECORDS_READ.name in names
     assert catalogue.REPETITION_MEMORY_USED.name not in names
+
+
+@pytest.mark.parametrize("listing", ["allowed", "denied"])
+def test_a_lease_without_a_range_finds_the_copies_all_the_same(
+    scene: Scene, listing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The row is one of a KCL 1.x: only the range shows that an aggregate is valid that was made without a map."""
+    scene.fleet.add("a")
+    scene.fleet.run(20)
+    scene.fleet.crash("a")
+    for key, row in list(scene.fleet.store._rows.items()):
+        scene.fleet.store._rows[key] = replace(row, hash_key_range=None)
+    # The leader fills it in when it audits the rows, which may be later than the shard is read.
+    monkeypatch.setattr(scene.fleet.store, "set_hash_key_range", lambda *_: False)
+    scene.put(1, 2)
+    scene.fleet.run(5)
+    scene.put(1, 2, flags=REPEAT)
+    if listing == "denied":
+        monkeypatch.setattr("kinesis_sdk.consumer.engine.engine.list_shards", _denied)
+    scene.fleet.add("b")
+    scene.fleet.run(40)
+    if listing == "denied":
+        assert Counter(scene.fleet.data()) == {b"1": 2, b"2": 2}
+        assert scene.count(catalogue.REPETITIONS_UNKNOWN) == 4
+    else:
+        scene.check()
+        assert scene.count(catalogue.REPETITIONS_UNKNOWN) == 0
+
+
+def _denied(*_: Any) -> None:
+    raise PermanentAwsError("no", operation="ListShards", code="AccessDeniedException")

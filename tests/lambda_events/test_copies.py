@@ -224,3 +224,38 @@ def test_without_a_stream_nothing_is_dropped(world: World) -> None:
 def test_the_client_is_checked() -> None:
     with pytest.raises(ConfigError, match="look_up"):
         kinesis_handler(look_up=True)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("made_for", [SHARD, CHILD])
+@pytest.mark.parametrize("together", [True, False])
+def test_a_copy_that_was_made_for_the_parent_is_valid_in_the_child(
+    world: World, made_for: str, together: bool
+) -> None:
+    """The producer's map was old, and the answer was lost. Only the child's range shows that its first copy counts."""
+    world.client.split_shard(StreamName=STREAM, ShardToSplit=SHARD, NewStartingHashKey=str(2**127))
+    world.clock.advance(30)
+    world.put(1, made_for=SHARD)
+    world.put(1, flags=REPEAT, made_for=made_for)
+    ends = [(0, None)] if together else [(0, 1), (1, None)]
+    found = [
+        number
+        for begin, end in ends
+        for number in data(KinesisEvent(world.event(begin, end, CHILD), look_up=world.client))
+    ]
+    assert found == [1]
+
+
+def test_a_look_up_lists_the_shards_once(world: World) -> None:
+    world.put(1)
+    world.put(1, flags=REPEAT)
+    calls: list[str] = []
+
+    class Counting:
+        def __getattr__(self, name: str) -> Any:
+            calls.append(name)
+            return getattr(world.client, name)
+
+    event = world.event(1)
+    assert data(KinesisEvent(event, look_up=Counting())) == []  # type: ignore[arg-type]
+    assert sorted(set(calls)) == ["get_records", "get_shard_iterator", "list_shards"]
+    assert calls.count("list_shards") == 1

@@ -214,7 +214,7 @@ class _ShardReading:
         return RunReader(
             STREAM,
             self._shard.shard_id,
-            self._shard.hash_key_range,
+            self._random.choice([self._shard.hash_key_range, None]),
             parents=self._random.choice([None, parents]),
             drops_equal=self._random.random() < 0.5,
         )

@@ -246,3 +246,14 @@ def test_the_rows_of_a_page_that_was_judged_ahead_are_those_of_the_others() -> N
     rows, repetitions = _judged(world, _ranges(world)["shardId-000000000000"], spy)
     assert (rows, repetitions.dropped, repetitions.look_ups) == (5, 1, 1)
     assert spy.calls.count("get_shard_iterator") == 1
+
+
+def test_a_shard_that_the_driver_did_not_find_is_listed_by_the_task(world: World) -> None:
+    """Only its range shows that aggregates are valid that were made without a map."""
+    child = replace(_ranges(world)["shardId-000000000001"], lineage=())
+    _put(world, REPEAT, int(world.clock.time() * 1000) - 5_000)
+    _put(world, REPEAT, int(world.clock.time() * 1000) - 5_000)
+    spy = _Spy(world.client)
+    rows, repetitions = _judged(world, child, spy)
+    assert (rows, repetitions.dropped, repetitions.unknown) == (1, 2, 0)
+    assert spy.calls.count("list_shards") == 1

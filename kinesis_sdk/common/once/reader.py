@@ -10,7 +10,7 @@ repeated, or late. A suspect is looked for in the reader's memory, and if that d
 
 | rule | |
 | --- | --- |
-| R1 | A misplaced aggregate is dropped: its producer puts it again. One that is older than `OLDEST_MILLIS` was forwarded from elsewhere; it is treated like that of any other producer. |
+| R1 | A misplaced aggregate is dropped: its producer puts it again. One that is older than `OLDEST_MILLIS` was forwarded from elsewhere; it is treated like that of any other producer. If the shard's range is not known, the shards are listed before an aggregate is judged that was made for another shard. |
 | R2 | A run is suspect if it is marked, or arrived `EARLY_MILLIS` before the end of its hold-off or later. |
 | R3 | A suspect record is dropped if an earlier valid copy arrived at `_earliest` or later. |
 | R4 | The memory is complete since the first record that was read, and each of its entries has a position. |
@@ -42,7 +42,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -52,6 +52,7 @@ from kinesis_sdk.common.aggregate_reader import (
     SubRecordColumns,
     decode_columns,
     has_outside,
+    hash_keys_of,
 )
 from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.once.memory import (
@@ -164,6 +165,45 @@ class _Suspect:
             self.found.append((first, last))
 
 
+class _KeptBack(NamedTuple):
+    """An aggregate that is judged once the shard's range is known.
+
+    Attributes:
+        carrier: Its Kinesis record.
+        table: Its table of runs.
+        user_records: Number of its user records.
+        is_new: Whether it was not read before.
+        hash_keys: Lowest and highest hash key of its user records; None if none has one, or if it was made for the shard.
+    """
+
+    carrier: KinesisRecord
+    table: RunTable
+    user_records: int
+    is_new: bool
+    hash_keys: tuple[bytes, bytes] | None
+
+    def is_outside(self, owned: HashKeyRange) -> bool:
+        """Return whether a user record lies outside of a range."""
+        keys = self.hash_keys
+        return keys is not None and (keys[0] < owned.start_bytes or keys[1] > owned.end_bytes)
+
+
+class _Search(NamedTuple):
+    """Task of a look-up.
+
+    Attributes:
+        suspects: Runs to look for.
+        before: Sequence number at which the shard has been read far enough.
+        room: Maximum bytes of the copies that it keeps for the memory.
+        shortage: Numbers of the memory, if it is too small; else None.
+    """
+
+    suspects: Sequence[_Suspect]
+    before: int
+    room: int
+    shortage: Shortage | None
+
+
 class _Wanted:
     """The suspects of a look-up, by what is to be found.
 
@@ -214,16 +254,13 @@ class RunReader:
     Args:
         stream_name: Name of the stream, not its ARN.
         shard_id: The shard.
-        hash_key_range: Range of the shard; None if it is not known. Then aggregates that were not made for this shard are delivered.
+        hash_key_range: Range of the shard; None if it is not known. It is then found out once, by the first look-up that needs it.
         parents: Ids of the shard's parents; None if they are not known. Without parents the shards need not be listed.
         contiguous: Whether each batch follows the one before without a gap, and has none inside. Otherwise nothing follows
             from a copy that was not read, so every suspect is looked up, unless an earlier copy was read.
         drops_equal: Whether equal bytes in the shard are dropped (R7). That depends on what this reader has read, so it is not
             for readers that have to return equal records for an equal range.
         max_bytes: Maximum bytes of the memory.
-
-    Attributes:
-        needs_range: Whether an aggregate came that only the range can show to be misplaced, and the range is not known.
     """
 
     def __init__(
@@ -237,7 +274,6 @@ class RunReader:
         drops_equal: bool = True,
         max_bytes: int = MAX_BYTES,
     ) -> None:
-        self.needs_range: bool = False
         self._stream_name = stream_name
         self._shard_id = shard_id
         self._range = hash_key_range
@@ -252,20 +288,21 @@ class RunReader:
         self._look_up: LookUp | None = None
         # Aggregates that wait for `_settle`: each with its tag and number of user records.
         self._unmarked: list[tuple[KinesisRecord, str, int]] = []
+        # While the range is not known: the first aggregate that was made for another shard, and all behind it, because they are judged in order.
+        self._kept_back: list[_KeptBack] = []
         # Sequence number up to which the records that are added now were read before.
         self._read_before = -1
 
     @property
     def is_idle(self) -> bool:
         """Whether the batch has nothing to decide and nothing was dropped, so that `decide` is not needed."""
-        self._settle()
-        return not self._suspects and not self._decision.dropped and not self._decision.unknown
+        return not self.needs_look_up and not self._decision.dropped and not self._decision.unknown
 
     @property
     def needs_look_up(self) -> bool:
         """Whether something was added that has to be looked up before the batch can be decided."""
         self._settle()
-        return bool(self._suspects)
+        return bool(self._suspects or self._kept_back)
 
     @property
     def remembered(self) -> int:
@@ -307,6 +344,7 @@ class RunReader:
             tag.startswith(self._header)
             and carrier.approximate_arrival_timestamp is not None
             and is_unmarked(tag, count)
+            and not self._kept_back
         ):
             # Nearly every aggregate: of this stream, made for this shard, and of one run without flags.
             self._unmarked.append((carrier, tag, count))
@@ -315,15 +353,16 @@ class RunReader:
         table = decode_table(tag, self._stream_name, count)
         if table is None:
             return False
-        arrival = _millis(carrier)
-        if table.made_for != self._checksum:
-            if self._range is None:
-                # Whether it is misplaced cannot be known, so it is neither dropped nor a reason to drop another.
-                self.needs_range = True
+        is_new = int(carrier.sequence_number) > self._read_before
+        is_made_for_another = table.made_for != self._checksum
+        if self._range is None:
+            if is_made_for_another or self._kept_back:
+                keys = hash_keys_of(columns) if is_made_for_another else None
+                self._kept_back.append(_KeptBack(carrier, table, count, is_new, keys))
                 return True
-            if has_outside(columns, self._range):
-                return self._drop_misplaced(carrier, arrival, table, count)
-        self._judge_runs(carrier, arrival, table.runs)
+        elif is_made_for_another and has_outside(columns, self._range):
+            return self._drop_misplaced(carrier, table, count)
+        self._judge_runs(carrier, table.runs, is_new=is_new)
         return True
 
     def _settle(self) -> None:
@@ -350,13 +389,26 @@ class RunReader:
             ):
                 table = decode_table(tag, self._stream_name, count)
                 assert table is not None, "what is unmarked is a table"
-                self._judge_runs(carrier, arrival, table.runs)
+                self._judge_runs(carrier, table.runs, is_new=sequence > read_before)
 
-    def _judge_runs(self, carrier: KinesisRecord, arrival: int | None, runs: Sequence[Run]) -> None:
-        sequence = int(carrier.sequence_number)
+    def _judge_kept_back(self) -> None:
+        """Judge what waited for the range, which is known now, or never will be in this batch."""
+        kept_back, self._kept_back = self._kept_back, []
+        for one in kept_back:
+            if one.table.made_for != self._checksum:
+                if self._range is None:
+                    # Whether it is misplaced cannot be known, so it is neither dropped nor a reason to drop another.
+                    self._decision.unknown += one.user_records
+                    continue
+                if one.is_outside(self._range):
+                    self._drop_misplaced(one.carrier, one.table, one.user_records)
+                    continue
+            self._judge_runs(one.carrier, one.table.runs, is_new=one.is_new)
+
+    def _judge_runs(self, carrier: KinesisRecord, runs: Sequence[Run], *, is_new: bool) -> None:
+        sequence, arrival = int(carrier.sequence_number), _millis(carrier)
         digest = carrier.data[-DIGEST_SIZE:]
         memory = self._memory
-        is_new = sequence > self._read_before
         if is_new:
             memory.begin(sequence, arrival, digest)
         sub = 0
@@ -380,9 +432,8 @@ class RunReader:
                     memory.add_run(key, number, length, sub)
             sub += length
 
-    def _drop_misplaced(
-        self, carrier: KinesisRecord, arrival: int | None, table: RunTable, count: int
-    ) -> bool:
+    def _drop_misplaced(self, carrier: KinesisRecord, table: RunTable, count: int) -> bool:
+        arrival = _millis(carrier)
         # Without an arrival its age is not known. If it was forwarded, dropping it would lose it.
         if arrival is None or any(arrival > run.date + OLDEST_MILLIS for run in table.runs):
             return False
@@ -440,26 +491,37 @@ class RunReader:
             now_millis: Time at Kinesis, in milliseconds since 1970. It tells whether copies may have expired, and so whether
                 to find out how long the stream keeps records. None takes `RETENTION_MILLIS` for that.
         """
-        self._settle()
-        if not self._suspects:
-            return None
-        if self._look_up is None:
-            # Up to what the memory has. After a rewind that may be behind the suspects themselves, and their aggregates, too, are no longer
-            # in the memory: the other copy may be in the same one. Without `contiguous`, the whole batch is in the memory.
-            last = max(suspect.sequence for suspect in self._suspects)
-            before = int(min(self._memory.first, last + 1 if self._contiguous else last))
+        if self._look_up is None and self.needs_look_up:
             self._look_up = LookUp(
                 self._stream_name,
                 self._shard_id,
                 self._range,
-                self._suspects,
-                before=before,
+                self._search,
                 history=self._history,
-                room=self._memory.room if self._contiguous else 0,
                 now_millis=now_millis,
-                shortage=self._memory.shortage(min(suspect.since for suspect in self._suspects)),
             )
         return self._look_up
+
+    def _search(self, owned: HashKeyRange | None) -> _Search | None:
+        """Take the shard's range, and return what to search for; None if that is nothing.
+
+        Args:
+            owned: The range, for the life of the reader; None if it cannot be found out.
+        """
+        self._range = owned
+        self._judge_kept_back()
+        suspects, memory = self._suspects, self._memory
+        if not suspects:
+            return None
+        # Up to what the memory has. After a rewind that may be behind the suspects themselves, and their aggregates, too, are no longer
+        # in the memory: the other copy may be in the same one. Without `contiguous`, the whole batch is in the memory.
+        last = max(suspect.sequence for suspect in suspects)
+        return _Search(
+            suspects,
+            before=int(min(memory.first, last + 1 if self._contiguous else last)),
+            room=memory.room if self._contiguous else 0,
+            shortage=memory.shortage(min(suspect.since for suspect in suspects)),
+        )
 
     def decide(self, now_millis: int) -> Decision:
         """Return what becomes of the batch; the next one may begin.
@@ -487,13 +549,13 @@ class RunReader:
         found = _joined(suspect.found)
         self._repeat(suspect.sequence_number, suspect.sub, suspect.run, found)
         now = now_millis if look_up.now_millis is None else look_up.now_millis
-        if look_up.is_refused or now - suspect.since > self._history.kept:
+        if look_up.is_refused or look_up.is_blind or now - suspect.since > self._history.kept:
             self._decision.unknown += suspect.run.count - _size(found)
 
     def forget_batch(self) -> None:
         """Forget the batch that was begun, because it is read again. What was read stays in the memory."""
         self._settle()
-        self._suspects, self._look_up, self._decision = [], None, Decision()
+        self._suspects, self._kept_back, self._look_up, self._decision = [], [], None, Decision()
 
 
 @dataclass(slots=True)
@@ -522,28 +584,26 @@ class LookUp:
     | --- | --- |
     | `ReadShard` | `page` for each response, in order, while the step is the same object. If the shard no longer exists: `gone` |
     | `ListShards` | `listed` |
-    | either, and access is denied | `refused`. Every other failure is tried again |
+    | either, and access is denied | `refused`; there may be another step. Every other failure is tried again |
 
-    Costs of the calls: GetShardIterator and GetRecords for the shard. If it has parents, ListShards, and while parents
-    are listed: two calls for its oldest record, and two or more for each parent, if that record is not old enough. If the records
+    Costs of the calls: GetShardIterator and GetRecords for the shard. If it has parents, or if its range is not known, ListShards,
+    and while parents are listed: two calls for its oldest record, and two or more for each parent, if that record is not old enough. If the records
     that it looks for may have expired: two calls for the oldest record of each of these shards.
 
     Args:
         stream_name: Name of the stream.
         shard_id: The shard.
-        hash_key_range: Its range.
-        suspects: Runs to look for.
-        before: Sequence number at which the shard has been read far enough.
+        hash_key_range: Its range; None lists the shards first, because the range shows which copies are valid.
+        search: Returns what to search for, given the range; None if that is nothing. Called once, with None if the range cannot be found out.
         history: What is known of the shard's past; a look-up adds to it.
-        room: Maximum bytes of the copies that it keeps for the memory.
         now_millis: Time at Kinesis, see `RunReader.look_up`.
-        shortage: Numbers of the memory, if it is too small; else None.
 
     Attributes:
-        since_millis: Arrival from which on copies matter.
         step: The next step; None if the look-up is complete.
         is_refused: Whether access was denied.
-        before: Sequence number at which the shard has been read far enough.
+        is_blind: Whether it read a copy of which it cannot tell whether it is valid, because the range is not known.
+        since_millis: Arrival from which on copies matter.
+        before: Sequence number at which the shard has been read far enough; -1 if nothing is searched for.
         now_millis: As the argument.
         shortage: Numbers of the memory, if the look-up is needed because the memory is too small. None if it has another reason: the reader
             has begun after the earliest copy, or was rewound, or a window is longer than those before.
@@ -554,32 +614,49 @@ class LookUp:
         stream_name: str,
         shard_id: str,
         hash_key_range: HashKeyRange | None,
-        suspects: Sequence[_Suspect],
+        search: Callable[[HashKeyRange | None], _Search | None],
         *,
-        before: int,
         history: _History,
-        room: int,
         now_millis: int | None = None,
-        shortage: Shortage | None = None,
     ) -> None:
-        self.since_millis: int = min(suspect.since for suspect in suspects)
+        self.step: Step | None = None
         self.is_refused: bool = False
+        self.is_blind: bool = False
+        self.since_millis: int = 0
+        self.before: int = -1
+        self.now_millis: int | None = now_millis
+        self.shortage: Shortage | None = None
         self._stream_name = stream_name
         self._shard_id = shard_id
         self._own_range = hash_key_range
-        self.before: int = before
-        self.now_millis: int | None = now_millis
-        self.shortage: Shortage | None = shortage
+        self._search = search
+        self._has_begun = False
         self._history = history
-        self._wanted = _Wanted(suspects)
-        self._copies: Recollection | None = Recollection(room) if room else None
-        self._begin_shard()
+        self._wanted = _Wanted(())
+        self._copies: Recollection | None = None
         self._first: float = NEVER
-        self._graph = ShardGraph(())
+        # None before the shards were listed, and if that was denied.
+        self._graph: ShardGraph | None = None
+        self._may_list = True
         self._seen = {shard_id}
         self._waiting: deque[Step] = deque()
-        self.step: Step | None = ReadShard(shard_id, self.since_millis)
-        self._waiting.append(ListShards())
+        if hash_key_range is None:
+            self._push(ListShards())
+        else:
+            self._begin(hash_key_range)
+
+    def _begin(self, owned: HashKeyRange | None) -> None:
+        """Begin to search."""
+        self._has_begun = True
+        self._own_range = owned
+        search = self._search(owned)
+        if search is None:
+            return
+        self.since_millis = min(suspect.since for suspect in search.suspects)
+        self.before, self.shortage = search.before, search.shortage
+        self._wanted = _Wanted(search.suspects)
+        self._copies = Recollection(search.room) if search.room else None
+        self._push(ReadShard(self._shard_id, self.since_millis))
 
     @property
     def _is_probe(self) -> bool:
@@ -636,19 +713,29 @@ class LookUp:
         """Return whether a reader of the shard delivers the aggregate. One that it drops does not make another one a repetition."""
         if table.made_for == shard_checksum(shard_id):
             return True
-        shard = self._graph.shards.get(shard_id)
-        owned = self._own_range if shard_id == self._shard_id else shard.hash_key_range if shard else None
-        return owned is not None and not has_outside(columns, owned)
+        owned = self._own_range if shard_id == self._shard_id else self._listed[shard_id].hash_key_range
+        if owned is None:
+            self.is_blind = True  # if it is valid, a later copy is a repetition
+            return False
+        return not has_outside(columns, owned)
+
+    @property
+    def _listed(self) -> Mapping[str, Shard]:
+        return {} if self._graph is None else self._graph.shards
 
     def listed(self, shards: Iterable[Shard]) -> None:
         """Take the shards of the stream; the shard's ancestors are enough."""
         if not isinstance(self.step, ListShards):
             raise ValueError("the shards are not needed")  # noqa: TRY004 - a state, not a type
         self._graph = ShardGraph(shards)
-        if self._shard_id in self._graph.shards:
+        own = self._listed.get(self._shard_id)
+        if own is not None:
             self._history.parents = self._graph.parents(self._shard_id)
         self._next()
-        self._probe(self._shard_id)
+        if self._has_begun:
+            self._probe(self._shard_id)
+        else:
+            self._begin(None if own is None else own.hash_key_range)
 
     def _parents(self, shard_id: str) -> tuple[str, ...]:
         """Return the listed parents of a shard.
@@ -656,9 +743,9 @@ class LookUp:
         A listing may lag behind a reshard: the end of a parent names its children, a worker begins to read them, and ListShards
         lists only the parent. Without it, its copies would not be found.
         """
-        if shard_id == self._shard_id and shard_id not in self._graph.shards:
-            return tuple(parent for parent in self._history.named if parent in self._graph.shards)
-        return self._graph.parents(shard_id)
+        if shard_id == self._shard_id and shard_id not in self._listed:
+            return tuple(parent for parent in self._history.named if parent in self._listed)
+        return () if self._graph is None else self._graph.parents(shard_id)
 
     def _finish_shard(self, shard_id: str) -> None:
         if shard_id != self._shard_id:
@@ -666,13 +753,16 @@ class LookUp:
             self._probe(shard_id)
             return
         oldest, parents = self._history.oldest, self._history.parents
+        self._next()
         if parents == () or (oldest is not None and oldest < self._horizon):
-            self._waiting.clear()
-            self._next()
             if self._may_have_expired:
                 self._push(ReadShard(shard_id, None, limit=1))
-            return
-        self._next()
+        elif self._graph is not None:
+            self._probe(shard_id)
+        elif self._may_list:
+            self._push(ListShards())
+        else:
+            self.refused()
 
     @property
     def _horizon(self) -> int:
@@ -735,7 +825,13 @@ class LookUp:
             self._finish_shard(step.shard_id)
 
     def refused(self) -> None:
-        """End the look-up, because access is denied."""
+        """Note that access is denied: without the shards, the look-up goes on as far as it can, and without records it ends."""
+        if isinstance(self.step, ListShards):
+            self._may_list = False
+        if not self._has_begun:
+            self._next()
+            self._begin(None)
+            return
         self.is_refused = True
         self._waiting.clear()
         self.step = None

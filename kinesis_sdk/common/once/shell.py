@@ -66,8 +66,8 @@ def carry_out(
         ProtocolError: If a response cannot be read.
     """
     clock = clock or SystemClock()
-    try:
-        while (step := look_up.step) is not None:
+    while (step := look_up.step) is not None:
+        try:
             if isinstance(step, ListShards):
                 look_up.listed(
                     shards
@@ -76,10 +76,10 @@ def carry_out(
                 )
             else:
                 _read(look_up, step, client, stream, shard_id, clock, sleep)
-    except AwsError as error:
-        if not is_denied(error):
-            raise
-        look_up.refused()
+        except AwsError as error:
+            if not is_denied(error):
+                raise
+            look_up.refused()
 
 
 def _read(

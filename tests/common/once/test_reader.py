@@ -10,7 +10,7 @@ import pytest
 from kinesis_sdk.common.aggregate_reader import deaggregate
 from kinesis_sdk.common.hashkeys import MAX_HASH_KEY
 from kinesis_sdk.common.once.memory import MAX_BYTES, RUN_BYTES, RunMemory, Shortage
-from kinesis_sdk.common.once.reader import EARLY_MILLIS, ListShards, LookUp, RunReader
+from kinesis_sdk.common.once.reader import ListShards, LookUp
 from kinesis_sdk.common.once.table import NAMED, REPEAT, Run, encode_table
 from tests.common.once.streams import (
     EPOCH,
@@ -523,39 +523,6 @@ def test_hash_keys_are_not_looked_at_in_the_shard_that_an_aggregate_was_made_for
     split(stream)
     stream.put(A, 100, run(0, 0), hash_keys=[MIDDLE + 5])
     assert read(stream, stream.reader(A), stream.logs[A]).data == [b"0"]
-
-
-def test_nothing_is_dropped_for_its_place_if_the_range_is_not_known(stream: Stream) -> None:
-    split(stream)
-    stream.put(A, 100, run(0, 0, 2), hash_keys=[5, MIDDLE + 5], made_for=P)
-    stream.put(A, 5000, run(0, 0, flags=REPEAT), hash_keys=[5])
-    reader = RunReader(STREAM, A, None)
-    assert read(stream, reader, stream.logs[A], now=6000).data == [b"0", b"1", b"0"]
-
-
-def test_a_copy_before_the_first_record_that_was_read_may_have_a_later_arrival(stream: Stream) -> None:
-    """Arrivals are not in the order of positions. Of those that are only a little later than the first one, nothing is known."""
-    stream.put(P, 5050 - EARLY_MILLIS, run(1, 5000))
-    stream.put(P, 4950 - EARLY_MILLIS, run(2, 4900 - EARLY_MILLIS))
-    stream.put(P, 10_000, run(1, 5000))
-    batch = read(stream, stream.reader(P), stream.logs[P][1:])
-    assert (batch.data, batch.calls.read) == ([b"2"], [P])
-
-
-def test_after_a_rewind_a_look_up_that_ends_before_the_memory_leaves_a_gap(stream: Stream) -> None:
-    """What is between the two is not in the memory, although it was read: it was there for a reader that forgot it."""
-    stream.put(P, 100, run(1, 0))
-    stream.put(P, 5000, run(1, 0, flags=REPEAT))
-    stream.put(P, 5100, run(2, 5000))
-    stream.put(P, 5200, run(3, 5100))
-    stream.put(P, 10_000, run(2, 5000, flags=REPEAT))
-    reader, log = stream.reader(P), stream.logs[P]
-    assert read(stream, reader, log[3:4]).data == [b"3"]
-    again = read(stream, reader, log[1:2])
-    assert (again.data, again.calls.read) == ([], [P])
-    assert read(stream, reader, log[2:4]).data == [b"2", b"3"]
-    last = read(stream, reader, log[4:])
-    assert (last.data, last.calls.read) == ([], [P])
 
 
 # R7: equal bytes
