@@ -12,7 +12,7 @@ from __future__ import annotations
 from hashlib import md5
 
 from kinesis_sdk.common.hashkeys import hash_key_to_decimal
-from kinesis_sdk.common.once.table import TAG_KEY, tag_size
+from kinesis_sdk.common.once.table import MAX_RUNS, TAG_KEY, tag_size
 
 MAGIC = b"\xf3\x89\x9a\xc2"
 """First four bytes of every aggregate."""
@@ -261,7 +261,7 @@ class Aggregate:
                 then accept nothing more, because they continue the run.
 
         Returns:
-            False, with nothing changed, if the result would exceed ``max_size`` or ``max_count``.
+            False, with nothing changed, if the result would exceed ``max_size`` or ``max_count``, or the table of runs `MAX_RUNS`.
         """
         if explicit_hash_key is None and not new_run and self.append_known(partition_key, data):
             return True
@@ -290,6 +290,8 @@ class Aggregate:
                 runs.starts = []
                 new_run = True
             if new_run:
+                if len(runs.starts) == MAX_RUNS:
+                    return False
                 size += runs.size(1) - runs.size()
         if count == 0:
             self._first_key = partition_key

@@ -18,7 +18,8 @@ become too many, older segments are compressed before any is forgotten::
 | a run of others | about 145 | 145 |
 | and for each of their aggregates | 50 | 50 |
 
-Nothing here is linear in the copies of one record: they are in lists that are sorted, and searched by bisection.
+Nothing here is linear in the copies of one record: they are in lists that are sorted, and searched by bisection. Runs that overlap, or come out of
+order, are divided into pieces, see `kinesis_sdk.common.once.pieces`.
 
 Pure: no clock, no locks. Times are arrivals, in milliseconds since 1970 by the clock of Kinesis.
 """
@@ -26,12 +27,13 @@ Pure: no clock, no locks. Times are arrivals, in milliseconds since 1970 by the 
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from math import ceil
 from typing import NamedTuple
 
+from kinesis_sdk.common.once.pieces import NO_ARRIVAL, Part, Pieces
 from kinesis_sdk.common.once.table import NAMED, Run
 
 KEPT_MILLIS = 60_000
@@ -57,6 +59,9 @@ RUN_BYTES = 145
 COPY_BYTES = 60
 """Bytes of each further copy of the same record, or run with the same date, in the segment."""
 
+_DIGEST_BYTES = 160
+"""Bytes of an aggregate in a dict of digests."""
+
 _OPEN_CARRIER_BYTES = 160
 """Bytes of an aggregate in the open segment."""
 
@@ -77,9 +82,6 @@ _MAX_SEGMENT_BYTES = 8 * 1024 * 1024
 _DICT_IS_FULL = 43_690
 """Maximum names of a segment. The next one would double the dict (two thirds of 2^16)."""
 
-_NO_ARRIVAL = 1 << 62
-"""Stands for an arrival that Kinesis does not report: later than every other one, so that the entry counts."""
-
 # A place is the index of an aggregate in its segment, and the sub-sequence number of a run's first user record. A run is the number of
 # its first user record, its count, and its place. So places are in order of positions, and runs in order of numbers.
 _SUB_BITS = 24
@@ -92,9 +94,6 @@ _END = 1 << _PLACE_BITS
 _HASH = (1 << 64) - 1
 
 _KEY_SIZE = 14
-
-Part = tuple[int, int]
-"""First and last number of user records of a run."""
 
 
 def key_of(run: Run) -> bytes:
@@ -121,6 +120,20 @@ class Shortage(NamedTuple):
     window_millis: int
 
 
+class _Overlapping(Pieces):
+    """Runs with one key that overlap, or came out of order.
+
+    Attributes:
+        digests: Index of the first aggregate with these bytes. Equal bytes have equal tables, so a later one says nothing more.
+    """
+
+    __slots__ = ("digests",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.digests: dict[bytes, int] = {}
+
+
 class Segment:
     """The runs of some aggregates that follow each other in one shard.
 
@@ -139,7 +152,6 @@ class Segment:
         "_compressed",
         "_copies",
         "_digests",
-        "_longest",
         "_max_bytes",
         "_names",
         "_packed_digests",
@@ -170,13 +182,13 @@ class Segment:
         self._packed_sequences = b""
         self._packed_digests = b""
         self._width = 0
-        # Named records: the place of the first copy, and of all if there are several.
+        # Named records: the place of the first copy, and of all if there are several. A copy that arrived no later than an earlier one is
+        # left out, because the earlier one answers for it. So the arrivals rise with the places.
         self._names: dict[bytes, int] = {}
         self._several: dict[bytes, list[int]] = {}
         self._compressed: _Names | None = None
-        # Other runs, by incarnation and date: one, or several in order.
-        self._runs: dict[bytes, int | list[int]] = {}
-        self._longest = 0
+        # Other runs, by incarnation and date: one, several that are disjoint and came in order, or any.
+        self._runs: dict[bytes, int | list[int] | _Overlapping] = {}
 
     def __len__(self) -> int:
         """Return the number of runs."""
@@ -197,7 +209,7 @@ class Segment:
         self._sequences.append(sequence)
         self._digests.append(digest)
         if arrival is None:
-            self._arrivals.append(_NO_ARRIVAL)
+            self._arrivals.append(NO_ARRIVAL)
             self.newest = NEVER
         else:
             self._arrivals.append(arrival)
@@ -211,8 +223,11 @@ class Segment:
         if first == place:
             self.size += NAME_BYTES
             return
-        self._copies += 1
         several = self._several.get(key)
+        latest = first if several is None else several[-1]
+        if self._arrivals[-1] <= self._arrivals[latest >> _SUB_BITS]:
+            return
+        self._copies += 1
         if several is None:
             self._several[key] = [first, place]
             self.size += NAME_BYTES
@@ -224,16 +239,31 @@ class Segment:
         """Add another run of the last aggregate."""
         run = number << _RUN_BITS | count << _PLACE_BITS | (len(self._arrivals) - 1 << _SUB_BITS) | sub
         known = self._runs.setdefault(key, run)
-        self._longest = max(self._longest, count)
         if known is run:
             self.size += RUN_BYTES
             return
         self._copies += 1
-        self.size += COPY_BYTES
         if isinstance(known, int):
-            self._runs[key] = [known, run] if known < run else [run, known]
-        else:
-            insort(known, run)
+            known = self._runs[key] = [known]
+        if isinstance(known, list):
+            if _end(known[-1]) <= number:
+                known.append(run)
+                self.size += COPY_BYTES
+                return
+            runs, known = known, _Overlapping()
+            self._runs[key] = known
+            for one in runs:
+                self._add_overlapping(known, one)
+        self._add_overlapping(known, run)
+
+    def _add_overlapping(self, known: _Overlapping, run: int) -> None:
+        place = run & _PLACE
+        index = place >> _SUB_BITS
+        self.size += known.add(run >> _RUN_BITS, _end(run) - 1, (place, self._arrivals[index]))
+        digest = self._digests[index]
+        if digest not in known.digests:
+            known.digests[digest] = index
+            self.size += _DIGEST_BYTES
 
     def add_single(
         self, sequence: int, arrival: int, digest: bytes, key: bytes, number: int, count: int
@@ -249,13 +279,14 @@ class Segment:
             self.size += _SINGLE_BYTES
         else:
             # The aggregates of a request have one date, and their numbers count up.
+            if isinstance(known, _Overlapping):
+                return False
+            last = known if isinstance(known, int) else known[-1]
+            if (last >> _RUN_BITS) + (last >> _PLACE_BITS & _COUNT) > number:  # `_end`, without its call
+                return False
             if isinstance(known, int):
-                if known >> _RUN_BITS >= number:
-                    return False
                 runs[key] = [known, run]
             else:
-                if known[-1] >> _RUN_BITS >= number:
-                    return False
                 known.append(run)
             self._copies += 1
             self.size += COPY_BYTES + _OPEN_CARRIER_BYTES
@@ -265,8 +296,6 @@ class Segment:
         self.last = sequence
         if arrival > self.newest:  # noqa: PLR1730 - a call of max takes longer
             self.newest = arrival
-        if count > self._longest:  # noqa: PLR1730
-            self._longest = count
         return True
 
     def has_run(self, key: bytes) -> bool:
@@ -321,35 +350,22 @@ class Segment:
         several = self._several.get(key)
         if several is None:
             return place < limit and self._arrivals[place >> _SUB_BITS] >= since
-        # From new to old: if many are there, the last one is recent.
-        for index in range(bisect_left(several, limit) - 1, -1, -1):
-            if self._arrivals[several[index] >> _SUB_BITS] >= since:
-                return True
-        return False
+        index = bisect_left(several, limit) - 1
+        return index >= 0 and self._arrivals[several[index] >> _SUB_BITS] >= since
 
     def parts(self, key: bytes, wanted: Part, sequence: int, sub: int, since: float) -> Iterator[Part]:
-        """Return the common numbers of a run, and of others with its key that are before a position and arrived at a moment or later."""
+        """Yield the numbers of a run of which a copy is before a position and arrived at a moment or later: disjoint parts."""
         known = self._runs.get(key)
         if known is None:
             return
         limit = self._limit(sequence, sub)
-        for run in self._overlapping(known, wanted):
+        if isinstance(known, _Overlapping):
+            yield from known.parts(wanted, limit, since)
+            return
+        for run in _overlapping(known, wanted):
             place = run & _PLACE
             if place < limit and self._arrivals[place >> _SUB_BITS] >= since:
-                number = run >> _RUN_BITS
-                last = number + (run >> _PLACE_BITS & _COUNT) - 1
-                yield max(number, wanted[0]), min(last, wanted[1])
-
-    def _overlapping(self, known: int | list[int], wanted: Part) -> Iterator[int]:
-        runs = [known] if isinstance(known, int) else known
-        first, last = wanted
-        for index in range(bisect_left(runs, last + 1 << _RUN_BITS) - 1, -1, -1):
-            run = runs[index]
-            number = run >> _RUN_BITS
-            if number + self._longest <= first:
-                return
-            if number + (run >> _PLACE_BITS & _COUNT) > first:
-                yield run
+                yield max(run >> _RUN_BITS, wanted[0]), min(_end(run) - 1, wanted[1])
 
     def has_equal(self, key: bytes, wanted: Part, sequence: int, digest: bytes) -> bool:
         """Return whether a run is in an aggregate of the shard with equal bytes, before a sequence number."""
@@ -357,9 +373,12 @@ class Segment:
         if known is None or self.last == ANCESTOR:
             return False
         limit = self._limit(sequence, 0)
+        if isinstance(known, _Overlapping):
+            index = known.digests.get(digest)
+            return index is not None and index << _SUB_BITS < limit
         return any(
             run & _PLACE < limit and self._digest_at((run & _PLACE) >> _SUB_BITS) == digest
-            for run in self._overlapping(known, wanted)
+            for run in _overlapping(known, wanted)
         )
 
     def _digest_at(self, index: int) -> bytes:
@@ -367,6 +386,20 @@ class Segment:
             return self._digests[index]
         size = len(self._packed_digests) // len(self._arrivals)
         return self._packed_digests[index * size : (index + 1) * size]
+
+
+def _end(run: int) -> int:
+    """Return the number behind a run."""
+    return (run >> _RUN_BITS) + (run >> _PLACE_BITS & _COUNT)
+
+
+def _overlapping(known: int | list[int], wanted: Part) -> Iterator[int]:
+    """Yield those of disjoint runs that have numbers of another one: not more than it has numbers."""
+    runs = [known] if isinstance(known, int) else known
+    for index in range(bisect_left(runs, wanted[1] + 1 << _RUN_BITS) - 1, -1, -1):
+        if _end(runs[index]) <= wanted[0]:
+            return
+        yield runs[index]
 
 
 class _Names:

@@ -59,12 +59,12 @@ from kinesis_sdk.common.once.memory import (
     ANCESTOR,
     MAX_BYTES,
     NEVER,
-    Part,
     Recollection,
     RunMemory,
     Shortage,
     key_of,
 )
+from kinesis_sdk.common.once.pieces import NO_ARRIVAL, Copy, Part, Pieces, add_copy, has_copy
 from kinesis_sdk.common.once.table import (
     NAMED,
     REPEAT,
@@ -94,6 +94,9 @@ RETENTION_MILLIS = 24 * 3600 * 1000
 record that is still there: that needs no further permission, and follows a retention period that is changed meanwhile."""
 
 _MARKED = REPEAT | NAMED
+
+_SUB_BITS = 24
+"""Bits of a sub-sequence number: an aggregate of 10 MiB has fewer user records than that."""
 
 
 @dataclass(slots=True)
@@ -144,7 +147,7 @@ class _Suspect:
         sub: Sub-sequence number of its first user record.
         run: The run.
         since: Earliest arrival of a copy that matters.
-        found: Numbers of which an earlier copy was found, in parts that may overlap.
+        found: Numbers of which an earlier copy is in the memory, in disjoint parts.
     """
 
     sequence_number: str
@@ -153,16 +156,6 @@ class _Suspect:
     run: Run
     since: int
     found: list[Part]
-
-    def compare(self, run: Run, sequence: int, sub: int, arrival: int | None) -> None:
-        """Note what a run with the same key shows that is stored at a position."""
-        is_before = sequence < self.sequence or (sequence == self.sequence and sub < self.sub)
-        if not is_before or (arrival is not None and arrival < self.since):
-            return
-        first = max(self.run.number, run.number)
-        last = min(self.run.number + self.run.count, run.number + run.count) - 1
-        if first <= last:
-            self.found.append((first, last))
 
 
 class _KeptBack(NamedTuple):
@@ -204,46 +197,89 @@ class _Search(NamedTuple):
     shortage: Shortage | None
 
 
-class _Wanted:
-    """The suspects of a look-up, by what is to be found.
+class _Copies:
+    """Copies of some names, and of some numbers of runs."""
 
-    Many aggregates of one producer have the same date, so the runs with one key are searched by their numbers.
+    __slots__ = ("_names", "_pieces")
+
+    def __init__(self) -> None:
+        self._names: dict[bytes, list[Copy]] = {}
+        self._pieces: dict[bytes, Pieces] = {}
+
+    def add_name(self, key: bytes, copy: Copy) -> None:
+        """Add a copy of a name behind all others."""
+        add_copy(self._names.setdefault(key, []), copy)
+
+    def add_numbers(self, key: bytes, first: int, last: int, copy: Copy) -> None:
+        """Add a copy of numbers behind all others."""
+        self._pieces.setdefault(key, Pieces()).add(first, last, copy)
+
+    def parts(self, key: bytes, run: Run, limit: int, since: int) -> Iterable[Part]:
+        """Return the numbers of a run of which a copy is before a place and arrived at a moment or later, in disjoint parts."""
+        wanted = run.number, run.number + run.count - 1
+        if run.flags & NAMED:
+            return [wanted] if has_copy(self._names.get(key, []), limit, since) else ()
+        pieces = self._pieces.get(key)
+        return () if pieces is None else pieces.parts(wanted, limit, since)
+
+
+class _Wanted:
+    """The suspects of a look-up by what is to be found, and the copies of them that were read.
+
+    What it keeps grows with the suspects, and not with what is read: only their names and numbers, and one copy of each for all that are before
+    the first suspect.
     """
 
-    __slots__ = ("_longest", "_names", "_runs")
+    __slots__ = ("_before", "_begin", "_behind", "_names", "_numbers")
 
-    def __init__(self, suspects: Iterable[_Suspect]) -> None:
-        self._names: dict[bytes, list[_Suspect]] = {}
-        self._runs: dict[bytes, list[_Suspect]] = {}
-        self._longest = 0
+    def __init__(self, suspects: Sequence[_Suspect]) -> None:
+        self._begin = min([suspect.sequence for suspect in suspects], default=0)
+        self._names: set[bytes] = set()
+        # Numbers of the suspects with each key, in disjoint parts.
+        self._numbers: dict[bytes, list[Part]] = {}
+        # Copies before the first suspect, in this shard or in ancestors; those behind it, after a rewind or a gap.
+        self._before, self._behind = _Copies(), _Copies()
         for suspect in suspects:
-            run = suspect.run
+            run, key = suspect.run, key_of(suspect.run)
             if run.flags & NAMED:
-                self._names.setdefault(key_of(run), []).append(suspect)
+                self._names.add(key)
             else:
-                self._runs.setdefault(key_of(run), []).append(suspect)
-                self._longest = max(self._longest, run.count)
-        for runs in self._runs.values():
-            runs.sort(key=_number_of)
+                self._numbers.setdefault(key, []).append((run.number, run.number + run.count - 1))
+        for key, parts in self._numbers.items():
+            self._numbers[key] = _joined(parts)
 
-    def compare(self, key: bytes, run: Run, sequence: int, sub: int, arrival: int | None) -> None:
-        """Compare the suspects with a copy of some of them, perhaps."""
+    def note(self, key: bytes, run: Run, sequence: int, sub: int, arrival: int | None) -> None:
+        """Keep what a run says of suspects. Those of one shard are noted in order."""
+        if sequence < self._begin:
+            copies, place = self._before, -1
+        else:
+            copies, place = self._behind, _place(sequence, sub)
+        copy = place, NO_ARRIVAL if arrival is None else arrival
         if run.flags & NAMED:
-            # Few, because further ones find the first of them in the memory, unless its window is over.
-            suspects = self._names.get(key, ())
-            for suspect in suspects:
-                suspect.compare(run, sequence, sub, arrival)
+            if key in self._names:
+                copies.add_name(key, copy)
             return
-        runs = self._runs.get(key)
-        if runs is not None:
-            index = bisect_left(runs, run.number + run.count, key=_number_of) - 1
-            while index >= 0 and runs[index].run.number + self._longest > run.number:
-                runs[index].compare(run, sequence, sub, arrival)
-                index -= 1
+        wanted = self._numbers.get(key, ())
+        first, last = run.number, run.number + run.count - 1
+        for index in range(bisect_left(wanted, first, key=_last_of), len(wanted)):
+            begin, end = wanted[index]
+            if begin > last:
+                break
+            copies.add_numbers(key, max(first, begin), min(last, end), copy)
+
+    def found(self, suspect: _Suspect) -> list[Part]:
+        """Return the numbers of a suspect of which an earlier copy was read, in parts that may overlap."""
+        run, key, since = suspect.run, key_of(suspect.run), suspect.since
+        limit = _place(suspect.sequence, suspect.sub)
+        return [*self._before.parts(key, run, limit, since), *self._behind.parts(key, run, limit, since)]
 
 
-def _number_of(suspect: _Suspect) -> int:
-    return suspect.run.number
+def _place(sequence: int, sub: int) -> int:
+    return sequence << _SUB_BITS | sub
+
+
+def _last_of(part: Part) -> int:
+    return part[1]
 
 
 class RunReader:
@@ -482,7 +518,6 @@ class RunReader:
     def _drop(self, sequence_number: str, parts: list[Part]) -> None:
         dropped = self._decision.dropped.setdefault(sequence_number, [])
         dropped.extend(parts)
-        dropped.sort()
 
     def look_up(self, now_millis: int | None = None) -> LookUp | None:
         """Return what has to be read before the batch can be decided; None if that is nothing.
@@ -543,10 +578,12 @@ class RunReader:
             for suspect in suspects:
                 self._decide_suspect(suspect, look_up, now_millis)
         decision, self._decision = self._decision, Decision()
+        for parts in decision.dropped.values():
+            parts.sort()
         return decision
 
     def _decide_suspect(self, suspect: _Suspect, look_up: LookUp, now_millis: int) -> None:
-        found = _joined(suspect.found)
+        found = _joined([*suspect.found, *look_up.found(suspect)])
         self._repeat(suspect.sequence_number, suspect.sub, suspect.run, found)
         now = now_millis if look_up.now_millis is None else look_up.now_millis
         if look_up.is_refused or look_up.is_blind or now - suspect.since > self._history.kept:
@@ -700,7 +737,7 @@ class LookUp:
             copies.begin(sequence, arrival, record.data[-DIGEST_SIZE:])
         for run in table.runs:
             key = key_of(run)
-            self._wanted.compare(key, run, sequence, sub, arrival)
+            self._wanted.note(key, run, sequence, sub, arrival)
             if copies is None:
                 pass
             elif run.flags & NAMED:
@@ -708,6 +745,10 @@ class LookUp:
             else:
                 copies.add_run(key, run.number, run.count, sub)
             sub += run.count
+
+    def found(self, suspect: _Suspect) -> list[Part]:
+        """Return the numbers of a suspect of which an earlier copy was read, in parts that may overlap."""
+        return self._wanted.found(suspect)
 
     def _is_valid(self, table: RunTable, columns: SubRecordColumns, shard_id: str) -> bool:
         """Return whether a reader of the shard delivers the aggregate. One that it drops does not make another one a repetition."""

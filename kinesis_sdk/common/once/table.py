@@ -54,8 +54,14 @@ MAX_COUNT = (1 << 24) - 1
 MAX_HOLDOFF = 15
 MAX_DATE = MAX_NUMBER = (1 << 48) - 1
 
+MAX_RUNS = 8_192
+"""Maximum runs of a table: a producer begins another aggregate then, and a reader takes a longer table for a stranger's. An aggregate of the default
+51,200 bytes has at most 1,345 (38 bytes each), so this limits only named or repeated records in aggregates of 300 KiB and more."""
+
 HOLD_OFF = 4
 """Seconds after the first attempt that may be stored, before which a producer does not send a record again."""
+
+_MAX_LENGTH = HEADER_LENGTH + MAX_RUNS * RUN_LENGTH
 
 _FLAGS_AT = HEADER_LENGTH + 5
 """Offset of the character in the value that has the lower two bits of the flags, before 4 bits of the incarnation."""
@@ -194,10 +200,10 @@ def decode_table(value: str, stream_name: str, user_records: int) -> RunTable | 
 
     Returns:
         None if the value is not a table for this aggregate: it was written for another stream or by a later version, it does
-        not parse, or its counts do not add up. The aggregate is then like that of any other producer.
+        not parse, it is longer than producers write, or its counts do not add up. The aggregate is then like that of any other producer.
     """
     length = len(value)
-    if length < HEADER_LENGTH + RUN_LENGTH or (length - HEADER_LENGTH) % RUN_LENGTH:
+    if not ONE_RUN_LENGTH <= length <= _MAX_LENGTH or (length - HEADER_LENGTH) % RUN_LENGTH:
         return None
     try:
         table = a2b_base64(value.encode("ascii").translate(_STANDARD_ALPHABET))

@@ -100,6 +100,13 @@ class Stream:
             if (at := record.approximate_arrival_timestamp) is None or at >= moment(self.retained_from)
         ]
 
+    def positions(self, shard_id: str) -> set[Position]:
+        """Return the positions of all user records of a shard."""
+        return {
+            (shard_id, user.sequence_number, user.sub_sequence_number)
+            for user in deaggregate(self.logs[shard_id])
+        }
+
     def valid_copies(self) -> dict[tuple[bytes, int | None, int], list[Position]]:
         """Return the positions of the valid copies of each identity, in the order of their path."""
         found: dict[tuple[bytes, int | None, int], list[Position]] = {}

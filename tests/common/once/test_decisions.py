@@ -108,7 +108,7 @@ def _ancestors(stream: Stream, shard_id: str) -> set[str]:
     return {*parents, *(one for parent in parents for one in _ancestors(stream, parent))}
 
 
-def _dropped(stream: Stream) -> set[Position]:
+def dropped_by_search(stream: Stream) -> set[Position]:
     """Return what is dropped, by a search of everything that is stored before each record: the oracle."""
     copies: dict[tuple[bytes, int | None, int], list[tuple[str, int]]] = {}
     found = set()
@@ -136,7 +136,7 @@ def test_each_decision_is_that_of_a_search(seed: int, monkeypatch: pytest.Monkey
     monkeypatch.setattr(memory, "KEPT_MILLIS", rng.choice((60_000, 1000)))
     monkeypatch.setattr(memory, "_MIN_SPAN", rng.choice((10_000, 500)))
     stream = _log(rng)
-    dropped = _dropped(stream)
+    dropped = dropped_by_search(stream)
     assert dropped
 
     def shell(where: Stream, look_up: LookUp, calls: Calls) -> None:

@@ -20,6 +20,7 @@ from kinesis_sdk.common.once.memory import (
     Recollection,
     RunMemory,
     Segment,
+    _overlapping,
     key_of,
 )
 from kinesis_sdk.common.once.table import NAMED, REPEAT, Run
@@ -109,7 +110,7 @@ def test_only_what_is_before_a_position_counts(is_sealed: bool, is_compressed: b
     assert is_found(10, 5) == is_found(11, 0) == is_found(20, 0) == is_found(99, 0) == (True, True)
     assert segment.has_name(name(BASE + 20), BASE + 20, 7, 0)
     assert not segment.has_name(name(BASE + 20), BASE + 20, 6, 0)
-    assert len([*segment.parts(KEY, (7, 8), BASE + 30, 0, 0)]) == 2
+    assert [*segment.parts(KEY, (7, 8), BASE + 30, 0, 0)] == [(7, 8)]
 
 
 def test_arrivals_that_are_not_known_count() -> None:
@@ -388,8 +389,31 @@ def runs_of(count: int) -> Callable[[RunMemory], None]:
     return fill
 
 
-@pytest.mark.fuzz
-@pytest.mark.parametrize("fill", [names_of(NAMES, 1), names_of(NAMES, 10), runs_of(NAMES * 2 // 3)])
+def overlaps_of(count: int, numbers: int, length: int) -> Callable[[RunMemory], None]:
+    """Runs that nobody but an attacker writes: with one key, in any order, each later than those before."""
+
+    def fill(memory: RunMemory) -> None:
+        rng = Random(1)
+        memory.reach(900_000, 0)
+        for index in range(count // 10):
+            memory.begin(BASE + (index << 76), index, rng.randbytes(16))
+            for sub in range(10):
+                memory.add_run(KEY, rng.randrange(numbers), length, sub * length)
+
+    return fill
+
+
+FILLS = [
+    names_of(NAMES, 1),
+    names_of(NAMES, 10),
+    runs_of(NAMES * 2 // 3),
+    overlaps_of(NAMES // 4, 1 << 30, 1),
+    overlaps_of(NAMES // 2, 3000, 1),
+    overlaps_of(NAMES // 20, 3000, 300),
+]
+
+
+@pytest.mark.parametrize("fill", FILLS)
 @pytest.mark.parametrize("max_bytes", [1 << 30, 70 * NAMES])
 def test_its_size_is_estimated(fill: Any, max_bytes: int) -> None:
     memory, real = filled(fill, max_bytes)
@@ -441,5 +465,5 @@ def test_the_runs_of_one_date_are_not_searched_one_by_one() -> None:
     segment = memory._open
     known = segment._runs[KEY]
     assert isinstance(known, list)
-    looked = [len([*segment._overlapping(known, (n * 10, n * 10 + 9))]) for n in range(500)]
+    looked = [len([*_overlapping(known, (n * 10, n * 10 + 9))]) for n in range(500)]
     assert looked == [1] * 500
