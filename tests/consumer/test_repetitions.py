@@ -6,6 +6,7 @@ import logging
 import re
 from collections import Counter
 from dataclasses import replace
+from functools import lru_cache
 from random import Random
 from typing import Any
 

@@ -94,7 +94,7 @@ def test_the_text_is_pinned() -> None:
 
 
 @pytest.mark.fuzz
-@settings(max_examples=fuzz.number(unit=15, fuzz=1_000))
+@settings(max_examples=fuzz.how_many(unit=15, fuzz=1_000))
 @given(OFFSETS)
 def test_an_offset_survives_its_text(offset: QueryOffset) -> None:
     again = QueryOffset.from_json(offset.to_json())
@@ -103,7 +103,7 @@ def test_an_offset_survives_its_text(offset: QueryOffset) -> None:
 
 
 @pytest.mark.fuzz
-@settings(max_examples=fuzz.number(unit=15, fuzz=1_000))
+@settings(max_examples=fuzz.how_many(unit=15, fuzz=1_000))
 @given(OFFSETS, st.randoms())
 def test_the_text_does_not_depend_on_the_order_in_which_streams_and_shards_came(
     offset: QueryOffset, random: Any
@@ -122,7 +122,7 @@ def test_the_text_does_not_depend_on_the_order_in_which_streams_and_shards_came(
 
 
 @pytest.mark.fuzz
-@settings(max_examples=fuzz.number(unit=15, fuzz=1_000))
+@settings(max_examples=fuzz.how_many(unit=15, fuzz=1_000))
 @given(OFFSETS)
 def test_spark_gets_the_same_text_from_the_dictionary(offset: QueryOffset) -> None:
     """Spark makes the text itself, from the dictionary and without sorting."""
@@ -132,7 +132,7 @@ def test_spark_gets_the_same_text_from_the_dictionary(offset: QueryOffset) -> No
 
 
 @pytest.mark.fuzz
-@settings(max_examples=fuzz.number(unit=15, fuzz=1_000))
+@settings(max_examples=fuzz.how_many(unit=15, fuzz=1_000))
 @given(OFFSETS)
 def test_an_offset_is_read_whatever_the_order_of_its_keys(offset: QueryOffset) -> None:
     def reverse(value: Any) -> Any:
@@ -159,7 +159,7 @@ def by_hand(shards: Mapping[str, str]) -> dict[str, tuple[str, int]]:
 
 
 @pytest.mark.fuzz
-@settings(max_examples=fuzz.number(unit=30, fuzz=1_000))
+@settings(max_examples=fuzz.how_many(unit=30, fuzz=1_000))
 @given(st.dictionaries(st.integers(0, 2000), POSITIONS, max_size=12))
 def test_a_reader_can_decode_the_numbers_by_hand(items: dict[int, ShardPosition]) -> None:
     found = by_hand(texts({f"shardId-{n:012d}": position for n, position in items.items()}))
@@ -356,7 +356,7 @@ JSON = st.recursive(
 
 
 @pytest.mark.fuzz
-@settings(max_examples=fuzz.number(unit=40, fuzz=1_000))
+@settings(max_examples=fuzz.how_many(unit=40, fuzz=1_000))
 @given(JSON, st.sampled_from(["cut", "init", "streams", "t0", "shards", "position"]))
 def test_whatever_json_a_checkpoint_has_the_error_is_ours(value: Any, place: str) -> None:
     item = good()
