@@ -1,6 +1,6 @@
 """Copies of runs by their numbers, where runs overlap: of which numbers is a copy before a place that arrived at a moment or later.
 
-An honest producer hardly ever writes runs that overlap. Everybody else may write any, so nothing here depends on what they look like:
+An honest producer hardly ever writes runs that overlap. A stranger may write any, so nothing here depends on what they look like:
 
 - Runs are kept as disjoint pieces in order, each with its copies. A query yields disjoint parts, so never more than it asks for numbers.
 - Of the copies of a piece, one that arrived no later than an earlier one is left out: whatever place and moment is asked for, the earlier one
