@@ -238,7 +238,7 @@ def ages(fleet, minutes, shard=SHARD):
     return found
 
 
-def test_the_age_of_the_oldest_record_grows_steadily_while_a_handler_fails_for_an_hour():
+def test_the_age_of_the_oldest_record_grows_steadily_while_a_handler_fails():
     """D3: the lag froze at the last success, exactly when processing stopped."""
     fleet = Measured(config=CONFIG)
     batches = []
@@ -252,9 +252,9 @@ def test_the_age_of_the_oldest_record_grows_steadily_while_a_handler_fails_for_a
     engine = fleet.add("a", handle)
     fleet.run(60)
     assert len(batches) >= 3
-    found = ages(fleet, 60)
+    found = ages(fleet, 15)
     assert all(55 <= later - earlier <= 65 for earlier, later in pairwise(found)), found
-    assert 3600 <= found[-1] <= 3670
+    assert 900 <= found[-1] <= 970
     (health,) = engine.shard_health()
     assert health.oldest_unprocessed_millis == pytest.approx(found[-1] * 1000, abs=6000)
     assert fleet.total("HandlerFailures") == len(batches) - 2

@@ -132,8 +132,9 @@ def test_streams_of_both_workers_are_shared_and_resharded():
     assert [row.parent_shard_ids for row in children] == [("shardId-000000000000",)] * 2, (
         "shard ids, not keys"
     )
-    scenario.run(200)
-    assert not [row for row in scenario.rows().values() if row.is_finished], "parents are cleaned up"
+    assert scenario.run(200, lambda: not any(row.is_finished for row in scenario.rows().values())), (
+        "parents are cleaned up"
+    )
 
 
 def test_a_stream_is_added_and_removed_while_running():
@@ -161,20 +162,20 @@ def test_a_stream_is_added_and_removed_while_running():
 def test_leases_of_former_streams_are_deleted_if_configured():
     config = ConsumerConfig(
         initial_position="TRIM_HORIZON",
-        coordination=CoordinationConfig(wait_period_to_delete_former_streams=600),
+        coordination=CoordinationConfig(wait_period_to_delete_former_streams=200),
     )
     scenario = Streams("orders", "refunds", config=config)
     scenario.add("a")
     scenario.run(5)
     scenario.listed = ["orders"]
-    scenario.run(500)
+    scenario.run(150)
     assert len(scenario.rows()) == 4
     # A worker whose list is newer than ours keeps one of them.
     kept = min(
         (row for row in scenario.rows().values() if ":refunds:" in row.lease_key), key=lambda r: r.lease_key
     )
     kept = scenario.store.take(kept, "elsewhere")
-    scenario.run(400)
+    scenario.run(260)
     assert scenario.store.get(kept.lease_key) == kept
     assert len(scenario.rows()) == 3
     scenario.store.release(kept)

@@ -41,7 +41,7 @@ def stalls(caplog):
 def test_an_idle_shard_is_not_stalled(caplog):
     fleet = Fleet(shards=2, config=CONFIG)
     fleet.add("a")
-    fleet.run(600)
+    fleet.run(200)
     assert stalls(caplog) == []
     assert all(shard.stall is None for shard in fleet.engines["a"].shard_health())
 

@@ -31,6 +31,7 @@ from kinesis_sdk.testing import FakeAws, Fault, VirtualClock
 from tests import HANG
 from tests.consumer.fleet import engines
 from tests.consumer.fleet.engines import Fleet
+from tests.fuzz import seeds
 
 SHARD = "shardId-000000000000"
 NEVER = float("inf")
@@ -752,7 +753,8 @@ class FanOutEngine(ConsumerEngine):
         return fetcher
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.fuzz
+@pytest.mark.parametrize("seed", seeds(unit=1, fuzz=30))
 def test_a_fleet_over_resharding_crashes_and_broken_streams(monkeypatch, seed):
     monkeypatch.setattr(engines, "ConsumerEngine", FanOutEngine)
     config = ConsumerConfig(initial_position="TRIM_HORIZON", checkpoint_interval=1.0)

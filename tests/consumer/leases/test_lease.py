@@ -7,7 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinesis_sdk.common.hashkeys import MAX_HASH_KEY, HashKeyRange
@@ -20,6 +20,7 @@ from kinesis_sdk.consumer.leases.table.lease import (
     lease_to_item,
 )
 from kinesis_sdk.consumer.leases.table.progress import Progress
+from tests.fuzz import how_many
 
 DATA = Path(__file__).parents[1] / "data"
 GROUPS = json.loads((DATA / "kcl_leases.json").read_text())
@@ -231,6 +232,8 @@ leases = st.builds(
 )
 
 
+@pytest.mark.fuzz
+@settings(max_examples=how_many(unit=40, fuzz=3000))
 @given(leases)
 def test_every_lease_round_trips(lease):
     assert lease_from_item(lease_to_item(lease)) == lease
