@@ -53,6 +53,10 @@ class RecordRun(Protocol):
         """Create the user record at an index from 0 to less than the length."""
         ...
 
+    def part(self, begin: int, end: int) -> RecordRun:
+        """Return some of them, at least one, as a run of their own; sub-sequence numbers stay."""
+        ...
+
     @property
     def payloads(self) -> Iterable[bytes]:
         """Payload of each."""
@@ -138,15 +142,16 @@ class AggregatedRun:
         begin = 0
         for first, last in [*dropped, (len(self.payloads), 0)]:
             if begin < first:
-                yield self._part(begin, first)
+                yield self.part(begin, first)
             begin = last + 1
 
-    def _part(self, begin: int, end: int) -> AggregatedRun:
+    def part(self, begin: int, end: int) -> AggregatedRun:
+        """See `RecordRun.part`."""
         part = AggregatedRun.__new__(AggregatedRun)
         hashes = self._explicit_hash_keys
         part.payloads = self.payloads[begin:end]
         part.record_type = self.record_type
-        part._first = begin
+        part._first = self._first + begin
         part._origin = self._origin
         part._partition_keys = self._partition_keys[begin:end]
         part._explicit_hash_keys = None if hashes is None else hashes[begin:end]
@@ -181,6 +186,12 @@ class PlainRun:
     def at(self, index: int) -> UserRecord:
         """Return one of them."""
         return self.record_type(*self._records[index], *_NOT_AGGREGATED)
+
+    def part(self, begin: int, end: int) -> PlainRun:
+        """See `RecordRun.part`."""
+        part = PlainRun(self._records[begin:end])
+        part.record_type = self.record_type
+        return part
 
     @property
     def payloads(self) -> Iterable[bytes]:
@@ -239,6 +250,29 @@ class UserRecords(Sequence[UserRecord]):
     def __reduce__(self) -> tuple[Any, ...]:
         return (list, (list(self),))
 
+    def part(self, begin: int, end: int) -> UserRecords:
+        """Return consecutive records without creating them; they keep their sub-sequence numbers.
+
+        The cost follows the number of records in the part, not in the batch.
+
+        Args:
+            begin: Index of the first one, at least 0.
+            end: Index behind the last one, at most the length.
+        """
+        ends = self._ends
+        if begin == 0 and end == len(self):
+            return self
+        found: list[RecordRun] = []
+        index = bisect_right(ends, begin)
+        while begin < end:
+            run = self._runs[index]
+            start = ends[index] - len(run)
+            stop = min(end, ends[index])
+            found.append(run if stop - begin == len(run) else run.part(begin - start, stop - start))
+            begin = stop
+            index += 1
+        return UserRecords(found)
+
     def of_type(self, record_type: type[UserRecord]) -> UserRecords:
         """Let the records be instances of a subclass of `UserRecord` from now on; return this batch."""
         for run in self._runs:
@@ -277,6 +311,13 @@ class UserRecords(Sequence[UserRecord]):
     def payloads(self) -> Iterator[bytes]:
         """Payloads of all records, without creating the records."""
         return chain.from_iterable([run.payloads for run in self._runs])
+
+
+def part_of(records: Sequence[UserRecord], begin: int, end: int) -> Sequence[UserRecord]:
+    """Return consecutive records of a batch or of a list, see `UserRecords.part`."""
+    if isinstance(records, UserRecords):
+        return records.part(begin, end)
+    return records if begin == 0 and end == len(records) else records[begin:end]
 
 
 def payload_bytes(records: Sequence[UserRecord]) -> int:

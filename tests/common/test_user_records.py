@@ -17,6 +17,7 @@ from kinesis_sdk.common.user_records import (
     PlainRun,
     RecordRun,
     UserRecords,
+    part_of,
     payload_bytes,
 )
 from tests import fuzz
@@ -194,3 +195,41 @@ def test_the_end_of_a_large_aggregate_keeps_its_numbers() -> None:
     run = AggregatedRun(carrier(b"", "a", 1), [b"x"] * 5000, ["k"] * 5000, None)
     left = UserRecords([run]).without({"1": [(0, 4000)]}).of_type(UserRecord)
     assert [record.sub_sequence_number for record in left] == list(range(4001, 5000))
+
+
+@pytest.mark.fuzz
+@settings(max_examples=fuzz.how_many(unit=30, fuzz=2_000))
+@given(st.lists(st.tuples(st.booleans(), ROWS), max_size=5), st.data())
+def test_a_part_of_a_part_is_what_slices_of_a_list_are(
+    shape: list[tuple[bool, list[tuple[bytes, str, str | None]]]], data: st.DataObject
+) -> None:
+    batch, expected = build(shape)
+    batch.of_type(type("Decoded", (UserRecord,), {}))
+    for _ in range(3):
+        begin = data.draw(st.integers(0, len(expected)))
+        end = data.draw(st.integers(begin, len(expected)))
+        batch, expected = batch.part(begin, end), expected[begin:end]
+        assert isinstance(batch, UserRecords)
+        assert list(batch) == expected
+        assert [batch[index] for index in range(len(batch))] == expected
+        assert all(type(one).__name__ == "Decoded" for one in batch)
+        assert part_of(expected, 0, len(expected)) is expected
+        assert part_of(batch, 0, 0) == part_of(expected, 0, 0) == []
+
+
+def test_a_part_touches_only_its_own_records() -> None:
+    """So that a batch in a thousand parts costs as much as in one, whatever an aggregate holds."""
+    touched = 0
+
+    class Column(list[bytes]):
+        def __getitem__(self, index: object) -> list[bytes]:  # type: ignore[override]
+            nonlocal touched
+            assert isinstance(index, slice)
+            touched += len(range(*index.indices(len(self))))
+            return super().__getitem__(index)
+
+    size = 5_000
+    batch = UserRecords([AggregatedRun(carrier(b"", "a", 1), Column([b""] * size), ["k"] * size, None)])
+    parts = [batch.part(begin, begin + 1) for begin in range(size)]
+    assert touched == size
+    assert [part[0].sub_sequence_number for part in parts] == list(range(size))
