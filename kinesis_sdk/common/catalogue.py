@@ -215,6 +215,15 @@ HANDLER_FAILURES = Metric(
     description="Callbacks of the handler that raised, retries included.",
     **_OF_SHARD,
 )
+HANDLER_BATCH_SIZE = Metric(
+    name="HandlerBatchSize",
+    unit="Count",
+    kind=Kind.GAUGE,
+    level="summary",
+    description="User records of a call of `process_records`, while repeated failures make it smaller than `batch_records`; then "
+    "`batch_records` once.",
+    **_OF_SHARD,
+)
 PROCESS_RECORDS_TIME = Metric(
     name="RecordProcessor.processRecords.Time",
     unit="Milliseconds",
@@ -489,6 +498,7 @@ CONSUMER_METRICS = (
     OLDEST_UNPROCESSED_RECORD_AGE,
     PROCESS_RECORDS_TIME,
     HANDLER_FAILURES,
+    HANDLER_BATCH_SIZE,
     RECORDS_DEAD_LETTERED,
     SHARD_STALLED,
     SHARD_QUARANTINED,

@@ -104,11 +104,12 @@ class AggregatedRun:
 
     def __iter__(self) -> Iterator[UserRecord]:
         # All of it runs in C, because a handler pays for it per record.
+        first, end = self._first, self._first + len(self.payloads)
         fields: Iterator[tuple[Any, ...]] = zip(
             self.payloads,
             self._partition_keys,
             *map(repeat, self._origin),
-            count(self._first) if self._first or len(self.payloads) > len(_NUMBERS) else _NUMBERS,
+            count(first) if end > len(_NUMBERS) else _NUMBERS[first:end],
             repeat(None) if self._explicit_hash_keys is None else self._explicit_hash_keys,
             repeat(True),
         )
@@ -314,10 +315,8 @@ class UserRecords(Sequence[UserRecord]):
 
 
 def part_of(records: Sequence[UserRecord], begin: int, end: int) -> Sequence[UserRecord]:
-    """Return consecutive records of a batch or of a list, see `UserRecords.part`."""
-    if isinstance(records, UserRecords):
-        return records.part(begin, end)
-    return records if begin == 0 and end == len(records) else records[begin:end]
+    """Return consecutive records of a batch, see `UserRecords.part`, or a new list with those of a list."""
+    return records.part(begin, end) if isinstance(records, UserRecords) else records[begin:end]
 
 
 def payload_bytes(records: Sequence[UserRecord]) -> int:

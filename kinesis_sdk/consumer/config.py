@@ -256,7 +256,8 @@ class RetrievalConfig:
     polled."""
 
     max_records: int = 10_000
-    """Maximum Kinesis records per GetRecords call, 1 to 10,000."""
+    """Maximum Kinesis records per GetRecords call, 1 to 10,000. An aggregate is one of them, whatever it holds: for the records of a
+    call of the handler, see `ConsumerConfig.batch_records`."""
 
     idle_time_between_reads: float = 1.0
     """Seconds of the first pause between two reads at the tip of a shard, 0.2 to 3,600; there is no pause while the
@@ -470,7 +471,12 @@ class ConsumerConfig:
 
     concurrency: int = 1
     """Number of partition keys of one shard that are processed at the same time, each in order; 1 to 1,000. 1 delivers
-    whole batches. A handler class may set its own, see `RecordHandler`."""
+    the records of all keys together. A handler class may set its own, see `RecordHandler`."""
+
+    batch_records: int | None = 1_000
+    """Maximum user records of a call of the handler, and of a transaction of a sink (which may have a smaller one,
+    `Sink.max_records`); 1 or more. None: as many as a response has, which may be tens of thousands. A stop waits for the end of
+    a call. After failures, calls get fewer for a while."""
 
     max_threads: int = 32
     """Maximum handler callbacks that run at the same time, 1 to 1,000. The KCL's ``maxActiveThreads``."""
@@ -518,6 +524,8 @@ class ConsumerConfig:
                 raise ConfigError(name, getattr(self, name), f"a {group.__name__}")
         handler_error_policy(self.on_handler_error, self.failure.task_backoff_time)
         check_int("concurrency", self.concurrency, 1, 1000)
+        if self.batch_records is not None:
+            check_int("batch_records", self.batch_records, 1)
         check_int("max_threads", self.max_threads, 1, 1000)
         if self.auto_checkpoint is not None and not isinstance(self.auto_checkpoint, bool):
             raise ConfigError("auto_checkpoint", self.auto_checkpoint, "True, False or None")

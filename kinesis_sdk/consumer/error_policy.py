@@ -1,20 +1,70 @@
-"""Policies for a handler that fails: retry, bisect to a dead-letter hook, or stop. None of them skips records silently."""
+"""Policies for a handler that fails: retry, bisect to a dead-letter hook, or stop. None of them skips records silently.
+
+A policy decides what happens to the records of a failed call, and nothing else: `Delivery` carries it out. How many records a call
+gets is decided by `BatchSize`, whatever the policy.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from enum import Enum
 from typing import Literal
 
-from kinesis_sdk.common.errors import ConfigError, DeserializationError, EffectRejectedError, KinesisSdkError
+from kinesis_sdk.common.errors import (
+    ConfigError,
+    DeserializationError,
+    EffectRejectedError,
+    KinesisSdkError,
+    SinkError,
+)
 from kinesis_sdk.common.records import UserRecord
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.validation import check_int, check_seconds
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """A call of ``process_records`` that failed.
+
+    Attributes:
+        error: What it raised. A `SinkError` means that the store failed, and not the handler.
+        size: Records of the call that are not finished; at least 1.
+        attempts: Calls in a row that got exactly these records and failed; 0 if this one got others, too, and finished them.
+        halved: Whether they are a half of a call that was bisected.
+    """
+
+    error: BaseException
+    size: int
+    attempts: int
+    halved: bool = False
+
+
+class Decision(Enum):
+    """Decision about the records of a failed call. `RETRY` and `REPEAT` come after a pause."""
+
+    RETRY = "retry"
+    """They come again, from the second failure in a row on in smaller calls."""
+
+    REPEAT = "repeat"
+    """They come again, together."""
+
+    HALVE = "halve"
+    """They come again in two halves. Only for more than one."""
+
+    SET_ASIDE = "set aside"
+    """They go to the dead-letter hook. Only for one."""
+
+    STOP = "stop"
+    """The worker stops."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class RetryBatch:
     """Policy that redelivers the batch until the handler returns. Records that it checkpointed are left out.
+
+    A batch that fails twice in a row is delivered in smaller parts, down to one record, which become larger again as they succeed:
+    a service that fails now and then slows its shard down, but does not stop it.
 
     Attributes:
         initial_delay: Seconds before the first retry, 0.001 to 3600; it doubles with each failure, with jitter.
@@ -31,10 +81,18 @@ class RetryBatch:
         check_seconds("on_handler_error.initial_delay", self.initial_delay, 0.001, 3600)
         check_seconds("on_handler_error.max_delay", self.max_delay, self.initial_delay, 3600)
 
+    def decide(self, failure: Failure) -> Decision:  # noqa: ARG002
+        """Return what happens to the records of a failed call."""
+        return Decision.RETRY
+
 
 @dataclass(frozen=True, kw_only=True)
 class StopWorker:
     """Policy that stops the worker cleanly. ``Worker.run`` then raises `HandlerError` with the handler's error as its cause."""
+
+    def decide(self, failure: Failure) -> Decision:
+        """Return what happens to the records of a failed call: no worker stops while the store of a sink is away."""
+        return Decision.RETRY if isinstance(failure.error, SinkError) else Decision.STOP
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +121,7 @@ class BisectBatch:
     The whole batch is delivered ``attempts`` times with backoff, because most failures are transient. Then it is halved, and
     each half that fails is halved again, in order. A record that is alone is delivered ``attempts`` times and then passed to
     the hook. When the hook returns, the record counts as processed. If the hook raises, the record is delivered again, and
-    nothing after it is checkpointed.
+    nothing after it is checkpointed. Batches that follow begin smaller for a while, as with `RetryBatch`.
 
     For a batch of n records with one poison record, about ``2 log2 n`` sub-batches are delivered. Good records next to it
     are redelivered up to ``log2 n`` times, so the handler should be idempotent, as with any at-least-once consumer.
@@ -107,9 +165,17 @@ class BisectBatch:
             return not error.retryable
         return not isinstance(error, (KinesisSdkError, *self.retry_only))
 
+    def decide(self, failure: Failure) -> Decision:
+        """Return what happens to the records of a failed call."""
+        if isinstance(failure.error, SinkError) or not self.may_be_poison(failure.error):
+            return Decision.RETRY
+        if failure.size > 1:
+            return Decision.HALVE if failure.halved or failure.attempts >= self.attempts else Decision.REPEAT
+        return Decision.SET_ASIDE if failure.attempts >= self.attempts else Decision.REPEAT
+
 
 HandlerErrorPolicy = RetryBatch | BisectBatch | StopWorker
-"""The reaction of a worker to a handler that raises: one of these policies. To add one, add a dataclass here and a branch in ``Delivery._failed``."""
+"""The reaction of a worker to a handler that raises: one of these policies. To add one, add a dataclass with ``decide``."""
 
 
 def handler_error_policy(

@@ -29,7 +29,7 @@ from kinesis_sdk.common.errors import ConfigError, ConsumerError
 from kinesis_sdk.common.log_fields import FieldLogger, log_fields
 from kinesis_sdk.common.metrics import Metrics
 from kinesis_sdk.common.stream import StreamId
-from kinesis_sdk.common.validation import check_text
+from kinesis_sdk.common.validation import check_int, check_text
 from kinesis_sdk.consumer.config import ConsumerConfig, check_application_name
 from kinesis_sdk.consumer.engine.engine import ConsumerEngine
 from kinesis_sdk.consumer.handler import Handler, HandlerSource
@@ -179,6 +179,8 @@ class Worker:
         self._sink = sink
         if sink is not None and self._config.concurrency > 1:
             raise ConfigError("concurrency", self._config.concurrency, "1 with a sink")
+        if sink is not None and sink.max_records is not None:
+            check_int("sink.max_records", sink.max_records, 1)
         if sink is not None and self._config.auto_checkpoint is False:
             raise ConfigError(
                 "auto_checkpoint",

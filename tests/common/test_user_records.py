@@ -213,7 +213,7 @@ def test_a_part_of_a_part_is_what_slices_of_a_list_are(
         assert list(batch) == expected
         assert [batch[index] for index in range(len(batch))] == expected
         assert all(type(one).__name__ == "Decoded" for one in batch)
-        assert part_of(expected, 0, len(expected)) is expected
+        assert part_of(expected, 0, len(expected)) is not expected
         assert part_of(batch, 0, 0) == part_of(expected, 0, 0) == []
 
 

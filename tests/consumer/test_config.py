@@ -47,6 +47,7 @@ BAD_VALUES = {
     "initial_position": ["NOW", datetime(2026, 1, 1)],  # noqa: DTZ001 - the point
     "on_handler_error": ["skip"],
     "concurrency": [0, 1001],
+    "batch_records": [0, -1, 2.5, True, "all"],
     "max_threads": [0, 1001],
     "auto_checkpoint": [1],
     "deserializer": [7, "json", object()],
@@ -136,7 +137,7 @@ def test_settings_are_immutable_and_take_keywords_only(kind):
 
 def test_a_field_name_occurs_in_one_group_only():
     names = [field.name for kind in (ConsumerConfig, *GROUPS.values()) for field in dataclasses.fields(kind)]
-    assert len(names) == len(set(names)) == 54 + len(GROUPS)
+    assert len(names) == len(set(names)) == 55 + len(GROUPS)
     assert {name: GROUPS[group] for name, group in GROUP_OF_FIELD.items()} == {
         field.name: kind for kind in GROUPS.values() for field in dataclasses.fields(kind)
     }

@@ -593,6 +593,7 @@ def test_every_metric_of_the_catalogue_is_recorded():
     fleet.run(100)
     elsewhere = {
         catalogue.SHARD_QUARANTINED,  # test_a_quarantine_is_a_state_that_ends_with_the_repair
+        catalogue.HANDLER_BATCH_SIZE,  # test_the_size_of_calls_is_measured_while_failures_keep_them_small
         catalogue.CHECKPOINT_EXPIRED,  # test_a_checkpoint_that_expired_is_in_the_summary
         # In test_repetitions.py:
         catalogue.REPETITIONS_DROPPED,  # test_a_lost_answer_costs_nothing_if_the_owner_stays
@@ -654,3 +655,22 @@ def test_what_a_healthy_shard_costs_in_cloudwatch(level, of_shard, of_worker):
     found = [dict(series.dimensions) for series in fleet.sink.snapshot()]
     assert sum(one.get("ShardId") == SHARD for one in found) == of_shard
     assert sum("WorkerIdentifier" in one for one in found) == of_worker
+
+
+def test_the_size_of_calls_is_measured_while_failures_keep_them_small():
+    fleet = Measured(config=replace(CONFIG, batch_records=16))
+    sizes, left = [], [5]
+
+    def handle(batch):
+        sizes.append((len(batch.records), fleet.last("HandlerBatchSize")))
+        if left[0]:
+            left[0] -= 1
+            raise ValueError("busy")
+        fleet.note("a", batch)
+
+    fleet.put(100)
+    fleet.add("a", handle)
+    assert fleet.run(120, fleet.all_delivered)
+    assert sizes[:7] == [(16, None), (16, None), (8, 8), (4, 4), (2, 2), (1, 1), (1, 1)]
+    assert fleet.last("HandlerBatchSize") == 16, "as large as before"
+    assert fleet.total("RecordsProcessed") == 100

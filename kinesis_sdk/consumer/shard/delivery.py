@@ -5,8 +5,9 @@ offer ─► lane (one for the shard, or one per partition key) ─► call ─�
              ▲                                                  │
              └── retry after a backoff, or halved ◄── policy ◄── failed ──► dead-letter hook, or the worker stops
 ```
-A lane is a FIFO queue of sub-batches with at most one call in flight. A sub-batch is what one call of ``process_records``
-gets: a batch, the part of it that has one partition key, or what bisection left of it.
+A lane is a FIFO queue of sub-batches with at most one call in flight. A sub-batch is a batch, the part of it that has one
+partition key, or what bisection left of it. A call of ``process_records`` gets the beginning of a sub-batch, as much as
+`BatchSize` allows; the next call gets what follows.
 
 One thread at a time uses a `Delivery` (the shard's step). Calls may end on other threads: these only record the outcome and
 wake the step. This module starts no threads and reads no clock except the one that it was given.
@@ -19,6 +20,7 @@ import heapq
 import inspect
 import itertools
 import logging
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -32,16 +34,19 @@ from kinesis_sdk.common.metrics import BoundMetrics
 from kinesis_sdk.common.records import UserRecord, position_of
 from kinesis_sdk.common.response_header import ResponseHeader
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
-from kinesis_sdk.common.user_records import payload_bytes
+from kinesis_sdk.common.user_records import part_of, payload_bytes
 from kinesis_sdk.consumer.checkpointer import Checkpointer
 from kinesis_sdk.consumer.error_policy import (
     BisectBatch,
+    Decision,
+    Failure,
     PoisonRecord,
     RetryBatch,
     StopWorker,
 )
 from kinesis_sdk.consumer.handler import RecordBatch, RecordHandler
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
+from kinesis_sdk.consumer.shard.batch_size import BatchSize
 from kinesis_sdk.consumer.shard.runtime import ShardRuntime
 from kinesis_sdk.consumer.shard.watermark import WatermarkTracker
 
@@ -63,23 +68,63 @@ _MIN_TAKEN = 1024
 """Minimum records of a batch that are put into lanes together: room for a single one does not justify the work."""
 
 
+_LONGEST_STEP = 0.01
+"""Seconds after which a step begins no further call of a single lane. A step in between costs 30 µs, so short calls follow each other
+without one; a request to stop waits for this and one call at most."""
+
+
 @dataclass(slots=True)
 class _SubBatch:
-    """Records that are delivered in one call.
+    """Records that are delivered in one call, or in several one after the other.
 
     Attributes:
         records: The records in order.
         header: Header of the response that they came in.
         slots: Their slots in the watermark tracker; None with a single lane, which needs no tracker.
-        failures: Consecutive failures of its calls.
+        begin: Index of the first record that no call has finished.
+        failures: Calls in a row that got the same records and failed.
+        failed_size: Number of these records; 0 if there was no such call.
+        fixed_size: Number of records of the next call, if it is not for the lane's `BatchSize` to say; else 0.
         halved: Whether it is a part of a sub-batch that was bisected.
     """
 
     records: Sequence[UserRecord]
     header: ResponseHeader
     slots: list[int] | None = None
+    begin: int = 0
     failures: int = 0
+    failed_size: int = 0
+    fixed_size: int = 0
     halved: bool = False
+
+    @property
+    def left(self) -> int:
+        """Number of records that no call has finished."""
+        return len(self.records) - self.begin
+
+    def part(self, begin: int, count: int) -> Sequence[UserRecord]:
+        """Return records of it."""
+        return part_of(self.records, begin, begin + count)
+
+    def half(self, begin: int, count: int) -> _SubBatch:
+        """Return records of it as a sub-batch that is delivered in one call."""
+        slots = None if self.slots is None else self.slots[begin : begin + count]
+        return _SubBatch(self.part(begin, count), self.header, slots, fixed_size=count, halved=True)
+
+    def pass_over(self, count: int) -> None:
+        """Continue behind some records, with no failures."""
+        self.begin += count
+        self.failures = self.failed_size = self.fixed_size = 0
+        if self.slots is not None and 2 * self.begin >= len(self.records):
+            # With several lanes, what is finished does not count as outstanding, so its memory must be free. Half at a time,
+            # because each time copies the rest.
+            self.trim()
+
+    def trim(self) -> None:
+        """Forget what is finished."""
+        if self.begin and self.slots is not None:
+            self.records, self.slots = self.records[self.begin :], self.slots[self.begin :]
+            self.begin = 0
 
 
 @dataclass(slots=True)
@@ -111,11 +156,13 @@ class _Lane:
 
     Attributes:
         key: Partition key of the records; None for the single lane of the shard.
+        size: How many records its calls get.
         pending: The sub-batches in order; the first one may be in a call.
         busy: Whether a call is in flight.
     """
 
     key: str | None
+    size: BatchSize
     pending: deque[_SubBatch] = field(default_factory=deque)
     busy: bool = False
 
@@ -125,7 +172,10 @@ class _Call:
 
     Attributes:
         lane: Lane of the sub-batch.
-        sub_batch: Records of the call.
+        sub_batch: The sub-batch whose beginning the call gets.
+        count: Number of records that it gets.
+        records: These records.
+        last: The last one of them; None if there is none, or with several lanes.
         started_at: Monotonic seconds of its start.
         finished_at: Monotonic seconds of its end.
         bound_before: The checkpointer's bound before the call, with a single lane.
@@ -138,21 +188,32 @@ class _Call:
     __slots__ = (
         "_on_ended",
         "bound_before",
+        "count",
         "detached",
         "done",
         "error",
         "finished_at",
         "lane",
+        "last",
         "raised_bound",
+        "records",
         "started_at",
         "sub_batch",
     )
 
     def __init__(
-        self, lane: _Lane, sub_batch: _SubBatch, started_at: float, on_ended: Callable[[], None]
+        self,
+        lane: _Lane,
+        sub_batch: _SubBatch,
+        records: Sequence[UserRecord],
+        started_at: float,
+        on_ended: Callable[[], None],
     ) -> None:
         self.lane = lane
         self.sub_batch = sub_batch
+        self.records = records
+        self.count = len(records)
+        self.last: UserRecord | None = None
         self.started_at = started_at
         self.finished_at = started_at
         self.raised_bound = False
@@ -177,9 +238,9 @@ class _Call:
 class Delivery:
     """Records of one shard that are in calls of the handler or wait for one.
 
-    With a ``concurrency`` of 1 there is one lane: each batch is one call, and the handler may checkpoint up to the end of
-    the batch during the call. With more, each partition key has a lane of its own while it has records here, a call gets
-    records of one lane, and only the low watermark of the shard may be checkpointed.
+    With a ``concurrency`` of 1 there is one lane, and the handler may checkpoint up to the end of a call during the call. With
+    more, each partition key has a lane of its own while it has records here, a call gets records of one lane, and only the low
+    watermark of the shard may be checkpointed.
 
     Args:
         runtime: What shard consumers share.
@@ -221,6 +282,10 @@ class Delivery:
         self._policy = runtime.config.error_policy
         self._concurrency = handler.concurrency or runtime.config.concurrency
         self._parallel = self._concurrency > 1
+        limits = [runtime.config.batch_records, None if runtime.sink is None else runtime.sink.max_records]
+        self._limit = min((limit for limit in limits if limit is not None), default=None)
+        # With a single lane, it outlives the batches: the next batch of a handler that fails begins with a small call.
+        self._size = BatchSize(self._limit)
         self._tracker = WatermarkTracker()
         self._lanes: dict[str | None, _Lane] = {}
         self._ready: deque[_Lane] = deque()
@@ -308,7 +373,7 @@ class Delivery:
             self._checkpointer.begin_at(position_of(first))
         if not self._parallel:
             sub_batch = _SubBatch(records, header)
-            whole = self._lanes[None] = _Lane(None, deque([sub_batch]))
+            whole = self._lanes[None] = _Lane(None, self._size, deque([sub_batch]))
             self._releases.append((0, on_done, None))
             self._end = end
             self._ready.append(whole)
@@ -371,13 +436,14 @@ class Delivery:
     def _add(self, key: str, records: list[UserRecord], slots: list[int], header: ResponseHeader) -> None:
         lane = self._lanes.get(key)
         if lane is None:
-            lane = self._lanes[key] = _Lane(key)
+            lane = self._lanes[key] = _Lane(key, BatchSize(self._limit))
             self._ready.append(lane)
         last = lane.pending[-1] if lane.pending else None
         in_call = lane.busy and len(lane.pending) == 1
         if last is None or last.slots is None or last.failures or last.halved or in_call:
             lane.pending.append(_SubBatch(records, header, slots))
         else:
+            last.trim()
             last.records = [*last.records, *records]
             last.slots += slots
             last.header = header
@@ -415,10 +481,10 @@ class Delivery:
         lane = self._lanes.get(None)
         sub_batch = lane.pending[0] if lane is not None else None
         arrivals = sub_batch.header.arrivals if sub_batch is not None else None
-        if sub_batch is None or arrivals is None or not sub_batch.records:
+        if sub_batch is None or arrivals is None or not sub_batch.left:
             self.waiting_since = None
         else:
-            self.waiting_since = arrivals.of(sub_batch.records[0])
+            self.waiting_since = arrivals.of(sub_batch.records[sub_batch.begin])
 
     def advance(self, now: float) -> float | None:
         """Collect the calls that ended and start those that are due.
@@ -438,11 +504,16 @@ class Delivery:
         self._take_in()
         while self._pausing and self._pausing[0][0] <= now:
             self._ready.append(heapq.heappop(self._pausing)[2])
-        while self._ready and len(self._calls) < self._concurrency:
-            self._begin(self._ready.popleft())
-        self.collect()
-        if self._ready and len(self._calls) < self._concurrency:
-            return now
+        while True:
+            while self._ready and len(self._calls) < self._concurrency:
+                self._begin(self._ready.popleft())
+            self.collect()
+            if not self._ready or len(self._calls) >= self._concurrency:
+                break
+            if self._parallel or self._held.gone is not None:
+                return now
+            if self._runtime.clock.monotonic() - now >= _LONGEST_STEP:
+                return now
         if self._incoming is not None and self._has_room:
             return now
         if self._calls:
@@ -453,17 +524,23 @@ class Delivery:
 
     def _begin(self, lane: _Lane) -> None:
         lane.busy = True
-        sub_batch = lane.pending[0]
-        call = _Call(lane, sub_batch, self._runtime.clock.monotonic(), self._on_call_ended)
+        sub_batch, size = lane.pending[0], lane.size
+        left = sub_batch.left
+        count = sub_batch.fixed_size or size.take(left)
+        if size.is_reduced or count < min(left, size.limit):
+            self._note_size(lane, count)
+        records = sub_batch.part(sub_batch.begin, count)
+        call = _Call(lane, sub_batch, records, self._runtime.clock.monotonic(), self._on_call_ended)
         batch = RecordBatch(
-            records=sub_batch.records,
+            records=records,
             shard_id=self._held.shard_id,
             stream=self._runtime.stream,
             checkpointer=self._checkpointer,
             header=sub_batch.header,
         )
-        if not self._parallel and sub_batch.records:
-            call.bound_before = self._checkpointer.advance(position_of(sub_batch.records[-1]))
+        if not self._parallel and count:
+            call.last = records[-1]
+            call.bound_before = self._checkpointer.advance(position_of(call.last))
             call.raised_bound = True
         # A call in the list counts as running until it is finished, and the shard does not shut down before that. So it is
         # added after everything that may raise, and removed if it cannot start.
@@ -477,6 +554,30 @@ class Delivery:
         except BaseException:
             self._calls.remove(call)
             raise
+
+    def _note_size(self, lane: _Lane, count: int) -> None:
+        """Log once that calls get fewer records than they may, and once that they no longer do; measure it all the time."""
+        sub_batch = lane.pending[0]
+        if sub_batch.fixed_size:
+            return  # bisection says so itself
+        size, largest = lane.size, min(sub_batch.left, lane.size.limit)
+        if count < largest:
+            if not size.is_reduced:
+                self._logger.warning(
+                    "shard %s: process_records failed repeatedly, delivering %d records at once instead of %d",
+                    self._held.shard_id,
+                    count,
+                    largest,
+                )
+            size.is_reduced = True
+            self._metrics.add(catalogue.HANDLER_BATCH_SIZE, count)
+        else:
+            self._logger.info("shard %s: delivering %d records at once again", self._held.shard_id, count)
+            self._note_full_size(lane, largest)
+
+    def _note_full_size(self, lane: _Lane, largest: int) -> None:
+        lane.size.is_reduced = False
+        self._metrics.add(catalogue.HANDLER_BATCH_SIZE, largest if self._limit is None else self._limit)
 
     def _execute(self, call: _Call, batch: RecordBatch) -> None:
         clock = self._runtime.clock
@@ -516,23 +617,19 @@ class Delivery:
             raise fatal
 
     def _settle(self, call: _Call) -> None:
-        lane, sub_batch, error = call.lane, call.sub_batch, call.error
+        lane, error = call.lane, call.error
         lane.busy = False
         if error is None:
             self.failures = 0
             self.last_error = None
-            self._measure(sub_batch, call.finished_at - call.started_at)
-            self._finish(lane, sub_batch, call.finished_at)
+            self._metrics.add(catalogue.PROCESS_RECORDS_TIME, (call.finished_at - call.started_at) * 1000)
+            if call.count:
+                lane.size.succeeded(call.count)
+            self._count(call.records)
+            self._finish(lane, call.count, call.last, call.finished_at)
+            self._go_on(lane)
             return
-        if call.raised_bound:
-            # These records are undelivered again, so no later checkpoint may pass them. Records that the failed call
-            # checkpointed are done. Only checkpoints under this lease count: a handler that starts before the lease's
-            # checkpoint wants the records up to it as well.
-            self._checkpointer.retreat(call.bound_before)
-            stored = self._checkpointer.stored
-            # Without such a checkpoint the records stay as they are: a list of them would make an object for each.
-            if stored is not None and position_of(sub_batch.records[0]) <= stored:
-                sub_batch.records = [record for record in sub_batch.records if position_of(record) > stored]
+        checkpointed = self._take_back(call) if call.raised_bound else 0
         if self._held.gone is not None:
             self._logger.info(
                 "shard %s: process_records raised %s after the lease was lost",
@@ -542,73 +639,99 @@ class Delivery:
             return
         if isinstance(error, RestartShardError) or not isinstance(error, (Exception, asyncio.CancelledError)):
             raise error
-        self._failed(lane, sub_batch, error, call.finished_at)
+        self._failed(call, checkpointed, error)
 
-    def _finish(self, lane: _Lane, sub_batch: _SubBatch, now: float) -> None:
-        self.records_delivered += len(sub_batch.records)
+    def _take_back(self, call: _Call) -> int:
+        """Note that the records of a failed call are undelivered again, so that no later checkpoint passes them.
+
+        Returns:
+            Number of its records that it checkpointed, which are done. Only checkpoints under this lease count: a handler that
+            starts before the lease's checkpoint wants the records up to it as well.
+        """
+        self._checkpointer.retreat(call.bound_before)
+        stored = self._checkpointer.stored
+        return 0 if stored is None else bisect_right(call.records, stored, key=position_of)
+
+    def _count(self, records: Sequence[UserRecord]) -> None:
+        """Measure what is processed."""
+        size = payload_bytes(records)
+        self._held.meter.add(size)
+        self._metrics.add(catalogue.RECORDS_PROCESSED, len(records))
+        self._metrics.add(catalogue.DATA_BYTES_PROCESSED, size)
+
+    def _finish(self, lane: _Lane, count: int, last: UserRecord | None, now: float) -> None:
+        """Note that the next records of a lane are finished; with a single lane, what the last one of them is."""
+        sub_batch = lane.pending[0]
+        self.records_delivered += count
         self.progress_at = now
         if sub_batch.slots is not None:
-            self._tracker.finish(sub_batch.slots)
+            self._tracker.finish(sub_batch.slots[sub_batch.begin : sub_batch.begin + count])
             last = self._tracker.last_finished
-        else:
-            last = sub_batch.records[-1] if sub_batch.records else None
         if last is not None:
             self.last_arrival = last.approximate_arrival_timestamp
-        lane.pending.popleft()
+        sub_batch.pass_over(count)
+
+    def _go_on(self, lane: _Lane) -> None:
+        """Let a lane deliver what it has left, or end it."""
+        if not lane.pending[0].left:
+            lane.pending.popleft()
         if lane.pending:
             self._ready.append(lane)
         else:
             del self._lanes[lane.key]
+            if self._parallel and lane.size.is_reduced:
+                self._note_full_size(lane, 0)  # the next records of this key get a new lane
             if self._end is not None:
                 # Not before all records are finished, and never earlier: nothing may pass a record that was not processed.
                 self._checkpointer.advance(position_of(self._end))
                 self.last_arrival = self._end.approximate_arrival_timestamp
                 self._end = None
 
-    def _failed(self, lane: _Lane, sub_batch: _SubBatch, error: BaseException, now: float) -> None:
-        policy = self._policy
-        shard_id = self._held.shard_id
+    def _failed(self, call: _Call, checkpointed: int, error: BaseException) -> None:
+        lane, sub_batch, policy, shard_id = call.lane, call.sub_batch, self._policy, self._held.shard_id
+        now, count = call.finished_at, call.count - checkpointed
         self._metrics.add(catalogue.HANDLER_FAILURES, 1)
-        sub_batch.failures += 1
         self.failures += 1
         self.last_error = f"process_records: {type(error).__name__}: {error}"
-        if not sub_batch.records:  # the call checkpointed all of its records before it failed
+        if checkpointed:
+            lane.size.got_on()
+            self._count(part_of(call.records, 0, checkpointed))
+            self._finish(lane, checkpointed, call.records[checkpointed - 1], now)
+        elif count:
+            lane.size.failed(count)
+        if not count:  # the call checkpointed all of its records before it failed, or it had none
             self._logger.error("shard %s: process_records failed", shard_id, exc_info=error)
-            self._finish(lane, sub_batch, now)
-        elif isinstance(error, SinkError):
-            # The store failed, and not the handler: no record is dead-lettered for it, and no worker stops while it passes.
-            if not error.retryable:
-                raise error
-            self._pause(
-                lane, sub_batch, policy if isinstance(policy, RetryBatch) else RetryBatch(), error, now
-            )
-        elif isinstance(policy, StopWorker):
+            self._go_on(lane)
+            return
+        if isinstance(error, SinkError) and not error.retryable:
+            raise error
+        if not checkpointed:  # otherwise no call got exactly the rest
+            sub_batch.failures = sub_batch.failures + 1 if sub_batch.failed_size == count else 1
+            sub_batch.failed_size = count
+        decision = policy.decide(
+            Failure(error=error, size=count, attempts=sub_batch.failures, halved=sub_batch.halved)
+        )
+        sub_batch.fixed_size = 0 if decision is Decision.RETRY else count
+        if decision is Decision.STOP:
             if self._is_stopping_worker:  # a call of another key failed first and is stopping the worker
                 self._logger.error("shard %s: process_records failed", shard_id, exc_info=error)
                 return
             self._is_stopping_worker = True
             raise HandlerError(f"shard {shard_id}: process_records failed: {error}") from error
-        elif isinstance(policy, RetryBatch) or not policy.may_be_poison(error):
-            self._pause(lane, sub_batch, policy, error, now)
-        elif len(sub_batch.records) > 1 and (sub_batch.halved or sub_batch.failures >= policy.attempts):
-            self._halve(lane, sub_batch, error)
-        elif sub_batch.failures >= policy.attempts:
-            self._dead_letter(lane, sub_batch, policy, error, now)
+        if decision is Decision.HALVE:
+            self._halve(lane, count, error)
+        elif decision is Decision.SET_ASIDE and isinstance(policy, BisectBatch):
+            self._dead_letter(lane, policy, error, now)
         else:
-            self._pause(lane, sub_batch, policy, error, now)
+            self._pause(lane, error, now)
 
-    def _pause(
-        self,
-        lane: _Lane,
-        sub_batch: _SubBatch,
-        policy: RetryBatch | BisectBatch,
-        error: BaseException,
-        now: float,
-    ) -> None:
-        # With a single lane, failures also count across sub-batches: a batch that was dropped and read again keeps its
-        # backoff.
-        failures = sub_batch.failures if self._parallel else max(sub_batch.failures, self.failures)
-        pause = backoff(failures, policy.initial_delay, policy.max_delay, self._runtime.rng)
+    def _pause(self, lane: _Lane, error: BaseException, now: float) -> None:
+        policy = self._policy if not isinstance(self._policy, StopWorker) else RetryBatch()
+        # Failures in a row of the lane. With a single one they also count across batches: a batch that was dropped and read
+        # again keeps its backoff. With several lanes, each half of a call has its own.
+        sub_batch = lane.pending[0]
+        failures = sub_batch.failures if self._parallel and sub_batch.halved else lane.size.failures
+        pause = backoff(max(1, failures), policy.initial_delay, policy.max_delay, self._runtime.rng)
         self._logger.error(
             "shard %s: process_records failed (%d consecutive failures), retrying in %.1f s",
             self._held.shard_id,
@@ -618,30 +741,32 @@ class Delivery:
         )
         heapq.heappush(self._pausing, (now + pause, next(self._order), lane))
 
-    def _halve(self, lane: _Lane, sub_batch: _SubBatch, error: BaseException) -> None:
-        middle = len(sub_batch.records) // 2
+    def _halve(self, lane: _Lane, count: int, error: BaseException) -> None:
+        sub_batch = lane.pending[0]
+        begin, middle = sub_batch.begin, count // 2
         self._logger.warning(
             "shard %s: process_records failed on %d records from %s on (%s), delivering them in two halves",
             self._held.shard_id,
-            len(sub_batch.records),
-            position_of(sub_batch.records[0]),
+            count,
+            position_of(sub_batch.records[begin]),
             type(error).__name__,
         )
-        lane.pending.popleft()
-        for half in (slice(middle, None), slice(middle)):
-            slots = sub_batch.slots[half] if sub_batch.slots is not None else None
-            lane.pending.appendleft(_SubBatch(sub_batch.records[half], sub_batch.header, slots, halved=True))
+        halves = sub_batch.half(begin, middle), sub_batch.half(begin + middle, count - middle)
+        sub_batch.pass_over(count)
+        if not sub_batch.left:
+            lane.pending.popleft()
+        lane.pending.extendleft(reversed(halves))
         self._ready.append(lane)
 
-    def _dead_letter(
-        self, lane: _Lane, sub_batch: _SubBatch, policy: BisectBatch, error: BaseException, now: float
-    ) -> None:
+    def _dead_letter(self, lane: _Lane, policy: BisectBatch, error: BaseException, now: float) -> None:
         """Pass a single record to the dead-letter hook; if the hook fails, retry the record."""
-        record = sub_batch.records[0]
+        sub_batch = lane.pending[0]
+        record = sub_batch.records[sub_batch.begin]
+        attempts = sub_batch.failures
         poison = PoisonRecord(
             record=record,
             error=error,
-            attempts=sub_batch.failures,
+            attempts=attempts,
             shard_id=self._held.shard_id,
             stream=self._runtime.stream,
         )
@@ -651,13 +776,13 @@ class Delivery:
                 self._runtime.wait_for(result)
         except (Exception, asyncio.CancelledError) as hook_error:  # noqa: BLE001 - the record was not accepted
             self.last_error = f"dead_letter: {type(hook_error).__name__}: {hook_error}"
-            self._pause(lane, sub_batch, policy, hook_error, now)
+            self._pause(lane, hook_error, now)
             return
         self._logger.error(
             "shard %s: record %s was passed to the dead-letter hook after %d attempts",
             self._held.shard_id,
             position_of(record),
-            sub_batch.failures,
+            attempts,
             exc_info=error,
         )
         self.failures = 0
@@ -666,12 +791,6 @@ class Delivery:
         self._metrics.add(catalogue.RECORDS_DEAD_LETTERED, 1)
         if not self._parallel:
             self._checkpointer.advance(position_of(record))
-        self._finish(lane, sub_batch, now)
-
-    def _measure(self, sub_batch: _SubBatch, seconds: float) -> None:
-        add = self._metrics.add
-        add(catalogue.RECORDS_PROCESSED, len(sub_batch.records))
-        size = payload_bytes(sub_batch.records)
-        self._held.meter.add(size)
-        add(catalogue.DATA_BYTES_PROCESSED, size)
-        add(catalogue.PROCESS_RECORDS_TIME, seconds * 1000)
+        lane.size.succeeded(1)
+        self._finish(lane, 1, record, now)
+        self._go_on(lane)
