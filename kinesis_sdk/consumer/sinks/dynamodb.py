@@ -209,8 +209,8 @@ class DynamoDBSink:
     Worker("orders", application_name="totals", handler=handle, sink=sink).run()
     ```
 
-    A batch is processed in parts of at most ``max_records``, each in a call of the handler and a transaction of its own. Effects
-    may be in any tables of the account and region. Cost: twice the write units of the effects, and two for each position.
+    A call of the handler gets at most ``max_records``, and has a transaction of its own. Effects may be in any tables of the account
+    and region. Cost: twice the write units of the effects, and two for each position.
 
     Args:
         client: boto3 DynamoDB client.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
@@ -25,25 +25,18 @@ from kinesis_sdk.consumer.sinks.sink import AnyTransaction, Sink
 _T = TypeVar("_T")
 
 
-async def _to_the_end(
-    coroutine: Coroutine[Any, Any, _T], discard: Callable[[_T], Awaitable[None]] | None = None
-) -> _T:
-    """Await a begin, a commit or a rollback as a task of its own: one that were cancelled halfway would leave the row in doubt.
+async def _to_the_end(coroutine: Coroutine[Any, Any, _T]) -> _T:
+    """Await a commit or a rollback as a task of its own: one that were cancelled halfway would leave the row in doubt.
 
     If the caller is cancelled meanwhile, it is told after the end.
-
-    Args:
-        coroutine: The call.
-        discard: Called with the result if the caller was cancelled, and no longer takes it.
     """
     task = asyncio.ensure_future(coroutine)
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
         await asyncio.wait([task])
-        # An exception is retrieved, so that asyncio does not report it; the next `begin` reads the row.
-        if not task.cancelled() and task.exception() is None and discard is not None:
-            await discard(task.result())
+        if not task.cancelled():
+            task.exception()  # retrieved, so that asyncio does not report it; the next `begin` reads the row
         raise
 
 
@@ -95,26 +88,11 @@ class SinkHandler(RecordHandler):
         return self._inner.initialize(shard)
 
     def process_records(self, batch: RecordBatch) -> CallbackResult:
-        """Process the records that are not in the sink yet, in one transaction or in as many as the sink needs."""
-        if self._shard.is_async:
-            return self._process_all(batch)
-        for part in (parts := self._parts(batch)):
-            result = self._process(part)
-            if result is not None:
-                return self._go_on(result, parts)
-        return None
+        """Process the records that are not in the sink yet, in one transaction: a batch is as small as the sink needs."""
+        return self._process_on_loop(batch) if self._shard.is_async else self._process(batch)
 
-    def _parts(self, batch: RecordBatch) -> Iterator[RecordBatch]:
-        size, records = self._shard.sink.max_records, batch.records
-        if size is None or len(records) <= size:
-            yield batch
-            return
-        records = list(records)  # a slice of the batch itself would create all of its records each time
-        for start in range(0, len(records), size):
-            yield replace(batch, records=records[start : start + size])
-
-    # A sink without coroutines. If the handler is a coroutine function, the sink's calls have threads of their own, so that none
-    # of them blocks the event loop.
+    # A sink without coroutines. If the handler is a coroutine function, the end of the transaction has a thread of its own, so that it
+    # does not block the event loop.
 
     def _process(self, batch: RecordBatch) -> CallbackResult:
         transaction = finished(self._shard.begin())
@@ -154,32 +132,10 @@ class SinkHandler(RecordHandler):
             raise
         await _in_thread(self._shard.commit(transaction, last))
 
-    async def _go_on(self, result: Awaitable[None], parts: Iterator[RecordBatch]) -> None:
-        await result
-        for part in parts:
-            await self._process_in_thread(part)
-
-    async def _process_in_thread(self, batch: RecordBatch) -> None:
-        # A worker that is told twice to stop cancels its coroutines, perhaps while the thread begins the transaction. The result
-        # would have no owner, and keep its connection and its locks until the garbage collector finds it.
-        transaction = await _to_the_end(
-            asyncio.to_thread(finished, self._shard.begin()),
-            lambda begun: _in_thread(self._shard.rollback(begun)),
-        )
-        await self._process_in(transaction, batch, _in_thread)
-
     # A sink with coroutines
 
-    async def _process_all(self, batch: RecordBatch) -> None:
-        for part in self._parts(batch):
-            await self._process_in(await self._shard.begin(), part, _to_the_end)
-
-    async def _process_in(
-        self,
-        transaction: AnyTransaction,
-        batch: RecordBatch,
-        run: Callable[[Coroutine[Any, Any, None]], Awaitable[None]],
-    ) -> None:
+    async def _process_on_loop(self, batch: RecordBatch) -> None:
+        transaction = await self._shard.begin()
         try:
             records = self._missing(batch.records)
             last = position_of(records[-1]) if records else None
@@ -187,21 +143,20 @@ class SinkHandler(RecordHandler):
                 result = self._inner.process_records(
                     replace(batch, records=records, transaction=transaction.handle)
                 )
-                if inspect.isawaitable(result):
-                    await result
-                elif self._shard.is_async:
+                if not inspect.isawaitable(result):
                     raise SinkError(
                         f"{type(self._shard.sink).__name__} needs a coroutine function as handler, and this one returned "
                         f"{type(result).__name__}: use `async def`, or a sink without coroutines, for example SqlSink"
                     )
+                await result
         except BaseException as error:
-            await run(self._shard.rollback(transaction))
+            await _to_the_end(self._shard.rollback(transaction))
             self._fail(error)
             raise
         if records or not batch.records:
-            await run(self._shard.commit(transaction, last))
+            await _to_the_end(self._shard.commit(transaction, last))
         else:
-            await run(self._shard.rollback(transaction))
+            await _to_the_end(self._shard.rollback(transaction))
 
     def _fail(self, error: BaseException) -> None:
         """Raise the sink's own error in place of one that the store raised in the handler."""

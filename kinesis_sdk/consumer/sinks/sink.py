@@ -79,7 +79,8 @@ class Sink(Protocol):
     the worker. Any other exception counts as a bug in the sink.
 
     Attributes:
-        max_records: Maximum records of a transaction; a larger batch is processed in parts. None sets no maximum.
+        max_records: Maximum user records of a transaction, and so of a call of the handler. None leaves it to
+            ``ConsumerConfig.batch_records``; the smaller one of both counts.
         serves_coroutines: Whether a handler may be a coroutine function. False if what it writes to a transaction may wait for
             another transaction: waiting would block the event loop, on which the other one has to continue.
     """
