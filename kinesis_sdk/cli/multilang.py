@@ -109,7 +109,8 @@ def multilang(
     otherwise); a second one stops at once. What children print on standard error is in the log.
 
     The file is read strictly: a malformed number is an error, and a key that has no effect is named with the reason. Keys that
-    only this command has: onChildFailure (restart, exit), onChildException (ignore, restart) and childExitGraceMillis.
+    only this command has: onChildFailure (restart, exit), onChildException (ignore, restart), childExitGraceMillis and
+    batchRecords (records of a processRecords message at most).
 
     --json prints an event a line: checked, started (once the worker consumes and the health endpoint is open), ended. The log
     stays on standard error.

@@ -42,7 +42,10 @@ EXIT_GRACE_KEY = "childExitGraceMillis"
 _MAX_EXIT_GRACE = 600_000
 LEASE_STORE_KEY = "leaseStore"
 """Another key of this daemon: URL of a lease store that is not DynamoDB, as in ``LeaseTableConfig.lease_store``."""
-_FURTHER_KEYS = (EXIT_GRACE_KEY, LEASE_STORE_KEY)
+BATCH_RECORDS_KEY = "batchRecords"
+"""Another key of this daemon: records of a ``processRecords`` message at most, as ``ConsumerConfig.batch_records``."""
+_MOST_BATCH_RECORDS = 1_000_000_000
+_FURTHER_KEYS = (EXIT_GRACE_KEY, LEASE_STORE_KEY, BATCH_RECORDS_KEY)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,6 +131,7 @@ def parse_settings(text: str, *, needs_executable: bool = True) -> DaemonSetting
                 **found.config,
                 "worker_metrics": own["workerMetrics"],
                 "lease_store": _lease_store(pairs.get(LEASE_STORE_KEY)),
+                **_batch_records(pairs.get(BATCH_RECORDS_KEY)),
             }
         ),
         client=found.client,
@@ -160,12 +164,18 @@ def _choice(key: str, value: str | None) -> str:
 
 
 def _exit_grace(value: str | None) -> float:
-    if value is None:
-        return EXIT_GRACE
+    return EXIT_GRACE if value is None else _integer(EXIT_GRACE_KEY, value, _MAX_EXIT_GRACE) / 1000
+
+
+def _batch_records(value: str | None) -> dict[str, int]:
+    return {} if value is None else {"batch_records": _integer(BATCH_RECORDS_KEY, value, _MOST_BATCH_RECORDS)}
+
+
+def _integer(key: str, value: str, most: int) -> int:
     text = value.strip()
-    if not re.fullmatch(r"[0-9]{1,9}", text) or not 1 <= int(text) <= _MAX_EXIT_GRACE:
-        raise ConfigError(EXIT_GRACE_KEY, value, f"an integer from 1 to {_MAX_EXIT_GRACE:,}")
-    return int(text) / 1000
+    if not re.fullmatch(r"[0-9]{1,10}", text) or not 1 <= int(text) <= most:
+        raise ConfigError(key, value, f"an integer from 1 to {most:,}")
+    return int(text)
 
 
 def _lease_store(value: str | None) -> str | None:

@@ -66,6 +66,13 @@ def test_keys_of_this_daemon() -> None:
     assert settings.notes == ()
 
 
+def test_records_of_a_message() -> None:
+    assert parse_settings(REQUIRED).config.batch_records == 1_000
+    settings = parse_settings(REQUIRED + "batchRecords = 250\n")
+    assert settings.config.batch_records == 250
+    assert settings.notes == ()
+
+
 def test_leases_in_another_database() -> None:
     settings = parse_settings(REQUIRED)
     assert settings.config.lease_table.lease_store is None
@@ -90,6 +97,8 @@ def test_the_load_is_shown_to_a_java_leader_where_the_file_says(place: str) -> N
         ("leaseStore = leases.db", r"leaseStore.*sqlite:///leases\.db"),
         ("childExitGraceMillis = 0", "childExitGraceMillis.*1 to 600,000"),
         ("childExitGraceMillis = 5s", "childExitGraceMillis.*1 to 600,000"),
+        ("batchRecords = 0", "batchRecords.*1 to 1,000,000,000"),
+        ("batchRecords = all", "batchRecords.*1 to 1,000,000,000"),
         ("shutdownGraceMillis = 5s", "shutdownGraceMillis.*integer"),
         ("timeoutInSeconds = 2.5", "timeoutInSeconds.*integer"),
         ("executableName = 'app", "executableName.*closed quotes"),
