@@ -35,6 +35,7 @@ def run_suite(
     command += ["--confcutdir", "integration/spark"]
     # pyspark and pandas warn about each other's next versions, and py4j leaves its sockets to the collector.
     command += ["-o", "filterwarnings=default\nignore::ResourceWarning"]
+    command += ["-o", "faulthandler_timeout=250"]  # stacks of a test that hangs
     if FULL:
         command += ["-s"]
     if reports := os.environ.get(REPORTS):

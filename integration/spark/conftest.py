@@ -63,6 +63,8 @@ def spark(endpoint: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[A
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .config("spark.local.dir", str(folder))
         .config("spark.sql.session.timeZone", "UTC")
+        # A task that hangs says where, in the output of the test that fails.
+        .config("spark.python.worker.tracebackDumpIntervalSeconds", "200")
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("OFF")

@@ -46,7 +46,15 @@ class TestStream:
 
     def options(self, **more: str) -> dict[str, str]:
         """Options of the data source for this stream."""
-        return {"streamName": self.name, "endpointUrl": self.endpoint.url, "region": "us-east-1", **more}
+        return {
+            "streamName": self.name,
+            "endpointUrl": self.endpoint.url,
+            "region": "us-east-1",
+            # Ten minutes in the field, three times a task: here, nothing takes that long unless it hangs.
+            "flushTimeout": "100s",
+            "retryTimeout": "60s",
+            **more,
+        }
 
     def reader_options(self, **more: str) -> dict[str, str]:
         return self.options(

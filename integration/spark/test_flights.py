@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 import time
 from collections import Counter
@@ -27,6 +28,7 @@ def flights_frame(spark: Any, partitions: int = 2) -> Any:
 
 @pytest.mark.localstack
 @pytest.mark.scene
+@pytest.mark.timeout(600)
 def test_flights_through_kinesis_and_back(spark: Any, stream: Any, folder: Path) -> None:
     """Writer, streaming reader into Parquet, batch reader and the consumer's workers, with a split on the way."""
     flights = stream(2)
@@ -84,6 +86,9 @@ def test_flights_through_kinesis_and_back(spark: Any, stream: Any, folder: Path)
 
         wait_for(arrived, what="the Parquet output")
         wait_for(lambda: sum(consumed.values()) >= len(load_flights()), what="the consumer's workers")
+    except BaseException:
+        sys.stderr.write(f"{query.status}\n{query.lastProgress}\n{consumed.total()} records consumed\n")
+        raise
     finally:
         query.stop()
         for worker in workers:
