@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import timezone
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from kinesis_sdk.admin.fleet.model import FleetView
 from kinesis_sdk.cli.tui.app import Services, TopApp
@@ -19,6 +20,8 @@ from tests.cli.tui.views import HOSTILE, make_view
 
 FOLDER = Path(__file__).parent / "screens"
 SIZE = (100, 30)
+DRAWING = 0.001
+"""Seconds from a change to its drawing; Textual takes a sixtieth."""
 
 
 def make_app(services: Services | None = None) -> TopApp:
@@ -42,6 +45,20 @@ async def settled(app: TopApp, pilot: Any) -> None:
     await pilot.pause()
 
 
+async def idle(*_seconds: float) -> None:
+    """Return when the event loop has nothing to do and no drawing is due.
+
+    Textual's own function sleeps and looks at the process's CPU time, so it depends on the machine.
+    """
+    loop: Any = asyncio.get_running_loop()
+    quiet = 0
+    while quiet < 3:
+        await asyncio.sleep(0)
+        soon = loop.time() + 10 * DRAWING
+        is_due = any(timer.when() < soon for timer in loop._scheduled if not timer.cancelled())
+        quiet = 0 if loop._ready or is_due else quiet + 1
+
+
 def play(
     view: FleetView | None,
     script: Callable[[TopApp, Any], Awaitable[Any]],
@@ -54,6 +71,14 @@ def play(
 
     async def run() -> Any:
         made = app or make_app(services)
+        with (
+            patch("textual.pilot.wait_for_idle", idle),
+            patch("textual.app.wait_for_idle", idle),
+            patch("textual.screen.UPDATE_PERIOD", DRAWING),
+        ):
+            return await run_in(made)
+
+    async def run_in(made: TopApp) -> Any:
         async with made.run_test(size=size) as pilot:
             if view is not None:
                 made.show(view)
