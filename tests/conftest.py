@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 
+import botocore.loaders
 import pytest
 from hypothesis import settings
 
@@ -89,3 +90,12 @@ def _fail_if_it_waited() -> None:
     found = WATCH.take()
     if found:
         pytest.fail("A unit test neither waits nor uses a network:\n" + "\n".join(found), pytrace=False)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _shared_models() -> Iterator[None]:
+    """Let all sessions of botocore share the models of AWS's services, which take longer to read than a test."""
+    loader = botocore.loaders.create_loader()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("botocore.session.create_loader", lambda *_: loader)
+        yield

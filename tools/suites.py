@@ -46,6 +46,7 @@ class Suite:
 
 # Two processes of equal length instead of pytest-xdist's, which import every test twice and pass on each result: a fifth of the time.
 _FIRST_HALF = (
+    "tests/admin",
     "tests/consumer",
     "tests/exactly_once",
     "tests/lambda_events",
@@ -55,7 +56,7 @@ _FIRST_HALF = (
 UNIT = (
     Suite(
         "unit-readers",
-        "unit tests of the consumer, Spark and Lambda, in virtual time",
+        "unit tests of the consumer, Spark, Lambda and admin, in virtual time",
         60,
         _FIRST_HALF,
         first=True,
