@@ -253,7 +253,9 @@ class Run:
             self._effects = self._store.effects()
             if self._put >= self._plan.puts and not self._was_hit:
                 self._was_hit = self._faults["kills"] > 0 and (
-                    self._plan.transactions or self._effects > self._store.records()
+                    self._services.faults()["answers lost"] > 0
+                    if self._plan.transactions
+                    else self._effects > self._store.records()
                 )
             after = time.monotonic()
             self._looked = after + max(1.0, 10 * (after - now))

@@ -60,7 +60,7 @@ def test_every_record_takes_effect_once_and_without_transactions_some_do_twice(t
     for outcome in outcomes:
         assert outcome.is_good, outcome
         assert outcome.faults["kills"] >= 1, outcome
-    assert sum(outcome.faults["answers lost"] for outcome in outcomes) >= 1, outcomes
+        assert outcome.faults["answers lost"] >= 1 or outcome.twice, outcome
     shutil.rmtree(tmp_path, ignore_errors=True)
 
 
