@@ -14,6 +14,7 @@ from kinesis_sdk.admin.changes.execute import ChangeExecutor, Outcome, Status, _
 from kinesis_sdk.admin.changes.recipes import Recipe
 from kinesis_sdk.admin.fleet.model import OwnerKind
 from kinesis_sdk.common.errors import AuditLogError, ConfigError, PermanentAwsError, TransientLeaseStoreError
+from kinesis_sdk.common.sequence import SHARD_END, ExtendedSequenceNumber
 from tests.admin.changes.operators import SHARD, SLOW, TABLE, Air, SteeredFleet, loaded, no_response
 from tests.admin.changes.places import both_places
 from tests.fuzz import share
@@ -454,3 +455,23 @@ def test_a_write_that_arrives_after_its_row_was_read_is_what_its_repetition_lose
     result, item = executor._write(change.write, change.before)
     assert result is _Result.WRITTEN
     assert item == change.write.applied(before)
+
+
+def test_a_shard_whose_end_was_reached_before_its_owner_let_go_is_not_given_back(tmp_path, monkeypatch):
+    fleet, _, _ = loaded(tmp_path, config=SLOW)
+    steering = fleet.behind()
+    plan = steering.plan_skip("LATEST")
+    give_back = ChangeExecutor._give_back
+
+    def ended(executor, change, answered):
+        lease = replace(answered.lease, checkpoint=ExtendedSequenceNumber(SHARD_END))
+        monkeypatch.setattr(ChangeExecutor, "_write", lambda *_: pytest.fail("its row is finished"))
+        found.append(give_back(executor, change, replace(answered, lease=lease)))
+        raise OperatorDied
+
+    found = []
+    monkeypatch.setattr(ChangeExecutor, "_give_back", ended)
+    monkeypatch.setattr(ChangeExecutor, "_withdraw_after_interruption", lambda *_: None)
+    with pytest.raises(OperatorDied):
+        steering.apply(plan)
+    assert found == [(_Result.CONFLICT, None, True)], "decided again"
