@@ -349,3 +349,9 @@ def test_lines_that_are_no_export_are_refused():
     for damaged in ([], lines[:1], [*lines, lines[1]], ["{}"], ["nonsense"], [lines[0], '{"item": {}}']):
         with pytest.raises(ConfigError, match="a complete export"):
             parse_export(damaged)
+
+
+def test_the_time_in_which_the_user_thinks_makes_no_owner_silent():
+    owners = watch(python_row(), seconds=9.9)
+    assert not owners.is_silent("w1", 600.0)
+    assert watch(python_row(), seconds=10.1).is_silent("w1", 10.1)
