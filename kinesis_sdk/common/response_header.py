@@ -72,8 +72,15 @@ class ResponseHeader:
             ValueError, TypeError: If a field is malformed.
         """
         behind = response.get("MillisBehindLatest")
-        return cls(millis_behind_latest=None if behind is None else int(behind), ended=ended)
+        if behind is None:
+            return cls(ended=ended)
+        if isinstance(behind, (int, float)) and abs(behind) > _MAX_LAG_MILLIS:
+            raise ValueError(f"MillisBehindLatest of more than {_MAX_LAG_MILLIS:,}")
+        return cls(millis_behind_latest=int(behind), ended=ended)
 
+
+_MAX_LAG_MILLIS = 100 * 366 * 86_400_000
+"""A century; Kinesis keeps records for a year."""
 
 NO_RESPONSE = ResponseHeader()
 """Header of an empty result for which no call was made."""

@@ -18,8 +18,8 @@ from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.common.response_header import ArrivalTimes
 
-_WINDOW = 600.0
-"""Seconds after which an observation is dropped, at the latest after twice that, because clocks drift."""
+_WINDOW = 60.0
+"""Seconds after which an observation is dropped, at the latest after twice that if others followed: clocks drift, and a ``Date`` may be wrong."""
 
 _UNKNOWN = float("-inf")
 

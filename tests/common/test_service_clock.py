@@ -50,6 +50,15 @@ def test_what_is_long_ago_is_forgotten_because_clocks_drift() -> None:
     assert clock.arrival(at(8_000), 0, 3_640.0) == pytest.approx(3_640.0 - 530.0)
 
 
+def test_a_wrong_date_is_believed_for_two_minutes_at_most() -> None:
+    clock = ServiceClock()
+    for second in range(200):
+        clock.observe(5_000.0 + second + (300 if 10 <= second < 20 else 0), 100.0 + second)
+        age = 100.0 + second - clock.arrival(at(5_000 + second - 4), 0, 100.0 + second)
+        if not 10 <= second < 140:
+            assert age == pytest.approx(4.0)
+
+
 @pytest.mark.parametrize(
     "metadata",
     [
