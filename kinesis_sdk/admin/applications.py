@@ -20,8 +20,8 @@ from kinesis_sdk.common.errors import (
     ConfigError,
     InvalidPositionError,
     PermanentAwsError,
-    ProtocolError,
 )
+from kinesis_sdk.common.paging import PageLimit
 from kinesis_sdk.common.position import AtSequence
 from kinesis_sdk.common.shard_cursor import ShardCursor
 from kinesis_sdk.common.shards import Shard, is_shard_id, is_table_shard_id, list_shards
@@ -41,8 +41,6 @@ _MAX_ASKED = 3
 """Maximum number of checkpoints that are looked for in a stream."""
 _MAX_SHOWN = 5
 """Maximum number of streams that a message names."""
-_MAX_PAGES = 1000
-"""Maximum number of pages of one listing."""
 
 
 class Applications:
@@ -404,7 +402,8 @@ def _stream_names(connection: Connection, sleep: Callable[[float], None]) -> lis
     client = connection.kinesis
     names: list[str] = []
     request: dict[str, Any] = {}
-    for _ in range(_MAX_PAGES):
+    limit = PageLimit("ListStreams")
+    while True:
         page = call_with_retries(
             partial(client.list_streams, **request), operation="ListStreams", client=client, sleep=sleep
         )
@@ -413,7 +412,7 @@ def _stream_names(connection: Connection, sleep: Callable[[float], None]) -> lis
         if not page.get("HasMoreStreams") or not listed or len(names) > MAX_CANDIDATES:
             return names
         request = {"ExclusiveStartStreamName": names[-1]}
-    raise ProtocolError(f"ListStreams: no end after {_MAX_PAGES} pages")
+        limit.check(names[-1])
 
 
 class _Evidence(IntEnum):

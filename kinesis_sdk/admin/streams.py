@@ -35,6 +35,7 @@ from kinesis_sdk.common.errors import (
     ResourceNotFoundError,
     TransientAwsError,
 )
+from kinesis_sdk.common.paging import PageLimit
 from kinesis_sdk.common.shards import Shard, list_shards
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.validation import check_int, check_seconds
@@ -211,6 +212,7 @@ class Streams:
         """
         found: list[StreamSummary] = []
         request: dict[str, Any] = {}
+        limit = PageLimit("ListStreams")
         while True:
             page = self._read("ListStreams", "list_streams", **request)
             names = [str(name) for name in page.get("StreamNames", ())]
@@ -218,8 +220,7 @@ class Streams:
             found.extend(_stream_summary(name, summaries.get(name, {})) for name in names)
             if not page.get("HasMoreStreams") or not names:
                 break
-            if request.get("ExclusiveStartStreamName") == names[-1]:
-                raise ProtocolError("ListStreams: a page was repeated")
+            limit.check(names[-1])
             request = {"ExclusiveStartStreamName": names[-1]}
         return sorted((one for one in found if one.name.startswith(prefix)), key=lambda one: one.name)
 
@@ -265,6 +266,7 @@ class Streams:
         """
         found: dict[str, str] = {}
         request: dict[str, Any] = dict(StreamId.parse(stream).request)
+        limit = PageLimit("ListTagsForStream")
         while True:
             page = self._read("ListTagsForStream", "list_tags_for_stream", **request)
             listed = {str(one["Key"]): str(one.get("Value", "")) for one in page.get("Tags", ())}
@@ -272,6 +274,7 @@ class Streams:
                 return {**found, **listed}
             found.update(listed)
             request["ExclusiveStartTagKey"] = next(reversed(listed))
+            limit.check(request["ExclusiveStartTagKey"])
 
     def shards(self, stream: str | StreamId, *, only_open: bool = False) -> list[Shard]:
         """Return the shards of a stream in the order of their ids. One ListShards call for each 1,000.
@@ -663,7 +666,7 @@ class Streams:
 
     def _consumers(self, arn: str) -> Iterator[StreamConsumer]:
         request: dict[str, Any] = {"StreamARN": arn}
-        seen: set[str] = set()
+        limit = PageLimit("ListStreamConsumers")
         while True:
             page = self._read("ListStreamConsumers", "list_stream_consumers", **request)
             for one in page.get("Consumers", ()):
@@ -671,9 +674,7 @@ class Streams:
             token = page.get("NextToken")
             if not token:
                 return
-            if token in seen:
-                raise ProtocolError("ListStreamConsumers: a page token was repeated")
-            seen.add(token)
+            limit.check(token)
             request["NextToken"] = token
 
     def register_consumer(

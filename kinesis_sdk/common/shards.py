@@ -11,6 +11,7 @@ from typing import Any
 from kinesis_sdk.common.aws import KinesisClient, translate_errors
 from kinesis_sdk.common.errors import ProtocolError
 from kinesis_sdk.common.hashkeys import MAX_HASH_KEY, HashKeyRange
+from kinesis_sdk.common.paging import PageLimit
 from kinesis_sdk.common.stream import StreamId
 
 _PREDICTIONS = 65_536
@@ -139,7 +140,7 @@ def list_shards(
     if shard_filter:
         request["ShardFilter"] = dict(shard_filter)
     shards: list[Shard] = []
-    seen_tokens: set[str] = set()
+    limit = PageLimit("ListShards", MAX_LIST_SHARDS_PAGES)
     while True:
         with translate_errors("ListShards", client):
             page = client.list_shards(**request)
@@ -159,13 +160,7 @@ def list_shards(
             return shards
         if not isinstance(token, str):
             raise ProtocolError(f"ListShards: NextToken is not text but {type(token).__name__}")
-        if token in seen_tokens:
-            raise ProtocolError("ListShards: a page token was repeated")
-        seen_tokens.add(token)
-        if len(seen_tokens) >= MAX_LIST_SHARDS_PAGES:
-            raise ProtocolError(
-                f"ListShards: no end after {MAX_LIST_SHARDS_PAGES} pages with {len(shards)} shards of {stream}"
-            )
+        limit.check(token)
         request = {"NextToken": token, "MaxResults": LIST_SHARDS_PAGE}
 
 

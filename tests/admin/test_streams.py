@@ -13,6 +13,7 @@ from kinesis_sdk.common.errors import (
     AdminError,
     ConfigError,
     PermanentAwsError,
+    ProtocolError,
     ResourceNotFoundError,
     ThrottledError,
 )
@@ -289,3 +290,42 @@ def test_a_permanent_error_is_not_repeated(account: Account) -> None:
     with pytest.raises(PermanentAwsError, match="AccessDenied"):
         account.streams.split("orders", "0")
     assert account.aws.stats()["calls"]["SplitShard"] == 1
+
+
+class Endless:
+    """A client whose listings always have one more page."""
+
+    def __init__(self) -> None:
+        self.pages = 0
+
+    def __getattr__(self, name: str) -> object:
+        def page(**_request: object) -> dict[str, object]:
+            self.pages += 1
+            number = str(self.pages)
+            return {
+                "StreamNames": [number],
+                "HasMoreStreams": True,
+                "Tags": [{"Key": number}],
+                "HasMoreTags": True,
+                "Consumers": [],
+                "NextToken": number,
+            }
+
+        return page
+
+
+@pytest.mark.parametrize(
+    "listing",
+    [
+        lambda streams: streams.list_streams(),
+        lambda streams: streams.tags("orders"),
+        lambda streams: streams.consumers("arn:aws:kinesis:us-east-1:000000000000:stream/orders"),
+    ],
+    ids=["streams", "tags", "consumers"],
+)
+def test_a_listing_without_an_end_is_given_up(listing: Callable[[Streams], object]) -> None:
+    endless = Endless()
+    streams = Streams(Connection(clients={"kinesis": endless}))
+    with pytest.raises(ProtocolError, match="no end after 1,000 pages"):
+        listing(streams)
+    assert endless.pages == 1_000

@@ -354,7 +354,7 @@ def test_pages_without_an_end_are_an_error(shards: list[dict[str, Any]]) -> None
     calls = itertools.count(1)
     client = mock.Mock()
     client.list_shards = lambda **_: {"Shards": shards, "NextToken": f"t{next(calls)}"}
-    with pytest.raises(ProtocolError, match="ListShards: no end after 1000 pages"):
+    with pytest.raises(ProtocolError, match="ListShards: no end after 1,000 pages"):
         list_shards(client, StreamId("orders"))
     assert next(calls) == 1001
 

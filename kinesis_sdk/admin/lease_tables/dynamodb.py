@@ -23,12 +23,11 @@ from kinesis_sdk.common.errors import (
     ProtocolError,
     ResourceNotFoundError,
 )
+from kinesis_sdk.common.paging import PageLimit
 from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
 from kinesis_sdk.consumer.leases.table.lease import LEASE_KEY, Item
 from kinesis_sdk.consumer.leases.table.store import TableScan
 
-_MAX_PAGES = 1000
-"""Maximum number of pages of one listing."""
 _BESIDE = ("-CoordinatorState", "-WorkerMetricStats")
 _METHODS = {WriteKind.UPDATE: "update_item", WriteKind.PUT: "put_item"}
 _ELSEWHERE = "If the workers keep their leases in another database, give its URL (--lease-store)."
@@ -80,7 +79,8 @@ class DynamoDBLeaseTables:
         client = self._connection.dynamodb
         names: list[str] = []
         request: dict[str, Any] = {}
-        for _ in range(_MAX_PAGES):
+        limit = PageLimit("ListTables")
+        while True:
             page = call_with_retries(
                 partial(client.list_tables, **request),
                 operation="ListTables",
@@ -92,7 +92,7 @@ class DynamoDBLeaseTables:
             if not last:
                 return names
             request = {"ExclusiveStartTableName": last}
-        raise ProtocolError(f"ListTables: no end after {_MAX_PAGES} pages")
+            limit.check(last)
 
     def _describe(self, name: str) -> ApplicationInfo | None:
         table = describe_table(self._connection, name, sleep=self._sleep)
@@ -154,6 +154,7 @@ class DynamoDBLeaseTable:
         """Read the whole table consistently."""
         items: list[Item] = []
         request: dict[str, Any] = {"TableName": self.name, "ConsistentRead": True}
+        limit = PageLimit(f"Scan of {self.name}", 10_000)
         while True:
             try:
                 page = call_with_retries(
@@ -173,6 +174,7 @@ class DynamoDBLeaseTable:
             if not last:
                 return decode(items)
             request["ExclusiveStartKey"] = last
+            limit.check(last)
 
     def get(self, lease_key: str) -> Item | None:
         """Read one row consistently; None if there is none."""
@@ -209,7 +211,8 @@ class DynamoDBLeaseTable:
         client = self._client
         found: dict[str, float] = {}
         request: dict[str, Any] = {"TableName": f"{application}-WorkerMetricStats"}
-        for _ in range(_MAX_PAGES):
+        limit = PageLimit(f"Scan of {request['TableName']}")
+        while True:
             try:
                 page = call_with_retries(
                     partial(client.scan, **request),
@@ -227,7 +230,7 @@ class DynamoDBLeaseTable:
             if not last:
                 return found
             request = {**request, "ExclusiveStartKey": last}
-        raise ProtocolError(f"Scan of {request['TableName']}: no end after {_MAX_PAGES} pages")
+            limit.check(last)
 
     def parts(self, application: str) -> tuple[str, ...]:
         """Return the table, and those that a KCL 3 keeps beside it."""

@@ -22,6 +22,7 @@ from kinesis_sdk.common.errors import (
     SinkError,
     TransientSinkError,
 )
+from kinesis_sdk.common.paging import PageLimit
 from kinesis_sdk.common.records import UserRecord
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.validation import check_int, check_text
@@ -359,6 +360,7 @@ class DynamoDBSink:
         """Return the lease keys of all rows of an application and a stream. Cost: a Scan of the table with the positions."""
         found: list[str] = []
         more: dict[str, Any] = {}
+        limit = PageLimit(f"Scan of {self.table_name}", 10_000)
         while True:
             try:
                 with translate_errors("Scan", self._client):
@@ -377,6 +379,7 @@ class DynamoDBSink:
             if not page.get("LastEvaluatedKey"):
                 return found
             more = {"ExclusiveStartKey": page["LastEvaluatedKey"]}
+            limit.check(page["LastEvaluatedKey"])
 
     def delete_ended(self, key: SinkKey) -> bool:
         """Delete the row of a finished shard."""

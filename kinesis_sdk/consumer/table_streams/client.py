@@ -23,6 +23,7 @@ from kinesis_sdk.common.aws import translate_errors
 from kinesis_sdk.common.change_records import encode_change, encode_item
 from kinesis_sdk.common.errors import AwsError, ExpiredIteratorError, InvalidPositionError, ProtocolError
 from kinesis_sdk.common.log_fields import FieldLogger, log_fields
+from kinesis_sdk.common.paging import PageLimit
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, TRIM_HORIZON
 from kinesis_sdk.common.service_clock import response_date
 from kinesis_sdk.common.stream import StreamId
@@ -225,7 +226,8 @@ class TableStreamClient:
         wanted: dict[str, Any] = {"StreamArn": arn, "Limit": _MAX_SHARDS}
         chosen = {"Type": "CHILD_SHARDS", "ShardId": shard_id}
         children: list[dict[str, Any]] = []
-        for _ in range(_MAX_PAGES):
+        limit = PageLimit("DescribeStream", _MAX_PAGES)
+        while True:
             try:
                 description, _metadata = self._describe({**wanted, "ShardFilter": chosen})
             except AwsError as error:
@@ -237,6 +239,7 @@ class TableStreamClient:
             last = description.get("LastEvaluatedShardId")
             if not last or last == wanted.get("ExclusiveStartShardId"):
                 break
+            limit.check(last)
             wanted["ExclusiveStartShardId"] = last
         if not children and description.get("StreamStatus") not in {"DISABLING", "DISABLED"}:
             return None

@@ -9,6 +9,7 @@ from typing import Any
 
 from kinesis_sdk.common.aws import call_with_retries
 from kinesis_sdk.common.errors import ConfigError, ProtocolError, ResourceNotFoundError
+from kinesis_sdk.common.paging import PageLimit
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer.config import ConsumerConfig
 
@@ -71,6 +72,7 @@ class DynamoDbStream:
             return [known]
         found: dict[str, str] = {}
         request: dict[str, Any] = {"TableName": self.table}
+        limit = PageLimit("ListStreams")
         while True:
             page = call_with_retries(
                 lambda: client.list_streams(**request), operation="ListStreams", client=client, sleep=sleep
@@ -82,6 +84,7 @@ class DynamoDbStream:
             last = page.get("LastEvaluatedStreamArn")
             if not last or last == request.get("ExclusiveStartStreamArn"):
                 break
+            limit.check(last)
             request["ExclusiveStartStreamArn"] = last
         if not found:
             raise ResourceNotFoundError(

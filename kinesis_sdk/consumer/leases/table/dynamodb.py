@@ -23,6 +23,7 @@ from kinesis_sdk.common.errors import (
 )
 from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.log_fields import FieldLogger, log_fields
+from kinesis_sdk.common.paging import PageLimit
 from kinesis_sdk.common.sequence import SHARD_END, ExtendedSequenceNumber
 from kinesis_sdk.common.text import printable
 from kinesis_sdk.common.truncated_responses import reject_truncated_responses
@@ -240,7 +241,8 @@ class DynamoDBLeaseStore:
         unreadable: dict[str, str] = {}
         others: dict[str, Item] = {}
         request: dict[str, Any] = {"TableName": self.table_name, "ConsistentRead": consistent}
-        seen: set[str] = set()
+        # A broken endpoint that always has one more page must not keep a worker from starting or renewing.
+        limit = PageLimit(f"Scan of {self.table_name}", MAX_PAGES)
         while True:
             page = call_with_retries(
                 lambda: self._client.scan(**request),
@@ -264,12 +266,7 @@ class DynamoDBLeaseStore:
             last = page.get("LastEvaluatedKey")
             if not last:
                 return TableScan(leases=leases, unreadable=unreadable, others=others)
-            # A broken endpoint that always has one more page must not keep a worker from starting or renewing.
-            if repr(last) in seen:
-                raise ProtocolError(f"Scan of {self.table_name}: DynamoDB repeats a page")
-            seen.add(repr(last))
-            if len(seen) >= MAX_PAGES:
-                raise ProtocolError(f"Scan of {self.table_name}: no end after {MAX_PAGES:,} pages")
+            limit.check(last)
             request["ExclusiveStartKey"] = last
 
     def list(self, *, consistent: bool = False) -> list[Lease]:

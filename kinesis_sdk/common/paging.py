@@ -1,0 +1,34 @@
+"""Bound of listings that come in pages."""
+
+from __future__ import annotations
+
+from kinesis_sdk.common.errors import ProtocolError
+
+
+class PageLimit:
+    """Ends a listing whose service always has one more page: whoever waits for its end would wait for ever, and collect what it lists.
+
+    Args:
+        listing: The listing, for the error: the operation, with the table or the stream if that helps.
+        most: Maximum number of pages.
+    """
+
+    __slots__ = ("_listing", "_most", "_seen")
+
+    def __init__(self, listing: str, most: int = 1_000) -> None:
+        self._listing = listing
+        self._most = most
+        self._seen: set[str] = set()
+
+    def check(self, token: object) -> None:
+        """Note the token of the next page, before it is read.
+
+        Raises:
+            ProtocolError: If the page was read before, or would be one too many.
+        """
+        text = repr(token)
+        if text in self._seen:
+            raise ProtocolError(f"{self._listing}: a page token was repeated")
+        self._seen.add(text)
+        if len(self._seen) >= self._most:
+            raise ProtocolError(f"{self._listing}: no end after {self._most:,} pages")
