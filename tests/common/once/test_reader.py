@@ -212,6 +212,19 @@ def test_one_look_up_serves_all_suspects_of_the_batch_and_of_later_ones(stream: 
     assert (second.data, second.calls) == ([], Calls())
 
 
+def test_a_look_up_after_a_rewind_says_nothing_of_what_lies_between_it_and_the_memory(stream: Stream) -> None:
+    stream.put(P, 100, run(1, 0))
+    stream.put(P, 6000, run(1, 0, flags=REPEAT))
+    stream.put(P, 7000, run(3, 6900))
+    stream.put(P, 12_000, run(3, 6900, flags=REPEAT))
+    stream.put(P, 20_000, run(4, 19_900))
+    reader = stream.reader(P)
+    log = stream.logs[P]
+    assert read(stream, reader, log[4:]).data == [b"4"]
+    assert read(stream, reader, log[1:2]).data == []
+    assert read(stream, reader, log[3:4]).data == [], "its original was never read but by its own look-up"
+
+
 def test_the_memory_forgets_after_a_minute_and_looks_up_again(stream: Stream) -> None:
     stream.put(P, 100, run(1, 0))
     stream.put(P, 5000, run(2, 4900))
