@@ -6,15 +6,18 @@ their SQLAlchemy dialect does.
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from kinesis_sdk.common.errors import ConfigError, KinesisSdkError, without_userinfo
 from kinesis_sdk.common.extras import install_hint
+from kinesis_sdk.common.text import printable
 
 if TYPE_CHECKING:
     import sqlalchemy
@@ -191,13 +194,30 @@ def _parse(field: str, database: str, accepted: str) -> URL:
     except (sqlalchemy.exc.ArgumentError, ValueError):  # ValueError: the port is not a number
         # Their messages may have the password: the whole URL (SQLAlchemy), or what stands where the port should.
         raise ConfigError(field, without_userinfo(database), accepted) from None
-    if url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:"):
-        raise ConfigError(
-            field,
-            without_userinfo(database),
-            "a database in a file: one in memory exists once for each thread",
-        )
+    if url.host and "@" in url.host:
+        # A driver would name what it takes for the host, which is a part of the password, in its error.
+        raise ConfigError(field, without_userinfo(database), "a URL with %40 for each @ in the password")
+    if url.get_backend_name() == "sqlite":
+        _check_file(field, database, url.database)
     return url
+
+
+def _check_file(field: str, database: str, file: str | None) -> None:
+    """See that SQLite can open a file. Its own error is the same for a wrong path and for what passes, such as too many open files."""
+    shown = without_userinfo(database)
+    if file in (None, "", ":memory:"):
+        raise ConfigError(field, shown, "a database in a file: one in memory exists once for each thread")
+    assert file is not None
+    if file.startswith("file:"):
+        return
+    path = Path(file)
+    where = printable(str(path.absolute()))
+    if not path.parent.is_dir():
+        raise ConfigError(field, shown, f"a file in a folder that exists, and {where} is not")
+    if path.is_dir():
+        raise ConfigError(field, shown, f"a file, and {where} is a folder")
+    if not os.access(path if path.exists() else path.parent, os.R_OK | os.W_OK):
+        raise ConfigError(field, shown, f"a file that may be read and written, and {where} is not")
 
 
 def _options(url: URL, timeout: float | None = None) -> dict[str, Any]:

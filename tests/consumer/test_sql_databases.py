@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from types import SimpleNamespace
 
@@ -222,3 +223,25 @@ def test_a_missing_library_names_the_extra(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "sqlalchemy", None)
     with pytest.raises(ImportError, match=r"kinesis-sdk\[sql\]"):
         open_engine("database", "sqlite:///a.db")
+
+
+def test_a_file_that_cannot_be_opened_is_refused_at_once(tmp_path, monkeypatch):
+    """SQLite's error for it is that of too many open files, which passes, and workers repeat that."""
+    refused = {
+        tmp_path
+        / "nowhere"
+        / "leases.db": f"in a folder that exists, and {tmp_path}/nowhere/leases.db is not",
+        tmp_path: f"a file, and {tmp_path} is a folder",
+    }
+    for path, expected in refused.items():
+        with pytest.raises(ConfigError, match=re.escape(expected)):
+            open_engine("lease_store", f"sqlite:///{path}")
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    with pytest.raises(ConfigError, match="may be read and written"):
+        open_engine("lease_store", f"sqlite:///{tmp_path}/leases.db")
+
+
+def test_a_password_with_an_at_sign_is_refused_before_a_driver_shows_it():
+    with pytest.raises(ConfigError, match="%40") as caught:
+        open_engine("lease_store", "postgresql://u:p@SECRET@host/x")
+    assert "SECRET" not in str(caught.value)
