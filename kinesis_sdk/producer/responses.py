@@ -13,7 +13,6 @@ from kinesis_sdk.common.aws import is_throttle, service_error
 from kinesis_sdk.common.errors import (
     AwsConfigError,
     AwsError,
-    EndpointUnreachableError,
     KinesisSdkError,
     PermanentAwsError,
     ProtocolError,
@@ -31,9 +30,6 @@ from kinesis_sdk.producer.record import Stored
 from kinesis_sdk.producer.retries import LAST_CHANCE, AttemptLog
 from kinesis_sdk.producer.send_queue import SendQueue
 from kinesis_sdk.producer.topology import DEFAULT_RECORD_LIMIT, MISSING_BACKOFF, StreamFacts, Topology
-
-_MAX_FAILED_CONTACTS = 3
-"""Consecutive loads that did not reach the endpoint, before any call ever did, after which records fail at once."""
 
 _MAX_FAILED_LOADS = 3
 """Consecutive loads that may fail (about a second) before entries that wait for a placement check are sent again."""
@@ -76,7 +72,6 @@ class ResponseHandler:
         self._attempts = AttemptLog()
         self.deferred: list[Deferred] = []
         self._single_rejections = 0
-        self._contacted = False
 
     # ------------------------------------------------------------------ PutRecords
 
@@ -86,7 +81,6 @@ class ResponseHandler:
         queue.end_request(batch)
         queue.pause.succeeded()
         counters.put_records_calls += 1
-        self._contacted = True
         self._pending.failures.request = None
         self._single_rejections = 0
         queue.identities.observe(response.get("ResponseMetadata"), now)
@@ -125,8 +119,6 @@ class ResponseHandler:
         counters.put_records_calls += 1
         counters.failed_calls += 1
         failures.request = error
-        if isinstance(error, AwsError) and error.status is not None:
-            self._contacted = True
         waits = self._waits_for_stream(error)
         missing = isinstance(error, ResourceNotFoundError)
         if missing:
@@ -165,7 +157,6 @@ class ResponseHandler:
         before = (topology.shard_map, topology.service_places)
         topology.finish_load(facts, now)
         missing, failures.missing = failures.missing, False
-        self._contacted = True
         failures.load = None
         queue.aggregator.max_count = topology.aggregation_count(self._config)
         queue.aggregator.max_size = topology.aggregation_size(self._config)
@@ -187,8 +178,6 @@ class ResponseHandler:
         # Another error does not say that the stream is still missing: then requests may go, and find out.
         failures.missing = waits = self._waits_for_stream(error)
         topology.fail_load(now, awaited=waits)
-        if isinstance(error, AwsError) and error.status is not None:
-            self._contacted = True
         # With a shard map in use, no record waits for this load.
         failures.load = error if waits or topology.shard_map is None else None
         queue.on_aggregation_changed(now)
@@ -197,13 +186,7 @@ class ResponseHandler:
         for item in deferred:
             expiring = item.entry.expires - now < 2 * LAST_CHANCE
             self._check_placement(item.entry, item.stored, now, last_chance=enough or expiring)
-        unreachable = (
-            isinstance(error, EndpointUnreachableError)
-            and not self._contacted
-            and topology.failures >= _MAX_FAILED_CONTACTS
-        )
-        fatal = isinstance(error, (AwsConfigError, ResourceNotFoundError)) and not waits
-        if fatal or unreachable:
+        if isinstance(error, (AwsConfigError, ResourceNotFoundError)) and not waits:
             code = error.code if isinstance(error, AwsError) else type(error).__name__
             self._fail_unsent(now, code, error)
         queue.release_parked(now)
