@@ -199,7 +199,7 @@ def _on_response(operation_model: Any, response_dict: dict[str, Any], **_: Any) 
     try:
         document = json.loads(response_dict["body"].decode("utf-8"))
         items = document.get("Records")
-    except (ValueError, AttributeError) as error:
+    except (ValueError, AttributeError, RecursionError) as error:
         iterator.problem = f"the response is not a JSON object ({error})"
     else:
         if not isinstance(items, list):

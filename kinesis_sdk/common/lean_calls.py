@@ -311,7 +311,7 @@ def document_of(body: bytes) -> dict[str, Any] | None:
     """Return a body as a JSON object; None if it is not one."""
     try:
         document = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return document if isinstance(document, dict) else None
 

@@ -60,6 +60,6 @@ def _is_believed_when_empty(operation_model: Any) -> bool:
 def _is_json(body: bytes) -> bool:
     try:
         json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True

@@ -248,7 +248,7 @@ def read_spool(path: str | os.PathLike[str]) -> Iterator[SpooledRecord]:
                 continue
             try:
                 yield _decode(line)
-            except (ValueError, KeyError, TypeError) as error:
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
                 # Without the line itself, which contains a payload.
                 _LOGGER.warning(
                     "%s: line %d skipped, it is not a record (%s)", path, number, type(error).__name__

@@ -77,6 +77,8 @@ def parse_avro(field: str, schema: Definition) -> Any:
     if isinstance(schema, str):
         try:
             document = json.loads(schema)
+        except RecursionError as error:
+            raise ConfigError(field, f"{schema[:40]}…", f"an Avro schema: {error}") from error
         except ValueError:
             document = schema  # the name of a primitive type, such as `string`
     else:
@@ -98,9 +100,19 @@ def avro_reader(writer: Any, reader: Any | None = None) -> Callable[[bytes], Any
         A function of the encoding. It raises a ValueError if bytes are left, and other exceptions for other damage.
 
     Raises:
+        ConfigError: If a few bytes could be an array of any length, because its items take none.
         ImportError: If fastavro is missing.
     """
-    schemaless_reader = import_library("fastavro", "avro", "Avro").schemaless_reader
+    fastavro = import_library("fastavro", "avro", "Avro")
+    shape = _Shape(writer)
+    if shape.has_weightless_items:
+        raise ConfigError(
+            "schema", name_of(writer) or "array", "an Avro schema without arrays of items that take no bytes"
+        )
+    # The depth of a value of a recursive schema is up to whoever wrote it. fastavro's C code would overflow the stack and kill the process;
+    # its Python code raises a RecursionError.
+    module = import_library("fastavro._read_py", "avro", "Avro") if shape.is_recursive else fastavro
+    schemaless_reader = module.schemaless_reader
     target = None if reader == writer else reader
 
     def read(data: bytes) -> Any:
@@ -112,6 +124,53 @@ def avro_reader(writer: Any, reader: Any | None = None) -> Callable[[bytes], Any
         return value
 
     return read
+
+
+class _Shape:
+    """What the values of a schema may look like.
+
+    Args:
+        parsed: The schema in fastavro's form.
+
+    Attributes:
+        is_recursive: Whether a value may contain others of its own type.
+        has_weightless_items: Whether there is an array whose items take no bytes.
+    """
+
+    def __init__(self, parsed: Any) -> None:
+        self.is_recursive = False
+        self.has_weightless_items = False
+        self._open: set[str] = set()
+        self._weightless: dict[str, bool] = {"null": True}
+        self._visit(parsed)
+
+    def _visit(self, schema: Any) -> bool:
+        """Look at a type and what it contains; return whether its values take no bytes."""
+        if isinstance(schema, list):
+            for branch in schema:
+                self._visit(branch)
+            return False  # the number of the branch
+        if isinstance(schema, str):
+            self.is_recursive = self.is_recursive or schema in self._open
+            return self._weightless.get(schema, False)
+        kind = schema["type"]
+        if kind == "array":
+            self.has_weightless_items = self._visit(schema["items"]) or self.has_weightless_items
+            return False
+        if kind == "map":
+            self._visit(schema["values"])
+            return False
+        if kind == "fixed":
+            weightless = schema["size"] == 0
+        elif kind in {"record", "error"}:
+            self._open.add(schema["name"])
+            parts = [self._visit(field["type"]) for field in schema["fields"]]  # all of them are looked at
+            weightless = all(parts)
+            self._open.remove(schema["name"])
+        else:
+            return kind == "null"
+        self._weightless[schema["name"]] = weightless
+        return weightless
 
 
 def name_of(parsed: Any) -> str | None:

@@ -54,7 +54,7 @@ class JsonCodec:
             self.definition = schema
             try:
                 document = json.loads(schema)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise ConfigError("schema", schema, f"a JSON Schema, but it is not JSON: {error}") from error
         else:
             document = dict(schema) if isinstance(schema, Mapping) else schema

@@ -111,6 +111,22 @@ def test_ndjson_keeps_lines_as_they_are_and_takes_keys_from_fields(tmp_path: Pat
     assert "broken" not in repr(found[2]), "no payload in a log line"
 
 
+@pytest.mark.parametrize("name", ["a.log.gz", "a.csv.gz"])
+def test_a_compressed_file_is_read_up_to_its_damage(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    whole = gzip.compress(b"id\n" + b"".join(b"%032x\n" % hash((7, number)) for number in range(9_000)))
+    before = {"a.log.gz": 9_001, "a.csv.gz": 9_000}[name]
+    for content in (whole[: len(whole) // 2], whole[:-8] + b"\0" * 8, b"not gzip"):
+        path.write_bytes(content)
+        *read, last = records(path)
+        assert last.number == len(read) + 1
+        assert len(read) <= before
+        assert "cut off or damaged" in str(last.problem)
+        assert not any(record.problem for record in read)
+    path.write_bytes(whole[: len(whole) // 2])
+    assert len(records(path)) > 2_000
+
+
 def test_csv_rows_become_json(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text('\ufeffid,text\n1,"a, b\nc"\n2\n\n3,ü\n', encoding="utf-8")

@@ -126,6 +126,59 @@ def test_what_is_not_an_avro_schema(schema: Any) -> None:
 # Protobuf
 
 
+LIST = {"type": "record", "name": "L", "namespace": "a", "fields": [{"name": "n", "type": ["null", "L"]}]}
+TREE = {"type": "record", "name": "T", "fields": [{"name": "c", "type": {"type": "array", "items": "T"}}]}
+
+
+@pytest.mark.parametrize(("schema", "one"), [(LIST, b"\2"), (TREE, b"\2")])
+def test_a_deep_avro_value_is_an_error_and_does_not_kill_the_process(schema: Any, one: bytes) -> None:
+    codec = AvroCodec(schema)
+    with pytest.raises(RecursionError):
+        codec.deserialize("s", one * 20_000 + b"\0" * 20_001)
+    value = codec.deserialize("s", one * 3 + b"\0" * (1 if schema is LIST else 4))
+    assert codec.serialize("s", value) == one * 3 + b"\0" * (1 if schema is LIST else 4)
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        "null",
+        {"type": "fixed", "name": "F", "size": 0},
+        {"type": "record", "name": "R", "fields": []},
+        {"type": "record", "name": "R", "fields": [{"name": "a", "type": "null"}]},
+        {"type": "array", "items": "null"},
+    ],
+)
+def test_avro_arrays_of_nothing_are_refused(items: Any) -> None:
+    """Five bytes could be an array of 2^60 items."""
+    for schema in (
+        {"type": "array", "items": items},
+        {"type": "map", "values": {"type": "array", "items": items}},
+    ):
+        with pytest.raises(ConfigError, match="items that take no bytes"):
+            AvroCodec(schema)
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        "int",
+        ["null", "int"],
+        {"type": "enum", "name": "E", "symbols": ["A"]},
+        {"type": "map", "values": "null"},
+    ],
+)
+def test_other_avro_arrays_are_not(items: Any) -> None:
+    codec = AvroCodec({"type": "array", "items": items})
+    with pytest.raises(EOFError):
+        codec.deserialize("s", b"\xfe\xff\xff\xff\x0f")
+
+
+def test_a_schema_that_is_too_deep_is_refused() -> None:
+    with pytest.raises(ConfigError, match="an Avro schema"):
+        AvroCodec('{"type": "array", "items": ' * 30_000)
+
+
 def test_a_protobuf_codec_takes_one_class() -> None:
     codec = ProtobufCodec(Order)
     with pytest.raises(TypeError, match=r"expected shop.Order, not Line"):

@@ -109,7 +109,7 @@ def parse_export(lines: Iterable[str]) -> Export:
             rows=rows,
             left_out={str(key): str(reason) for key, reason in header.get("leftOut", {}).items()},
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise ConfigError("file", "", f"a complete export of this command ({error})") from error
 
 

@@ -14,6 +14,7 @@ import io
 import json
 import os
 import sys
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -157,7 +158,18 @@ class RecordFile:
             yield from self._spool()
         else:
             with self._open() as file:
-                yield from self._csv(file) if self.format == "csv" else self._lines(file)
+                yield from self._until_damage(self._csv(file) if self.format == "csv" else self._lines(file))
+
+    def _until_damage(self, records: Iterator[FileRecord]) -> Iterator[FileRecord]:
+        """End with a problem where a compressed file is cut off or damaged: what is before it is whole, and is put."""
+        number = 0
+        try:
+            for record in records:
+                number = record.number
+                yield record
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            what = f"the gzip data is cut off or damaged here, and nothing behind it was read ({error})"
+            yield FileRecord(number + 1, b"", problem=what)
 
     @contextmanager
     def _open(self) -> Iterator[IO[bytes]]:

@@ -77,7 +77,7 @@ class StateFile:
                 raise ValueError(f"version {content['version']}")
             found: Mapping[str, str] = content["task"]
             progress: dict[str, Any] = content["progress"]
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ConfigError(
                 "state", str(self.path), f"a state file of this command ({type(error).__name__}: {error})"
             ) from error

@@ -156,7 +156,7 @@ def _parse(text: str, path: str) -> dict[str, Any]:
             ) from error
     try:
         parsed: dict[str, Any] = toml.loads(text)
-    except ValueError as error:  # the base class of both parsers' errors
+    except (ValueError, RecursionError) as error:  # ValueError is the base class of both parsers' errors
         raise ConfigError("config", path, f"a TOML file ({error})") from error
     return parsed
 

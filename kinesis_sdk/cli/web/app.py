@@ -305,7 +305,7 @@ async def _body(request: Request) -> Mapping[str, Any]:
             raise ConfigError("body", f"more than {_MAX_BODY} bytes", f"at most {_MAX_BODY} bytes")
     try:
         body = json.loads(content)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError("body", "no JSON", "a JSON object") from error
     if not isinstance(body, dict):
         raise ConfigError("body", type(body).__name__, "a JSON object")
@@ -313,8 +313,8 @@ async def _body(request: Request) -> Mapping[str, Any]:
 
 
 def _number(field: str, text: str) -> int:
-    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 10_000):
-        raise ConfigError(field, text, "1 to 10000")
+    if not (text.isascii() and text.isdigit() and len(text) <= 5 and 1 <= int(text) <= 10_000):
+        raise ConfigError(field, text[:20], "1 to 10000")
     return int(text)
 
 

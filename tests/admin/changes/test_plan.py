@@ -346,7 +346,15 @@ def test_an_import_into_a_live_application_rewinds_or_skips(there, action):
 def test_lines_that_are_no_export_are_refused():
     lines = list(make_export("app", decode([row().item]), stream="s", stream_created=None, at=1.0).lines())
     assert len(parse_export(lines).rows) == 1
-    for damaged in ([], lines[:1], [*lines, lines[1]], ["{}"], ["nonsense"], [lines[0], '{"item": {}}']):
+    for damaged in (
+        [],
+        lines[:1],
+        [*lines, lines[1]],
+        ["{}"],
+        ["nonsense"],
+        [lines[0], '{"item": {}}'],
+        ["[" * 100_000],
+    ):
         with pytest.raises(ConfigError, match="a complete export"):
             parse_export(damaged)
 

@@ -168,7 +168,7 @@ def test_hostile_ids_and_records_stay_data() -> None:
     asyncio.run(test())
 
 
-@pytest.mark.parametrize("limit", ["0", "-1", "ten", "1e9", "99999"])
+@pytest.mark.parametrize("limit", ["0", "-1", "ten", "1e9", "99999", "1" * 5_000])
 def test_a_wrong_limit_is_named(limit: str) -> None:
     reply = get(f"{RECORDS}&limit={limit}")
     assert reply.status == 400
@@ -262,7 +262,9 @@ def test_changes_need_the_token_of_the_page() -> None:
     assert request(app, "GET", "/api/applications/billing/plans", CHANGE).status == 405
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b"{", b"\xff", b'"x"', b"{" + b" " * 70_000 + b"}"])
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b"{", b"\xff", b'"x"', b"{" + b" " * 70_000 + b"}", b'{"a":' * 10_000]
+)
 def test_a_body_that_is_no_request_is_rejected(body: bytes) -> None:
     reply = request(app_of(allow_changes=True), "POST", "/api/applications/billing/plans", CHANGE, body)
     assert (reply.status, reply.data["error"]["code"]) == (400, "invalid")
