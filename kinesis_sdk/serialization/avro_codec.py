@@ -109,7 +109,7 @@ def avro_reader(writer: Any, reader: Any | None = None) -> Callable[[bytes], Any
         raise ConfigError(
             "schema", name_of(writer) or "array", "an Avro schema without arrays of items that take no bytes"
         )
-    # The depth of a value of a recursive schema is up to whoever wrote it. fastavro's C code would overflow the stack and kill the process;
+    # A value of a recursive schema may be of any depth. fastavro's C code would overflow the stack and kill the process;
     # its Python code raises a RecursionError.
     module = import_library("fastavro._read_py", "avro", "Avro") if shape.is_recursive else fastavro
     schemaless_reader = module.schemaless_reader
@@ -127,7 +127,7 @@ def avro_reader(writer: Any, reader: Any | None = None) -> Callable[[bytes], Any
 
 
 class _Shape:
-    """What the values of a schema may look like.
+    """Properties of a schema that its values follow.
 
     Args:
         parsed: The schema in fastavro's form.
@@ -161,14 +161,14 @@ class _Shape:
             self._visit(schema["values"])
             return False
         if kind == "fixed":
-            weightless = schema["size"] == 0
+            weightless = bool(schema["size"] == 0)
         elif kind in {"record", "error"}:
             self._open.add(schema["name"])
             parts = [self._visit(field["type"]) for field in schema["fields"]]  # all of them are looked at
             weightless = all(parts)
             self._open.remove(schema["name"])
         else:
-            return kind == "null"
+            return bool(kind == "null")
         self._weightless[schema["name"]] = weightless
         return weightless
 
