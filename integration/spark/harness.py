@@ -45,7 +45,11 @@ class TestStream:
         self.name = name
 
     def options(self, **more: str) -> dict[str, str]:
-        """Options of the data source for this stream."""
+        """Options of the data source for this stream.
+
+        For each record that it stores, LocalStack hashes all that the shard holds already. If a request took longer than its timeout there, its
+        repetitions would make all that follow slower still, for ever.
+        """
         return {
             "streamName": self.name,
             "endpointUrl": self.endpoint.url,
@@ -53,6 +57,7 @@ class TestStream:
             # Ten minutes in the field, three times a task: here, nothing takes that long unless it hangs.
             "flushTimeout": "100s",
             "retryTimeout": "60s",
+            **({} if self.endpoint.server else {"requestTimeout": "60s", "maxConnections": "1"}),
             **more,
         }
 

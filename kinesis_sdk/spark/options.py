@@ -161,6 +161,7 @@ class SinkOptions:
             # No record expires before the task itself stops waiting.
             record_ttl=flush_timeout,
             rate_limit=values.pop("rate_limit", 150),
+            request_timeout=values.pop("request_timeout", 6.0),
             missing_stream=values.pop("missing_stream", "fail"),
             idempotent=values.pop("idempotent", False),
         )
@@ -318,6 +319,7 @@ _SINK: _Table = {
     "recordMaxBufferedTime": ("record_max_buffered_time", _duration(0, 3600)),
     "rateLimit": ("rate_limit", _count(1, 10_000)),
     "missingStream": ("missing_stream", _choice("fail", "wait")),
+    "requestTimeout": ("request_timeout", _duration(0.1, 600)),
     "flushTimeout": ("flush_timeout", _duration(0.1, 604_800)),
     "errorSample": ("error_sample", _count(0, 100)),
     "idempotent": ("idempotent", _flag),

@@ -197,6 +197,7 @@ def test_writer_options() -> None:
             "aggregation": "false",
             "maxOutstandingBytes": "1000000",
             "flushTimeout": "30s",
+            "requestTimeout": "20s",
             "maxConnections": "3",
             "errorSample": "0",
             "partitionKey": "random",
@@ -213,6 +214,7 @@ def test_writer_options() -> None:
     assert config.record_ttl == options.flush_timeout == 30.0
     assert (config.max_connections, config.record_max_buffered_time, config.rate_limit) == (3, 0.02, 100)
     assert config.missing_stream == "wait"
+    assert config.request_timeout == 20.0
     assert options.random_partition_key
     assert options.error_sample == 0
     with pytest.raises(ConfigError, match="maxConnections"):
