@@ -180,6 +180,21 @@ def test_held_and_fresh_records_share_an_aggregate_in_runs() -> None:
     simulation.check_identities()
 
 
+def test_fresh_records_before_and_behind_others_have_identities_of_their_own() -> None:
+    simulation = started(record_max_buffered_time=1.0)
+    sent = watched(simulation)
+    for number, name in enumerate((None, "order-1", None, None, "order-2", None)):
+        identity = None if name is None else named(name, 300.0, bytes(16))
+        simulation.put("a", b"%d" % number, identity=identity)
+    simulation.run()
+    (table,) = [table for _, table in sent if table is not None]
+    fresh = [run for run in table.runs if run.incarnation == table.runs[0].incarnation]
+    numbers = [run.number + index for run in fresh for index in range(run.count)]
+    assert [run.count for run in table.runs] == [1, 1, 2, 1, 1]
+    assert len(set(numbers)) == 4
+    simulation.check_identities()
+
+
 def test_a_misplaced_record_of_one_is_sent_again() -> None:
     """As an aggregate, it is not stored wherever it landed: readers drop it there."""
     simulation = Simulation(idempotent(aggregation_enabled=False), shards=1)
@@ -495,6 +510,17 @@ def test_what_was_only_rejected_is_not_stored(ordering: Any) -> None:
     record = simulation.put("a", b"x")
     simulation.run()
     assert error_of(record).maybe_stored is False
+
+
+def test_a_rejection_that_need_not_be_the_services_leaves_open_what_is_stored() -> None:
+    """A proxy between the two may answer after it passed the request on."""
+    simulation = started()
+    simulation.aws.faults.add(Fault(kind="error", operation="PutRecords", status=413, code="413", count=1))
+    record = simulation.put("a", b"x")
+    simulation.run()
+    assert error_of(record).maybe_stored is True
+    assert record.identity is not None
+    assert record.identity.date is not None
 
 
 def test_without_idempotent_nothing_is_known() -> None:
