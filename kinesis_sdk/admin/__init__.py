@@ -64,6 +64,8 @@ if TYPE_CHECKING:
     from kinesis_sdk.admin.records import parse_position as parse_position
     from kinesis_sdk.admin.records import position_text as position_text
     from kinesis_sdk.admin.records import read_page as read_page
+    from kinesis_sdk.admin.repetitions import FirstCopy as FirstCopy
+    from kinesis_sdk.admin.repetitions import first_copy as first_copy
     from kinesis_sdk.admin.scaling import ScalePlan as ScalePlan
     from kinesis_sdk.admin.streams import ScaleResult as ScaleResult
     from kinesis_sdk.admin.streams import StreamConsumer as StreamConsumer
@@ -126,6 +128,7 @@ else:
             "kinesis_sdk.admin.transfer.state": ("StateFile",),
             "kinesis_sdk.admin.payload": ("DecodedPayload", "PayloadKind", "decode_payload"),
             "kinesis_sdk.admin.records": ("RecordPage", "parse_position", "position_text", "read_page"),
+            "kinesis_sdk.admin.repetitions": ("FirstCopy", "first_copy"),
             "kinesis_sdk.admin.scaling": ("ScalePlan",),
             "kinesis_sdk.admin.streams": (
                 "ScaleResult",

@@ -292,6 +292,9 @@ def rewind(to: Start, shards: tuple[str, ...], wait: float, **options: Any) -> N
     Without --shard, all shards are rewound, those included that have ended since, and their children begin again after them.
     LATEST stores a position for shards that have none yet.
 
+    If START is the sequence number of a repetition (put().result() may return one), the first copy of its records is meant, because that is
+    the one that is delivered. If it lies in a parent, the shard is rewound to its beginning, and the command for the parent is printed.
+
     \b
     Examples:
       kinesis-sdk leases rewind billing --to 15m --dry-run

@@ -87,7 +87,7 @@ def tail(
 
     Aggregated records are opened, splits and merges are followed. A shard is read at most four times a second, and once a
     second at its tip. Records of several shards appear about a second after they arrived, because another shard could still
-    bring an earlier one. --json prints one object a line.
+    bring an earlier one. --json prints one object a line. It shows every stored copy, also repetitions that consumers leave out.
 
     \b
     Examples:

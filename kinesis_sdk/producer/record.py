@@ -71,7 +71,9 @@ _new_tuple = tuple.__new__  # the constructor of a named tuple adds a Python cal
 
 
 class PutResult(NamedTuple):
-    """Location of a stored user record.
+    """Location of a stored user record: it names the copy that was acknowledged.
+
+    If an idempotent producer had to send the record again, readers may report an earlier copy; `kinesis_sdk.admin.first_copy` tells which.
 
     Attributes:
         shard_id: Shard that holds it.

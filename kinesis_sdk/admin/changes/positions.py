@@ -100,6 +100,7 @@ class PositionResolver:
         self._sleep = sleep
         self._horizon = horizon
         self._next_reads: dict[str, float] = {}
+        self._records: dict[tuple[str, str], KinesisRecord] = {}
 
     def _search(self, shard_id: str) -> _Search:
         return _Search(
@@ -132,13 +133,25 @@ class PositionResolver:
             found = search.last_before(moment, lambda record: _arrival(record) >= moment)
             return _with_note(found, note)
         if isinstance(start, ExtendedSequenceNumber):
-            return search.before_record(start)
+            return search.before_record(start, self._records.get((shard_id, start.sequence_number)))
         if start == TRIM_HORIZON:
             return ResolvedStart(position=ExtendedSequenceNumber(TRIM_HORIZON))
         if start == LATEST:
             # Not the tip: a shard that is written as fast as it is read here has none, and the search would never end.
             return search.last_before(self._clock.time(), search.arrived_since_first_read)
         raise ConfigError("to", start, "a moment, LATEST, TRIM_HORIZON or a sequence number")
+
+    def record_at(self, shard_id: str, start: ExtendedSequenceNumber) -> KinesisRecord:
+        """Return the Kinesis record of a start. A `resolve` that follows does not read it again.
+
+        Raises:
+            ConfigError: If the shard no longer has it.
+            InvalidPositionError: If the sequence number is none of this shard.
+            AwsError: If a call failed.
+        """
+        record = self._search(shard_id).record_at(start)
+        self._records[shard_id, start.sequence_number] = record
+        return record
 
     def arrival_of(self, shard_id: str, position: ExtendedSequenceNumber) -> datetime | None:
         """Return the arrival time of the record of a checkpoint, or of the first one after it if it has expired.
@@ -205,8 +218,8 @@ class _Search:
             if page.next_iterator is None or is_at_tip(page, 1):
                 return None
 
-    def before_record(self, start: ExtendedSequenceNumber) -> ResolvedStart:
-        """Return the checkpoint after which a record comes next."""
+    def record_at(self, start: ExtendedSequenceNumber) -> KinesisRecord:
+        """Return the Kinesis record of a start."""
         record = self.first_at(AtSequence(start.sequence_number))
         if record is None or record.sequence_number != start.sequence_number:
             raise ConfigError(
@@ -214,6 +227,19 @@ class _Search:
                 start.sequence_number,
                 f"the sequence number of a record that shard {self._shard_id} still has",
             )
+        return record
+
+    def before_record(
+        self, start: ExtendedSequenceNumber, record: KinesisRecord | None = None
+    ) -> ResolvedStart:
+        """Return the checkpoint after which a record comes next.
+
+        Args:
+            start: The record.
+            record: Its Kinesis record, if it was read before.
+        """
+        if record is None:
+            record = self.record_at(start)
         arrival = record.approximate_arrival_timestamp
         if start.sub_sequence_number > 0:
             last = last_user_record(record)

@@ -11,6 +11,7 @@ steering.apply(plan)
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -51,6 +52,7 @@ from kinesis_sdk.admin.changes.transfer import (
 )
 from kinesis_sdk.admin.fleet.model import OwnerKind
 from kinesis_sdk.admin.fleet.words import counted, duration
+from kinesis_sdk.admin.repetitions import CopySearch
 from kinesis_sdk.common.clock import Clock, SystemClock
 from kinesis_sdk.common.errors import AwsError, ChangeRefusedError, ConfigError, InvalidPositionError
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON, ExtendedSequenceNumber
@@ -114,7 +116,8 @@ class Steering:
         yet, so that nothing that arrives from now on is skipped.
 
         Args:
-            to: Time, record (inclusive; needs exactly one shard), ``TRIM_HORIZON`` or ``LATEST``.
+            to: Time, record (inclusive; needs exactly one shard), ``TRIM_HORIZON`` or ``LATEST``. Of a record that is a
+                repetition, the copy that is delivered is meant.
             shards: Shards to which it is restricted; all by default.
 
         Raises:
@@ -128,6 +131,12 @@ class Steering:
         refusals = self._refuse_other_stream(rows, listed, stream)
         shards = [text.rpartition(":")[2] for text in shards]
         chosen = self._chosen(shards, [*rows.rows, *(shard.shard_id for shard in listed)])
+        copies: list[str] = []
+        if isinstance(to, ExtendedSequenceNumber):
+            if len(chosen) != 1:
+                raise ConfigError("shard", sorted(chosen), "exactly one shard for a sequence number")
+            (shard_id,) = chosen
+            to, copies = self._at_first_copies(stream, shard_id, to, resolver, listed)
         affected: Sequence[Shard]
         if to == LATEST:
             affected = [shard for shard in listed if self._is_unresolved(rows, shard.shard_id)]
@@ -135,16 +144,15 @@ class Steering:
         else:
             if isinstance(to, datetime):
                 affected = self._list_from(stream, to)
-            elif isinstance(to, ExtendedSequenceNumber):
+            elif isinstance(to, ExtendedSequenceNumber) or copies:
                 affected = [shard for shard in listed if shard.shard_id in chosen]
             else:
                 affected = listed
             begin = roots(affected)
-            if isinstance(to, ExtendedSequenceNumber) and len(chosen) != 1:
-                raise ConfigError("shard", sorted(chosen), "exactly one shard for a sequence number")
             wanted = [shard_id for shard_id in begin if not chosen or shard_id in chosen]
             starts = self._each(wanted, lambda shard_id: resolver.resolve(shard_id, to))
         effects, notes = self._rewind_effects(rows, starts, resolver)
+        notes = copies + notes
         notes += [
             f"{shard_id}: left as it is, because it "
             + ("has a position already" if to == LATEST else f"ended before {show_start(to)}")
@@ -171,6 +179,40 @@ class Steering:
             stream,
             listed,
         )
+
+    def _at_first_copies(
+        self,
+        stream: StreamId,
+        shard_id: str,
+        to: ExtendedSequenceNumber,
+        resolver: PositionResolver,
+        listed: Sequence[Shard],
+    ) -> tuple[Start, list[str]]:
+        """Return where to rewind to so that a record is delivered, and what to tell if that is not where it is stored."""
+        record = resolver.record_at(shard_id, to)
+        search = CopySearch(
+            self._application.connection.kinesis,
+            stream,
+            shard_id,
+            record,
+            clock=self._clock,
+            sleep=self._sleep,
+            shards=listed,
+        )
+        copies = search.earliest(to.sub_sequence_number)
+        if not copies:
+            return to, []
+        notes = [
+            f"record {to} is a repetition; it is delivered at {one.sequence_number} in {one.shard_id}"
+            for one in copies
+        ]
+        for one in copies:
+            if one.shard_id != shard_id:
+                command = self._command("rewind", stream, to=one.sequence_number, shards=[one.shard_id])
+                notes.append(f"rewind {one.shard_id} as well: kinesis-sdk {shlex.join(command)}")
+        if copies[0].shard_id != shard_id:
+            return TRIM_HORIZON, notes
+        return ExtendedSequenceNumber(copies[0].sequence_number), notes
 
     def plan_skip(self, to: Start, shards: Collection[str] = ()) -> ChangePlan:
         """Plan to leave records out: every unfinished shard continues at a later position.
