@@ -46,16 +46,15 @@ class World:
         """Store an aggregate of runs: first number, count and flags."""
         table = [Run(count, 4, flags, incarnation, self.date, first) for first, count, flags in runs]
         data = aggregate(table, made_for)
-        found = self.client.put_record(StreamName=STREAM, PartitionKey="a", ExplicitHashKey="1", Data=data)[
-            "SequenceNumber"
-        ]
+        found: str = self.client.put_record(
+            StreamName=STREAM, PartitionKey="a", ExplicitHashKey="1", Data=data
+        )["SequenceNumber"]
         self.clock.advance(5)
         return found
 
     def plain(self, data: bytes = b"plain") -> str:
-        return self.client.put_record(StreamName=STREAM, PartitionKey="a", ExplicitHashKey="1", Data=data)[
-            "SequenceNumber"
-        ]
+        response = self.client.put_record(StreamName=STREAM, PartitionKey="a", ExplicitHashKey="1", Data=data)
+        return str(response["SequenceNumber"])
 
     def split(self) -> None:
         self.client.split_shard(StreamName=STREAM, ShardToSplit=PARENT, NewStartingHashKey=str(2**127))
