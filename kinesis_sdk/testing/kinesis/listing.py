@@ -23,7 +23,8 @@ _FILTERS = (
 _TIMED = ("AT_TIMESTAMP", "FROM_TIMESTAMP")
 
 
-def _limit(request: dict[str, Any], member: str, default: int, highest: int = 10_000) -> int:
+def page_limit(request: dict[str, Any], member: str, default: int, highest: int = 10_000) -> int:
+    """Return the number of entries of a page that a request asks for."""
     value = request.get(member)
     if value is None:
         return default
@@ -63,7 +64,7 @@ class ShardListing:
             AwsError: InvalidArgumentException for a token together with a stream name, or for a missing or excess
                 member of the filter; ExpiredNextTokenException 300 s after the token was issued.
         """
-        limit = _limit(request, "MaxResults", 1000)
+        limit = page_limit(request, "MaxResults", 1000)
         token = request.get("NextToken")
         if token is not None:
             for member in ("StreamName", "StreamARN", "StreamCreationTimestamp", "ExclusiveStartShardId"):
@@ -147,7 +148,7 @@ class ShardListing:
     def describe_stream(self, request: dict[str, Any]) -> dict[str, Any]:
         """DescribeStream: at most 100 shards for each page by default; ``ExclusiveStartShardId`` continues."""
         stream = self._registry.find(request)
-        limit = min(_limit(request, "Limit", 100), 100)
+        limit = min(page_limit(request, "Limit", 100), 100)
         after = request.get("ExclusiveStartShardId") or ""
         with stream.lock:
             description = stream.describe_summary()
@@ -165,7 +166,7 @@ class ShardListing:
 
     def list_streams(self, request: dict[str, Any]) -> dict[str, Any]:
         """ListStreams: at most 100 for each page by default; ``ExclusiveStartStreamName`` or ``NextToken`` continues."""
-        limit = _limit(request, "Limit", 100)
+        limit = page_limit(request, "Limit", 100)
         after = request.get("ExclusiveStartStreamName") or ""
         token = request.get("NextToken")
         if token is not None:

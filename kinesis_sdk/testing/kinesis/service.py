@@ -8,11 +8,12 @@ from typing import Any
 
 from kinesis_sdk.testing.errors import AwsError, constraint, invalid_argument, validation
 from kinesis_sdk.testing.kinesis.fanout import FanOut
-from kinesis_sdk.testing.kinesis.listing import ShardListing
+from kinesis_sdk.testing.kinesis.listing import ShardListing, page_limit
 from kinesis_sdk.testing.kinesis.records import RecordPlane
 from kinesis_sdk.testing.kinesis.registry import StreamRegistry
 from kinesis_sdk.testing.kinesis.streams import Consumer, Stream
 from kinesis_sdk.testing.kinesis.throttle import CONTROL_RATES, TokenBucket
+from kinesis_sdk.testing.kinesis.tokens import seal, unseal
 
 Operation = Callable[[dict[str, Any]], "dict[str, Any] | bytes"]
 
@@ -115,10 +116,8 @@ class FakeKinesis:
         _choice(mode, "streamModeDetails.streamMode", _MODES)
         strategy = request.get("RecordDistributionStrategy", "USER_PARTITION_KEY")
         _choice(strategy, "recordDistributionStrategy", _STRATEGIES)
-        if mode == "ON_DEMAND":
+        if mode == "ON_DEMAND" or request.get("ShardCount") is None:
             count = _ON_DEMAND_SHARDS
-        elif "ShardCount" not in request:
-            raise validation("ShardCount is required for a stream in PROVISIONED mode.")
         else:
             count = _integer(request, "ShardCount", 1, 1_000_000)
         if mode == "PROVISIONED" and "RecordDistributionStrategy" in request:
@@ -388,11 +387,23 @@ class FakeKinesis:
         return {"ConsumerDescription": {**described, "StreamARN": stream.arn}}
 
     def list_consumers(self, request: dict[str, Any]) -> dict[str, Any]:
-        """ListStreamConsumers, in one page: a stream has at most 20."""
+        """ListStreamConsumers: at most 100 for each page by default; ``NextToken`` continues."""
         stream = self.registry.find({"StreamARN": request.get("StreamARN")})
+        limit = page_limit(request, "MaxResults", 100)
+        after = ""
+        token = request.get("NextToken")
+        if token is not None:
+            fields = unseal(token) if isinstance(token, str) else None
+            if fields is None or fields[:2] != ["consumers", stream.name]:
+                raise invalid_argument("NextToken is invalid.")
+            after = fields[2]
         now = self.registry.clock.monotonic()
         with stream.lock:
-            return {"Consumers": [consumer.describe(now) for consumer in stream.consumers.values()]}
+            found = [consumer for name, consumer in sorted(stream.consumers.items()) if name > after]
+            response: dict[str, Any] = {"Consumers": [consumer.describe(now) for consumer in found[:limit]]}
+        if len(found) > limit:
+            response["NextToken"] = seal("consumers", stream.name, found[limit - 1].name)
+        return response
 
     def subscribe_to_shard(self, request: dict[str, Any]) -> dict[str, Any]:
         """SubscribeToShard.

@@ -27,7 +27,6 @@ def test_names_are_taken_once_and_checked(account: Account, code: Any) -> None:
     account.stream()
     assert code(account.kinesis.create_stream, StreamName="s", ShardCount=1) == "ResourceInUseException"
     assert code(account.kinesis.create_stream, StreamName="a/b", ShardCount=1) == "ValidationException"
-    assert code(account.kinesis.create_stream, StreamName="t") == "ValidationException"
     assert code(account.kinesis.create_stream, StreamName="t", ShardCount=0) == "ValidationException"
     account.kinesis.delete_stream(StreamName="s")
     assert code(account.kinesis.delete_stream, StreamName="s") == "ResourceNotFoundException"
@@ -185,3 +184,26 @@ def test_threads_that_write_read_reshard_and_delete_neither_block_nor_lose(make:
     ]
     assert sorted(stored) == sorted(numbers)
     assert account.aws.stats()["records_stored"] == 600
+
+
+def test_a_stream_has_four_shards_unless_it_says_otherwise(account: Account) -> None:
+    account.kinesis.create_stream(StreamName="s")
+    account.clock.advance(5)
+    assert summary(account)["OpenShardCount"] == 4
+
+
+def test_consumers_are_listed_in_pages(account: Account, code: Any) -> None:
+    account.stream()
+    arn = summary(account)["StreamARN"]
+    for number in range(5):
+        account.kinesis.register_stream_consumer(StreamARN=arn, ConsumerName=f"c{number}")
+    found, more = [], {}
+    while True:
+        page = account.kinesis.list_stream_consumers(StreamARN=arn, MaxResults=2, **more)
+        found.append([one["ConsumerName"] for one in page["Consumers"]])
+        if "NextToken" not in page:
+            break
+        more = {"NextToken": page["NextToken"]}
+    assert found == [["c0", "c1"], ["c2", "c3"], ["c4"]]
+    call = account.kinesis.list_stream_consumers
+    assert code(call, StreamARN=arn, NextToken="x") == "InvalidArgumentException"
