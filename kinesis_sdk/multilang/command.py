@@ -49,6 +49,9 @@ def check_command(words: Sequence[str]) -> None:
     path = Path(program)
     if os.sep not in program:
         where = "in PATH"
+        if path.is_file():
+            start = f"python3 {program}" if path.suffix == ".py" else f".{os.sep}{program}"
+            where += f", only a file in the current directory; write {start}"
     elif path.is_file():
         raise ConfigError(KEY, program, f"a file that may be executed; run chmod +x {shlex.quote(program)}")
     else:

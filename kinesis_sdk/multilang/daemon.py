@@ -11,8 +11,10 @@ SIGINT, SIGTERM, SIGHUP, or a failed child with onChildFailure = exit
 from __future__ import annotations
 
 import logging
+import math
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
     import boto3
 
 _LOGGER = FieldLogger(logging.getLogger(__name__))
+
+_SAME_SIGNAL = 1.0
+"""Seconds within which a repetition of a signal is the same one: `timeout` and shells send it to the process and to its group."""
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _OTHER_CONNECTIONS = 10
@@ -182,7 +187,13 @@ class MultiLangDaemon:
             yield
             return
 
+        last: dict[int, float] = {}
+
         def handle(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the interpreter's signature
+            now = time.monotonic()
+            if now - last.get(number, -math.inf) < _SAME_SIGNAL:
+                return
+            last[number] = now
             self.request_stop(f"received {signal.Signals(number).name}")
 
         # A signal that is ignored stays so: nohup ignores SIGHUP.

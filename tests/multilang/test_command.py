@@ -46,3 +46,15 @@ def test_a_program_must_exist_and_be_executable(tmp_path: Path, monkeypatch: pyt
         check_command(["./app.sh"])
     script.chmod(0o755)
     check_command(["./app.sh"])
+
+
+def test_a_file_in_the_current_directory_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sample of amazon_kclpy says ``executableName = sample_kclpy_app.py``."""
+    monkeypatch.chdir(tmp_path)
+    for name, start in [
+        ("my_sample_app.py", "python3 my_sample_app.py"),
+        ("my_sample_app", "./my_sample_app"),
+    ]:
+        (tmp_path / name).touch()
+        with pytest.raises(ConfigError, match=f"only a file in the current directory; write {start}$"):
+            check_command([name])
