@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from kinesis_sdk.admin.exporter import FleetMetrics
+from kinesis_sdk.consumer.health_server import BoundedHandler, BoundedServer
 
 _JSON = "application/json"
 
@@ -83,8 +83,8 @@ class ExporterServer:
     """
 
     def __init__(self, pages: ExporterPages, host: str, port: int) -> None:
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
+        class Handler(BoundedHandler):
+            def do_GET(self) -> None:  # noqa: N802 - the name of http.server
                 status, kind, body = pages.page(self.path)
                 self.send_response(status)
                 self.send_header("Content-Type", kind)
@@ -92,12 +92,7 @@ class ExporterServer:
                 self.end_headers()
                 self.wfile.write(body)
 
-            def log_message(self, *_args: object) -> None:
-                """Log nothing: a line for each scrape says nothing."""
-
-        Handler.timeout = 10.0  # a client that connects and sends nothing must not keep its thread
-        self._server = ThreadingHTTPServer((host, port), Handler)
-        self._server.daemon_threads = True
+        self._server = BoundedServer(host, port, Handler)
         self.port: int = self._server.server_address[1]
         self._thread = threading.Thread(target=self._server.serve_forever, name="exporter", daemon=True)
 

@@ -28,7 +28,8 @@ _LOGGER = FieldLogger(logging.getLogger(__name__))
 _REQUEST_SECONDS = 3.0
 _ANSWER_SECONDS = 10.0
 _MAX_REQUEST_BYTES = 16 * 1024
-_MAX_CONNECTIONS = 32
+MAX_CONNECTIONS = 32
+"""Maximum connections of a server at the same time."""
 
 
 class Answer(NamedTuple):
@@ -75,7 +76,8 @@ class HealthServer:
 
     def __init__(self, host: str, port: int, answers: Answers) -> None:
         try:
-            self._server = _Server(host, port, answers)
+            self._server = _Server(host, port, _Handler)
+            self._server.answers = answers
         except (OSError, UnicodeError) as error:
             reason = f"a port at which {host} can be listened at ({error})"
             raise ConfigError("health_port", port, reason) from error
@@ -91,18 +93,29 @@ class HealthServer:
         self._server.server_close()
 
 
-class _Server(ThreadingTCPServer):
+class BoundedServer(ThreadingTCPServer):
+    """An HTTP server with a bounded number of threads: of too many connections, the newest are closed at once.
+
+    Args:
+        host: Address to listen at.
+        port: Port; 0 takes a free one.
+        handler: Class of the handlers.
+
+    Raises:
+        OSError: If the address cannot be listened at.
+    """
+
     allow_reuse_address = True
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, host: str, port: int, answers: Answers) -> None:
-        self.answers = answers
-        self._connections = threading.BoundedSemaphore(_MAX_CONNECTIONS)
+    def __init__(self, host: str, port: int, handler: type[BoundedHandler]) -> None:
+        self._connections = threading.BoundedSemaphore(MAX_CONNECTIONS)
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        super().__init__((host, port), _Handler)
+        super().__init__((host, port), handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
+        """Handle a request on a thread, or close its connection."""
         if not self._connections.acquire(blocking=False):
             self.shutdown_request(request)
             return
@@ -113,6 +126,7 @@ class _Server(ThreadingTCPServer):
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Handle a request, on its thread."""
         try:
             super().process_request_thread(request, client_address)
         finally:
@@ -122,15 +136,17 @@ class _Server(ThreadingTCPServer):
         """Ignore a client that goes away, or that is too slow."""
         error = sys.exc_info()[1]
         if not isinstance(error, OSError):
-            _LOGGER.error("the health endpoint failed", exc_info=error)
+            _LOGGER.error("an HTTP endpoint failed", exc_info=error)
 
 
-class _Handler(BaseHTTPRequestHandler):
-    server: _Server
+class BoundedHandler(BaseHTTPRequestHandler):
+    """A handler of one request, which must arrive within three seconds."""
+
     server_version = "kinesis_sdk"
     sys_version = ""
 
     def setup(self) -> None:
+        """Read the request."""
         super().setup()
         # Read the whole request before it is parsed, against one deadline. A timeout for each read would let a client that
         # sends one byte a second hold a thread for ever.
@@ -150,6 +166,17 @@ class _Handler(BaseHTTPRequestHandler):
                 break
             head += part
         return head
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the signature of http.server
+        """Log nothing: a probe comes every few seconds, and requests are text of others."""
+
+
+class _Server(BoundedServer):
+    answers: Answers
+
+
+class _Handler(BoundedHandler):
+    server: _Server
 
     def do_GET(self) -> None:
         answer = self.server.answers.get(self.path.partition("?")[0])
@@ -177,6 +204,3 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the signature of http.server
-        """Log nothing: a probe comes every few seconds, and requests are text of others."""
