@@ -62,9 +62,12 @@ _SHOWN = 200
 
 
 def _shown(value: object) -> str:
-    """Return the ``repr`` of a value for a message, with bounded length."""
+    """Return the ``repr`` of a value for a message, with bounded length and without the passwords of URLs.
+
+    A URL may stand where none is expected: in the line of another setting.
+    """
     try:
-        text = repr(value)
+        text = without_userinfo(repr(value))
     except ValueError:  # an int, or one inside, with more digits than Python converts to text
         return f"a huge {type(value).__name__}"
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"

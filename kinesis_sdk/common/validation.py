@@ -7,9 +7,12 @@ import re
 
 from kinesis_sdk.common.errors import ConfigError
 
+MAX_INT = 2**63 - 1
+"""Maximum of settings that have no other: what counts with them, and other languages and databases, have 64 bits."""
+
 
 def check_int(field: str, value: object, low: int, high: int | None = None) -> None:
-    """Raise `ConfigError` unless ``value`` is an int (not a bool) within ``low … high``."""
+    """Raise `ConfigError` unless ``value`` is an int (not a bool) within ``low … high``; without ``high``, up to `MAX_INT`."""
     accepted = (
         f"an integer from {low:,} to {high:,}" if high is not None else f"an integer of at least {low:,}"
     )
@@ -17,9 +20,9 @@ def check_int(field: str, value: object, low: int, high: int | None = None) -> N
         isinstance(value, bool)
         or not isinstance(value, int)
         or value < low
-        or (high is not None and value > high)
+        or value > (MAX_INT if high is None else high)
     ):
-        raise ConfigError(field, value, accepted)
+        raise ConfigError(field, value, accepted if high is not None else f"{accepted}, and below 2^63")
 
 
 def check_seconds(field: str, value: object, low: float, high: float | None = None) -> None:

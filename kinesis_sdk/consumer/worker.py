@@ -177,6 +177,8 @@ class Worker:
         self._handlers = HandlerSource.of(handler)
         self._config = config or ConsumerConfig()
         self._sink = sink
+        if sink is not None and not callable(getattr(sink, "ensure_ready", None)):
+            raise ConfigError("sink", sink, "a sink, for example SqlSink('sqlite:///totals.db')")
         if sink is not None and self._config.concurrency > 1:
             raise ConfigError("concurrency", self._config.concurrency, "1 with a sink")
         if sink is not None and sink.max_records is not None:

@@ -1,0 +1,45 @@
+"""Rejected values: what messages show of them, and how large integers may be."""
+
+from __future__ import annotations
+
+import pytest
+
+from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.common.validation import MAX_INT, check_int
+from kinesis_sdk.consumer import ConsumerConfig, Worker
+from kinesis_sdk.multilang.settings import parse_settings
+
+
+def test_a_password_under_a_wrong_key_is_not_shown() -> None:
+    text = "applicationName=a\nstreamName=s\nexecutableName=x\ntimeoutInSeconds=http://u:SECRET@host/"
+    with pytest.raises(ConfigError, match="timeoutInSeconds=") as caught:
+        parse_settings(text)
+    assert "SECRET" not in str(caught.value)
+    assert "http://host/" in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [MAX_INT + 1, 10**400])
+def test_integers_have_64_bits(value: int) -> None:
+    check_int("size", MAX_INT, 0)
+    check_int("hash_key", 2**100, 0, 2**128)
+    with pytest.raises(ConfigError, match=r"an integer of at least 0, and below 2\^63"):
+        check_int("size", value, 0)
+
+
+@pytest.mark.parametrize("sink", ["sqlite:///x.db", 7])
+def test_a_sink_must_be_one(sink: object) -> None:
+    with pytest.raises(ConfigError, match=r"sink=.*SqlSink"):
+        Worker("s", application_name="a", handler=print, sink=sink, config=ConsumerConfig())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "url", ["postgresql+psycopg://u:p@SECRET@h/x", "postgresql+psycopg://u:p@SECRET@h:5432/x"]
+)
+def test_a_password_with_an_unescaped_at_sign_is_refused_and_not_shown(url: str) -> None:
+    pytest.importorskip("sqlalchemy")
+    pytest.importorskip("psycopg")
+    from kinesis_sdk.consumer.sql import open_engine
+
+    with pytest.raises(ConfigError, match="%40 for each @") as caught:
+        open_engine("sink", url)
+    assert "SECRET" not in str(caught.value)
