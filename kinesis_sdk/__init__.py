@@ -109,6 +109,7 @@ if TYPE_CHECKING:
     from kinesis_sdk.producer import Attempt as Attempt
     from kinesis_sdk.producer import FailedRecord as FailedRecord
     from kinesis_sdk.producer import FileSpool as FileSpool
+    from kinesis_sdk.producer import PendingRecord as PendingRecord
     from kinesis_sdk.producer import Producer as Producer
     from kinesis_sdk.producer import ProducerConfig as ProducerConfig
     from kinesis_sdk.producer import ProducerStats as ProducerStats
@@ -127,6 +128,7 @@ else:
                 "ProducerConfig",
                 "ProducerStats",
                 # the result of a record
+                "PendingRecord",
                 "PutResult",
                 "Attempt",
                 # records that could not be stored

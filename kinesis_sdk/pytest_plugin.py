@@ -112,6 +112,8 @@ class SteppedWorker:
         config: As for `kinesis_sdk.Worker`; None starts at the oldest record.
         worker_id: Id of the worker.
         leases: Lease store.
+        sink: As for `kinesis_sdk.Worker`.
+        metrics: As for `kinesis_sdk.Worker`.
 
     Attributes:
         leases: The lease store; pass it to another worker that is to continue at the checkpoints.
@@ -125,12 +127,16 @@ class SteppedWorker:
         *,
         worker_id: str = "worker-1",
         leases: Any = None,
+        sink: Any = None,
+        metrics: Any = None,
     ) -> None:
         self._stream = stream
         self._handler = handler
         self._config = config
         self._worker_id = worker_id
         self.leases: Any = leases
+        self._sink = sink
+        self._metrics = metrics
         self._engine: Any = None
         self._due: float | None = None
         self._clock: Any = stream.aws.clock
@@ -149,6 +155,9 @@ class SteppedWorker:
         self._engine = ConsumerEngine(
             stream=StreamId(self._stream.name),
             worker_id=self._worker_id,
+            application_name="test",
+            sink=self._sink,
+            metrics=self._metrics,
             config=self._config or ConsumerConfig(initial_position="TRIM_HORIZON"),
             handlers=HandlerSource.of(self._handler),
             store=self.leases,

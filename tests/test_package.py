@@ -69,6 +69,7 @@ PUBLIC = [
     "LeaseTableConfig",
     "LeaseTableNotFoundError",
     "ObjectSink",
+    "PendingRecord",
     "PermanentAwsError",
     "PoisonRecord",
     "PreparedCheckpoint",

@@ -9,7 +9,15 @@ from typing import Any
 
 import pytest
 
-from kinesis_sdk import ConsumerConfig, HandlerError, Producer, RecordBatch, RecordHandler
+from kinesis_sdk import (
+    ConsumerConfig,
+    HandlerError,
+    InMemorySink,
+    PendingRecord,
+    Producer,
+    RecordBatch,
+    RecordHandler,
+)
 from kinesis_sdk.pytest_plugin import TestStream
 from tests.readme import ROOT, programs
 
@@ -114,6 +122,34 @@ def test_steps_take_virtual_time_only(
     assert not worker.step()
     (lease,) = worker.leases.list()
     assert lease.owner is None, "released"
+
+
+def test_a_handler_of_a_sink_and_metrics(kinesis_stream: TestStream, kinesis_worker: Any) -> None:
+    counted: list[str] = []
+
+    class Metrics:
+        def add(self, metric: Any, *_: Any, **__: Any) -> None:
+            counted.append(metric.name)
+
+        def retire(self, scope: Any) -> None: ...
+
+    def handle(batch: RecordBatch) -> None:
+        batch.transaction.extend(record.data for record in batch.records)
+
+    sink = InMemorySink()
+    kinesis_stream.put("k", b"1", b"2")
+    first = kinesis_worker(handle, sink=sink, metrics=Metrics())
+    first.run()
+    kinesis_stream.put("k", b"3")
+    kinesis_worker(handle, sink=sink, worker_id="worker-2").run()
+    assert list(sink.effects) == [b"1", b"2", b"3"], "a lease table of its own, and the position of the sink"
+    assert counted
+
+
+def test_a_record_that_waits_has_a_public_type(kinesis_stream: TestStream) -> None:
+    with Producer(client=kinesis_stream.client) as producer:
+        pending: list[PendingRecord] = producer.put_many(kinesis_stream.name, [("k", b"1")])
+        assert isinstance(pending[0], PendingRecord)
 
 
 def test_a_handler_that_fails(kinesis_stream: TestStream, kinesis_worker: Any) -> None:

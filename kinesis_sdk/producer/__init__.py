@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from kinesis_sdk.producer.failure_hooks import FailedRecord as FailedRecord
     from kinesis_sdk.producer.identities import RecordIdentity as RecordIdentity
     from kinesis_sdk.producer.producer import Producer as Producer
+    from kinesis_sdk.producer.record import PendingRecord as PendingRecord
     from kinesis_sdk.producer.record import PutResult as PutResult
     from kinesis_sdk.producer.spool import FileSpool as FileSpool
     from kinesis_sdk.producer.spool import SpooledRecord as SpooledRecord
@@ -27,7 +28,7 @@ else:
             "kinesis_sdk.producer.config": ("ProducerConfig",),
             "kinesis_sdk.producer.stats": ("ProducerStats",),
             # the result of a record
-            "kinesis_sdk.producer.record": ("PutResult",),
+            "kinesis_sdk.producer.record": ("PendingRecord", "PutResult"),
             "kinesis_sdk.common.records": ("Attempt",),
             # records that could not be stored
             "kinesis_sdk.producer.failure_hooks": ("FailedRecord",),
