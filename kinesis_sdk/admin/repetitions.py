@@ -153,11 +153,16 @@ class CopySearch:
         if self._runs:
             self._decision = self._decide(self._read)
 
+    @property
+    def is_uncertain(self) -> bool:
+        """Whether earlier copies may exist that have expired, or may not be read."""
+        return self._decision.unknown > 0
+
     def first_of(self, sub: int) -> FirstCopy:
         """Return where a user record of the Kinesis record is delivered."""
         place = self._shard_id, self._record.sequence_number, sub
         if not _covers(self._parts(self._decision), sub):
-            return _copy(*place, is_repetition=False, is_uncertain=self._decision.unknown > 0)
+            return _copy(*place, is_repetition=False, is_uncertain=self.is_uncertain)
         path = self._path()
         count = _least(len(path), lambda some: _covers(self._parts(self._judge(path[:some])), sub))
         if count == 0:  # it is dropped for another reason: it is misplaced

@@ -201,7 +201,8 @@ class Steering:
         )
         copies = search.earliest(to.sub_sequence_number)
         if not copies:
-            return to, []
+            doubt = f"record {to} may be a repetition of one that has expired or may not be read; then it is not delivered"
+            return to, [doubt] if search.is_uncertain else []
         notes = [
             f"record {to} is a repetition; it is delivered at {one.sequence_number} in {one.shard_id}"
             for one in copies

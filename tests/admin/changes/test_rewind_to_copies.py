@@ -82,6 +82,15 @@ def test_a_copy_in_the_parent(fleet):
     assert sorted(fleet.again(mark)) == [(SHARD, b"100"), (LEFT, b"50")]
 
 
+def test_a_first_copy_that_may_have_expired(fleet):
+    fleet.copy(100)
+    acknowledged = fleet.copy(100, 1, REPEAT)
+    fleet.clock.advance(24 * 3600 - 7)
+    plan = fleet.steering().plan_rewind(ExtendedSequenceNumber(acknowledged), [SHARD])
+    assert "may be a repetition of one that has expired" in plan.notes[0]
+    assert plan.command[plan.command.index("--to") + 1] == f"{acknowledged}/0"
+
+
 def test_a_plain_number_costs_no_further_call(fleet):
     fleet.load(3)
     number = next(sequence for *_, sequence, _ in fleet.delivered)
