@@ -16,13 +16,12 @@ def check_int(field: str, value: object, low: int, high: int | None = None) -> N
     accepted = (
         f"an integer from {low:,} to {high:,}" if high is not None else f"an integer of at least {low:,}"
     )
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int)
-        or value < low
-        or value > (MAX_INT if high is None else high)
-    ):
-        raise ConfigError(field, value, accepted if high is not None else f"{accepted}, and below 2^63")
+    if isinstance(value, bool) or not isinstance(value, int) or value < low:
+        raise ConfigError(field, value, accepted)
+    if high is None and value > MAX_INT:
+        raise ConfigError(field, value, f"{accepted}, and below 2^63")
+    if high is not None and value > high:
+        raise ConfigError(field, value, accepted)
 
 
 def check_seconds(field: str, value: object, low: float, high: float | None = None) -> None:
