@@ -270,6 +270,13 @@ def test_several_streams_leave_the_choice_to_the_command(tmp_path: Path, opened:
     assert opened["stream"] is None
 
 
+def test_a_file_of_endless_depth_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "deep.toml"
+    path.write_text("application = " + "[" * 20_000)
+    with pytest.raises(ConfigError, match="a TOML file"):
+        read_file(str(path))
+
+
 def test_a_file_that_is_gone_is_named() -> None:
     with pytest.raises(ConfigError, match="nowhere"):
         read_file("/nowhere/at/all.toml")
