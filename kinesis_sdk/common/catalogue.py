@@ -284,6 +284,22 @@ REPETITION_LOOK_UPS_BEYOND_MEMORY = Metric(
     description="Those of them that were needed because `max_repetition_bytes` is too small for the records of the shard.",
     **_OF_SHARD,
 )
+REPETITION_LOOK_UP_BYTES = Metric(
+    name="RepetitionLookUpBytes",
+    unit="Bytes",
+    kind=Kind.COUNTER,
+    level="summary",
+    description="Bytes that were read again to find earlier copies of records.",
+    **_OF_SHARD,
+)
+REPETITION_LOOK_UPS_OVER_BUDGET = Metric(
+    name="RepetitionLookUpsOverBudget",
+    unit="Count",
+    kind=Kind.COUNTER,
+    level="summary",
+    description="Batches for which not all was read again because of `max_look_up_bytes`.",
+    **_OF_SHARD,
+)
 REPETITION_MEMORY_USED = Metric(
     name="RepetitionMemoryUsed",
     unit="Bytes",
@@ -507,6 +523,8 @@ CONSUMER_METRICS = (
     REPETITIONS_UNKNOWN,
     REPETITION_LOOK_UPS,
     REPETITION_LOOK_UPS_BEYOND_MEMORY,
+    REPETITION_LOOK_UP_BYTES,
+    REPETITION_LOOK_UPS_OVER_BUDGET,
     REPETITION_MEMORY_USED,
     GET_RECORDS_TIME,
     GET_RECORDS_SUCCESS,

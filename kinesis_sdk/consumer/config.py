@@ -287,6 +287,11 @@ class RetrievalConfig:
     default (64 MiB) is enough for 2,000 named records a second and a window of 300 s, or for 4,500 in aggregates of ten. What
     does not fit is looked up in the stream again for every batch, which is slow."""
 
+    max_look_up_bytes: int = 600_000_000
+    """Maximum bytes of a shard that are read again at once to find earlier copies of records, 0 to 1 TiB; the budget fills with
+    256 KiB a second. Beyond it, records are delivered although they may be repetitions, and counted (`RepetitionsUnknown`). The
+    default is five minutes of a full shard."""
+
     max_fetch_threads: int = 16
     """Maximum reads in flight, 1 to 1,000. The KCL's ``maxGetRecordsThreadPool``."""
 
@@ -316,6 +321,7 @@ class RetrievalConfig:
             )
         check_int("retrieval.max_prefetch_bytes", self.max_prefetch_bytes, 1024 * 1024)
         check_int("retrieval.max_repetition_bytes", self.max_repetition_bytes, 1 << 20, 4 << 30)
+        check_int("retrieval.max_look_up_bytes", self.max_look_up_bytes, 0, 1 << 40)
         check_int("retrieval.max_fetch_threads", self.max_fetch_threads, 1, 1000)
         for name in ("consumer_name", "consumer_arn"):
             if getattr(self, name) is not None:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 _LOGGER = logging.getLogger("kinesis_sdk.lambda_events")
 
+LOOK_UP_BYTES = 16 * 1024 * 1024
+"""Bytes that an event reads again by default: half a minute of a shard with 0.5 MB/s, which takes 8 s."""
+
 Tagged = list[tuple[KinesisRecord, SubRecordColumns]]
 
 
@@ -31,6 +34,7 @@ def open_records(
     stream_arn: str,
     shard_id: str,
     look_up: KinesisClient | None = None,
+    look_up_bytes: int = LOOK_UP_BYTES,
     sleep: Callable[[float], None] | None = None,
 ) -> list[UserRecords]:
     """Return the user records of each Kinesis record, without repetitions.
@@ -40,6 +44,7 @@ def open_records(
         stream_arn: ARN of the stream. Without it, nothing is dropped.
         shard_id: The shard.
         look_up: Client that reads the shard, and lists shards, for records that may be repetitions.
+        look_up_bytes: Bytes that it may read.
         sleep: Waits between two attempts of a call, in seconds; `time.sleep` by default.
 
     Raises:
@@ -63,7 +68,7 @@ def open_records(
         stream = StreamId.parse(stream_arn)
     except ConfigError:
         return opened  # the stream of an emulator, or none of Kinesis
-    decision = _decide(carriers, tagged, stream, shard_id, look_up, sleep)
+    decision = _decide(carriers, tagged, stream, shard_id, look_up, look_up_bytes, sleep)
     return [one.without(decision.dropped) for one in opened]
 
 
@@ -73,12 +78,15 @@ def _decide(
     stream: StreamId,
     shard_id: str,
     client: KinesisClient | None,
+    look_up_bytes: int,
     sleep: Callable[[float], None] | None,
 ) -> Decision:
+    from kinesis_sdk.common.once.budget import LookUpBudget
     from kinesis_sdk.common.once.reader import RunReader
 
     # Not contiguous: a filter of the mapping, or the caller, may have left records out.
-    reader = RunReader(stream.name, shard_id, None, contiguous=False)
+    budget = LookUpBudget(look_up_bytes)
+    reader = RunReader(stream.name, shard_id, None, contiguous=False, budget=budget)
     reader.begin(carriers)
     for carrier, columns in tagged:
         reader.add(carrier, columns)
@@ -94,9 +102,16 @@ def _decide(
             carry_out(look_up, client, stream, shard_id, sleep=sleep)
     decision = reader.decide(now_millis)
     if decision.unknown and client is not None:
-        _LOGGER.warning(
-            "%d user records of %s may be repetitions: the stream cannot be searched for earlier copies of them",
-            decision.unknown,
-            shard_id,
-        )
+        if look_up is not None and look_up.over_budget is not None:
+            _LOGGER.warning(
+                "%d user records of %s may be repetitions: look_up_bytes ended the search for earlier copies of them",
+                decision.unknown,
+                shard_id,
+            )
+        else:
+            _LOGGER.warning(
+                "%d user records of %s may be repetitions: the stream cannot be searched for earlier copies of them",
+                decision.unknown,
+                shard_id,
+            )
     return decision

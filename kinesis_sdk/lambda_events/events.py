@@ -16,7 +16,8 @@ from kinesis_sdk.common.record_ids import located_record_type
 from kinesis_sdk.common.records import KinesisRecord, UserRecord
 from kinesis_sdk.common.sequence import is_sequence_number
 from kinesis_sdk.common.user_records import UserRecords
-from kinesis_sdk.lambda_events.copies import open_records
+from kinesis_sdk.common.validation import check_int
+from kinesis_sdk.lambda_events.copies import LOOK_UP_BYTES, open_records
 
 if TYPE_CHECKING:
     from kinesis_sdk.common.aws import KinesisClient
@@ -53,6 +54,8 @@ class KinesisEvent:
         look_up: boto3 client of Kinesis, with which records that an idempotent producer may have stored before are looked up
             in the stream; see docs/lambda.md. The default None drops only what is stored twice in the event. Calls are made when
             the user records are first read, and raise `AwsError` if they keep failing.
+        look_up_bytes: Maximum bytes that the look-ups of the event read, 0 to 1 TiB. Beyond it, records are delivered although they may be
+            repetitions, which a warning says.
 
     Attributes:
         stream_arn: ARN of the stream, or of the consumer if the mapping uses enhanced fan-out; empty if there are no records.
@@ -60,10 +63,19 @@ class KinesisEvent:
 
     Raises:
         InvalidEventError: If it is not an event of Kinesis, or a record is damaged. The message names the place.
+        ConfigError: If ``look_up_bytes`` is out of range.
     """
 
-    def __init__(self, event: Mapping[str, Any], *, look_up: KinesisClient | None = None) -> None:
+    def __init__(
+        self,
+        event: Mapping[str, Any],
+        *,
+        look_up: KinesisClient | None = None,
+        look_up_bytes: int = LOOK_UP_BYTES,
+    ) -> None:
+        check_int("look_up_bytes", look_up_bytes, 0, 1 << 40)
         self._look_up = look_up
+        self._look_up_bytes = look_up_bytes
         self._opened: list[UserRecords] | None = None
         items = event.get("Records") if isinstance(event, Mapping) else None
         if not isinstance(items, list):
@@ -114,7 +126,11 @@ class KinesisEvent:
         if self._opened is None:
             arn = self.stream_arn.partition("/consumer/")[0]
             opened = open_records(
-                self._carriers, stream_arn=arn, shard_id=self.shard_id, look_up=self._look_up
+                self._carriers,
+                stream_arn=arn,
+                shard_id=self.shard_id,
+                look_up=self._look_up,
+                look_up_bytes=self._look_up_bytes,
             )
             self._opened = [self._located(users) for users in opened]
         return self._opened

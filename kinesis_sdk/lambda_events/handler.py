@@ -28,6 +28,7 @@ from kinesis_sdk.common.errors import ConfigError, InvalidEventError, KinesisSdk
 from kinesis_sdk.common.log_fields import loggable
 from kinesis_sdk.common.records import UserRecord
 from kinesis_sdk.common.validation import check_bool, check_int, check_seconds
+from kinesis_sdk.lambda_events.copies import LOOK_UP_BYTES
 from kinesis_sdk.lambda_events.events import Delivery, KinesisEvent
 from kinesis_sdk.lambda_events.progress import Progress
 
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     from kinesis_sdk.common.aws import KinesisClient
 
 _LOGGER = logging.getLogger("kinesis_sdk.lambda_events")
+
+_SHARD_BYTES_PER_SECOND = 2_000_000
+"""Bytes that a shard gives to all its readers in a second."""
 
 RecordFunction = Callable[[UserRecord], None]
 LambdaHandler = Callable[[Mapping[str, Any], Any], dict[str, Any]]
@@ -52,6 +56,7 @@ def kinesis_handler(
     retry_only: tuple[type[Exception], ...] = (),
     time_reserve: float = 0.0,
     look_up: KinesisClient | None = None,
+    look_up_bytes: int = LOOK_UP_BYTES,
 ) -> Callable[[RecordFunction], LambdaHandler]: ...
 def kinesis_handler(
     function: RecordFunction | None = None,
@@ -64,6 +69,7 @@ def kinesis_handler(
     retry_only: tuple[type[Exception], ...] = (),
     time_reserve: float = 0.0,
     look_up: KinesisClient | None = None,
+    look_up_bytes: int = LOOK_UP_BYTES,
 ) -> LambdaHandler | Callable[[RecordFunction], LambdaHandler]:
     """Make a Lambda handler for Kinesis events from a function of one user record.
 
@@ -93,6 +99,8 @@ def kinesis_handler(
             until Lambda ends the process, which repeats the whole batch.
         look_up: boto3 client of Kinesis that looks for earlier copies of records from idempotent producers, see
             `KinesisEvent`. If its calls keep failing, the handler raises their error, and Lambda delivers the batch again.
+        look_up_bytes: Maximum bytes that these calls read for an event, 0 to 1 TiB, and no more than a shard gives in a quarter of the time
+            that is left before ``time_reserve``. Beyond it, records are delivered although they may be repetitions.
 
     Raises:
         ConfigError: If an argument has the wrong type or is out of range.
@@ -100,6 +108,7 @@ def kinesis_handler(
     check_bool("report_batch_item_failures", report_batch_item_failures)
     check_int("attempts", attempts, 1, 100)
     check_seconds("time_reserve", time_reserve, 0, 900)
+    check_int("look_up_bytes", look_up_bytes, 0, 1 << 40)
     if look_up is not None and not hasattr(look_up, "get_shard_iterator"):
         raise ConfigError("look_up", type(look_up).__name__, "a boto3 client of Kinesis")
     if attempts > 1 and dead_letter is None:
@@ -112,11 +121,21 @@ def kinesis_handler(
 
         @wraps(function)
         def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
-            return _process(KinesisEvent(_without_window(event), look_up=look_up), context, function, policy)
+            limit = look_up_bytes if look_up is None else _affordable(look_up_bytes, context, time_reserve)
+            opened = KinesisEvent(_without_window(event), look_up=look_up, look_up_bytes=limit)
+            return _process(opened, context, function, policy)
 
         return handler
 
     return decorate if function is None else decorate(function)
+
+
+def _affordable(look_up_bytes: int, context: Any, time_reserve: float) -> int:
+    """Return the bytes that look-ups may read in a quarter of the time that is left."""
+    if context is None or not hasattr(context, "get_remaining_time_in_millis"):
+        return look_up_bytes
+    seconds = context.get_remaining_time_in_millis() / 1000 - time_reserve
+    return min(look_up_bytes, max(0, int(seconds / 4 * _SHARD_BYTES_PER_SECOND)))
 
 
 class _Policy:

@@ -600,6 +600,8 @@ def test_every_metric_of_the_catalogue_is_recorded():
         catalogue.REPETITIONS_UNKNOWN,  # test_a_look_up_that_is_denied_delivers_and_counts
         catalogue.REPETITION_LOOK_UPS,  # test_a_memory_that_is_too_small_is_told_once_and_measured
         catalogue.REPETITION_LOOK_UPS_BEYOND_MEMORY,  # the same
+        catalogue.REPETITION_LOOK_UP_BYTES,  # the same
+        catalogue.REPETITION_LOOK_UPS_OVER_BUDGET,  # the same
         catalogue.REPETITION_MEMORY_USED,  # the same
     }
     assert fleet.sink.recorded | elsewhere == {*catalogue.CONSUMER_METRICS}

@@ -147,6 +147,8 @@ def test_a_take_over_between_two_copies_looks_up(scene: Scene, caplog: pytest.Lo
         scene.fleet.run(30)
     scene.check()
     assert scene.spy.looked_up == [PARENT]
+    assert scene.count(catalogue.REPETITION_LOOK_UP_BYTES) > 100
+    assert scene.count(catalogue.REPETITION_LOOK_UPS_OVER_BUDGET) == 0
     assert "dropped 2 repeated and 0 misplaced user records" in caplog.text
     assert sorted(int(data) for data in scene.fleet.data()) == [1, 2, 3, 4]
 
@@ -232,6 +234,25 @@ def test_order_is_kept_while_a_look_up_fails(scene: Scene) -> None:
     scene.fleet.run(60)
     scene.check()
     assert [data for data in scene.fleet.data() if data != b"1"] == [b"8", b"2", b"3", b"4"]
+
+
+def test_a_look_up_beyond_its_budget_delivers_and_counts(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    object.__setattr__(scene.fleet.config.retrieval, "max_look_up_bytes", 0)
+    scene.fleet.add("a")
+    scene.put(1, 2)
+    scene.put(4)
+    scene.fleet.run(5)
+    scene.fleet.crash("a")
+    scene.put(1, 2, flags=REPEAT)
+    scene.fleet.add("b")
+    scene.fleet.run(30)
+    assert sorted(map(int, scene.fleet.data())) == [1, 1, 2, 2, 4], "nothing is lost"
+    assert scene.count(catalogue.REPETITIONS_UNKNOWN) == 2
+    assert scene.count(catalogue.REPETITION_LOOK_UPS_OVER_BUDGET) == 1
+    assert scene.count(catalogue.REPETITION_LOOK_UP_BYTES) == 0
+    assert "max_look_up_bytes ended a search for earlier copies; record " in caplog.text
 
 
 def test_a_look_up_that_is_denied_delivers_and_counts(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:

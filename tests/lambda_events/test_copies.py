@@ -106,6 +106,42 @@ def test_a_copy_of_an_earlier_event_is_looked_up(world: World, looks_up: bool) -
     assert opened.success() == {"batchItemFailures": []}
 
 
+def test_beyond_the_budget_a_copy_is_delivered_and_said(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.put(1)
+    world.put(1, flags=REPEAT)
+    opened = KinesisEvent(world.event(1), look_up=world.client, look_up_bytes=0)
+    calls = dict(world.aws.stats()["calls"])
+    assert data(opened) == [1]
+    assert world.aws.stats()["calls"].get("GetRecords") == calls.get("GetRecords")
+    assert "may be repetitions: look_up_bytes ended the search" in caplog.text
+    with pytest.raises(ConfigError, match="look_up_bytes=-1"):
+        KinesisEvent(world.event(), look_up_bytes=-1)
+
+
+@pytest.mark.parametrize(
+    ("left", "reserve", "looks_up"), [(9.0, 2.0, True), (2.0, 2.0, False), (1.0, 2.0, False)]
+)
+def test_a_look_up_leaves_time_for_the_records(
+    world: World, left: float, reserve: float, looks_up: bool
+) -> None:
+    class Context:
+        def get_remaining_time_in_millis(self) -> int:
+            return int(left * 1000)
+
+    world.put(1)
+    world.put(1, flags=REPEAT)
+    seen = []
+
+    @kinesis_handler(look_up=world.client, time_reserve=reserve)
+    def handler(record: UserRecord) -> None:
+        seen.append(int(record.data))
+
+    handler(world.event(1), Context())
+    assert seen == ([] if looks_up else [1])
+
+
 def test_a_batch_with_gaps_is_no_proof_that_there_is_no_copy(world: World) -> None:
     world.put(9)
     world.put(1)

@@ -55,6 +55,7 @@ from kinesis_sdk.common.aggregate_reader import (
     hash_keys_of,
 )
 from kinesis_sdk.common.hashkeys import HashKeyRange
+from kinesis_sdk.common.once.budget import YOUNG_MILLIS, LookUpBudget
 from kinesis_sdk.common.once.memory import (
     ANCESTOR,
     MAX_BYTES,
@@ -147,6 +148,7 @@ class _Suspect:
         sub: Sub-sequence number of its first user record.
         run: The run.
         since: Earliest arrival of a copy that matters.
+        arrival: Its own arrival.
         found: Numbers of which an earlier copy is in the memory, in disjoint parts.
     """
 
@@ -155,6 +157,7 @@ class _Suspect:
     sub: int
     run: Run
     since: int
+    arrival: int
     found: list[Part]
 
 
@@ -297,6 +300,7 @@ class RunReader:
         drops_equal: Whether equal bytes in the shard are dropped (R7). That depends on what this reader has read, so it is not
             for readers that have to return equal records for an equal range.
         max_bytes: Maximum bytes of the memory.
+        budget: What the look-ups may read; None for any number of bytes.
     """
 
     def __init__(
@@ -309,7 +313,9 @@ class RunReader:
         contiguous: bool = True,
         drops_equal: bool = True,
         max_bytes: int = MAX_BYTES,
+        budget: LookUpBudget | None = None,
     ) -> None:
+        self._budget = budget
         self._stream_name = stream_name
         self._shard_id = shard_id
         self._range = hash_key_range
@@ -489,7 +495,7 @@ class RunReader:
         elif arrival is None:
             self._decision.unknown += 1
         elif since < memory.since:
-            self._suspects.append(_Suspect(sequence_number, sequence, sub, run, since, []))
+            self._suspects.append(_Suspect(sequence_number, sequence, sub, run, since, arrival, []))
 
     def _judge(
         self, sequence_number: str, sequence: int, sub: int, run: Run, key: bytes, arrival: int | None
@@ -502,7 +508,7 @@ class RunReader:
         found = _joined(memory.parts(key, wanted, sequence, sub, since))
         missing = run.count - _size(found)
         if missing and arrival is not None and since < memory.since:
-            self._suspects.append(_Suspect(sequence_number, sequence, sub, run, since, found))
+            self._suspects.append(_Suspect(sequence_number, sequence, sub, run, since, arrival, found))
             return
         self._repeat(sequence_number, sub, run, found)
         if arrival is None and run.flags & REPEAT:
@@ -527,6 +533,8 @@ class RunReader:
                 to find out how long the stream keeps records. None takes `RETENTION_MILLIS` for that.
         """
         if self._look_up is None and self.needs_look_up:
+            if self._budget is not None:
+                self._budget.fill(now_millis)
             self._look_up = LookUp(
                 self._stream_name,
                 self._shard_id,
@@ -534,6 +542,7 @@ class RunReader:
                 self._search,
                 history=self._history,
                 now_millis=now_millis,
+                budget=self._budget,
             )
         return self._look_up
 
@@ -586,7 +595,7 @@ class RunReader:
         found = _joined([*suspect.found, *look_up.found(suspect)])
         self._repeat(suspect.sequence_number, suspect.sub, suspect.run, found)
         now = now_millis if look_up.now_millis is None else look_up.now_millis
-        if look_up.is_refused or look_up.is_blind or now - suspect.since > self._history.kept:
+        if look_up.left_out(suspect) or now - suspect.since > self._history.kept:
             self._decision.unknown += suspect.run.count - _size(found)
 
     def forget_batch(self) -> None:
@@ -634,11 +643,14 @@ class LookUp:
         search: Returns what to search for, given the range; None if that is nothing. Called once, with None if the range cannot be found out.
         history: What is known of the shard's past; a look-up adds to it.
         now_millis: Time at Kinesis, see `RunReader.look_up`.
+        budget: What it may read; None for any number of bytes.
 
     Attributes:
         step: The next step; None if the look-up is complete.
         is_refused: Whether access was denied.
         is_blind: Whether it read a copy of which it cannot tell whether it is valid, because the range is not known.
+        over_budget: Sequence number of the record that asked for most, if the budget left something out; None otherwise.
+        bytes_read: Bytes of payload that it has read.
         since_millis: Arrival from which on copies matter.
         before: Sequence number at which the shard has been read far enough; -1 if nothing is searched for.
         now_millis: As the argument.
@@ -655,10 +667,18 @@ class LookUp:
         *,
         history: _History,
         now_millis: int | None = None,
+        budget: LookUpBudget | None = None,
     ) -> None:
         self.step: Step | None = None
         self.is_refused: bool = False
         self.is_blind: bool = False
+        self.over_budget: str | None = None
+        self.bytes_read: int = 0
+        self._budget = budget
+        self._only_young = False
+        self._suspects: Sequence[_Suspect] = ()
+        # Identities of the suspects that are looked for; None for all of them.
+        self._sought: set[int] | None = None
         self.since_millis: int = 0
         self.before: int = -1
         self.now_millis: int | None = now_millis
@@ -670,6 +690,7 @@ class LookUp:
         self._has_begun = False
         self._history = history
         self._wanted = _Wanted(())
+        self._wanted_before: _Wanted | None = None
         self._copies: Recollection | None = None
         self._first: float = NEVER
         # None before the shards were listed, and if that was denied.
@@ -691,9 +712,43 @@ class LookUp:
             return
         self.since_millis = min(suspect.since for suspect in search.suspects)
         self.before, self.shortage = search.before, search.shortage
+        self._suspects = search.suspects
         self._wanted = _Wanted(search.suspects)
         self._copies = Recollection(search.room) if search.room else None
         self._push(ReadShard(self._shard_id, self.since_millis))
+        self._keep_to_budget(0)
+
+    def _keep_to_budget(self, size: int) -> None:
+        """Take bytes that were read; if no more may be read, begin again for young suspects alone, and end if that is not enough."""
+        self.bytes_read += size
+        budget = self._budget
+        if budget is None:
+            return
+        budget.take(size)
+        while self.step is not None and not budget.allows(only_young=self._only_young):
+            young: list[_Suspect] = []
+            if not self._only_young:
+                self._only_young = True
+                young = [suspect for suspect in self._suspects if _span(suspect) <= YOUNG_MILLIS]
+                if len(young) == len(self._suspects):
+                    continue  # the reserve is for them
+            if self.over_budget is None:
+                self.over_budget = max(self._suspects, key=_span).sequence_number
+            self._waiting.clear()
+            self.step = None
+            self._sought = {id(suspect) for suspect in young}
+            if young:
+                self.since_millis = min(suspect.since for suspect in young)
+                # What was found stays found.
+                self._wanted, self._wanted_before = _Wanted(young), self._wanted
+                self._seen = {self._shard_id}
+                self._push(ReadShard(self._shard_id, self.since_millis))
+
+    def left_out(self, suspect: _Suspect) -> bool:
+        """Return whether an earlier copy of a suspect may exist where this look-up did not read."""
+        if self.is_refused or self.is_blind:
+            return True
+        return self._sought is not None and id(suspect) not in self._sought
 
     @property
     def _is_probe(self) -> bool:
@@ -714,6 +769,7 @@ class LookUp:
                 self._take_oldest(step.shard_id, _millis(records[0]) if records else None)
             return
         own = step.shard_id == self._shard_id
+        size = sum(len(record.data) for record in records)
         for record in records:
             sequence = int(record.sequence_number)
             if own and sequence >= self.before:
@@ -724,6 +780,7 @@ class LookUp:
             self._take(record, sequence if own else ANCESTOR, step.shard_id)
         if at_end:
             self._finish_shard(step.shard_id)
+        self._keep_to_budget(size)
 
     def _take(self, record: KinesisRecord, sequence: int, shard_id: str) -> None:
         columns = decode_columns(record.data) if record.data[:4] == MAGIC else None
@@ -748,7 +805,8 @@ class LookUp:
 
     def found(self, suspect: _Suspect) -> list[Part]:
         """Return the numbers of a suspect of which an earlier copy was read, in parts that may overlap."""
-        return self._wanted.found(suspect)
+        before = self._wanted_before
+        return [*self._wanted.found(suspect), *(before.found(suspect) if before is not None else ())]
 
     def _is_valid(self, table: RunTable, columns: SubRecordColumns, shard_id: str) -> bool:
         """Return whether a reader of the shard delivers the aggregate. One that it drops does not make another one a repetition."""
@@ -880,7 +938,7 @@ class LookUp:
     def remember(self, memory: RunMemory) -> None:
         """Add what was read to a memory that begins where the look-up ended, as far as it has room."""
         copies = self._copies
-        if self.is_refused:
+        if self.is_refused or self.over_budget is not None:
             return
         if copies is None:
             memory.leave_out()
@@ -889,6 +947,11 @@ class LookUp:
         since: float = max(self.since_millis, copies.since or 0)
         first = self._first if copies.first is None else copies.first
         memory.restore(found, since, first, left_out=copies.since is not None)
+
+
+def _span(suspect: _Suspect) -> int:
+    """Return from how long before its arrival on a suspect is looked for, in milliseconds."""
+    return suspect.arrival - suspect.since
 
 
 def _millis(record: KinesisRecord) -> int | None:

@@ -50,6 +50,16 @@ class ShardLookUp:
         self._fetches: ReadShard | None = None
 
     @property
+    def bytes_read(self) -> int:
+        """Bytes of payload that were read."""
+        return self._look_up.bytes_read
+
+    @property
+    def over_budget(self) -> str | None:
+        """Sequence number of the record that asked for most, if the budget left something out."""
+        return self._look_up.over_budget
+
+    @property
     def is_complete(self) -> bool:
         """Whether everything was read."""
         return self._look_up.step is None

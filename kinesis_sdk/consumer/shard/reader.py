@@ -17,6 +17,7 @@ from kinesis_sdk.common.errors import ResourceNotFoundError, TransientAwsError
 from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.common.log_throttle import LogThrottle
 from kinesis_sdk.common.metrics import BoundMetrics
+from kinesis_sdk.common.once.budget import LookUpBudget
 from kinesis_sdk.common.once.reader import Decision, LookUp, RunReader
 from kinesis_sdk.common.position import (
     AfterSequence,
@@ -42,6 +43,9 @@ from kinesis_sdk.consumer.shard.start import resolve_start
 from kinesis_sdk.consumer.until import Until
 
 _LOGGER = FieldLogger(logging.getLogger(__name__))
+
+_LOOK_UP_BYTES_PER_SECOND = 256 * 1024
+"""Bytes by which the budget of look-ups fills in a second: an eighth of what a shard gives."""
 
 _MAX_OVERHEAD = 4 * 1024 * 1024
 """Bytes of memory that the user records of a batch take in addition to their Kinesis records (see `UserRecords.overhead`),
@@ -210,6 +214,7 @@ class ShardReader:
         self._runs = self._new_run_reader()
         self._has_told_shortage = False
         self._log_throttle = LogThrottle(self._logger, logging.INFO)
+        self._warning_throttle = LogThrottle(self._logger)
         # Of the part that is taken now: what was dropped because it is misplaced, and not from an idempotent producer.
         self._discarded: dict[str, list[tuple[int, int]]] = {}
         self._skip_through: ExtendedSequenceNumber | None = None
@@ -438,6 +443,16 @@ class ShardReader:
             return False
         look_up.close()
         self._look_up = None
+        self._metrics.add(catalogue.REPETITION_LOOK_UP_BYTES, look_up.bytes_read)
+        if look_up.over_budget is not None:
+            self._metrics.add(catalogue.REPETITION_LOOK_UPS_OVER_BUDGET, 1)
+            self._warning_throttle.log(
+                now,
+                "budget",
+                "shard %s: max_look_up_bytes ended a search for earlier copies; record %s asked for most. What may be a repetition is delivered",
+                self._held.shard_id,
+                look_up.over_budget,
+            )
         return True
 
     def _before_until(self, result: FetchResult) -> FetchResult:
@@ -534,6 +549,9 @@ class ShardReader:
             lease.hash_key_range,
             parents=lease.parent_shard_ids,
             max_bytes=self._runtime.config.retrieval.max_repetition_bytes,
+            budget=LookUpBudget(
+                self._runtime.config.retrieval.max_look_up_bytes, per_second=_LOOK_UP_BYTES_PER_SECOND
+            ),
         )
 
     def _service_millis(self, header: ResponseHeader) -> int:
