@@ -281,6 +281,12 @@ class RetrievalConfig:
     limit, by 12 MB each and what the last Kinesis record of a batch holds. Later reads wait for that room. A batch of
     more than about 65,000 aggregated user records is delivered in parts."""
 
+    recognize_repetitions: bool = True
+    """Whether repetitions of idempotent producers are dropped. With False, every stored copy is delivered and the stream is never read
+    again: for streams into which programs that are not trusted may put records, because they can forge what says that a record is a
+    repetition. All workers of an application must agree, otherwise it depends on the owner of a shard whether a copy is
+    delivered."""
+
     max_repetition_bytes: int = MAX_BYTES
     """Maximum bytes that a worker remembers of the records of idempotent producers for each shard, to recognize repetitions, 1 MiB
     to 4 GiB. Usually it takes less than 1 MB: the last minute of the shard, or the ``dedup_window`` of its named records. The
@@ -320,6 +326,7 @@ class RetrievalConfig:
                 "retrieval.max_idle_time_between_reads", self.max_idle_time_between_reads, usual, 3600
             )
         check_int("retrieval.max_prefetch_bytes", self.max_prefetch_bytes, 1024 * 1024)
+        check_bool("retrieval.recognize_repetitions", self.recognize_repetitions)
         check_int("retrieval.max_repetition_bytes", self.max_repetition_bytes, 1 << 20, 4 << 30)
         check_int("retrieval.max_look_up_bytes", self.max_look_up_bytes, 0, 1 << 40)
         check_int("retrieval.max_fetch_threads", self.max_fetch_threads, 1, 1000)

@@ -298,10 +298,13 @@ class Worker:
         self._engine = engine
         consumed = self._stream or "several streams"
         _LOGGER.info(
-            "worker %s: consuming %s as application %s",
+            "worker %s: consuming %s as application %s%s",
             self.worker_id,
             consumed,
             self._application_name,
+            ""
+            if self._config.retrieval.recognize_repetitions
+            else ", repetitions of idempotent producers included",
             extra=log_fields(stream=self._stream, worker=self.worker_id),
         )
         try:

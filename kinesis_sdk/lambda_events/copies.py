@@ -35,6 +35,7 @@ def open_records(
     shard_id: str,
     look_up: KinesisClient | None = None,
     look_up_bytes: int = LOOK_UP_BYTES,
+    recognize: bool = True,
     sleep: Callable[[float], None] | None = None,
 ) -> list[UserRecords]:
     """Return the user records of each Kinesis record, without repetitions.
@@ -45,6 +46,7 @@ def open_records(
         shard_id: The shard.
         look_up: Client that reads the shard, and lists shards, for records that may be repetitions.
         look_up_bytes: Bytes that it may read.
+        recognize: Whether repetitions are left out.
         sleep: Waits between two attempts of a call, in seconds; `time.sleep` by default.
 
     Raises:
@@ -57,7 +59,7 @@ def open_records(
         tagged.append((carrier, columns))
         return False
 
-    opened = [deaggregate([carrier], on_tagged=note) for carrier in carriers]
+    opened = [deaggregate([carrier], on_tagged=note if recognize else None) for carrier in carriers]
     if not tagged or not stream_arn or not shard_id:
         return opened
     # Imported here, because most functions never see such an aggregate, and each cold start would pay for it.

@@ -57,6 +57,7 @@ def kinesis_handler(
     time_reserve: float = 0.0,
     look_up: KinesisClient | None = None,
     look_up_bytes: int = LOOK_UP_BYTES,
+    recognize: bool = True,
 ) -> Callable[[RecordFunction], LambdaHandler]: ...
 def kinesis_handler(
     function: RecordFunction | None = None,
@@ -70,6 +71,7 @@ def kinesis_handler(
     time_reserve: float = 0.0,
     look_up: KinesisClient | None = None,
     look_up_bytes: int = LOOK_UP_BYTES,
+    recognize: bool = True,
 ) -> LambdaHandler | Callable[[RecordFunction], LambdaHandler]:
     """Make a Lambda handler for Kinesis events from a function of one user record.
 
@@ -101,6 +103,7 @@ def kinesis_handler(
             `KinesisEvent`. If its calls keep failing, the handler raises their error, and Lambda delivers the batch again.
         look_up_bytes: Maximum bytes that these calls read for an event, 0 to 1 TiB, and no more than a shard gives in a quarter of the time
             that is left before ``time_reserve``. Beyond it, records are delivered although they may be repetitions.
+        recognize: Whether repetitions of idempotent producers are left out, see `KinesisEvent`.
 
     Raises:
         ConfigError: If an argument has the wrong type or is out of range.
@@ -109,6 +112,7 @@ def kinesis_handler(
     check_int("attempts", attempts, 1, 100)
     check_seconds("time_reserve", time_reserve, 0, 900)
     check_int("look_up_bytes", look_up_bytes, 0, 1 << 40)
+    check_bool("recognize", recognize)
     if look_up is not None and not hasattr(look_up, "get_shard_iterator"):
         raise ConfigError("look_up", type(look_up).__name__, "a boto3 client of Kinesis")
     if attempts > 1 and dead_letter is None:
@@ -122,7 +126,9 @@ def kinesis_handler(
         @wraps(function)
         def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
             limit = look_up_bytes if look_up is None else _affordable(look_up_bytes, context, time_reserve)
-            opened = KinesisEvent(_without_window(event), look_up=look_up, look_up_bytes=limit)
+            opened = KinesisEvent(
+                _without_window(event), look_up=look_up, look_up_bytes=limit, recognize=recognize
+            )
             return _process(opened, context, function, policy)
 
         return handler

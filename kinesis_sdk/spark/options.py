@@ -82,6 +82,8 @@ class SourceOptions:
     misplaced_aggregates: str = "deliver"
     """Treatment of an aggregate that contains records outside the shard's hash key range: ``deliver`` it, or ``discard`` all of it as
     the KCL does, because the KPL (and the producer of this package) puts its records again."""
+    recognize_repetitions: bool = True
+    """Whether repetitions of idempotent producers are left out. False returns every stored copy."""
     max_repetition_bytes: int = MAX_BYTES
     """Maximum bytes that a task remembers of the records of idempotent producers for each shard, to recognize repetitions."""
     fail_on_data_loss: bool = True
@@ -306,6 +308,7 @@ _SOURCE: _Table = {
     "retryTimeout": ("retry_timeout", _duration(1, 86_400)),
     "deaggregate": ("deaggregate", _flag),
     "misplacedAggregates": ("misplaced_aggregates", _choice("deliver", "discard")),
+    "recognizeRepetitions": ("recognize_repetitions", _flag),
     "maxRepetitionBytes": ("max_repetition_bytes", _count(1 << 20, 4 << 30)),
     "failOnDataLoss": ("fail_on_data_loss", _flag),
     "retrievalMode": ("retrieval_mode", _choice("polling", "fanout")),

@@ -33,6 +33,7 @@ class RangeRepetitions:
         clock: Monotonic and wall clock.
         sleep: Called with the seconds to wait before a retry.
         max_bytes: Maximum bytes of what is remembered.
+        recognizes: Whether repetitions are left out at all.
 
     Attributes:
         dropped: Number of user records that were left out.
@@ -48,7 +49,9 @@ class RangeRepetitions:
         clock: Clock,
         sleep: Callable[[float], None],
         max_bytes: int = MAX_BYTES,
+        recognizes: bool = True,
     ) -> None:
+        self._recognizes = recognizes
         self._item, self._client, self._clock, self._sleep = item, client, clock, sleep
         own = item.lineage[0] if item.lineage else None
         self._reader = RunReader(
@@ -81,6 +84,8 @@ class RangeRepetitions:
         Raises:
             AwsError: If a look-up failed permanently.
         """
+        if not self._recognizes:
+            return None
         number = record.sequence_number
         if number not in self._judged:
             self._judge(record, columns)

@@ -246,11 +246,15 @@ def _read(
                     clock=clock,
                     sleep=time.sleep,
                     max_bytes=options.max_repetition_bytes,
+                    recognizes=options.recognize_repetitions,
                 )
                 repetitions[item.stream.name, item.shard_id] = known
             known.begin(records)
             for batch in builders[item.stream.name].build(
-                item.shard_id, records, owned=item.owned, judge=known.judge
+                item.shard_id,
+                records,
+                owned=item.owned,
+                judge=known.judge,
             ):
                 rows += batch.num_rows
                 yield batch

@@ -87,6 +87,7 @@ BAD_VALUES = {
     "retrieval.max_idle_time_between_reads": [0.5],
     "retrieval.max_prefetch_bytes": [1000],
     "retrieval.max_repetition_bytes": [(1 << 20) - 1, (4 << 30) + 1],
+    "retrieval.recognize_repetitions": [1, None],
     "retrieval.max_look_up_bytes": [-1, (1 << 40) + 1],
     "retrieval.max_fetch_threads": [0],
     "retrieval.consumer_name": [""],
@@ -138,7 +139,7 @@ def test_settings_are_immutable_and_take_keywords_only(kind):
 
 def test_a_field_name_occurs_in_one_group_only():
     names = [field.name for kind in (ConsumerConfig, *GROUPS.values()) for field in dataclasses.fields(kind)]
-    assert len(names) == len(set(names)) == 56 + len(GROUPS)
+    assert len(names) == len(set(names)) == 57 + len(GROUPS)
     assert {name: GROUPS[group] for name, group in GROUP_OF_FIELD.items()} == {
         field.name: kind for kind in GROUPS.values() for field in dataclasses.fields(kind)
     }

@@ -236,6 +236,19 @@ def test_order_is_kept_while_a_look_up_fails(scene: Scene) -> None:
     assert [data for data in scene.fleet.data() if data != b"1"] == [b"8", b"2", b"3", b"4"]
 
 
+def test_without_recognition_every_stored_copy_is_delivered_and_nothing_is_read_again(scene: Scene) -> None:
+    object.__setattr__(scene.fleet.config.retrieval, "recognize_repetitions", False)
+    scene.fleet.add("a")
+    scene.put(1, 2)
+    scene.put(1, 2, flags=REPEAT)
+    scene.put(3, flags=NAMED, date=scene.now - 300_000)
+    scene.put(3, flags=NAMED, date=scene.now - 300_000)
+    scene.fleet.run(30)
+    assert list(map(int, scene.fleet.data())) == [1, 2, 1, 2, 3, 3]
+    assert scene.spy.looked_up == []
+    assert scene.count(catalogue.REPETITIONS_DROPPED) == scene.count(catalogue.REPETITIONS_UNKNOWN) == 0
+
+
 def test_a_look_up_beyond_its_budget_delivers_and_counts(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:

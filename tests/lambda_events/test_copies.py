@@ -106,6 +106,24 @@ def test_a_copy_of_an_earlier_event_is_looked_up(world: World, looks_up: bool) -
     assert opened.success() == {"batchItemFailures": []}
 
 
+def test_without_recognition_every_copy_is_processed(world: World) -> None:
+    world.put(1)
+    world.put(1, 2, flags=REPEAT)
+    seen = []
+
+    @kinesis_handler(look_up=world.client, recognize=False)
+    def handler(record: UserRecord) -> None:
+        seen.append(int(record.data))
+
+    event = world.event()
+    before = world.aws.stats()["calls"].get("GetRecords")
+    handler(event, None)
+    assert seen == [1, 1, 2]
+    assert world.aws.stats()["calls"].get("GetRecords") == before
+    with pytest.raises(ConfigError, match="recognize=1"):
+        kinesis_handler(recognize=1)  # type: ignore[call-overload]
+
+
 def test_beyond_the_budget_a_copy_is_delivered_and_said(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:

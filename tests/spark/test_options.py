@@ -60,10 +60,12 @@ def test_every_reader_option_in_any_case() -> None:
             "deaggregate": "False",
             "failOnDataLoss": "FALSE",
             "maxRepetitionBytes": "1048576",
+            "recognizeRepetitions": "false",
             "retrievalMode": "polling",
         }
     )
     assert options.max_repetition_bytes == 1 << 20
+    assert not options.recognize_repetitions
     assert options.connection == ConnectionSettings(
         region_name="eu-west-1",
         endpoint_url="http://127.0.0.1:1",

@@ -125,9 +125,13 @@ def _ranges(world: World) -> dict[str, ShardRange]:
     return {item.shard_id: item for item in planner.plan_read()}
 
 
-def _judged(world: World, item: ShardRange, client: Any) -> tuple[int, RangeRepetitions]:
+def _judged(
+    world: World, item: ShardRange, client: Any, *, recognizes: bool = True
+) -> tuple[int, RangeRepetitions]:
     """Return the rows of a range, and what recognized its repetitions."""
-    repetitions = RangeRepetitions(item, client, clock=world.clock, sleep=world.clock.advance)
+    repetitions = RangeRepetitions(
+        item, client, clock=world.clock, sleep=world.clock.advance, recognizes=recognizes
+    )
     iterator = world.client.get_shard_iterator(
         StreamName=STREAM, ShardId=item.shard_id, ShardIteratorType="TRIM_HORIZON"
     )["ShardIterator"]
@@ -150,6 +154,7 @@ def test_the_driver_tells_the_lineage_so_that_tasks_list_no_shards(world: World)
     rows, repetitions = _judged(world, child, spy)
 
     assert (rows, repetitions.dropped) == (0, 1)
+    assert _judged(world, child, world.client, recognizes=False)[0] == 1, "as it is stored"
     assert "get_records" in spy.calls
     assert "list_shards" not in spy.calls
 

@@ -639,12 +639,14 @@ class ShardReader:
         if self._runtime.stream.is_of_table:
             return UserRecords([PlainRun(records)] if records else ()).of_type(self._record_type)
         discard = self._runtime.config.failure.misplaced_aggregates == "discard"
-        self._runs.begin(records)
+        recognizes = self._runtime.config.retrieval.recognize_repetitions
+        if recognizes:
+            self._runs.begin(records)
         result = deaggregate(
             records,
             hash_key_range=self._held.lease.hash_key_range if discard else None,
             on_misplaced=self._discard if discard else None,
-            on_tagged=self._runs.add,
+            on_tagged=self._runs.add if recognizes else None,
         )
         return result.of_type(self._record_type)
 
