@@ -75,7 +75,6 @@ DIFFERENCES: dict[str, dict[str, Difference]] = {
     "kinesis streams": {
         **_model("create: bad name", "list streams: bad limit"),
         **_model("create: no shards", localstack="400 LimitExceededException"),
-        "create: no count": _one(_VALIDATION, "ok", "PROVISIONED, the default mode, needs a ShardCount."),
         "summary: members": _one(
             sorted([*_MEMBERS, "MaxRecordSizeInKiB"]), _MEMBERS, "The model has MaxRecordSizeInKiB."
         ),

@@ -111,7 +111,7 @@ class BoundedServer(ThreadingTCPServer):
 
     def __init__(self, host: str, port: int, handler: type[BoundedHandler]) -> None:
         self._connections = threading.BoundedSemaphore(MAX_CONNECTIONS)
-        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self.address_family: int = socket.AF_INET6 if ":" in host else socket.AF_INET
         super().__init__((host, port), handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -150,7 +150,7 @@ class BoundedHandler(BaseHTTPRequestHandler):
         super().setup()
         # Read the whole request before it is parsed, against one deadline. A timeout for each read would let a client that
         # sends one byte a second hold a thread for ever.
-        self.rfile = io.BytesIO(self._read_head())
+        self.rfile: io.BufferedIOBase = io.BytesIO(self._read_head())
         self.connection.settimeout(_ANSWER_SECONDS)
 
     def _read_head(self) -> bytes:
