@@ -44,10 +44,11 @@ class Suite:
     needs: tuple[str, ...] = ()
 
 
-# Two processes of equal length instead of pytest-xdist's, which import every test twice and pass on each result: a fifth of the time.
-_FIRST_HALF = (
+# Three processes of about equal work for two cores: while one waits for a thread, the others go on. pytest-xdist's processes would import
+# every test twice and pass on each result: a fifth of the time.
+_OPERATORS = (
     "tests/admin",
-    "tests/consumer",
+    "tests/cli",
     "tests/exactly_once",
     "tests/lambda_events",
     "tests/once_model",
@@ -55,17 +56,24 @@ _FIRST_HALF = (
 )
 UNIT = (
     Suite(
-        "unit-readers",
-        "unit tests of the consumer, Spark, Lambda and admin, in virtual time",
-        60,
-        _FIRST_HALF,
+        "unit-consumer",
+        "unit tests of the consumer, in virtual time",
+        55,
+        ("tests/consumer",),
+        first=True,
+    ),
+    Suite(
+        "unit-operators",
+        "unit tests of administration, commands, Spark, Lambda, and exactly-once models",
+        50,
+        _OPERATORS,
         first=True,
     ),
     Suite(
         "unit-others",
-        "all other unit tests",
-        60,
-        ("tests", *(f"--ignore={folder}" for folder in _FIRST_HALF)),
+        "all other unit tests, the producer's among them",
+        55,
+        ("tests", *(f"--ignore={folder}" for folder in ("tests/consumer", *_OPERATORS))),
         first=True,
     ),
 )

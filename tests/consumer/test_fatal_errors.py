@@ -263,9 +263,11 @@ def test_coroutines_wait_for_their_event_loop_to_start(monkeypatch, times):
     assert owners(scenario) == [None, None]
 
 
-@pytest.mark.parametrize("pool", ["kinesis-shard", "kinesis-fetch", "kinesis-renewal"])
 @pytest.mark.parametrize("times", [1, 10**9])
-@pytest.mark.parametrize("concurrency", [1, 4])
+@pytest.mark.parametrize(
+    ("pool", "concurrency"),
+    [("kinesis-shard", 1), ("kinesis-shard", 4), ("kinesis-fetch", 1), ("kinesis-renewal", 1)],
+)
 def test_a_worker_goes_on_with_the_threads_it_has(monkeypatch, pool, times, concurrency, caplog):
     shortage = ThreadShortage(monkeypatch, f"{pool}-", times)
     scenario = Scenario(shards=3)
