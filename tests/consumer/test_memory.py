@@ -152,8 +152,12 @@ ROUNDS = 2
 """Times that the calls waiting are measured and then ended. With a key for each record, a call has one record."""
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.__name__)
-@pytest.mark.parametrize("concurrency", [1, 8])
+@pytest.mark.fuzz
+@pytest.mark.parametrize(
+    ("concurrency", "shape"),
+    fuzz.share(product((1, 8), SHAPES), unit=4),
+    ids=lambda one: getattr(one, "__name__", one),
+)
 def test_the_budget_counts_what_is_in_memory(shape, concurrency):
     scenario = Waiting(shape, concurrency=concurrency, aggregates=4)
     before, nothing = scenario.measure()

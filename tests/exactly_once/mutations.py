@@ -165,7 +165,7 @@ MUTATIONS: dict[str, Mutation] = {
     "effects before the check": Mutation(_effects_before_the_check, _TWICE, 8),
     "position before the effects": Mutation(_position_before_the_effects, _ANY, 63),
     "rows of finished shards are deleted early": Mutation(_ended_rows_are_deleted_early, _TWICE, 52),
-    "subscriptions are renewed at the tip": Mutation(_renewed_at_the_tip, _LOST, 46),
+    "subscriptions are renewed at the tip": Mutation(_renewed_at_the_tip, _LOST, 166),
     "lost commits are made again": Mutation(
         _patched(SinkHandler, "_missing", lambda _self, records: records), _TWICE, 1
     ),

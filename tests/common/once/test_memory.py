@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import sys
 import tracemalloc
 from collections.abc import Callable
@@ -413,8 +414,10 @@ FILLS = [
 ]
 
 
-@pytest.mark.parametrize("fill", FILLS)
-@pytest.mark.parametrize("max_bytes", [1 << 30, 70 * NAMES])
+@pytest.mark.fuzz
+@pytest.mark.parametrize(
+    ("fill", "max_bytes"), fuzz.share(itertools.product(FILLS, [1 << 30, 70 * NAMES]), unit=6)
+)
 def test_its_size_is_estimated(fill: Any, max_bytes: int) -> None:
     memory, real = filled(fill, max_bytes)
     if sys.version_info >= (3, 11):  # the size of a dict's entries differs before
