@@ -15,6 +15,7 @@ from kinesis_sdk.common.errors import BufferFullError
 from kinesis_sdk.producer import Producer, ProducerConfig
 from kinesis_sdk.producer.limiter import ShardRate
 from kinesis_sdk.producer.record import RECORD_OVERHEAD
+from kinesis_sdk.producer.shared import NEVER
 from kinesis_sdk.testing import FakeAws, Fault
 from tests.fuzz import how_many, share
 from tests.producer.simulation import STREAM, Simulation
@@ -71,6 +72,16 @@ def warm(producer: Producer, gate: Gate) -> None:
     producer.flush(0)
     assert gate.arrived.acquire(timeout=LONG)
     gate.requests.clear()
+    # A thread that has not come round to waiting yet still refers to the records of the last request.
+    while not is_at_rest(producer):
+        pass
+
+
+def is_at_rest(producer: Producer) -> bool:
+    """Return whether the I/O thread sleeps, one thread of the pool is in the call that the gate holds, and no other has a task."""
+    loop = producer._engine._loop
+    with producer._engine._lock:
+        return loop._shared.sleeping_until != -NEVER and loop._pool._idle == len(loop._pool.threads) - 1
 
 
 def held_by(producer: Producer, *, flushed: bool = False) -> int:
