@@ -7,9 +7,9 @@ from collections import Counter
 
 import pytest
 
-from kinesis_sdk.common.errors import LeaseLostError
+from kinesis_sdk.common.errors import LeaseLostError, RestartShardError
 from kinesis_sdk.common.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
-from kinesis_sdk.consumer import ConsumerConfig
+from kinesis_sdk.consumer import ConsumerConfig, RecordHandler
 from tests.consumer.fleet.engines import Fleet
 from tests.consumer.fleet.operator import set_position
 from tests.consumer.leases.test_handoff import on_dynamodb
@@ -176,7 +176,7 @@ def test_progress_is_written_with_renewals_and_checkpoints():
     fleet.add("a", fleet.recorder("a", checkpoint=False))
     fleet.run(10)
     progress = fleet.store.get(key(0)).current_progress
-    assert progress == (0, None, None, "a"), "at the tip, nothing processed, no call is running"
+    assert progress == (0, None, None, "a", None), "at the tip, nothing processed, no call is running"
     fleet.put(5)
     put_at = fleet.clock.time() * 1000
     fleet.run(10)
@@ -226,6 +226,56 @@ def test_progress_tells_for_how_long_a_handler_has_been_running(concurrency):
     assert lags == [pytest.approx(age, abs=1500) for age in seen], "its record is unprocessed, and grows old"
     fleet.run(10)
     assert fleet.store.get(key(0)).current_progress.handler_millis is None
+
+
+def test_progress_tells_what_a_handler_fails_on_with_the_next_renewal():
+    fleet = Fleet(config=HORIZON)
+
+    def fails(batch):
+        if fleet.clock.monotonic() < 60:
+            raise KeyError("price")
+
+    fleet.put(1)
+    fleet.add("a", fails)
+    fleet.run(10)
+    failing = fleet.store.get(key(0)).current_progress.failing
+    assert failing.attempts >= 3
+    assert 5_000 < failing.since_millis < 10_000
+    assert (failing.records, failing.error) == (1, "KeyError: 'price'")
+    assert failing.position.sequence_number.isdigit()
+    fleet.run(100)
+    assert fleet.store.get(key(0)).current_progress.failing is None
+
+
+@pytest.mark.parametrize("callback", ["initialize", "process_records"])
+def test_progress_tells_of_a_handler_that_does_not_begin_or_restarts(callback):
+    fleet = Fleet(config=HORIZON)
+
+    class Handler(RecordHandler):
+        def initialize(self, context):
+            if callback == "initialize" and fleet.clock.monotonic() < 60:
+                raise OSError("no database")
+
+        def process_records(self, batch):
+            if fleet.clock.monotonic() < 60:
+                raise RestartShardError("the child died")
+
+    fleet.put(1)
+    fleet.add("a", Handler)
+    fleet.run(15)
+    failing = fleet.store.get(key(0)).current_progress.failing
+    assert failing.attempts >= 3
+    assert 8_000 < failing.since_millis < 15_000
+    assert (failing.records, failing.position) == (0, None)
+    assert (
+        failing.error
+        == {
+            "initialize": "initialize: OSError: no database",
+            "process_records": "RestartShardError: the child died",
+        }[callback]
+    )
+    fleet.run(100)
+    assert fleet.store.get(key(0)).current_progress.failing is None
 
 
 def test_progress_names_the_age_of_the_oldest_unprocessed_record():

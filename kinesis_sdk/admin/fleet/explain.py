@@ -14,6 +14,7 @@ from kinesis_sdk.admin.fleet.model import (
     OwnerView,
     Problem,
 )
+from kinesis_sdk.admin.fleet.problems import failing_text, lag_growth
 from kinesis_sdk.admin.fleet.words import duration
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON
 from kinesis_sdk.common.text import printable
@@ -196,9 +197,8 @@ def _how_far_behind(lease: LeaseView) -> Iterable[str]:
     behind = lease.checkpoint_lag
     if behind is not None and lag.source is LagSource.PROGRESS and behind.millis > lag.millis:
         text += f" Its checkpoint was {duration(behind.millis / 1000)} behind {duration(behind.age)} ago: that much comes again if its owner dies."
-    known = [value for value in lease.trend if value is not None]
-    if len(known) >= 7 and known[-1] != known[-7]:
-        change = (known[-1] - known[-7]) / 1000
+    change = lag_growth(lease)
+    if change:
         text += f" A minute ago it was {duration(abs(change))} {'less' if change > 0 else 'more'}."
     if lease.retention_left is not None and lag.millis:
         text += (
@@ -212,6 +212,13 @@ def _how_far_behind(lease: LeaseView) -> Iterable[str]:
 
 
 def _handler(lease: LeaseView) -> Iterable[str]:
+    if lease.failing is not None:
+        text = failing_text(lease.failing)
+        yield (
+            f"{text[0].upper()}{text[1:]}. No later record of the shard is processed before this call succeeds."
+            if lease.failing.position is None or lease.failing.records == 1
+            else f"{text[0].upper()}{text[1:]}. Smaller parts of them are tried, until the record that fails is alone."
+        )
     if lease.handler_seconds is None or lease.handler_seconds < 1:
         return
     yield (

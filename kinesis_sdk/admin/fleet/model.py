@@ -136,6 +136,28 @@ class Problem:
 
 
 @dataclass(frozen=True, kw_only=True)
+class HandlerFailure:
+    """What the handler of a shard fails on, as the owner of the lease last told it.
+
+    Attributes:
+        attempts: Calls that failed in a row.
+        seconds: For how long they have failed.
+        retry_in: Seconds until the next call; 0 if it is due or runs.
+        records: Number of user records that the last of them got; 0 if it was another callback than ``process_records``.
+        position: Position of the first of these records; None if there are none. If ``records`` is 1, it is the record on
+            which the handler fails.
+        error: Class and text of the error, printable and shortened.
+    """
+
+    attempts: int
+    seconds: float
+    retry_in: float
+    records: int
+    position: ExtendedSequenceNumber | None
+    error: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class LeaseView:
     """One row of the lease table, decoded, or a shard without a row.
 
@@ -157,6 +179,7 @@ class LeaseView:
         renewed_ago: Seconds since the counter was last seen to change; None if it was not.
         checkpointed_ago: Seconds since the checkpoint was last seen to change; None if it was not.
         handler_seconds: For how long the handler's running call has been running, if the owner tells; else None.
+        failing: What the handler fails on, if the owner tells; None if it does not fail.
         lag: Age of the oldest unprocessed record: as the owner tells it, or else ``checkpoint_lag``. None if neither is known.
         checkpoint_lag: The same at the checkpoint: age of the oldest record that is not checkpointed, which comes again if the
             owner dies now. The stream was asked; None if it was not.
@@ -190,6 +213,7 @@ class LeaseView:
     renewed_ago: float | None = None
     checkpointed_ago: float | None = None
     handler_seconds: float | None = None
+    failing: HandlerFailure | None = None
     lag: LagReading | None = None
     checkpoint_lag: LagReading | None = None
     lag_note: str = ""

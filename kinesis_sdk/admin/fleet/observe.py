@@ -29,6 +29,7 @@ from kinesis_sdk.admin.fleet.model import (
     TREND_STEP,
     ErrorCode,
     FleetView,
+    HandlerFailure,
     LagReading,
     LagSource,
     LeaseState,
@@ -692,6 +693,7 @@ class FleetObserver:
             renewed_ago=max(0.0, now - row.since) if row.changed else None,
             checkpointed_ago=None if row.checkpoint_at is None else max(0.0, now - row.checkpoint_at),
             handler_seconds=self._handler_seconds(row, now),
+            failing=self._failing(row, now),
             lag=lag,
             checkpoint_lag=None if finished else _reading(row.probe, now),
             lag_note="" if finished else row.lag_note or ("" if lag is not None else self._why_no_lag(row)),
@@ -720,6 +722,21 @@ class FleetObserver:
         seconds = progress.handler_millis / 1000
         # A call that had just begun at the time of the write has probably returned since.
         return seconds + max(0.0, now - row.since) if seconds >= _LONG_CALL else seconds
+
+    @staticmethod
+    def _failing(row: _Row, now: float) -> HandlerFailure | None:
+        progress = row.lease.current_progress
+        if progress is None or progress.failing is None or row.lease.is_finished:
+            return None
+        failing, age = progress.failing, max(0.0, now - row.since)
+        return HandlerFailure(
+            attempts=failing.attempts,
+            seconds=failing.since_millis / 1000 + age,
+            retry_in=max(0.0, failing.retry_millis / 1000 - age),
+            records=failing.records,
+            position=failing.position,
+            error=failing.error,
+        )
 
     def _why_no_lag(self, row: _Row) -> str:
         lease = row.lease

@@ -14,6 +14,7 @@ from kinesis_sdk.admin.applications import short_shard
 from kinesis_sdk.admin.fleet.balance import balance_of
 from kinesis_sdk.admin.fleet.model import (
     FleetView,
+    HandlerFailure,
     LeaseState,
     LeaseView,
     OwnerKind,
@@ -37,6 +38,7 @@ CODES: Mapping[str, tuple[Severity, str]] = {
     "shard-expired": (Severity.ERROR, "shard expired"),
     "stopped": (Severity.ERROR, "no worker"),
     "handler": (Severity.ERROR, "handler"),
+    "handler-fails": (Severity.ERROR, "handler fails"),
     "silent-owner": (Severity.ERROR, "silent owner"),
     "unowned": (Severity.ERROR, "no owner"),
     "no-lease": (Severity.ERROR, "no lease"),
@@ -49,6 +51,7 @@ CODES: Mapping[str, tuple[Severity, str]] = {
     "parent-unfinished": (Severity.WARNING, "waits for its parent"),
     "falling-behind": (Severity.WARNING, "falls behind"),
     "no-checkpoint": (Severity.WARNING, "no checkpoint"),
+    "behind": (Severity.WARNING, "behind"),
     "horizon-soon": (Severity.WARNING, "horizon comes closer"),
     "hot-shard": (Severity.WARNING, "hot shard"),
     "latest-unpinned": (Severity.WARNING, "start not fixed"),
@@ -74,6 +77,8 @@ class ProblemSettings:
         near_horizon: Part of the retention that is left when a shard is near the horizon: 0.1 of 24 h are 2 h 24 min.
         horizon_soon: The same, for a warning.
         handler: Length of a handler's call that is a problem.
+        failing_calls: Calls of a handler that fail in a row and are a problem.
+        behind: Lag of a shard that does not catch up, above which it is never without a problem.
         unowned: For how long a lease may have no owner: a KCL fleet takes up to 20 s to assign one.
         no_lease: For how long a shard may have no lease.
         handoff: Longest handoff.
@@ -88,6 +93,8 @@ class ProblemSettings:
     near_horizon: float = 0.1
     horizon_soon: float = 0.25
     handler: float = 60.0
+    failing_calls: int = 3
+    behind: float = 60.0
     unowned: float = 30.0
     no_lease: float = 60.0
     handoff: float = 60.0
@@ -470,6 +477,34 @@ def _handler(case: _Case) -> _Found | None:
     )
 
 
+def _handler_fails(case: _Case) -> _Found | None:
+    view, lease, failing = case.view, case.lease, case.lease.failing
+    if failing is None or failing.attempts < case.settings.failing_calls or lease.state is LeaseState.SILENT:
+        return None
+    return _problem(
+        view,
+        "handler-fails",
+        f"{short_shard(lease.shard_id)}: {failing_text(failing)}",
+        "read the record and mend the handler; the shard stands still until the call succeeds"
+        if failing.position is not None
+        else "look at the worker's log and mend the handler; the shard stands still until the call succeeds",
+        lease=lease,
+        weight=failing.seconds,
+    )
+
+
+def failing_text(failing: HandlerFailure) -> str:
+    """Return for how long a handler has failed, on what, and with which error."""
+    if failing.position is None:
+        what = "its handler has failed"
+    elif failing.records == 1:
+        what = f"process_records has failed on record {failing.position}"
+    else:
+        what = f"process_records has failed on {failing.records:,} records from {failing.position} on"
+    retry = f", next call in {duration(failing.retry_in)}" if failing.retry_in >= 1 else ""
+    return f"{what} for {duration(failing.seconds)} ({failing.attempts:,} times{retry}): {failing.error}"
+
+
 def _starting_point(case: _Case) -> _Found | None:
     view, lease = case.view, case.lease
     checkpoint = lease.checkpoint
@@ -566,7 +601,7 @@ def _progress(case: _Case) -> _Found | None:
     behind = _behind(lease)
     if lease.state is not LeaseState.HELD or behind is None:
         return None
-    if lease.handler_seconds is not None and lease.handler_seconds >= settings.handler:
+    if _handler(case) is not None or _handler_fails(case) is not None:
         return None  # the same cause has its own problem
     idle = view.watched if lease.checkpointed_ago is None else lease.checkpointed_ago
     name = short_shard(lease.shard_id)
@@ -579,18 +614,49 @@ def _progress(case: _Case) -> _Found | None:
             lease=lease,
             weight=behind,
         )
-    known = [millis for millis in lease.trend if millis is not None]
-    # Six values of ten seconds: a lag that grew by most of the minute is not a slow batch.
-    if len(known) >= 7 and known[-1] - known[-7] >= 40_000 and behind >= 60:
+    grown = lag_growth(lease)
+    stands_still = not lease.throughput_kbps and (
+        lease.checkpointed_ago is None or lease.checkpointed_ago >= 60
+    )
+    if grown is not None and grown >= 40 and behind >= settings.behind:
+        # A lag that grows as fast as time passes is that of a shard of which nothing is processed.
+        stuck = grown >= 57 and stands_still
         return _problem(
             view,
             "falling-behind",
-            f"{name}: {duration(behind)} behind, {duration((known[-1] - known[-7]) / 1000)} more than a minute ago",
-            "the worker is too slow for the shard: a faster handler, more workers, or a split of the shard",
+            f"{name}: {duration(behind)} behind, {duration(grown)} more than a minute ago"
+            + (": it stands still" if stuck else ""),
+            "look at the worker's log: its handler fails or hangs, or the shard cannot be read"
+            if stuck
+            else "the worker is too slow for the shard: a faster handler, more workers, or a split of the shard",
             lease=lease,
             weight=behind,
         )
-    return None
+    if behind < settings.behind or _horizon(case) is not None or _lag(case) is not None:
+        return None
+    catches_up = grown is not None and grown < 0
+    return _problem(
+        view,
+        "behind",
+        f"{name}: {duration(behind)} behind, "
+        + (
+            f"{duration(-grown)} less than a minute ago"
+            if grown and catches_up
+            else "the cause is not known yet"
+        ),
+        "it catches up by itself"
+        if catches_up
+        else "watch it for a minute: if it does not catch up, look at the worker's log",
+        lease=lease,
+        weight=behind,
+    )
+
+
+def lag_growth(lease: LeaseView) -> float | None:
+    """Return by how many seconds the lag has grown in the last minute; None if it was not known a minute ago."""
+    known = [millis for millis in lease.trend if millis is not None]
+    # Seven values of ten seconds: a lag that grew by most of the minute is not a slow batch.
+    return (known[-1] - known[-7]) / 1000 if len(known) >= 7 else None
 
 
 def _lag(case: _Case) -> _Found | None:
@@ -648,6 +714,7 @@ def _damaged(case: _Case) -> _Found | None:
 _CHECKS: tuple[Callable[[_Case], _Found | None], ...] = (
     _horizon,
     _handler,
+    _handler_fails,
     _starting_point,
     _handoff,
     _parent,

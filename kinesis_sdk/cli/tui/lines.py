@@ -10,6 +10,7 @@ from rich.text import Text
 from kinesis_sdk.admin.applications import short_shard
 from kinesis_sdk.admin.fleet.model import (
     FleetView,
+    HandlerFailure,
     LeaseState,
     LeaseView,
     Move,
@@ -227,6 +228,8 @@ def lease(one: LeaseView) -> Text:
     state = one.state.value
     if one.handler_seconds is not None:
         state = f"in handler {duration(one.handler_seconds)}"
+    if one.failing is not None:
+        state = f"fails for {duration(one.failing.seconds)}"
     sign, style = square(one)
     checkpointed = "" if one.checkpointed_ago is None else f"checkpoint {duration(one.checkpointed_ago)} old"
     return row(
@@ -235,7 +238,7 @@ def lease(one: LeaseView) -> Text:
         " ",
         fit(short_shard(one.shard_id), 6),
         " ",
-        (fit(state, 20), "red" if one.state in _SILENT else ""),
+        (fit(state, 20), "red" if one.state in _SILENT or one.failing is not None else ""),
         " ",
         (fit(f"lag {measured}", 34), lag_style(lag.millis if lag else None)),
         " ",
@@ -264,6 +267,19 @@ def move(one: Move, width: int, *, zone: tzinfo | None) -> Text:
     )
 
 
+def _failing(failing: HandlerFailure | None) -> Mapping[str, str]:
+    if failing is None:
+        return {}
+    on = "a callback without records" if failing.position is None else f"record {failing.position}"
+    if failing.records > 1:
+        on = f"{failing.records:,} records from {failing.position} on"
+    return {
+        "handler fails": f"for {duration(failing.seconds)}, {failing.attempts:,} times, on {on}",
+        "error": failing.error,
+        "next call": "now" if failing.retry_in < 1 else f"in {duration(failing.retry_in)}",
+    }
+
+
 def detail(one: LeaseView, view: FleetView) -> list[Text]:
     """Return all that is known of a lease."""
 
@@ -283,6 +299,7 @@ def detail(one: LeaseView, view: FleetView) -> list[Text]:
         "checkpoint stored": ago(one.checkpointed_ago),
         "lease renewed": ago(one.renewed_ago),
         "in handler": "" if one.handler_seconds is None else f"since {duration(one.handler_seconds)}",
+        **_failing(one.failing),
         "lag": f"{lag_text(one.lag.millis)}, from {one.lag.source.value}, {duration(one.lag.age)} ago"
         if one.lag
         else one.lag_note or "not measured",

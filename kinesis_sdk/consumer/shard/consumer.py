@@ -38,10 +38,10 @@ from kinesis_sdk.consumer.error_policy import RetryBatch, StopWorker
 from kinesis_sdk.consumer.handler import AwaitingHandler, RecordHandler, ShardContext
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
 from kinesis_sdk.consumer.leases.table.lease import Lease
-from kinesis_sdk.consumer.leases.table.progress import Progress
+from kinesis_sdk.consumer.leases.table.progress import Failing, Progress
 from kinesis_sdk.consumer.shard.auto_checkpoint import AutoCheckpoint
 from kinesis_sdk.consumer.shard.bad_position import Quarantine
-from kinesis_sdk.consumer.shard.delivery import Delivery
+from kinesis_sdk.consumer.shard.delivery import Delivery, FailingCalls
 from kinesis_sdk.consumer.shard.reader import ShardReader, UserBatch
 from kinesis_sdk.consumer.shard.runtime import ShardRuntime
 from kinesis_sdk.consumer.shard.state import ShardState, ShutdownReason
@@ -125,6 +125,8 @@ class ShardConsumer:
         self._restarting: RestartShardError | None = None
         # Monotonic seconds before which a callback that failed is not called again.
         self._retry_at = float("-inf")
+        # Callbacks without records that fail in a row, and restarts without progress. Other threads read it.
+        self._failing_callback: FailingCalls | None = None
         self._records_before = 0
         # Batches that were dropped as a whole. Each moves the position as a delivered record does.
         self._skipped = 0
@@ -210,6 +212,22 @@ class ShardConsumer:
             None if arrival is None else round(arrival.timestamp() * 1000),
             None if running is None else round((now - running[1]) * 1000),
             self._runtime.worker_id,
+            self._failing(now),
+        )
+
+    def _failing(self, now: float) -> Failing | None:
+        delivery, calls = self._delivery, self._failing_callback
+        if calls is None and delivery is not None:
+            calls = delivery.failing
+        if calls is None:
+            return None
+        return Failing(
+            attempts=calls.attempts,
+            since_millis=round((now - calls.since) * 1000),
+            retry_millis=max(0, round((calls.retry_at - now) * 1000)),
+            records=calls.records,
+            position=calls.position,
+            error=calls.error,
         )
 
     def oldest_unprocessed_age(self, now: float) -> float | None:
@@ -347,6 +365,7 @@ class ShardConsumer:
         self.state = ShardState.SHUTTING_DOWN
         self.reason = reason
         self._failures = 0
+        self._failing_callback = None
         if reason is ShutdownReason.LEASE_LOST:
             self.metrics.retire()  # its next owner records from now on, perhaps in this process
         level = logging.WARNING if reason is ShutdownReason.LEASE_LOST else logging.INFO
@@ -404,7 +423,19 @@ class ShardConsumer:
             exc_info=error.__cause__,
         )
         self._retry_at = now + pause
+        self._note_failing(now, self._restarts, self._error)
         return self._retry_at
+
+    def _note_failing(self, now: float, attempts: int, error: str) -> None:
+        before = self._failing_callback
+        self._failing_callback = FailingCalls(
+            attempts=attempts,
+            since=now if before is None or attempts == 1 else before.since,
+            retry_at=self._retry_at,
+            records=0,
+            position=None,
+            error=error,
+        )
 
     def _recovered(self, now: float) -> None:
         self.last_progress = now
@@ -487,6 +518,8 @@ class ShardConsumer:
         except Exception as error:  # noqa: BLE001 - errors of a handler are subject to the policy
             return self._handler_failed(now, "initialize", error)
         self._initialized = True
+        if not self._restarts:
+            self._failing_callback = None
         self._delivery = Delivery(
             self._runtime,
             held=self.held,
@@ -616,6 +649,7 @@ class ShardConsumer:
         before = delivery.records_delivered
         due = delivery.advance(now)
         if delivery.records_delivered > before:
+            self._failing_callback = None
             self._recovered(delivery.progress_at)
         self._auto.note(self._moves, delivery.progress_at)
         return _NEVER if due is None else due
@@ -660,7 +694,9 @@ class ShardConsumer:
                 exc_info=error,
             )
             # The pause begins now: the callback that failed may have taken long.
-            self._retry_at = self._runtime.clock.monotonic() + pause
+            ended = self._runtime.clock.monotonic()
+            self._retry_at = ended + pause
+            self._note_failing(ended, self._failures, self._error)
             return self._retry_at
         raise HandlerError(f"shard {self.shard_id}: {callback} failed: {error}") from error
 

@@ -23,7 +23,7 @@ import logging
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from kinesis_sdk.common import catalogue
@@ -46,6 +46,7 @@ from kinesis_sdk.consumer.error_policy import (
 )
 from kinesis_sdk.consumer.handler import RecordBatch, RecordHandler
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
+from kinesis_sdk.consumer.leases.table.progress import MAX_ERROR
 from kinesis_sdk.consumer.shard.batch_size import BatchSize
 from kinesis_sdk.consumer.shard.runtime import ShardRuntime
 from kinesis_sdk.consumer.shard.watermark import WatermarkTracker
@@ -167,6 +168,27 @@ class _Lane:
     busy: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class FailingCalls:
+    """Calls of a handler that failed in a row: of one lane, or of a callback that gets no records.
+
+    Attributes:
+        attempts: Calls that failed since the last one that succeeded.
+        since: Monotonic seconds at which the first of them failed.
+        retry_at: Monotonic seconds of the next call.
+        records: Number of records that the last of them got and did not checkpoint.
+        position: Position of the first of these records; None if there are none.
+        error: Class and text of the last error.
+    """
+
+    attempts: int
+    since: float
+    retry_at: float
+    records: int
+    position: ExtendedSequenceNumber | None
+    error: str
+
+
 class _Call:
     """One call of ``process_records`` with its outcome.
 
@@ -255,6 +277,7 @@ class Delivery:
         records_dead_lettered: User records that the dead-letter hook accepted.
         failures: Consecutive failures; 0 if the last call succeeded.
         last_error: Last error of the handler; None once a call succeeded after it.
+        failing: The calls that have failed for longest; None if the last call of each lane succeeded.
         progress_at: Monotonic seconds at which a call last succeeded.
         last_arrival: Arrival, by the clock of Kinesis, of the last record up to which all records are finished; None if
             there is none, or if Kinesis reports none.
@@ -300,6 +323,10 @@ class Delivery:
         # With several lanes: the rest of a batch that does not fit into them yet.
         self._incoming: _Incoming | None = None
         self._is_stopping_worker = False
+        # By key of the lane, in the order in which they began to fail. Other threads read `failing` and never the dict, which may
+        # change while they look.
+        self._failing: dict[str | None, FailingCalls] = {}
+        self.failing: FailingCalls | None = None
         self.records_delivered: int = 0
         self.records_dead_lettered: int = 0
         self.failures: int = 0
@@ -625,6 +652,7 @@ class Delivery:
             self._metrics.add(catalogue.PROCESS_RECORDS_TIME, (call.finished_at - call.started_at) * 1000)
             if call.count:
                 lane.size.succeeded(call.count)
+            self._works_again(lane)
             self._count(call.records)
             self._finish(lane, call.count, call.last, call.finished_at)
             self._go_on(lane)
@@ -694,6 +722,7 @@ class Delivery:
         self.failures += 1
         self.last_error = f"process_records: {type(error).__name__}: {error}"
         if checkpointed:
+            self._works_again(lane)
             lane.size.got_on()
             self._count(part_of(call.records, 0, checkpointed))
             self._finish(lane, checkpointed, call.records[checkpointed - 1], now)
@@ -703,6 +732,7 @@ class Delivery:
             self._logger.error("shard %s: process_records failed", shard_id, exc_info=error)
             self._go_on(lane)
             return
+        self._note_failing(lane, count, error, now)
         if isinstance(error, SinkError) and not error.retryable:
             raise error
         if not checkpointed:  # otherwise no call got exactly the rest
@@ -725,6 +755,25 @@ class Delivery:
         else:
             self._pause(lane, error, now)
 
+    def _note_failing(self, lane: _Lane, count: int, error: BaseException, now: float) -> None:
+        """Note which records a lane fails on."""
+        before = self._failing.get(lane.key)
+        sub_batch = lane.pending[0]
+        self._failing[lane.key] = FailingCalls(
+            attempts=1 if before is None else before.attempts + 1,
+            since=now if before is None else before.since,
+            retry_at=now,
+            records=count,
+            position=position_of(sub_batch.records[sub_batch.begin]),
+            error=f"{type(error).__name__}: {error}"[:MAX_ERROR],
+        )
+        self.failing = next(iter(self._failing.values()))
+
+    def _works_again(self, lane: _Lane) -> None:
+        """Note that records of a lane are finished."""
+        if self._failing and self._failing.pop(lane.key, None) is not None:
+            self.failing = next(iter(self._failing.values()), None)
+
     def _pause(self, lane: _Lane, error: BaseException, now: float) -> None:
         policy = self._policy if not isinstance(self._policy, StopWorker) else RetryBatch()
         # Failures in a row of the lane. With a single one they also count across batches: a batch that was dropped and read
@@ -732,9 +781,15 @@ class Delivery:
         sub_batch = lane.pending[0]
         failures = sub_batch.failures if self._parallel and sub_batch.halved else lane.size.failures
         pause = backoff(max(1, failures), policy.initial_delay, policy.max_delay, self._runtime.rng)
+        failing = replace(self._failing[lane.key], retry_at=now + pause)
+        self._failing[lane.key] = failing
+        self.failing = next(iter(self._failing.values()))
         self._logger.error(
-            "shard %s: process_records failed (%d consecutive failures), retrying in %.1f s",
+            "shard %s: process_records failed on %s (%d consecutive failures), retrying in %.1f s",
             self._held.shard_id,
+            f"record {failing.position}"
+            if failing.records == 1
+            else f"{failing.records} records from {failing.position} on",
             failures,
             pause,
             exc_info=error,
@@ -792,5 +847,6 @@ class Delivery:
         if not self._parallel:
             self._checkpointer.advance(position_of(record))
         lane.size.succeeded(1)
+        self._works_again(lane)
         self._finish(lane, 1, record, now)
         self._go_on(lane)

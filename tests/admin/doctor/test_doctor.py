@@ -615,7 +615,7 @@ def test_the_lags_that_owners_tell_choose_the_leases_that_are_measured() -> None
             TableName="billing",
             Key={"leaseKey": {"S": lease.lease_key}},
             UpdateExpression="SET progress = :p",
-            ExpressionAttributeValues={":p": {"S": f"{behind}|||ours"}},
+            ExpressionAttributeValues={":p": {"S": f"{behind}||||ours"}},
         )
         assert isinstance(taken, Lease)
     chosen = furthest_behind(world.store.list(), 4)

@@ -8,7 +8,7 @@ from kinesis_sdk.admin.applications import StreamFacts
 from kinesis_sdk.admin.fleet.explain import explain
 from kinesis_sdk.admin.fleet.lag import LagProbeResult
 from kinesis_sdk.common.sequence import LATEST, SHARD_END, ExtendedSequenceNumber
-from kinesis_sdk.consumer.leases.table.progress import Progress
+from kinesis_sdk.consumer.leases.table.progress import Failing, Progress
 from tests.admin.fleet.rows import Fleet, shard_id
 
 
@@ -41,7 +41,35 @@ def test_a_shard_that_is_processed() -> None:
         "It is 1 min 30 s behind (as the stream says). The retention passes its oldest unprocessed record in 23 h 58 min."
         in text
     )
-    assert text.endswith("No problem was found: the lease is renewed.")
+    assert text.endswith(
+        "Problem (behind): 0000: 1 min 30 s behind, the cause is not known yet. "
+        "What to do: watch it for a minute: if it does not catch up, look at the worker's log."
+    )
+    fleet.observer.observe_lag(shard_id(0), LagProbeResult(millis=50_000), fleet.now)
+    assert text_of(fleet, 0).endswith("No problem was found: the lease is renewed.")
+
+
+def test_a_handler_that_fails_is_named_with_its_record() -> None:
+    fleet = Fleet(1)
+    fleet.take("a", 0)
+    fleet.scan()
+    failing = Failing(3, 4_000, 9_000, 1, ExtendedSequenceNumber("4711", 5), "KeyError: 'price'")
+    fleet.renew("a")
+    fleet.change(0, progress=Progress(4_000, None, None, "a", failing))
+    fleet.scan(2)
+    text = text_of(fleet, 0)
+    said = (
+        "process_records has failed on record 4711/5 for 4 s (3 times, next call in 9 s): KeyError: 'price'"
+    )
+    assert f"P{said[1:]}. No later record of the shard is processed before this call succeeds." in text
+    assert f"Problem (handler-fails): 0000: {said}. What to do: read the record and mend the handler" in text
+    assert "No problem" not in text
+    fleet.change(0, progress=Progress(4_000, None, None, "a", failing._replace(records=40)))
+    fleet.scan(2)
+    assert "has failed on 40 records from 4711/5 on" in text_of(fleet, 0)
+    fleet.change(0, progress=Progress(4_000, None, None, "a", failing._replace(records=0, position=None)))
+    fleet.scan(2)
+    assert "its handler has failed for" in text_of(fleet, 0)
 
 
 def test_a_child_tells_of_its_ancestors() -> None:

@@ -16,7 +16,7 @@ from kinesis_sdk.admin.fleet.problems import CODES, ProblemSettings
 from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, SHARD_END, ExtendedSequenceNumber
 from kinesis_sdk.common.shards import Shard
-from kinesis_sdk.consumer.leases.table.progress import Progress
+from kinesis_sdk.consumer.leases.table.progress import Failing, Progress
 from tests.admin.fleet.rows import Fleet, codes, even_shards, shard_id
 
 DOCS = Path(kinesis_sdk.__file__).parents[1] / "docs" / "lag.md"
@@ -196,6 +196,19 @@ def unbalanced(fleet: Fleet) -> FleetView:
     return fleet.view()
 
 
+def fails(fleet: Fleet) -> FleetView:
+    failing = Failing(3, 4_000, 500, 1, ExtendedSequenceNumber("5"), "KeyError: 'price'")
+    fleet.change(0, progress=Progress(4_000, None, None, "a|1", failing))
+    fleet.renew("a|1")
+    fleet.scan(1)
+    return fleet.view()
+
+
+def behind(fleet: Fleet) -> FleetView:
+    fleet.observer.observe_lag(shard_id(0), LagProbeResult(millis=61_000), fleet.now)
+    return fleet.view()
+
+
 def recreated_table(fleet: Fleet) -> FleetView:
     fleet.rows = {key: replace(row, counter=1) for key, row in fleet.rows.items()}
     return pass_time(fleet, 5, but=("a|1", "b|2")) and pass_time(fleet, 15, but=("a|1", "b|2"))
@@ -227,6 +240,8 @@ SCENES: dict[str, Callable[[Fleet], FleetView]] = {
     "parent-cycle": cycle,
     "no-checkpoint": no_checkpoint,
     "falling-behind": growing,
+    "behind": behind,
+    "handler-fails": fails,
     "hot-shard": hot,
     "near-horizon": near_horizon,
     "horizon-soon": horizon_soon,
@@ -259,6 +274,36 @@ def test_every_code_has_a_scene_and_stands_in_the_docs() -> None:
     assert set(SCENES) | {"lag"} == set(CODES)
     page = DOCS.read_text(encoding="utf-8")
     assert [code for code in CODES if f"`{code}`" not in page] == []
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ({}, ["handler-fails"]),
+        ({"attempts": 2}, []),
+        ({"attempts": 2, "lag": 61_000}, ["behind"]),
+        ({"lag": 200_000}, ["handler-fails"]),
+    ],
+)
+def test_a_failing_handler_is_the_only_problem_of_its_shard(change: dict[str, int], found: list[str]) -> None:
+    fleet = healthy()
+    failing = Failing(3, 4_000, 500, 1, ExtendedSequenceNumber("5"), "KeyError")
+    lag = change.pop("lag", 4_000)
+    fleet.change(0, progress=Progress(lag, None, None, "a|1", failing._replace(**change)))
+    fleet.renew("a|1")
+    fleet.scan(1)
+    assert codes(fleet.view()) == found
+
+
+def test_a_shard_that_stands_still_needs_no_faster_handler() -> None:
+    fleet = healthy()
+    fleet.checkpoint(0, "5000")
+    for second in range(0, 100, 5):
+        fleet.change(0, progress=Progress(60_000 + 1_000 * second, None, None, "a|1"))
+        pass_time(fleet, 5)
+    problem = the(fleet.view(), "falling-behind")
+    assert problem.text.endswith("more than a minute ago: it stands still")
+    assert problem.remedy.startswith("look at the worker's log")
 
 
 def test_a_limit_of_the_lag() -> None:

@@ -19,7 +19,7 @@ from kinesis_sdk.consumer.leases.table.lease import (
     lease_from_item,
     lease_to_item,
 )
-from kinesis_sdk.consumer.leases.table.progress import Progress
+from kinesis_sdk.consumer.leases.table.progress import MAX_ERROR, Failing, Progress
 from tests.fuzz import how_many
 
 DATA = Path(__file__).parents[1] / "data"
@@ -144,9 +144,23 @@ def test_an_inclusive_start_that_an_operator_wrote_is_read_as_java_reads_it():
 @pytest.mark.parametrize(
     ("text", "progress"),
     [
-        ("1500|1700000000000|250|a|host:7", Progress(1500, 1_700_000_000_000, 250, "a|host:7")),
-        ("|||w", Progress(None, None, None, "w")),
-        ("0||0|w", Progress(0, None, 0, "w")),
+        ("1500|1700000000000|250||a|host:7", Progress(1500, 1_700_000_000_000, 250, "a|host:7")),
+        ("||||w", Progress(None, None, None, "w")),
+        ("0||0||w", Progress(0, None, 0, "w")),
+        (
+            "0|||3,4000,500,1,4711/5,KeyError: 'a%7Cb', 100%25|w|x",
+            Progress(
+                0,
+                None,
+                None,
+                "w|x",
+                Failing(3, 4000, 500, 1, ExtendedSequenceNumber("4711", 5), "KeyError: 'a|b', 100%"),
+            ),
+        ),
+        (
+            "||0|2,0,0,0,,initialize: OSError|w",
+            Progress(None, None, 0, "w", Failing(2, 0, 0, 0, None, "initialize: OSError")),
+        ),
     ],
 )
 def test_progress_round_trips_as_text(text, progress):
@@ -159,18 +173,35 @@ def test_progress_round_trips_as_text(text, progress):
     "value",
     [
         {"S": ""},
-        {"S": "1|2|3|"},
-        {"S": "1|2|w"},
-        {"S": "-1|2|3|w"},
-        {"S": "1.5|2|3|w"},
-        {"S": "²|2|3|w"},
-        {"S": "9" * 30 + "|2|3|w"},
+        {"S": "1|2|3||"},
+        {"S": "1|2|3|w"},
+        {"S": "-1|2|3||w"},
+        {"S": "1.5|2|3||w"},
+        {"S": "²|2|3||w"},
+        {"S": "9" * 30 + "|2|3||w"},
+        {"S": "1|2|3|1,2,3,4,5/6|w"},
+        {"S": "1|2|3|1,2,3,4,LATEST/6,E|w"},
+        {"S": "1|2|3|1,2,3,4,5/-6,E|w"},
+        {"S": "1|2|3|,2,3,4,5/6,E|w"},
+        {"S": "1|2|3|" + "9" * 13 + ",2,3,4,5/6,E|w"},
+        {"S": "1|2|3|1,2,3,4," + "9" * 130 + "/6,E|w"},
         {"N": "5"},
     ],
 )
 def test_progress_that_cannot_be_read_is_absent_and_named(value):
     lease = lease_from_item({**BASE, "progress": value})
     assert (lease.progress, lease.damaged, lease.extra) == (None, ("progress",), {})
+
+
+def test_the_error_of_a_failing_handler_is_bounded_and_printable():
+    failing = Failing(10**30, -5, 10**30, 10**30, None, "x\n\x1b[0m|" * 1000)
+    text = Progress(1, 2, 3, "w", failing).to_text()
+    assert len(text) < 3 * MAX_ERROR + 100
+    read = Progress.from_text(text).failing
+    assert (read.attempts, read.since_millis) == (10**12, 0)
+    assert len(read.error) == MAX_ERROR
+    assert read.error.isprintable()
+    assert Progress.from_text("1|2|3|1,2,3,4,5/6," + "%7C" * 10**5 + "|w").failing.error == "|" * MAX_ERROR
 
 
 def test_progress_counts_only_while_its_writer_holds_the_lease():
@@ -224,7 +255,17 @@ leases = st.builds(
     standby_heartbeats=st.dictionaries(names, st.integers(0, 10**6), max_size=2),
     progress=st.none()
     | st.builds(
-        Progress, *[st.none() | st.integers(0, 2**43)] * 3, st.text("abc|0:", min_size=1, max_size=8)
+        Progress,
+        *[st.none() | st.integers(0, 2**43)] * 3,
+        st.text("abc|0:", min_size=1, max_size=8),
+        st.none()
+        | st.builds(
+            Failing,
+            *[st.integers(0, 10**12)] * 4,
+            st.none()
+            | st.builds(ExtendedSequenceNumber, st.integers(0, 2**186).map(str), st.integers(0, 10**4)),
+            st.text("aé|%,: 27C", max_size=160),
+        ),
     ),
     pinned_to=st.none() | names,
     draining=st.sets(names, max_size=2).map(lambda s: tuple(sorted(s))),

@@ -22,6 +22,7 @@ from kinesis_sdk.consumer.checkpointer import Checkpointer
 from kinesis_sdk.consumer.error_policy import BisectBatch, RetryBatch, StopWorker
 from kinesis_sdk.consumer.handler import FunctionHandler, HandlerSource
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
+from kinesis_sdk.consumer.leases.table.progress import MAX_ERROR
 from kinesis_sdk.consumer.runtime.threads import run_inline
 from kinesis_sdk.consumer.shard.delivery import Delivery
 from kinesis_sdk.consumer.shard.runtime import ShardRuntime
@@ -142,6 +143,60 @@ def test_retries_back_off_and_nothing_passes_over_the_batch():
     pauses = [b - a for a, b in itertools.pairwise(times)]
     assert all(second > first for first, second in itertools.pairwise(pauses))
     assert scene.delivery.last_error is None
+
+
+def test_what_a_handler_fails_on_is_known_until_it_works():
+    def handle(batch):
+        if any(one.sequence_number == "3" for one in batch.records) and scene.clock.monotonic() < 60:
+            raise KeyError("price")
+
+    scene = Scene(handle)
+    scene.offer(*map(record, range(1, 9)))
+    scene.step()
+    failing = scene.delivery.failing
+    assert (failing.attempts, failing.since, failing.records, failing.position) == (1, 0.0, 8, at(1))
+    assert failing.retry_at == scene.step() > 0
+    assert failing.error == "KeyError: 'price'"
+    scene.run(50)
+    failing = scene.delivery.failing
+    assert (failing.records, failing.position) == (1, at(3)), "in the end the record that fails is alone"
+    assert failing.attempts > 3
+    assert 0 < failing.since < 20, "since the last call that succeeded"
+    scene.run()
+    assert scene.delivery.failing is None
+
+
+def test_of_several_failing_keys_the_one_that_failed_first_is_told():
+    def handle(batch):
+        if scene.clock.monotonic() < {"a": 30, "b": 60}[batch.records[0].partition_key]:
+            raise KeyError("x" * 1000)
+
+    scene = Scene(handle, concurrency=2)
+    scene.offer(record(1, "a"), record(2, "b"))
+    scene.run(20)
+    assert scene.delivery.failing.position == at(1)
+    assert len(scene.delivery.failing.error) == MAX_ERROR
+    scene.run(40)
+    assert scene.delivery.failing.position == at(2)
+    scene.run()
+    assert scene.delivery.failing is None
+
+
+@pytest.mark.parametrize("accepts", [True, False])
+def test_a_dead_lettered_record_no_longer_fails(accepts):
+    def hook(_poison):
+        if not accepts and scene.clock.monotonic() < 30:
+            raise OSError("no")
+
+    def handle(_batch):
+        raise KeyError("price")
+
+    scene = Scene(handle, policy=BisectBatch(dead_letter=hook, attempts=2))
+    scene.offer(record(1))
+    scene.run(20)
+    assert (scene.delivery.failing is None) is accepts
+    scene.run()
+    assert scene.delivery.failing is None
 
 
 def test_what_is_no_exception_reaches_the_step():

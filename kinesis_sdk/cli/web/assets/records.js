@@ -44,6 +44,15 @@ export class Records {
     if (kind === "time") setText(this.travel.firstChild, `−${duration(this.retention() ?? 86400)}`);
   }
 
+  /** Read from a record on, and bring it into view. */
+  async open(sequence) {
+    this.start.value = "sequence";
+    this.sequence.value = sequence;
+    this.startChanged();
+    await this.read();
+    this.element.scrollIntoView({ block: "start" });
+  }
+
   setTime(epoch) {
     const local = new Date(epoch * 1000 - new Date().getTimezoneOffset() * 60000);
     this.time.value = local.toISOString().slice(0, 19);

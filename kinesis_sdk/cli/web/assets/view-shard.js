@@ -18,6 +18,9 @@ export class ShardView {
     this.heading = h("h1", null, "");
     this.sub = h("span", { class: "dim" });
     this.problems = h("ul", { class: "problems" });
+    this.failing = h("dl", { class: "facts" });
+    this.openRecord = h("button", { type: "button", class: "primary", on: { click: () => this.records.open(this.detail.lease.failing.position.sequence_number) } }, "Open the record");
+    this.failingCard = h("section", { class: "card", "aria-label": "Failing handler", hidden: true }, h("header", null, h("h2", null, "The handler fails"), h("span", { class: "tools" }, this.openRecord)), this.failing);
     this.problemCard = h("section", { class: "card", "aria-label": "Problems of this shard", hidden: true }, this.problems);
     this.facts = h("dl", { class: "facts" });
     this.canvas = h("canvas", { role: "img", "aria-label": "Owners, lag and checkpoints of this shard over time; the tables below say the same" });
@@ -44,6 +47,7 @@ export class ShardView {
     put(this.main,
       h("div", { class: "title" }, h("h1", null, `Shard ${shardName(lease.shard_id)}`), this.sub),
       this.problemCard,
+      this.failingCard,
       h("div", { class: "split" },
         h("div", null,
           h("section", { class: "card", "aria-label": "Timeline" }, h("header", null, h("h2", null, "Timeline"), h("span", { class: "note" }, "what this console saw; empty where nothing was measured"), h("span", { class: "tools" }, this.spans)), this.holder, this.historyTable),
@@ -99,6 +103,7 @@ export class ShardView {
         h("span", { class: "sign", "aria-label": problem.severity }, problem.severity === "error" ? "✕" : "!"), h("span", { class: "name" }, problem.title),
         h("span", { class: "what" }, show(problem.text)), h("span", { class: "remedy" }, h("span", null, show(problem.remedy)), problem.command ? command(problem.command) : null))));
     }
+    this.renderFailing(lease.failing);
     const position = lease.checkpoint;
     const full = position ? position.sequence_number : null;
     const facts = [
@@ -125,6 +130,23 @@ export class ShardView {
     this.steering?.update(this.picture);
     this.draw();
     this.drawHistory();
+  }
+
+  /** What a failing handler fails on, and when it is called next. */
+  renderFailing(failing) {
+    this.failingCard.hidden = !failing;
+    if (!failing) return;
+    const { position, records } = failing;
+    const at = position ? `${position.sequence_number}/${position.sub_sequence_number}` : null;
+    this.openRecord.hidden = !at;
+    const facts = [
+      ["failing for", duration(failing.seconds)],
+      ["failed calls", count(failing.attempts)],
+      ["error", h("code", { class: "wrap" }, show(failing.error))],
+      [records === 1 ? "record" : `${count(records)} records from`, at ? h("span", null, h("code", { class: "wrap" }, at), " ", copyButton(at)) : null],
+      ["next call", failing.retry_in < 1 ? "now" : `in ${duration(failing.retry_in)}`],
+    ];
+    if (!this.failing.contains(document.activeElement)) put(this.failing, facts.filter(([, value]) => value !== null).map(([name, value]) => [h("dt", null, name), h("dd", null, value)]));
   }
 
   drawHistory() {

@@ -1,25 +1,88 @@
 """Progress of a lease's owner: one attribute of the lease's row, written with each renewal and checkpoint.
 
-It tells from outside, without a read of the stream and without an extra call, how far behind a shard is and whether its
-handler returns. The text is ``lagMillis|lastArrivalMillis|handlerMillis|owner``; a number that is not known is empty. The
-owner is last, because worker ids may contain the separator. The Java KCL ignores and keeps the attribute.
+It tells from outside, without a read of the stream and without an extra call, how far behind a shard is, whether its handler
+returns, and on which record it fails. The text is ``lagMillis|lastArrivalMillis|handlerMillis|failing|owner``; what is not known is
+empty. ``failing`` is ``attempts,sinceMillis,retryMillis,records,sequenceNumber/subSequenceNumber,error``, in which ``%`` and ``|`` are
+percent-encoded. The owner is last, because worker ids may contain the separator. The Java KCL ignores and keeps the attribute.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+from kinesis_sdk.common.sequence import ExtendedSequenceNumber, is_sequence_number
+from kinesis_sdk.common.text import printable
+
 _SEPARATOR = "|"
 _MAX_MILLIS = 253_402_300_799_999
 """The end of the year 9999, in epoch milliseconds; no duration is longer."""
+
+
+MAX_ERROR = 160
+"""Characters of an error that are kept: its class and the beginning of its text."""
+_MAX_NUMBER = 10**12
+"""Largest number of attempts and records that is written or read."""
+
+
+class Failing(NamedTuple):
+    """Calls of a handler that fail in a row, so that the shard stands still.
+
+    Attributes:
+        attempts: Calls that failed since the last one that succeeded.
+        since_millis: Milliseconds since the first of them failed.
+        retry_millis: Milliseconds until the next call; 0 if it is due or runs.
+        records: Number of user records that the last of them got and did not checkpoint; 0 if another callback than
+            ``process_records`` fails, or if the handler restarts again and again.
+        position: Position of the first of these records; None if there are none. If ``records`` is 1, the handler fails on
+            this record.
+        error: Class and text of the last error, printable and at most `MAX_ERROR` characters.
+    """
+
+    attempts: int
+    since_millis: int
+    retry_millis: int
+    records: int
+    position: ExtendedSequenceNumber | None
+    error: str
+
+    def to_text(self) -> str:
+        """Return it as a part of the attribute."""
+        error = _printable(self.error).replace("%", "%25").replace(_SEPARATOR, "%7C")
+        numbers = (
+            min(max(self.attempts, 0), _MAX_NUMBER),
+            min(max(self.since_millis, 0), _MAX_MILLIS),
+            min(max(self.retry_millis, 0), _MAX_MILLIS),
+            min(max(self.records, 0), _MAX_NUMBER),
+        )
+        return ",".join((*map(str, numbers), "" if self.position is None else str(self.position), error))
+
+    @classmethod
+    def from_text(cls, text: str) -> Failing:
+        """Read a part of the attribute.
+
+        Raises:
+            ValueError: If it is malformed.
+        """
+        attempts, since, retry, records, position, error = text.split(",", 5)
+        sequence, _, sub = position.partition("/")
+        if position and not is_sequence_number(sequence):
+            raise ValueError(f"not a sequence number: {sequence[:60]!r}")
+        return cls(
+            _number(attempts, _MAX_NUMBER),
+            _number(since, _MAX_MILLIS),
+            _number(retry, _MAX_MILLIS),
+            _number(records, _MAX_NUMBER),
+            ExtendedSequenceNumber(sequence, _number(sub, _MAX_NUMBER)) if position else None,
+            _printable(error[: 3 * MAX_ERROR].replace("%7C", _SEPARATOR).replace("%25", "%")),
+        )
 
 
 class Progress(NamedTuple):
     """The state of a shard, as the owner of its lease knew it when it wrote the row.
 
     Valid only while ``owner`` is the holder of the lease (`Lease.current_progress`): other workers leave the attribute as
-    it is. Clocks of two machines are never compared: ``handler_millis`` is a duration, to which a reader adds the time
-    since it saw the row change.
+    it is. Clocks of two machines are never compared: ``handler_millis`` and those of ``failing`` are durations, to which a reader
+    adds the time since it saw the row change.
 
     Attributes:
         lag_millis: Age of the oldest unprocessed record in milliseconds, as in `ShardHealth.oldest_unprocessed_millis`; 0 if
@@ -28,17 +91,20 @@ class Progress(NamedTuple):
             no record was processed under this lease.
         handler_millis: Milliseconds for which the running call of the handler had been running; None if none was running.
         owner: Id of the worker that wrote it.
+        failing: What the handler fails on; None if its last call succeeded or there was none.
     """
 
     lag_millis: int | None
     last_arrival_millis: int | None
     handler_millis: int | None
     owner: str
+    failing: Failing | None = None
 
     def to_text(self) -> str:
         """Return the value of the attribute."""
         numbers = ("" if number is None else str(min(max(number, 0), _MAX_MILLIS)) for number in self[:3])
-        return _SEPARATOR.join((*numbers, self.owner))
+        failing = "" if self.failing is None else self.failing.to_text()
+        return _SEPARATOR.join((*numbers, failing, self.owner))
 
     @classmethod
     def from_text(cls, text: str) -> Progress:
@@ -47,18 +113,30 @@ class Progress(NamedTuple):
         Raises:
             ValueError: If it is malformed.
         """
-        lag, arrival, handler, owner = text.split(_SEPARATOR, 3)
+        lag, arrival, handler, failing, owner = text.split(_SEPARATOR, 4)
         if not owner:
             raise ValueError("names no owner")
-        return cls(_millis(lag), _millis(arrival), _millis(handler), owner)
+        return cls(
+            _millis(lag),
+            _millis(arrival),
+            _millis(handler),
+            owner,
+            Failing.from_text(failing) if failing else None,
+        )
+
+
+def _printable(error: str) -> str:
+    return printable(error[:MAX_ERROR])[:MAX_ERROR]
 
 
 def _millis(text: str) -> int | None:
-    if not text:
-        return None
+    return _number(text, _MAX_MILLIS) if text else None
+
+
+def _number(text: str, largest: int) -> int:
     if not (text.isascii() and text.isdigit()):
-        raise ValueError(f"not a number of milliseconds: {text[:60]!r}")
-    millis = int(text[:20])
-    if millis > _MAX_MILLIS:
+        raise ValueError(f"not a number: {text[:60]!r}")
+    number = int(text[:20])
+    if number > largest:
         raise ValueError(f"out of range: {text[:60]!r}")
-    return millis
+    return number
