@@ -137,7 +137,7 @@ class Problem:
 
 @dataclass(frozen=True, kw_only=True)
 class HandlerFailure:
-    """What the handler of a shard fails on, as the owner of the lease last told it.
+    """Failure of the handler of a shard, as the owner of the lease last told it.
 
     Attributes:
         attempts: Calls that failed in a row.

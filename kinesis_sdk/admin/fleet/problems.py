@@ -485,9 +485,9 @@ def _handler_fails(case: _Case) -> _Found | None:
         view,
         "handler-fails",
         f"{short_shard(lease.shard_id)}: {failing_text(failing)}",
-        "read the record and mend the handler; the shard stands still until the call succeeds"
+        "read the record and mend the handler; no later record is processed before the call succeeds"
         if failing.position is not None
-        else "look at the worker's log and mend the handler; the shard stands still until the call succeeds",
+        else "look at the worker's log and mend the handler; no record is processed before the call succeeds",
         lease=lease,
         weight=failing.seconds,
     )
@@ -615,17 +615,15 @@ def _progress(case: _Case) -> _Found | None:
             weight=behind,
         )
     grown = lag_growth(lease)
-    stands_still = not lease.throughput_kbps and (
-        lease.checkpointed_ago is None or lease.checkpointed_ago >= 60
-    )
+    is_idle = not lease.throughput_kbps and (lease.checkpointed_ago is None or lease.checkpointed_ago >= 60)
     if grown is not None and grown >= 40 and behind >= settings.behind:
         # A lag that grows as fast as time passes is that of a shard of which nothing is processed.
-        stuck = grown >= 57 and stands_still
+        stuck = grown >= 57 and is_idle
         return _problem(
             view,
             "falling-behind",
             f"{name}: {duration(behind)} behind, {duration(grown)} more than a minute ago"
-            + (": it stands still" if stuck else ""),
+            + (": nothing of it is processed" if stuck else ""),
             "look at the worker's log: its handler fails or hangs, or the shard cannot be read"
             if stuck
             else "the worker is too slow for the shard: a faster handler, more workers, or a split of the shard",

@@ -324,7 +324,7 @@ class Delivery:
         self._incoming: _Incoming | None = None
         self._is_stopping_worker = False
         # By key of the lane, in the order in which they began to fail. Other threads read `failing` and never the dict, which may
-        # change while they look.
+        # change at the same time.
         self._failing: dict[str | None, FailingCalls] = {}
         self.failing: FailingCalls | None = None
         self.records_delivered: int = 0

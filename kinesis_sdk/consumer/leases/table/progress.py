@@ -25,7 +25,7 @@ _MAX_NUMBER = 10**12
 
 
 class Failing(NamedTuple):
-    """Calls of a handler that fail in a row, so that the shard stands still.
+    """Calls of a handler that fail in a row, so that nothing of the shard is processed.
 
     Attributes:
         attempts: Calls that failed since the last one that succeeded.
