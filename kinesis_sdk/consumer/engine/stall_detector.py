@@ -1,6 +1,7 @@
 """Detection of stalled shards.
 
-A hung read is restarted after the last accepted record. A hung handler is only reported, because Python cannot interrupt it
+A hung read is restarted after the last accepted record. A shard that computes, for example because an aggregate was forged to be
+expensive, is only reported. A hung handler is only reported, because Python cannot interrupt it
 and a second call would process the same records concurrently. With ``handler_timeout``, the lease is released instead: its
 next owner resumes from the last checkpoint with a new handler, and the hung call can no longer checkpoint.
 """
@@ -23,6 +24,9 @@ _LOGGER = FieldLogger(logging.getLogger(__name__))
 MEASURE_INTERVAL = 5.0
 """Seconds between two observations of the age of the oldest unprocessed record."""
 
+_COMPUTING = "computing: records that were read are being decoded and compared with earlier copies"
+"""Problem of a shard whose own computing takes long. Reading again would only repeat it."""
+
 
 def find_stall(consumer: ShardConsumer, now: float, timeout: float) -> Stall | None:
     """Return the stall of a shard, or None if it has made progress within the timeout.
@@ -36,6 +40,10 @@ def find_stall(consumer: ShardConsumer, now: float, timeout: float) -> Stall | N
     if running is not None:
         name, since = running
         return Stall(f"{name} is running", now - since, reading=False) if now - since > timeout else None
+    since_computing = consumer.computing_since
+    if since_computing is not None:
+        busy = now - since_computing
+        return Stall(_COMPUTING, busy, reading=False) if busy > timeout else None
     silent = now - consumer.last_progress
     if consumer.state is ShardState.COMPLETE or silent <= timeout:
         return None

@@ -271,7 +271,14 @@ class ShardConsumer:
             and delivery.is_empty
             and reader is not None
             and reader.reading_since is None
+            and reader.computing_since is None
         )
+
+    @property
+    def computing_since(self) -> float | None:
+        """Monotonic seconds since when the records of a response are decoded or compared with earlier copies; None if they are not."""
+        reader = self._reader
+        return None if reader is None else reader.computing_since
 
     def restart_read(self) -> None:
         """Drop a hung read at the next step and read again after the last record taken. Thread-safe."""
@@ -608,7 +615,7 @@ class ShardConsumer:
             batch = reader.take(now)
             if batch is not None:
                 self._quarantine.leave()
-                self._recovered(now)
+                self._recovered(max(now, reader.progress_at))
                 wants_empty = handler.inner.empty_batches and not reader.is_done
                 offered = delivery.accepts(batch.records, wants_empty=wants_empty)
                 if offered:
@@ -624,8 +631,10 @@ class ShardConsumer:
                     due = self._advance(delivery, now)
                 else:
                     batch.on_done()
-            elif reader.looked_up_at >= now:
-                self._recovered(now)  # a look-up may take long, and each of its calls is progress
+            elif reader.progress_at >= now:
+                self._recovered(
+                    reader.progress_at
+                )  # a look-up may take long, and each of its calls is progress
         if self.held.gone is not None:
             return now  # a checkpoint of the handler found that the lease is lost
         if reader.is_done and delivery.is_empty:

@@ -172,7 +172,10 @@ class ShardReader:
         reached_until: Whether all records that arrived before the worker's ``until`` were taken.
         child_shards: Children of the shard; empty until it ended.
         reading_since: Monotonic seconds at which the running call of the fetcher began; None if none is running.
-        looked_up_at: Monotonic seconds of the last call of a look-up that succeeded.
+        computing_since: Monotonic seconds at which the decoding of a part of a response began, or the decision what of it is
+            delivered; None if neither is under way.
+        progress_at: Monotonic seconds of the last progress that no batch shows: a call of a look-up succeeded, or the records of a
+            part of a response were decoded.
         requested_start: Position that the handler asked for; None reads from the lease's checkpoint. Set it before `open`.
     """
 
@@ -189,7 +192,8 @@ class ShardReader:
         self.reached_until: bool = False
         self.child_shards: tuple[Shard, ...] = ()
         self.reading_since: float | None = None
-        self.looked_up_at: float = float("-inf")
+        self.computing_since: float | None = None
+        self.progress_at: float = float("-inf")
         self.requested_start: StartingPosition | None = None
         self._logger = runtime.log(_LOGGER, held.shard_id)
         self._metrics = metrics
@@ -385,15 +389,24 @@ class ShardReader:
         rest = response.rest
         part = self._part
         if part is None:
-            part = self._part = self._user_records(rest)
-            look_up = self._runs.look_up(self._service_millis(result.header))
+            self.computing_since = self._runtime.clock.monotonic()
+            try:
+                part = self._part = self._user_records(rest)
+                look_up = self._runs.look_up(self._service_millis(result.header))
+            finally:
+                self.computing_since = None
+            self.progress_at = self._runtime.clock.monotonic()
             if look_up is not None:
                 self._note_look_up(look_up)
                 self._look_up = ShardLookUp(self._runtime, self._held.shard_id, look_up, now)
         if not self._has_looked_up(now):
             return None
         self._part = None
-        records, dropped_end = self._decided(part, rest, result.header)
+        self.computing_since = self._runtime.clock.monotonic()
+        try:
+            records, dropped_end = self._decided(part, rest, result.header)
+        finally:
+            self.computing_since = None
         if (used := self._runs.size) > 0:
             self._metrics.add(catalogue.REPETITION_MEMORY_USED, used)
         if part.count:
@@ -436,7 +449,7 @@ class ShardReader:
         self.reading_since = now
         try:
             if look_up.advance(now):
-                self.looked_up_at = now
+                self.progress_at = now
         finally:
             self.reading_since = None
         if not look_up.is_complete:

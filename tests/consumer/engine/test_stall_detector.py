@@ -12,6 +12,8 @@ import pytest
 
 from kinesis_sdk.common.errors import HandlerError, LeaseLostError, TransientAwsError
 from kinesis_sdk.common.metrics import NOT_MEASURED
+from kinesis_sdk.common.once.reader import RunReader
+from kinesis_sdk.common.once.table import REPEAT, Run
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, SHARD_END, ExtendedSequenceNumber
 from kinesis_sdk.consumer import (
     ConsumerConfig,
@@ -25,12 +27,15 @@ from kinesis_sdk.consumer import (
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
 from kinesis_sdk.consumer.leases.table.transitions import checkpointed
 from kinesis_sdk.consumer.runtime.runtime import InlineRuntime
+from kinesis_sdk.consumer.shard import reader as reader_module
 from kinesis_sdk.consumer.shard.bad_position import Quarantine
 from kinesis_sdk.testing import Fault, VirtualClock
 from tests import HANG
-from tests.consumer.fleet.engines import Fleet
+from tests.common.once.streams import aggregate
+from tests.consumer.fleet.engines import STREAM, Fleet
 from tests.consumer.fleet.table import LeaseTable
 
+PARENT = "shardId-000000000000"
 CONFIG = ConsumerConfig(initial_position="TRIM_HORIZON", failure=FailureConfig(stall_timeout=30.0))
 
 
@@ -185,6 +190,50 @@ def test_the_lease_of_a_hung_handler_is_released_after_handler_timeout(caplog):
     finally:
         leave.set()
         scene.close()
+
+
+@pytest.mark.parametrize("work", ["deaggregate", "look_up", "decide"])
+def test_a_shard_that_computes_for_long_says_so(work, caplog, monkeypatch):
+    """It is not said to read nothing, and reading again would only repeat the work."""
+    fleet = Fleet(config=CONFIG.with_fields(failover_time=600.0))
+    engine = fleet.add("a")
+    fleet.run(5)
+    seen = []
+
+    def slowly(original):
+        def call(*args, **kwargs):
+            result = original(*args, **kwargs)
+            if not seen:
+                fleet.clock.advance(90)
+                seen.append(engine.shard_health()[0].stall)
+                engine._stall_detector.check(
+                    [c for c, _ in engine._consumers.values()], fleet.clock.monotonic()
+                )
+            return result
+
+        return call
+
+    if work == "deaggregate":
+        monkeypatch.setattr(reader_module, work, slowly(reader_module.deaggregate))
+    else:
+        monkeypatch.setattr(RunReader, work, slowly(getattr(RunReader, work)))
+        now = int(fleet.clock.time() * 1000)
+        runs = [Run(2, 4, REPEAT, b"producer", now - 1000, 7)]
+        fleet.raw.put_record(StreamName=STREAM, PartitionKey="a", Data=aggregate(runs, PARENT))
+    fleet.put(3)
+    opened = fleet.aws.stats()["calls"]["GetShardIterator"]
+    assert fleet.run(10, lambda: bool(seen))
+    assert engine.shard_health()[0].stall is None, "it has made progress, also if a look-up follows"
+    fleet.run(20)
+    (stall,) = seen
+    assert stall is not None
+    assert stall.problem.startswith("computing: ")
+    assert (stall.seconds, stall.reading) == (90, False)
+    assert "stalled: computing: " in stalls(caplog)[0]
+    assert "(90 s)" in stalls(caplog)[0]
+    looked_up = 0 if work == "deaggregate" else 2
+    assert fleet.aws.stats()["calls"]["GetShardIterator"] - opened <= looked_up, "the read is not restarted"
+    assert set(fleet.sent) <= set(fleet.data())
 
 
 # Quarantine
