@@ -15,6 +15,8 @@ def test_a_copy_of_a_signal_is_not_a_second_one(monkeypatch: pytest.MonkeyPatch)
     handlers: dict[int, Any] = {}
     now = [100.0]
     monkeypatch.setattr(module.signal, "signal", handlers.setdefault)
+    # A shell starts what ends in "&" with SIGINT ignored, and then the daemon leaves it so.
+    monkeypatch.setattr(module.signal, "getsignal", lambda _: signal.SIG_DFL)
     monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
     daemon = object.__new__(MultiLangDaemon)
     stops: list[str] = []
