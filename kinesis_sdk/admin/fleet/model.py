@@ -267,6 +267,7 @@ class Move:
         before: Worker that held it; None for no worker.
         after: Worker that holds it now; None for no worker.
         reason: ``handoff``, ``released``, ``taken`` (it had no owner), ``expired``, ``stolen`` (taken from a live worker),
+            ``operator`` (a command moved it, or set its position),
             ``new shard``, or ``unobserved`` (it happened while this observer did not look).
         idle: Seconds between the last sign of the old owner and the first of the new one, as seen; None if unknown.
     """

@@ -508,9 +508,9 @@ class FleetObserver:
             reason, idle = "released", None
         elif not self._was_watching:
             reason = "unobserved"
-        elif row.handoff_to == after or (lease.handoff_owner is None and after in self._sdk):
-            # Ours sets handoffOwner with each take; it is absent only after a handoff, which may have begun and ended
-            # between two scans.
+        elif _operator(old) != _operator(lease):
+            reason = "operator"
+        elif row.handoff_to == after or (after in self._sdk and _is_handed_off(old, lease)):
             reason = "handoff"
         elif now - row.last_sign > self.failover_time:
             reason = "expired"
@@ -872,6 +872,23 @@ class FleetObserver:
             cycles=self._cycles,
             is_first_look=self._started == self._scanned,
         )
+
+
+def _operator(lease: Lease) -> object:
+    """Return the name that the last operator who changed the owner or the position left in a row."""
+    return lease.extra.get(CHANGED_BY)
+
+
+def _is_handed_off(old: Lease, new: Lease) -> bool:
+    """Return whether a row that got another worker of this SDK between two scans was handed off.
+
+    A take from another worker counts as a change of owners since the last checkpoint. After a handoff the row already names its new
+    owner, whose take does not count.
+    """
+    if new.handoff_owner is None:
+        return True  # the new owner has not taken it yet; a take sets handoffOwner
+    switches = old.owner_switches if new.checkpoint == old.checkpoint else 0
+    return new.owner_switches <= switches
 
 
 def _reading(probe: tuple[int, float] | None, now: float) -> LagReading | None:

@@ -14,6 +14,7 @@ from kinesis_sdk.admin.fleet.model import LagReading, LagSource, LeaseState, Own
 from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.sequence import SHARD_END
 from kinesis_sdk.common.shards import Shard
+from kinesis_sdk.consumer.leases.table.lease import CHANGED_BY
 from kinesis_sdk.consumer.leases.table.progress import Progress
 from tests.admin.fleet.rows import AT, Fleet, codes, even_shards, lease_of, shard_id
 from tests.fuzz import how_many
@@ -168,6 +169,39 @@ def test_a_handoff_between_two_scans_is_told_from_a_take_by_the_mark() -> None:
     fleet.hand_off(0)
     fleet.scan(2)
     assert reasons(fleet) == [("a", "b", "handoff")]
+
+
+@pytest.mark.parametrize("checkpoints", [0, 1])
+@pytest.mark.parametrize("switches", [0, 3])
+def test_a_handoff_whose_new_owner_has_taken_the_lease_is_no_theft(checkpoints: int, switches: int) -> None:
+    """All of it between two scans, with what the store really leaves in the row."""
+    for is_handoff in (True, False):
+        fleet = Fleet(3)
+        fleet.take("a", 0, 1)
+        fleet.take("b", 2)
+        fleet.change(0, owner_switches=switches)
+        fleet.scan()
+        for number in range(checkpoints):
+            fleet.checkpoint(0, str(5000 + number))
+        if is_handoff:
+            fleet.request(0, "b")
+            fleet.hand_off(0)
+        fleet.take("b", 0)
+        fleet.scan(2)
+        assert reasons(fleet) == [("a", "b", "handoff" if is_handoff else "stolen")]
+
+
+def test_what_an_operator_moved_is_not_stolen() -> None:
+    fleet = Fleet(3)
+    fleet.take("a", 0, 1)
+    fleet.take("b", 2)
+    fleet.scan()
+    fleet.change(0, extra={CHANGED_BY: {"S": "operator:7"}}, owner="b", counter=fleet[0].counter + 1)
+    fleet.scan(2)
+    assert reasons(fleet) == [("a", "b", "operator")]
+    fleet.take("a", 0)
+    fleet.scan(2)
+    assert reasons(fleet)[-1] == ("b", "a", "stolen"), "the name stays in the row, and is told once"
 
 
 def test_stolen_and_expired() -> None:
