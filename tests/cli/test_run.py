@@ -19,6 +19,7 @@ from kinesis_sdk.admin import Connection
 from kinesis_sdk.cli.main import cli
 from kinesis_sdk.cli.output import ExitCode
 from kinesis_sdk.cli.run import command as command_module
+from kinesis_sdk.cli.run import processes as processes_module
 from kinesis_sdk.cli.run.config_file import config_from, read_config
 from kinesis_sdk.cli.run.handlers import HandlerNotFoundError, load_handler
 from kinesis_sdk.cli.run.health import ProcessHealth, SupervisorHealth, live_problems, ready_problems
@@ -434,7 +435,9 @@ def process(number=1, state=SlotState.RUNNING, live=(), ready=(), silent=0.5, re
         pid=100,
         restarts=0,
         last_failure=None,
-        reported={"health": {}, "live": list(live), "ready": list(ready)} if reported else None,
+        reported={"health": {}, "live": list(live), "ready": list(ready), "failover_time": 10.0}
+        if reported
+        else None,
         silent=silent,
     )
 
@@ -450,6 +453,37 @@ def test_all_processes_must_be_ready():
     assert list(ready_problems([process(1, SlotState.ENDED)])) == []
 
 
+def test_a_frozen_process_is_not_ready_once_others_may_take_its_leases():
+    assert list(ready_problems([process(2, silent=10.0)])) == []
+    frozen = [process(1), process(2, silent=11.0)]
+    assert list(ready_problems(frozen)) == [
+        "worker process 2 has not reported for 11 s: other workers may have taken its leases"
+    ]
+    assert list(live_problems(frozen)) == [], "it may go on"
+    assert len(list(ready_problems([process(2, silent=61.0)]))) == 1
+
+
+@pytest.mark.parametrize(
+    ("received", "stops"),
+    [
+        ([(15, 0.0), (15, 0.9)], 1),  # a copy: one for the process, and one for its group
+        ([(15, 0.0), (15, 1.0)], 2),
+        ([(15, 0.0), (2, 0.1)], 2),
+    ],
+)
+def test_a_copy_of_a_signal_is_not_a_second_one(received, stops, monkeypatch):
+    now = [0.0]
+    handlers = {}
+    monkeypatch.setattr(processes_module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(processes_module.signal, "signal", handlers.setdefault)
+    run = Processes(Supervisor(1, stop_timeout=5.0, reloads=False, rng=Random(1)), None)
+    with run._signals():
+        for number, at in received:
+            now[0] = at
+            handlers[number](number, None)
+    assert [number for number, _ in received][:stops] == run._requested
+
+
 def test_a_process_that_is_replaced_is_no_reason_for_a_restart():
     for state in SlotState:
         problems = list(live_problems([process(1, state, live=["stuck"], silent=61)]))
@@ -462,7 +496,7 @@ class Child:
     reported_at = 10.0
 
     def __init__(self):
-        self.reported = {"health": {"x": 1}, "live": [], "ready": []}
+        self.reported = {"health": {"x": 1}, "live": [], "ready": [], "failover_time": 10.0}
 
 
 def test_a_supervisor_that_makes_no_progress_is_not_live():

@@ -117,7 +117,7 @@ def _run(settings: RunSettings, stop: StopFlag, reports: Reports) -> ChildCode:
         return ChildCode.CALL_FAILED
     reports.send("started")
     try:
-        _follow_worker(worker, stop, reports, reports_health=settings.reports_health)
+        _follow_worker(worker, stop, reports, settings)
         worker.stop()
     except BaseException as error:
         _LOGGER.error("the worker failed", exc_info=loggable(error))
@@ -126,8 +126,10 @@ def _run(settings: RunSettings, stop: StopFlag, reports: Reports) -> ChildCode:
     return ChildCode.STOPPED if stop.is_set() or settings.until is None else ChildCode.REACHED
 
 
-def _follow_worker(worker: Worker, stop: StopFlag, reports: Reports, *, reports_health: bool) -> None:
+def _follow_worker(worker: Worker, stop: StopFlag, reports: Reports, settings: RunSettings) -> None:
     """Report the health of a worker until it has ended."""
+    reports_health = settings.reports_health
+    failover_time = settings.consumer_config().leases.failover_time
     reported = float("-inf")
     while not worker.wait(_TICK):
         if stop.is_set():
@@ -140,6 +142,7 @@ def _follow_worker(worker: Worker, stop: StopFlag, reports: Reports, *, reports_
                 health=health.to_dict(),
                 live=liveness(health).problems,
                 ready=readiness(health).problems,
+                failover_time=failover_time,
             )
 
 

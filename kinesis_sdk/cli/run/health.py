@@ -33,7 +33,7 @@ class ProcessHealth:
         pid: Process id; None if there is no process.
         restarts: Restarts so far.
         last_failure: Description of its last failure; None if there was none.
-        reported: Last report: ``health``, ``live`` and ``ready``; None before the first one.
+        reported: Last report: ``health``, ``live``, ``ready`` and ``failover_time``; None before the first one.
         silent: Seconds since that report, or since the worker started; None if it has not started.
     """
 
@@ -80,6 +80,12 @@ def ready_problems(processes: Sequence[ProcessHealth]) -> Iterator[str]:
         elif process.reported is None:
             yield f"worker process {process.number} has not reported yet"
         else:
+            failover_time = process.reported["failover_time"]
+            if process.silent is not None and failover_time < process.silent <= _SILENT_AFTER:
+                yield (
+                    f"worker process {process.number} has not reported for {process.silent:.0f} s: other workers may have taken "
+                    "its leases"
+                )
             for problem in process.reported["ready"]:
                 yield f"worker process {process.number}: {problem}"
 

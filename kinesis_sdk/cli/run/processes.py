@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
+from types import FrameType
 from typing import Any
 
 from kinesis_sdk.cli.output import ExitCode
@@ -22,6 +23,8 @@ from kinesis_sdk.cli.run.watch import FileWatcher
 
 _LOGGER = logging.getLogger(__name__)
 
+_SAME_SIGNAL = 1.0
+"""Seconds within which a second signal of one kind is a copy of the first."""
 _TICK = 0.2
 """Seconds between two looks at the processes."""
 _LOOK_INTERVAL = 0.5
@@ -280,13 +283,16 @@ class Processes:
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
-        """Note signals; `_tick` carries them out."""
-        former = {
-            number: signal.signal(
-                number, lambda received, _frame: self._requested.append(signal.Signals(received))
-            )
-            for number in (signal.SIGINT, signal.SIGTERM)
-        }
+        """Note signals; `_tick` carries them out. A service manager may send one to the process and one to its group."""
+        last: dict[int, float] = {}
+
+        def note(received: int, _frame: FrameType | None) -> None:
+            now = time.monotonic()
+            if now - last.get(received, float("-inf")) >= _SAME_SIGNAL:
+                self._requested.append(signal.Signals(received))
+                last[received] = now
+
+        former = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield
         finally:
