@@ -28,7 +28,7 @@ KEDA = yaml.safe_load((FOLDER / "keda.yml").read_text(encoding="utf-8"))
 _WORD = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _FUNCTIONS = {
     "absent", "and", "by", "count", "deriv", "increase", "label_values", "max", "min", "or", "rate", "sum", "topk",
-    "unless", "vector", "without",
+    "on", "unless", "vector", "without",
 }  # fmt: skip
 
 
@@ -57,9 +57,9 @@ def parse(expression: str) -> tuple[set[str], set[str]]:
     labels = set()
     for inside in re.findall(r"\{([^}]*)\}", expression):
         labels |= set(re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", inside))
-    for inside in re.findall(r"\b(?:by|without)\s*\(([^)]*)\)", expression):
+    for inside in re.findall(r"\b(?:by|without|on)\s*\(([^)]*)\)", expression):
         labels |= set(_WORD.findall(inside))
-    bare = re.sub(r"\{[^}]*\}|\[[^]]*\]|\b(?:by|without)\s*\([^)]*\)|\"[^\"]*\"", " ", expression)
+    bare = re.sub(r"\{[^}]*\}|\[[^]]*\]|\b(?:by|without|on)\s*\([^)]*\)|\"[^\"]*\"", " ", expression)
     return {word for word in _WORD.findall(bare) if word not in _FUNCTIONS}, labels
 
 
@@ -73,7 +73,13 @@ def check(expression: str, *, shown: str = "") -> list[str]:
     by = re.findall(r"\b(?:sum|min|max|count)\s+by\s*\(([^)]*)\)", expression)
     left = {word for inside in by for word in _WORD.findall(inside)} if by else exported
     named = re.findall(r"\{\{\s*(?:\$labels\.)?(\w+)", shown)
-    wrong += [f"{label} in {shown}" for label in named if label not in left and label != "value"]
+    wrong += [
+        f"{label} in {shown}" for label in named if label not in {*left, "value", "with", "else", "end"}
+    ]
+    # And what it asks for must exist.
+    for query, label in re.findall(r'printf "([^"]*)".*?label "(\w+)"', shown):
+        wrong += check(query.replace("%s", "x"))
+        wrong += [f"{label} in {query}" for name in parse(query)[0] if label not in KNOWN.get(name, ())]
     return wrong
 
 

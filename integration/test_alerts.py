@@ -1,0 +1,143 @@
+"""The alert rules fire when they should, once for each cause, as Prometheus evaluates them. Skipped without promtool."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+RULES = Path(__file__).parent.parent / "grafana" / "alerts.yml"
+PROMTOOL = shutil.which("promtool")
+
+pytestmark = pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed (Debian: prometheus)")
+
+
+def series(name: str, value: str, **labels: str) -> dict[str, str]:
+    """A series of the application billing with one value a minute, for half an hour."""
+    inside = ",".join(f'{key}="{text}"' for key, text in {"application": "billing", **labels}.items())
+    return {"series": f"{name}{{{inside}}}", "values": value}
+
+
+def fires(
+    alert: str, summary: str, remedy: str, *, severity: str = "warning", **labels: str
+) -> dict[str, Any]:
+    return {
+        "eval_time": "20m",
+        "alertname": alert,
+        "exp_alerts": [
+            {
+                "exp_labels": {"application": "billing", "severity": severity, **labels},
+                "exp_annotations": {"summary": summary, "remedy": remedy},
+            }
+        ],
+    }
+
+
+def silent(alert: str, at: str = "20m") -> dict[str, Any]:
+    return {"eval_time": at, "alertname": alert, "exp_alerts": []}
+
+
+SHARD = {"stream": "orders", "shard": "shardId-000000000004"}
+SCENES: dict[str, tuple[list[dict[str, str]], list[dict[str, Any]]]] = {
+    "a handler fails": (
+        [series("kinesis_fleet_problems", "1x30", code="handler-fails", severity="error")],
+        [
+            silent("KinesisHandlerStuck", "2m"),
+            fires(
+                "KinesisHandlerStuck",
+                "The handler of billing fails again and again, or does not return, on 1 shards.",
+                "kinesis-sdk leases show billing",
+            ),
+            silent("KinesisProblems"),
+        ],
+    ),
+    "another problem": (
+        [series("kinesis_fleet_problems", "2x30", code="parent-cycle", severity="error")],
+        [
+            silent("KinesisProblems", "9m"),
+            fires(
+                "KinesisProblems",
+                "billing: parent-cycle for 2 leases.",
+                "kinesis-sdk leases show billing",
+                code="parent-cycle",
+            ),
+        ],
+    ),
+    "a shard is behind": (
+        [
+            series("kinesis_fleet_worst_lag_seconds", "1200x30"),
+            series("kinesis_fleet_shard_lag_seconds", "1200x30", **SHARD),
+            series("kinesis_fleet_shard_lag_seconds", "3x30", stream="orders", shard="shardId-000000000005"),
+        ],
+        [
+            fires(
+                "KinesisLagHigh",
+                "shardId-000000000004 of billing is 20m 0s behind.",
+                "kinesis-sdk lag billing",
+            )
+        ],
+    ),
+    "a shard of a fleet without series for each shard is behind": (
+        [series("kinesis_fleet_worst_lag_seconds", "1200x30")],
+        [fires("KinesisLagHigh", "A shard of billing is 20m 0s behind.", "kinesis-sdk lag billing")],
+    ),
+    "no worker runs": (
+        [
+            series("kinesis_fleet_abandoned", "1x30"),
+            series("kinesis_fleet_unowned_shards", "4x30"),
+            series("kinesis_fleet_shard_owned", "0x30", **SHARD),
+            series("kinesis_fleet_problems", "4x30", code="stopped", severity="error"),
+        ],
+        [
+            fires(
+                "KinesisApplicationAbandoned",
+                "No worker of billing renews a lease.",
+                "Start workers, or delete the application.",
+                severity="critical",
+            ),
+            silent("KinesisShardsWithoutOwner"),
+            silent("KinesisShardNotRead"),
+            silent("KinesisProblems"),
+        ],
+    ),
+    "a shard has no owner": (
+        [
+            series("kinesis_fleet_abandoned", "0x30"),
+            series("kinesis_fleet_unowned_shards", "1x30"),
+            series("kinesis_fleet_shard_owned", "0x30", **SHARD),
+        ],
+        [
+            fires(
+                "KinesisShardsWithoutOwner",
+                "1 shards of billing have no owner.",
+                "kinesis-sdk leases show billing",
+            ),
+            fires(
+                "KinesisShardNotRead",
+                "1 shards of orders are not read by billing.",
+                "kinesis-sdk leases show billing",
+                stream="orders",
+            ),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_an_alert_fires_once_for_its_cause(scene: str, tmp_path: Path) -> None:
+    inputs, expected = SCENES[scene]
+    tests = {
+        "rule_files": [str(RULES)],
+        "evaluation_interval": "1m",
+        "tests": [{"interval": "1m", "input_series": inputs, "alert_rule_test": expected}],
+    }
+    path = tmp_path / "alerts_test.yml"
+    path.write_text(json.dumps(tests))  # JSON is YAML
+    result = subprocess.run(
+        [str(PROMTOOL), "test", "rules", str(path)], capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
