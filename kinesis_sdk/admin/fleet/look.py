@@ -21,12 +21,15 @@ from kinesis_sdk.admin.fleet.model import (
     OwnerKind,
 )
 from kinesis_sdk.admin.fleet.observe import FleetObserver
+from kinesis_sdk.common.aws import call_with_retries
 from kinesis_sdk.common.clock import Clock, SystemClock
 from kinesis_sdk.common.errors import ConfigError, ResourceNotFoundError
 from kinesis_sdk.consumer.leases.table.store import TableScan
 
 SCAN_INTERVAL = 2.0
 """Seconds between two scans of a look that watches for a while."""
+_RETRIED_FOR = 30.0
+"""Seconds for which a read of the table that fails is repeated."""
 _RENEWAL_POLL = 1.0
 """Seconds between two scans that wait for the next renewal of an owner."""
 
@@ -56,14 +59,17 @@ class Look:
         self._scan: TableScan | None = None
 
     def table(self) -> FleetView:
-        """Read the table, and return the view.
+        """Read the table, and return the view. A transient failure is repeated for about half a minute.
 
         Raises:
             ConfigError: If there is no such table.
             AwsError: If the call fails.
         """
         began = self._clock.monotonic()
-        self._scan = self._application.scan()
+        # During an incident the table is throttled, and that is when people look.
+        self._scan = call_with_retries(
+            self._application.scan, operation=None, timeout=_RETRIED_FOR, sleep=self._sleep
+        )
         self._observer.observe_table(self._scan, self._clock.monotonic(), self._clock.time(), began=began)
         return self.view()
 

@@ -10,14 +10,14 @@ from kinesis_sdk.admin import Application, Connection
 from kinesis_sdk.admin.fleet.look import Look
 from kinesis_sdk.admin.fleet.model import LagSource, LeaseView
 from kinesis_sdk.admin.fleet.observe import FleetObserver
-from kinesis_sdk.common.errors import ResourceNotFoundError
+from kinesis_sdk.common.errors import ResourceNotFoundError, ThrottledError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.shards import list_shards
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
 from kinesis_sdk.consumer.leases.table.lease import Lease, lease_to_item
 from kinesis_sdk.consumer.leases.table.progress import Progress
-from kinesis_sdk.testing import FakeAws, VirtualClock
+from kinesis_sdk.testing import FakeAws, Fault, VirtualClock
 
 
 class Scene:
@@ -155,3 +155,16 @@ def test_of_a_tables_stream_a_dead_or_silent_owner_leaves_the_lag_unknown(tells:
     lease = told(scene)
     assert (lease.lag, lease.lag_note) == (None, "no live worker tells it")
     assert scene.slept == pytest.approx(10.0, abs=1.0), "one failover time"
+
+
+def test_a_table_that_is_throttled_is_read_again_and_given_up_in_the_end() -> None:
+    scene = Scene()
+    scene.aws.faults.add(Fault(kind="throttle", operation="Scan", count=20))
+    application = Application(scene.connection, "billing", sleep=scene.clock.advance)
+    look = Look(application, clock=scene.clock, sleep=scene.sleep)
+    assert len(look.table().leases) == 1
+    assert 0 < scene.slept < 30
+    scene.aws.faults.add(Fault(kind="throttle", operation="Scan", count=1_000))
+    with pytest.raises(ThrottledError):
+        look.table()
+    assert scene.slept < 60
