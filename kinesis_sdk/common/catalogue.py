@@ -258,6 +258,15 @@ REPETITIONS_DROPPED = Metric(
     "producer puts again.",
     **_OF_SHARD,
 )
+NAMES_DROPPED = Metric(
+    name="NamesDropped",
+    unit="Count",
+    kind=Kind.COUNTER,
+    level="summary",
+    description="Those of `RepetitionsDropped` that were put for the first time, with the `dedup_id` of an earlier record: another process put "
+    "the same fact, or a program that knows the name withholds the record.",
+    **_OF_SHARD,
+)
 REPETITIONS_UNKNOWN = Metric(
     name="RepetitionsUnknown",
     unit="Count",
@@ -520,6 +529,7 @@ CONSUMER_METRICS = (
     SHARD_QUARANTINED,
     CHECKPOINT_EXPIRED,
     REPETITIONS_DROPPED,
+    NAMES_DROPPED,
     REPETITIONS_UNKNOWN,
     REPETITION_LOOK_UPS,
     REPETITION_LOOK_UPS_BEYOND_MEMORY,

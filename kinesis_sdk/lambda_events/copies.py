@@ -103,6 +103,13 @@ def _decide(
 
             carry_out(look_up, client, stream, shard_id, sleep=sleep)
     decision = reader.decide(now_millis)
+    if decision.named:
+        _LOGGER.warning(
+            "%d user records of %s from %s on were put for the first time and are dropped: earlier records have their dedup_id",
+            decision.named,
+            shard_id,
+            decision.first_named,
+        )
     if decision.unknown and client is not None:
         if look_up is not None and look_up.over_budget is not None:
             _LOGGER.warning(

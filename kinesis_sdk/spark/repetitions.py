@@ -66,6 +66,7 @@ class RangeRepetitions:
         )
         self.dropped: int = 0
         self.unknown: int = 0
+        self.named: int = 0
         self.look_ups: int = 0
         self._has_told_shortage = False
         self._page: Sequence[KinesisRecord] = ()
@@ -159,6 +160,14 @@ class RangeRepetitions:
                 dropped,
                 record.sequence_number,
             )
+        if decision.named and not self.named:
+            _LOGGER.warning(
+                "stream %s, shard %s: user records from %s on were put for the first time and are dropped: earlier records have their dedup_id",
+                item.stream.name,
+                item.shard_id,
+                decision.first_named,
+            )
+        self.named += decision.named
         if decision.unknown and not self.unknown:
             _LOGGER.warning(
                 "stream %s, shard %s: user records from aggregate %s on may be repetitions, but earlier copies could not be read",

@@ -597,6 +597,7 @@ def test_every_metric_of_the_catalogue_is_recorded():
         catalogue.CHECKPOINT_EXPIRED,  # test_a_checkpoint_that_expired_is_in_the_summary
         # In test_repetitions.py:
         catalogue.REPETITIONS_DROPPED,  # test_a_lost_answer_costs_nothing_if_the_owner_stays
+        catalogue.NAMES_DROPPED,  # test_a_record_whose_name_was_taken_is_named_in_the_log_and_counted
         catalogue.REPETITIONS_UNKNOWN,  # test_a_look_up_that_is_denied_delivers_and_counts
         catalogue.REPETITION_LOOK_UPS,  # test_a_memory_that_is_too_small_is_told_once_and_measured
         catalogue.REPETITION_LOOK_UPS_BEYOND_MEMORY,  # the same

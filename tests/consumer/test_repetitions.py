@@ -249,6 +249,21 @@ def test_without_recognition_every_stored_copy_is_delivered_and_nothing_is_read_
     assert scene.count(catalogue.REPETITIONS_DROPPED) == scene.count(catalogue.REPETITIONS_UNKNOWN) == 0
 
 
+@pytest.mark.parametrize(("flags", "named"), [(NAMED, 1), (NAMED | REPEAT, 0)])
+def test_a_record_whose_name_was_taken_is_named_in_the_log_and_counted(
+    scene: Scene, caplog: pytest.LogCaptureFixture, flags: int, named: int
+) -> None:
+    scene.fleet.add("a")
+    scene.put(3, flags=NAMED, date=scene.now - 300_000)
+    scene.fleet.run(5)
+    scene.put(3, flags=flags, date=scene.now - 300_000)
+    scene.fleet.run(30)
+    assert list(map(int, scene.fleet.data())) == [3]
+    assert scene.count(catalogue.REPETITIONS_DROPPED) == 1
+    assert scene.count(catalogue.NAMES_DROPPED) == named
+    assert ("dropped 1 user records that were put for the first time, from 4" in caplog.text) is bool(named)
+
+
 def test_a_look_up_beyond_its_budget_delivers_and_counts(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:

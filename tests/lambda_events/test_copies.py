@@ -13,7 +13,7 @@ import pytest
 from kinesis_sdk import ConfigError, UserRecord
 from kinesis_sdk.common.errors import TransientAwsError
 from kinesis_sdk.common.fast_get import get_records
-from kinesis_sdk.common.once.table import REPEAT, Run
+from kinesis_sdk.common.once.table import NAMED, REPEAT, Run
 from kinesis_sdk.lambda_events import KinesisEvent, RecentProgress, kinesis_handler
 from kinesis_sdk.lambda_events.copies import open_records
 from kinesis_sdk.testing import FakeAws, Fault, VirtualClock
@@ -104,6 +104,16 @@ def test_a_copy_of_an_earlier_event_is_looked_up(world: World, looks_up: bool) -
     opened = KinesisEvent(world.event(1), look_up=world.client if looks_up else None)
     assert data(opened) == ([2] if looks_up else [1, 2])
     assert opened.success() == {"batchItemFailures": []}
+
+
+def test_a_record_whose_name_was_taken_is_named_in_the_log(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.put(1, flags=NAMED)
+    world.put(1, flags=NAMED)
+    assert data(KinesisEvent(world.event())) == [1]
+    assert "1 user records of shardId-000000000000 from 4" in caplog.text
+    assert "were put for the first time and are dropped: earlier records have their dedup_id" in caplog.text
 
 
 def test_without_recognition_every_copy_is_processed(world: World) -> None:

@@ -173,6 +173,23 @@ def test_a_copy_that_may_not_be_looked_for_is_a_row_and_is_logged(
     assert "may be repetitions" in caplog.text
 
 
+def test_a_record_whose_name_was_taken_is_named_in_the_log(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    shard = "shardId-000000000001"
+    date = int(world.clock.time() * 1000) - 300_000
+    data = aggregate([Run(1, 4, NAMED, b"producer", date, 9)], shard, [1])
+    for _ in range(2):
+        world.client.put_record(StreamName=STREAM, PartitionKey="a", ExplicitHashKey="1", Data=data)
+
+    rows, repetitions = _judged(world, _ranges(world)[shard], world.client)
+
+    assert (rows, repetitions.dropped, repetitions.named) == (1, 2, 1), (
+        "one of them is the marked copy of the parent's"
+    )
+    assert "were put for the first time and are dropped" in caplog.text
+
+
 def test_misplaced_aggregates_of_idempotent_producers_are_dropped_whatever_the_option_says(
     world: World,
 ) -> None:

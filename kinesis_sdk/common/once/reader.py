@@ -109,12 +109,17 @@ class Decision:
         repeated: User records that are dropped because an earlier copy is delivered.
         misplaced: User records that are dropped because their aggregate is misplaced.
         unknown: User records that are delivered although an earlier copy may exist, because it could not be looked for.
+        named: Those of ``repeated`` that their producer did not put before: an earlier record has their name. Another process put the
+            same fact, or a program that may put records took the name.
+        first_named: Position of the first of these, as ``sequenceNumber/subSequenceNumber``; None if there is none.
     """
 
     dropped: dict[str, list[Part]] = field(default_factory=dict)
     repeated: int = 0
     misplaced: int = 0
     unknown: int = 0
+    named: int = 0
+    first_named: str | None = None
 
 
 class ReadShard(NamedTuple):
@@ -517,9 +522,14 @@ class RunReader:
 
     def _repeat(self, sequence_number: str, sub: int, run: Run, found: Iterable[Part]) -> None:
         parts = [(first - run.number + sub, last - run.number + sub) for first, last in found]
-        if parts:
-            self._drop(sequence_number, parts)
-            self._decision.repeated += _size(parts)
+        if not parts:
+            return
+        self._drop(sequence_number, parts)
+        decision = self._decision
+        decision.repeated += _size(parts)
+        if run.flags & _MARKED == NAMED:
+            decision.named += _size(parts)
+            decision.first_named = decision.first_named or f"{sequence_number}/{parts[0][0]}"
 
     def _drop(self, sequence_number: str, parts: list[Part]) -> None:
         dropped = self._decision.dropped.setdefault(sequence_number, [])

@@ -638,6 +638,16 @@ class ShardReader:
                 decision.repeated,
                 decision.misplaced,
             )
+        if decision.named:
+            self._metrics.add(catalogue.NAMES_DROPPED, decision.named)
+            self._warning_throttle.log(
+                self._runtime.clock.monotonic(),
+                "named",
+                "shard %s: dropped %d user records that were put for the first time, from %s on: earlier records have their dedup_id",
+                self._held.shard_id,
+                decision.named,
+                decision.first_named,
+            )
         if decision.unknown:
             self._metrics.add(catalogue.REPETITIONS_UNKNOWN, decision.unknown)
             self._log_throttle.log(
