@@ -49,6 +49,7 @@ class Suite:
 _OPERATORS = (
     "tests/admin",
     "tests/cli",
+    "tests/consumer/sinks",
     "tests/exactly_once",
     "tests/lambda_events",
     "tests/once_model",
@@ -59,12 +60,12 @@ UNIT = (
         "unit-consumer",
         "unit tests of the consumer, in virtual time",
         55,
-        ("tests/consumer",),
+        ("tests/consumer", "--ignore=tests/consumer/sinks"),
         first=True,
     ),
     Suite(
         "unit-operators",
-        "unit tests of administration, commands, Spark, Lambda, and exactly-once models",
+        "unit tests of administration, commands, Spark, Lambda, sinks, and exactly-once models",
         50,
         _OPERATORS,
         first=True,
