@@ -73,6 +73,10 @@ CARRIER_BYTES = 50
 _SEGMENTS = 8
 """Number of segments that share the bytes of a memory, or the time for which it keeps its entries."""
 
+MAX_SEALED = 256
+"""Maximum segments besides the open one, because a search may visit all of them: several times as many as the bytes and the time ask for.
+More come of aggregates whose arrival is not known, which are never too old, and of look-ups over hours in which little was stored."""
+
 _MIN_SPAN = 10_000
 """Minimum milliseconds of arrivals after which a segment is followed by another one."""
 
@@ -570,6 +574,8 @@ class RunMemory:
         while sealed and self._sealed_bytes > allowed:
             self._forget_oldest()
             self._short_until = self.since
+        while len(sealed) > MAX_SEALED:
+            self._forget_oldest()
 
     def _expire(self, arrival: int) -> None:
         if arrival - self._reach_at > KEPT_MILLIS:
