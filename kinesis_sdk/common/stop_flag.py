@@ -1,8 +1,11 @@
-"""`StopFlag`, an event that a signal handler may set."""
+"""Objects for signal handlers: `StopFlag`, an event that they may set, and `SignalCopies`, which tells a copy from a second signal."""
 
 from __future__ import annotations
 
 from queue import Empty, SimpleQueue
+
+_SAME_SIGNAL = 1.0
+"""Seconds within which a second signal of one number is a copy of the first."""
 
 
 class StopFlag:
@@ -46,3 +49,25 @@ class StopFlag:
             return self._is_set
         self._wakes.put(None)  # for the next thread that waits
         return True
+
+
+class SignalCopies:
+    """Memory of received signals, which tells a copy from a second signal.
+
+    `timeout`, shells and service managers may send one signal to a process and to its group, so that it arrives twice.
+    """
+
+    def __init__(self) -> None:
+        self._received: dict[int, float] = {}
+
+    def is_copy(self, number: int, now: float) -> bool:
+        """Note a signal, and return whether it is a copy: one of the same number came less than a second ago.
+
+        Args:
+            number: Number of the signal.
+            now: Monotonic seconds.
+        """
+        if now - self._received.get(number, float("-inf")) < _SAME_SIGNAL:
+            return True
+        self._received[number] = now
+        return False

@@ -11,7 +11,6 @@ SIGINT, SIGTERM, SIGHUP, or a failed child with onChildFailure = exit
 from __future__ import annotations
 
 import logging
-import math
 import signal
 import threading
 import time
@@ -24,6 +23,7 @@ from typing import TYPE_CHECKING
 from kinesis_sdk.common.aws import make_client
 from kinesis_sdk.common.log_fields import FieldLogger, log_fields
 from kinesis_sdk.common.metrics import Metrics
+from kinesis_sdk.common.stop_flag import SignalCopies
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer import RecordHandler, Worker
 from kinesis_sdk.consumer.java_credentials import make_session
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
     import boto3
 
 _LOGGER = FieldLogger(logging.getLogger(__name__))
-
-_SAME_SIGNAL = 1.0
-"""Seconds within which a repetition of a signal is the same one: `timeout` and shells send it to the process and to its group."""
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _OTHER_CONNECTIONS = 10
@@ -187,13 +184,11 @@ class MultiLangDaemon:
             yield
             return
 
-        last: dict[int, float] = {}
+        copies = SignalCopies()
 
         def handle(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the interpreter's signature
-            now = time.monotonic()
-            if now - last.get(number, -math.inf) < _SAME_SIGNAL:
+            if copies.is_copy(number, time.monotonic()):
                 return
-            last[number] = now
             self.request_stop(f"received {signal.Signals(number).name}")
 
         # A signal that is ignored stays so: nohup ignores SIGHUP.

@@ -20,11 +20,10 @@ from kinesis_sdk.cli.output import ExitCode
 from kinesis_sdk.cli.run.settings import RunSettings
 from kinesis_sdk.cli.run.supervisor import ChildCode, Outcome, Supervisor, Verb
 from kinesis_sdk.cli.run.watch import FileWatcher
+from kinesis_sdk.common.stop_flag import SignalCopies
 
 _LOGGER = logging.getLogger(__name__)
 
-_SAME_SIGNAL = 1.0
-"""Seconds within which a second signal of one kind is a copy of the first."""
 _TICK = 0.2
 """Seconds between two looks at the processes."""
 _LOOK_INTERVAL = 0.5
@@ -283,14 +282,12 @@ class Processes:
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
-        """Note signals; `_tick` carries them out. A service manager may send one to the process and one to its group."""
-        last: dict[int, float] = {}
+        """Note signals; `_tick` carries them out."""
+        copies = SignalCopies()
 
         def note(received: int, _frame: FrameType | None) -> None:
-            now = time.monotonic()
-            if now - last.get(received, float("-inf")) >= _SAME_SIGNAL:
+            if not copies.is_copy(received, time.monotonic()):
                 self._requested.append(signal.Signals(received))
-                last[received] = now
 
         former = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
