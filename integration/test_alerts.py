@@ -67,6 +67,17 @@ SCENES: dict[str, tuple[list[dict[str, str]], list[dict[str, Any]]]] = {
             ),
         ],
     ),
+    "a long retention comes to its end": (
+        [series("kinesis_fleet_problems", "1x30", code="near-horizon", severity="error")],
+        [
+            fires(
+                "KinesisProblems",
+                "billing: near-horizon for 1 leases.",
+                "kinesis-sdk leases show billing",
+                code="near-horizon",
+            ),
+        ],
+    ),
     "a shard is behind": (
         [
             series("kinesis_fleet_worst_lag_seconds", "1200x30"),
