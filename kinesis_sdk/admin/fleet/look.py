@@ -65,11 +65,15 @@ class Look:
             ConfigError: If there is no such table.
             AwsError: If the call fails.
         """
-        began = self._clock.monotonic()
-        # During an incident the table is throttled, and that is when people look.
-        self._scan = call_with_retries(
-            self._application.scan, operation=None, timeout=_RETRIED_FOR, sleep=self._sleep
-        )
+        began = 0.0
+
+        def scan() -> TableScan:
+            nonlocal began
+            began = self._clock.monotonic()
+            return self._application.scan()
+
+        # A table is often throttled during an incident, when people need this command.
+        self._scan = call_with_retries(scan, operation=None, timeout=_RETRIED_FOR, sleep=self._sleep)
         self._observer.observe_table(self._scan, self._clock.monotonic(), self._clock.time(), began=began)
         return self.view()
 
