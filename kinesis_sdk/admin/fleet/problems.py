@@ -617,13 +617,13 @@ def _progress(case: _Case) -> _Found | None:
     grown = lag_growth(lease)
     is_idle = not lease.throughput_kbps and (lease.checkpointed_ago is None or lease.checkpointed_ago >= 60)
     if grown is not None and grown >= 40 and behind >= settings.behind:
-        # A lag that grows as fast as time passes is that of a shard of which nothing is processed.
+        # If no record is processed, the lag grows by a second each second.
         stuck = grown >= 57 and is_idle
         return _problem(
             view,
             "falling-behind",
             f"{name}: {duration(behind)} behind, {duration(grown)} more than a minute ago"
-            + (": nothing of it is processed" if stuck else ""),
+            + (": no record of it is processed" if stuck else ""),
             "look at the worker's log: its handler fails or hangs, or the shard cannot be read"
             if stuck
             else "the worker is too slow for the shard: a faster handler, more workers, or a split of the shard",

@@ -632,9 +632,8 @@ class ShardConsumer:
                 else:
                     batch.on_done()
             elif reader.progress_at >= now:
-                self._recovered(
-                    reader.progress_at
-                )  # a look-up may take long, and each of its calls is progress
+                # A look-up may take long, and each of its calls is progress.
+                self._recovered(reader.progress_at)
         if self.held.gone is not None:
             return now  # a checkpoint of the handler found that the lease is lost
         if reader.is_done and delivery.is_empty:

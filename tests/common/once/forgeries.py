@@ -1,7 +1,6 @@
 """Streams of forged aggregates, drawn at random from shapes that try to be expensive for readers.
 
-`forged` has the attacks that are known; this tries what nobody has thought of. A forgery is drawn from a seed, so a case that was found is
-named by its seed and its size.
+`forged` has the known attacks; this module draws new ones at random. Each comes from a seed, so a seed and a size name a case.
 """
 
 from __future__ import annotations

@@ -81,8 +81,8 @@ class Progress(NamedTuple):
     """The state of a shard, as the owner of its lease knew it when it wrote the row.
 
     Valid only while ``owner`` is the holder of the lease (`Lease.current_progress`): other workers leave the attribute as
-    it is. Clocks of two machines are never compared: ``handler_millis`` and those of ``failing`` are durations, to which a reader
-    adds the time since it saw the row change.
+    it is. Clocks of two machines are never compared: ``handler_millis`` and the milliseconds in ``failing`` are
+    durations. A reader adds the time since it saw the row change.
 
     Attributes:
         lag_millis: Age of the oldest unprocessed record in milliseconds, as in `ShardHealth.oldest_unprocessed_millis`; 0 if
