@@ -26,6 +26,8 @@ from tools.suites import Package, Suite, announce, choose, packages, to_fetch
 ROOT = Path(__file__).parents[1]
 REPORTS = "KINESIS_SDK_TEST_REPORTS"
 """Environment variable: folder for JUnit XML reports, including those of pytest runs that a test starts."""
+WITHOUT = {"CI", "BUILD_NUMBER"}
+"""Environment variables that make pytest print a failed comparison in full: the difference of two sets of 20,000 records takes minutes."""
 LANES = 3
 """Suites at a time. Two cores are busy with three of them, and no suite waits for the longest one at the end."""
 INTERVAL = 30.0
@@ -182,7 +184,8 @@ def run(suite: Suite, output: Path) -> Result:
     result = Result()
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="kinesis-sdk-tests-") as folder:
-        environment = {**os.environ, REPORTS: folder, "KINESIS_SDK_FUZZ": "0", **suite.environment}
+        inherited = {name: value for name, value in os.environ.items() if name not in WITHOUT}
+        environment = {**inherited, REPORTS: folder, "KINESIS_SDK_FUZZ": "0", **suite.environment}
         command = [sys.executable, "-m", "pytest", f"--junitxml={folder}/suite.xml", *suite.arguments]
         with (
             output.open("wb") as printed,
@@ -281,9 +284,16 @@ class Session:
                 )
 
 
+_BAD = re.compile(
+    r"^(=+ (FAILURES|ERRORS) =+|INTERNALERROR>.*|\++ Timeout \++|Timeout \(.*\)!|Fatal Python error.*)$",
+    re.MULTILINE,
+)
+"""The first line about a failure: of pytest, of pytest-timeout, or of faulthandler, in a process that a test starts too."""
+
+
 def _failures(output: str) -> str:
-    """Return what pytest printed of failures, without the dots before them."""
-    start = re.search(r"^=+ (FAILURES|ERRORS) =+$", output, re.MULTILINE)
+    """Return what was printed of failures, without the dots before them."""
+    start = _BAD.search(output)
     return output[start.start() :].rstrip() if start else output[-10_000:].rstrip()
 
 
