@@ -347,7 +347,7 @@ class Segment:
 
     def has_name(self, key: bytes, sequence: int, sub: int, since: float) -> bool:
         """Return whether a copy of a named record is before a position, and arrived at a moment or later."""
-        place = self._names.get(key) if self._compressed is None else self._compressed.get(key)
+        place = self._place_of(key)
         if place is None:
             return False
         limit = self._limit(sequence, sub)
@@ -384,6 +384,23 @@ class Segment:
             run & _PLACE < limit and self._digest_at((run & _PLACE) >> _SUB_BITS) == digest
             for run in _overlapping(known, wanted)
         )
+
+    def has_equal_name(self, key: bytes, sequence: int, digest: bytes) -> bool:
+        """Return whether a named record is in an aggregate of the shard with equal bytes, before a sequence number.
+
+        Of several copies, it asks the first and the last one before that: bytes that are repeated follow each other at once.
+        """
+        place = self._place_of(key)
+        if place is None or self.last == ANCESTOR:
+            return False
+        limit = self._limit(sequence, 0)
+        several = self._several.get(key, ())
+        latest = several[bisect_left(several, limit) - 1] if several else place
+        return any(one < limit and self._digest_at(one >> _SUB_BITS) == digest for one in {place, latest})
+
+    def _place_of(self, key: bytes) -> int | None:
+        """Return the place of the first copy of a named record; None if there is none."""
+        return self._names.get(key) if self._compressed is None else self._compressed.get(key)
 
     def _digest_at(self, index: int) -> bytes:
         if self._digests:
@@ -673,6 +690,13 @@ class RunMemory:
         """Return whether a run is in an aggregate of the shard with equal bytes, before a sequence number."""
         return self._open.has_equal(key, wanted, sequence, digest) or any(
             segment.has_equal(key, wanted, sequence, digest) for segment in self._sealed
+        )
+
+    def has_equal_name(self, key: bytes, sequence: int, since: float, digest: bytes) -> bool:
+        """Return whether a named record that arrived at a moment or later is in an aggregate with equal bytes, before a sequence number."""
+        return self._open.has_equal_name(key, sequence, digest) or any(
+            segment.newest >= since and segment.has_equal_name(key, sequence, digest)
+            for segment in self._sealed
         )
 
 

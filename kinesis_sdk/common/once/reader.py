@@ -11,7 +11,7 @@ repeated, or late. A suspect is looked for in the reader's memory, and if that d
 | rule | |
 | --- | --- |
 | R1 | A misplaced aggregate is dropped: its producer puts it again. One that is older than `OLDEST_MILLIS` was forwarded from elsewhere; it is treated like that of any other producer. If the shard's range is not known, the shards are listed before an aggregate is judged that was made for another shard. |
-| R2 | A run is suspect if it is marked, or arrived `EARLY_MILLIS` before the end of its hold-off or later. |
+| R2 | A run is suspect if it is marked (`REPEAT`, or `NAMED` without `FIRST`), or arrived `EARLY_MILLIS` before the end of its hold-off or later. |
 | R3 | A suspect record is dropped if an earlier valid copy arrived at `_earliest` or later. |
 | R4 | The memory is complete since the first record that was read, and each of its entries has a position. |
 | R5 | If the memory begins later than that, the shard is read again from there on, and its parents as far as they reach. |
@@ -67,6 +67,7 @@ from kinesis_sdk.common.once.memory import (
 )
 from kinesis_sdk.common.once.pieces import NO_ARRIVAL, Copy, Part, Pieces, add_copy, has_copy
 from kinesis_sdk.common.once.table import (
+    FIRST,
     NAMED,
     REPEAT,
     Run,
@@ -463,7 +464,10 @@ class RunReader:
             length, holdoff, flags, incarnation, date, number = run
             if flags & NAMED:
                 key = incarnation + number.to_bytes(6, "big")
-                self._judge_name(carrier.sequence_number, sequence, sub, run, key, arrival)
+                if not flags & FIRST or arrival is None or arrival >= date + holdoff * 1000 - EARLY_MILLIS:
+                    self._judge_name(carrier.sequence_number, sequence, sub, run, key, arrival)
+                elif self._drops_equal and memory.has_equal_name(key, sequence, date - EARLY_MILLIS, digest):
+                    self._repeat(carrier.sequence_number, sub, run, [(number, number)])
                 if is_new:
                     memory.add_name(key, sub)
             else:

@@ -38,7 +38,11 @@ REPEAT = 1
 NAMED = 2
 """Flag: the application named the record, so that another `put` of it has the same identity. The run has one record."""
 
-_KNOWN_FLAGS = REPEAT | NAMED
+FIRST = 4
+"""Flag of a named run: it is the first attempt since its date, and no other attempt sends the record before the hold-off has passed. So a copy that
+arrives in time is the first one, as that of a run without flags. Never together with `REPEAT`."""
+
+_KNOWN_FLAGS = REPEAT | NAMED | FIRST
 
 HEADER_LENGTH = 8
 """Characters of the header in the value."""
@@ -60,6 +64,9 @@ MAX_RUNS = 8_192
 
 HOLD_OFF = 4
 """Seconds after the first attempt that may be stored, before which a producer does not send a record again."""
+
+FIRST_HOLD_OFF = MAX_HOLDOFF
+"""Seconds after its own start, before which what may repeat a `FIRST` run sends nothing. The hold-off of such a run is at most that."""
 
 _MAX_LENGTH = HEADER_LENGTH + MAX_RUNS * RUN_LENGTH
 
@@ -99,7 +106,7 @@ class Run(NamedTuple):
     Attributes:
         count: Number of user records, 1 to 16,777,215. A named run has 1.
         holdoff: Seconds, 1 to 15. A copy is never sent earlier than this after ``date``, unless the run is marked.
-        flags: `REPEAT`, `NAMED`, both or 0.
+        flags: `REPEAT`, `NAMED`, both or 0; or `NAMED` and `FIRST`.
         incarnation: 8 bytes; those of the request, or for a named run a part of the digest of its name and hash key.
         date: Milliseconds since 1970. No attempt to send these records was made before.
         number: Number of the first user record, below 2^48; the others count up.
@@ -154,8 +161,8 @@ def encode_run(run: Run) -> bytes:
         raise ValueError(f"count must be 1 to {MAX_COUNT}, and 1 for a named run, got {count}")
     if not 1 <= holdoff <= MAX_HOLDOFF:
         raise ValueError(f"holdoff must be 1 to {MAX_HOLDOFF} s, got {holdoff}")
-    if not 0 <= flags <= _KNOWN_FLAGS:
-        raise ValueError(f"flags must be 0 to {_KNOWN_FLAGS}, got {flags}")
+    if not 0 <= flags <= _KNOWN_FLAGS or not _fit(flags):
+        raise ValueError(f"flags must be 0 to {_KNOWN_FLAGS}, and FIRST only with NAMED alone, got {flags}")
     if len(incarnation) != INCARNATION_SIZE:
         raise ValueError(f"incarnation must have {INCARNATION_SIZE} bytes, got {len(incarnation)}")
     if not 0 <= date <= MAX_DATE:
@@ -280,9 +287,14 @@ def _run(head: int, incarnation: bytes, high: int, low: int) -> Run | None:
     count, flags, number = head >> 8, head & 0xF, low & MAX_NUMBER
     if count == 0 or head & 0xF0 == 0 or flags > _KNOWN_FLAGS or number + count > MAX_NUMBER + 1:
         return None
-    if count > 1 and flags & NAMED:
+    if (count > 1 and flags & NAMED) or not _fit(flags):
         return None
     return _new(Run, (count, head >> 4 & 0xF, flags, incarnation, high << 16 | low >> 48, number))
+
+
+def _fit(flags: int) -> bool:
+    """Return whether flags may stand together."""
+    return not flags & FIRST or flags == FIRST | NAMED
 
 
 def tag_size(runs: int) -> int:

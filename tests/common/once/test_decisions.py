@@ -13,7 +13,7 @@ from kinesis_sdk.common.aggregate_reader import decode_columns
 from kinesis_sdk.common.hashkeys import MAX_HASH_KEY
 from kinesis_sdk.common.once import memory
 from kinesis_sdk.common.once.reader import EARLY_MILLIS, LookUp, _earliest
-from kinesis_sdk.common.once.table import NAMED, REPEAT, Run, decode_table
+from kinesis_sdk.common.once.table import FIRST, NAMED, REPEAT, Run, decode_table
 from kinesis_sdk.common.records import KinesisRecord
 from tests.common.once.streams import (
     EPOCH,
@@ -39,8 +39,10 @@ def _named(rng: Random, at: int, side: bytes, names: int) -> list[Event]:
     window = rng.choice((0, 500, 5000, 50_000, 400_000))
     found = []
     for _ in range(rng.choice((1, 1, 2, 3))):
-        flags = NAMED | rng.choice((0, 0, REPEAT))
-        run = Run(1, rng.choice((1, 4)), flags, b"N" + side[:7], EPOCH + at - window, rng.randrange(names))
+        flags = NAMED | rng.choice((0, 0, REPEAT, FIRST))
+        run = Run(
+            1, rng.choice((1, 4, 15)), flags, b"N" + side[:7], EPOCH + at - window, rng.randrange(names)
+        )
         found.append((at, side, run))
         at += rng.choice((0, 100, 3000, 20_000))
     return found
@@ -121,7 +123,8 @@ def dropped_by_search(stream: Stream) -> set[Position]:
             for sub, run in enumerate(_users(record)):
                 key = (run.incarnation, None if run.flags & NAMED else run.date, run.number)
                 earlier = copies.setdefault(key, [])
-                if run.flags or arrival >= run.date + run.holdoff * 1000 - EARLY_MILLIS:
+                is_late = arrival >= run.date + run.holdoff * 1000 - EARLY_MILLIS
+                if is_late or run.flags not in {0, NAMED | FIRST}:
                     since = _earliest(run, arrival)
                     if any(shard in path and other >= since for shard, other in earlier):
                         found.add((shard_id, record.sequence_number, sub))

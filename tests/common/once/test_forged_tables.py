@@ -10,7 +10,7 @@ from kinesis_sdk.common.aggregate_writer import Aggregate
 from kinesis_sdk.common.hashkeys import MAX_HASH_KEY, hash_partition_key
 from kinesis_sdk.common.once import pieces
 from kinesis_sdk.common.once.memory import MAX_BYTES
-from kinesis_sdk.common.once.table import MAX_RUNS, NAMED, REPEAT, Run, decode_table, encode_table
+from kinesis_sdk.common.once.table import FIRST, MAX_RUNS, NAMED, REPEAT, Run, decode_table, encode_table
 from tests.common.once.forged import FORGED, OWNER, SHARD, Arrived, carriers, judge
 from tests.common.once.steps import steps_of
 from tests.common.once.streams import EPOCH, STREAM, Calls, LookUp, Stream, carry_out, read
@@ -73,7 +73,7 @@ def drawn(rng: Random) -> list[Run]:
     numbers = rng.choice([4, 30, 1 << 13])
     found = []
     for _ in range(rng.choice([1, 2, 5, 12])):
-        flags = rng.choice([0, REPEAT, REPEAT, NAMED, NAMED | REPEAT])
+        flags = rng.choice([0, REPEAT, REPEAT, NAMED, NAMED | REPEAT, NAMED | FIRST])
         count = 1 if flags & NAMED else rng.choice([1, 1, 2, 5, 40])
         owner = rng.choice([OWNER, OWNER, b"another.", bytes(8)])
         number = rng.randrange(numbers) if rng.random() < 0.95 else (1 << 48) - count

@@ -148,6 +148,31 @@ def test_a_copy_counts_that_arrived_at_the_very_beginning_of_the_window() -> Non
         assert memory.parts(KEY, (arrival, arrival), BASE, 0, arrival + 1) == []
 
 
+@pytest.mark.parametrize("is_sealed", [False, True])
+@pytest.mark.parametrize("is_compressed", [False, True])
+def test_equal_bytes_of_a_name_are_found_before_a_position(is_sealed: bool, is_compressed: bool) -> None:
+    segment = Segment()
+    for number, arrival in enumerate((50, 60, 70)):
+        segment.begin(BASE + 10 * number, arrival, b"%016d" % number)
+        segment.add_name(name(1), 3)
+    if is_sealed:
+        segment.seal()
+    if is_compressed:
+        segment.compress()
+
+    def is_found(sequence: int, digest: int, key: int = 1) -> bool:
+        return segment.has_equal_name(name(key), BASE + sequence, b"%016d" % digest)
+
+    assert [is_found(at, 0) for at in (0, 1, 11, 30)] == [False, True, True, True]
+    assert [is_found(at, 1) for at in (10, 11, 20)] == [False, True, True]
+    assert [is_found(at, 2) for at in (20, 21)] == [False, True]
+    assert not is_found(30, 2, key=2)
+    ancestor = Segment()
+    ancestor.begin(ANCESTOR, 50, b"%016d" % 0)
+    ancestor.add_name(name(1), 0)
+    assert not ancestor.has_equal_name(name(1), BASE, b"%016d" % 0)
+
+
 def test_equal_bytes_are_found_in_the_shard_only() -> None:
     memory = begun()
     memory.begin(5, 10, b"a" * 16)
@@ -457,6 +482,10 @@ def test_the_copies_of_one_name_are_not_searched_one_by_one() -> None:
     for sequence in range(1, 2000):
         assert memory.has_name(name(1), sequence, 0, sequence - 1)
     assert looked <= 15 * 2000, "the steps of a bisection, and one copy"
+    looked = 0
+    for sequence in range(1, 2000):
+        assert not memory.has_equal_name(name(1), sequence, 0, b"another digest..")
+    assert looked <= 15 * 2000, "the same"
 
 
 def test_the_runs_of_one_date_are_not_searched_one_by_one() -> None:

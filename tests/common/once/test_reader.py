@@ -12,8 +12,8 @@ from kinesis_sdk.common.aggregate_reader import deaggregate
 from kinesis_sdk.common.hashkeys import MAX_HASH_KEY
 from kinesis_sdk.common.once.memory import MAX_BYTES, RUN_BYTES, RunMemory, Shortage
 from kinesis_sdk.common.once.pieces import Pieces
-from kinesis_sdk.common.once.reader import ListShards, LookUp
-from kinesis_sdk.common.once.table import NAMED, REPEAT, Run, encode_table
+from kinesis_sdk.common.once.reader import EARLY_MILLIS, ListShards, LookUp, ReadShard
+from kinesis_sdk.common.once.table import FIRST, NAMED, REPEAT, Run, encode_table
 from tests.common.once.streams import (
     EPOCH,
     MIDDLE,
@@ -67,6 +67,79 @@ def test_a_record_is_suspect_from_two_seconds_before_its_hold_off_on(
     batch = read(stream, stream.reader(P), stream.logs[P])
     assert batch.data == [b"1"]
     assert bool(batch.calls.read) == looks
+
+
+@pytest.mark.parametrize(("arrival", "looks"), [(12_999, False), (13_000, True)])
+def test_a_first_copy_of_a_name_is_suspect_from_two_seconds_before_its_hold_off_on(
+    stream: Stream, arrival: int, looks: bool
+) -> None:
+    stream.put(P, -200_000, run(1, 0, incarnation=b"another."))
+    stream.put(P, arrival, run(7, 0, flags=NAMED | FIRST, holdoff=15))
+    batch = read(stream, stream.reader(P), stream.logs[P][1:])
+    assert batch.data == [b"7"]
+    assert bool(batch.calls.read) == looks
+
+
+def test_no_first_copy_of_a_busy_writer_is_looked_up_and_the_memory_stays_small(stream: Stream) -> None:
+    """Without the flag, each batch would be looked up, or 300 s of names remembered."""
+    for number in range(300):
+        stream.put(P, number * 1000 + 50, run(number, number * 1000 - 2000, flags=NAMED | FIRST, holdoff=6))
+    reader = stream.reader(P)
+    calls = [read(stream, reader, stream.logs[P][at : at + 5]).calls for at in range(0, 300, 5)]
+    assert calls == [Calls()] * 60
+    assert reader.remembered < 80
+    assert read(stream, stream.reader(P), stream.logs[P][150:]).calls == Calls()
+
+
+def test_a_late_first_copy_is_looked_up_from_its_date_and_no_further_back(stream: Stream) -> None:
+    stream.put(P, -50_000, run(7, -300_000, flags=NAMED))
+    stream.put(P, 20_000, run(7, 0, flags=NAMED | FIRST, holdoff=15))
+    reader = stream.reader(P)
+    reader.begin(stream.logs[P][1:])
+    deaggregate(stream.logs[P][1:], on_tagged=reader.add)
+    look_up = reader.look_up()
+    assert look_up is not None
+    assert look_up.step == ReadShard(P, EPOCH - EARLY_MILLIS)
+    # What was put before its date is another record.
+    assert read(stream, stream.reader(P), stream.logs[P]).data == [b"7", b"7"]
+
+
+@pytest.mark.parametrize("first", [100, 30_000], ids=["before", "behind"])
+def test_a_first_copy_and_its_repetition_are_delivered_once_in_either_order(
+    stream: Stream, first: int
+) -> None:
+    copies = [
+        (first, run(7, 0, flags=NAMED | FIRST, holdoff=15)),
+        (16_000, run(7, -284_000, flags=NAMED)),
+        (60_000, run(7, 0, flags=NAMED | REPEAT)),
+    ]
+    for at, one in sorted(copies):
+        stream.put(P, at, one)
+    for since in range(3):
+        batch = read(stream, stream.reader(P), stream.logs[P][since:])
+        assert batch.data == ([b"7"] if since == 0 else [])
+
+
+def test_a_first_copy_whose_arrival_is_not_known_is_a_suspect(stream: Stream) -> None:
+    stream.put(P, 100, run(7, -300_000, flags=NAMED))
+    stream.put(P, None, run(7, 0, flags=NAMED | FIRST, holdoff=15))
+    assert read(stream, stream.reader(P), stream.logs[P]).data == [b"7"]
+
+
+@pytest.mark.parametrize("date", [-3_600_000, 0, 3_600_000])
+def test_a_forged_first_copy_withholds_no_record_without_a_name(stream: Stream, date: int) -> None:
+    """Whoever knows a record's identity may claim it, also with absurd dates; what has no name is another record."""
+    for at in (0, 50):
+        stream.put(P, at, run(7, date, flags=NAMED | FIRST, holdoff=15))
+        stream.put(P, at + 10, run(7, date, flags=NAMED | FIRST, holdoff=1), run(8, at))
+    stream.put(P, 100, run(7, 0, 2), run(7, -300_000, flags=NAMED))
+    stream.put(P, 60_000, run(7, 0, 2, flags=REPEAT))
+    batch = read(stream, stream.reader(P), stream.logs[P])
+    assert [number for number in batch.data if number == b"8"] == [b"8"] * 3
+    assert (stream.logs[P][4].sequence_number, 0) in batch.positions, "the record without a name"
+    assert (stream.logs[P][4].sequence_number, 2) not in batch.positions, "the named one is withheld"
+    assert not [one for one in batch.positions if one[0] == stream.logs[P][5].sequence_number]
+    assert b"7" in batch.data[:2], "one of the forged ones is delivered"
 
 
 # R3 and R4: memory
@@ -564,6 +637,16 @@ def test_equal_bytes_are_one_record_although_the_memory_has_put_the_first_one_aw
     reader = stream.reader(P)
     assert read(stream, reader, stream.logs[P]).data == [b"1", b"7", b"8", b"9"]
     assert len(reader._memory._sealed) == 1
+
+
+def test_equal_bytes_of_a_first_copy_are_one_record_for_a_worker_and_two_for_a_range(stream: Stream) -> None:
+    named = run(7, 0, flags=NAMED | FIRST, holdoff=15)
+    for at in (100, 200):
+        stream.put(P, at, named)
+    stream.put(P, 300, named, run(8, 0))  # other bytes: its writer says that it is the first attempt
+    stream.put(P, 400, named)
+    assert read(stream, stream.reader(P), stream.logs[P]).data == [b"7", b"7", b"8"]
+    assert len(read(stream, stream.reader(P, drops_equal=False), stream.logs[P]).data) == 5
 
 
 def test_equal_records_in_other_bytes_are_not_a_proxys_repetition(stream: Stream) -> None:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinesis_sdk.common.once.table import (
+    FIRST,
     HEADER_LENGTH,
     HOLD_OFF,
     MAX_COUNT,
@@ -36,11 +37,12 @@ SHARD = "shardId-000000000007"
 ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 PLAIN = Run(430, 4, 0, bytes(range(8)), 1_700_000_000_123, 77)
 MARKED = Run(1, 4, REPEAT, b"\xff" * 8, 0, 0)
+FLAGS = {0, REPEAT, NAMED, REPEAT | NAMED, FIRST | NAMED}
 
 
 @st.composite
 def any_run(draw: st.DrawFn) -> Run:
-    flags = draw(st.integers(0, 3))
+    flags = draw(st.sampled_from(sorted(FLAGS)))
     count = 1 if flags & NAMED else draw(st.integers(1, 5) | st.integers(1, MAX_COUNT))
     return Run(
         count,
@@ -131,7 +133,7 @@ def read_by_hand(value: str, stream: str, user_records: int) -> RunTable | None:
     for at in range(6, len(table), 24):
         count, flags = int.from_bytes(table[at : at + 3], "big"), table[at + 3] & 0xF
         date, number = (int.from_bytes(table[at + part : at + part + 6], "big") for part in (12, 18))
-        if count == 0 or flags > 3 or table[at + 3] < 0x10 or number + count > 1 << 48:
+        if count == 0 or flags not in FLAGS or table[at + 3] < 0x10 or number + count > 1 << 48:
             return None
         if flags & NAMED and count != 1:
             return None
@@ -221,7 +223,7 @@ def test_the_short_way_is_the_usual_one() -> None:
                 assert not is_unmarked(value, count + 1)
                 key = run.incarnation + run.date.to_bytes(6, "big")
                 assert [*decode_unmarked([value])] == [(HOLD_OFF, run.date, key, number)]
-                for flags in (REPEAT, NAMED)[: 1 + (count == 1)]:
+                for flags in (REPEAT, NAMED, FIRST | NAMED)[: 3 if count == 1 else 1]:
                     assert not is_unmarked(encode_table(STREAM, SHARD, [run._replace(flags=flags)]), count)
 
 
@@ -315,7 +317,8 @@ def test_characters_that_a_lenient_decoder_accepts() -> None:
         PLAIN._replace(flags=NAMED),
         PLAIN._replace(holdoff=0),
         PLAIN._replace(holdoff=16),
-        PLAIN._replace(flags=4),
+        *(PLAIN._replace(count=1, flags=flags) for flags in range(16) if flags not in FLAGS),
+        PLAIN._replace(flags=FIRST | NAMED),
         PLAIN._replace(incarnation=b"1234567"),
         PLAIN._replace(date=-1),
         PLAIN._replace(date=MAX_DATE + 1),
