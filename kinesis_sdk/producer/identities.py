@@ -26,6 +26,9 @@ Rules:
 - The date is never later than the time at Kinesis at which any attempt with this identity is made, and `HOLD_OFF` seconds of the
   monotonic clock pass between the first such attempt and the second. So a copy that arrives earlier than the date and the hold-off
   is the first one, and readers look nothing up for it.
+- A named record whose caller knows a moment before which nobody began to put it (`Identity.first`) is dated by that moment and says so (`FIRST`) until
+  an attempt of it may be stored. Its hold-off ends no later than that of the producer, `HOLD_OFF` seconds after this attempt, and no later than that of
+  another process that may put it: `FIRST_HOLD_OFF` seconds after that process began.
 - A repetition is marked, and marked for good, with the identity of the first attempt that may be stored.
 - After `REPEAT_WINDOW` seconds, readers do not look back far enough: the record gets a new identity, which may store it twice.
 """
@@ -42,7 +45,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kinesis_sdk.common.errors import KinesisSdkError, PermanentAwsError
 from kinesis_sdk.common.log_fields import FieldLogger, log_fields
-from kinesis_sdk.common.once.table import HOLD_OFF, INCARNATION_SIZE, NAMED, REPEAT, Run, encode_table
+from kinesis_sdk.common.once.table import (
+    FIRST,
+    FIRST_HOLD_OFF,
+    HOLD_OFF,
+    INCARNATION_SIZE,
+    NAMED,
+    REPEAT,
+    Run,
+    encode_table,
+)
 from kinesis_sdk.common.service_clock import ServiceClock, date_text, response_date
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer.topology import Topology
@@ -104,6 +116,8 @@ class Identity(NamedTuple):
         made: Monotonic seconds at which the bytes of the first attempt that may be stored were made; 0 without a date.
         wall: The same by the wall clock, in epoch seconds.
         lapsed: Whether an attempt with a former identity may be stored, which was too long ago to be repeated.
+        first: Milliseconds since 1970 that Kinesis had reached before anybody began to put a record of that name. None if that is not
+            known, or an attempt may be stored.
     """
 
     incarnation: bytes
@@ -113,6 +127,7 @@ class Identity(NamedTuple):
     made: float = 0.0
     wall: float = 0.0
     lapsed: bool = False
+    first: int | None = None
 
     @property
     def shared(self) -> RecordIdentity | None:
@@ -312,6 +327,14 @@ class Identities:
             self._service_clock.observe(date, now)
             self._observed = now
 
+    def time_at_kinesis(self, now: float) -> int | None:
+        """Return a time in epoch milliseconds that Kinesis has reached; None if its responses have not told. May be called by any thread.
+
+        Args:
+            now: Monotonic seconds.
+        """
+        return None if self._service_clock.time_at(now) is None else self._date(now, self._wall_clock())
+
     def _date(self, now: float, wall: float) -> int:
         """Return a time in epoch milliseconds that Kinesis has reached."""
         seconds = self._service_clock.time_at(now)
@@ -379,7 +402,11 @@ class Identities:
                 record.identity = identity
         if identity is None or not identity.incarnation:
             return Run(len(records), HOLD_OFF, 0, stamp.incarnation, stamp.date, stamp.number + start)
-        return Run(1, HOLD_OFF, NAMED, identity.incarnation, _from(stamp, identity), identity.number)
+        date = _from(stamp, identity)
+        if identity.first is None:
+            return Run(1, HOLD_OFF, NAMED, identity.incarnation, date, identity.number)
+        holdoff = min(HOLD_OFF + (stamp.date - date) // 1000, FIRST_HOLD_OFF)
+        return Run(1, holdoff, NAMED | FIRST, identity.incarnation, date, identity.number)
 
     def keep(self, entry: Entry) -> None:
         """Keep the identities of an attempt that may be stored: the records are held, and marked from now on.
@@ -399,12 +426,17 @@ class Identities:
                     stamp.incarnation, stamp.number + index, stamp.date, 0.0, stamp.made, stamp.wall
                 )
             elif identity.date is None:
-                record.identity = identity._replace(
-                    date=_from(stamp, identity), made=stamp.made, wall=stamp.wall
-                )
+                date = _from(stamp, identity)
+                if identity.first is not None:
+                    # So that date and window tell when it was sent, as for others; see `resumed`.
+                    identity = identity._replace(window=max(1.0, (stamp.date - date) / 1000), first=None)
+                record.identity = identity._replace(date=date, made=stamp.made, wall=stamp.wall)
         attempt.held_until = max(attempt.held_until, stamp.made + HOLD_OFF)
 
 
 def _from(stamp: Stamp, identity: Identity) -> int:
     """Return the date of a named record: readers look for earlier ones from then on."""
-    return max(0, stamp.date - int(identity.window * 1000))
+    since = stamp.date - int(identity.window * 1000)
+    if identity.first is not None:
+        since = max(since, min(identity.first, stamp.date))
+    return max(0, since)

@@ -102,6 +102,10 @@ class StreamPipeline:
         """
         self._queue.rebuild(now, without=record)
 
+    def time_at_kinesis(self, now: float) -> int | None:
+        """Return a time at Kinesis that has passed; see `Identities.time_at_kinesis`."""
+        return self._identities.time_at_kinesis(now)
+
     # ------------------------------------------------------------------ I/O loop
 
     def flush(self, epoch: int, now: float) -> None:

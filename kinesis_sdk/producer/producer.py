@@ -255,6 +255,40 @@ class Producer:
         self._accept(pipeline, record, data, hash_key, self._put_timeout)
         return record
 
+    def _put_named(
+        self,
+        stream: str | StreamId,
+        partition_key: str | None,
+        data: Payload,
+        explicit_hash_key: str | int | None,
+        dedup_id: str,
+        dedup_window: float,
+        first: int,
+    ) -> PendingRecord:
+        """Accept a named record as `put` does, of which it is known that nobody began to put it before.
+
+        Args:
+            stream: As for `put`.
+            partition_key: As for `put`.
+            data: As for `put`.
+            explicit_hash_key: As for `put`.
+            dedup_id: As for `put`.
+            dedup_window: As for `put`.
+            first: Time at Kinesis that had passed when anybody began to put it, see `Identity.first`. Whoever puts it again has to wait for
+                `FIRST_HOLD_OFF` seconds after he began.
+        """
+        pipeline = self._pipeline(stream)
+        if pipeline.serializer is not None:
+            data = self._serialized(pipeline, data)
+        record, payload, hash_key = self._record(pipeline, partition_key, data, explicit_hash_key)
+        record.identity = self._named(dedup_id, dedup_window, hash_key)._replace(first=first)
+        self._engine.accept_identified(pipeline, record, payload, hash_key, self._put_timeout)
+        return record
+
+    def _time_at_kinesis(self, stream: str | StreamId) -> int | None:
+        """Return a time at Kinesis that has passed, in epoch milliseconds; None if no response for the stream has told it."""
+        return self._pipeline(stream).time_at_kinesis(self._now())
+
     def put_again(self, record: FailedRecord | SpooledRecord) -> PendingRecord:
         """Put a record that failed, of this producer or of another process, as the same record if that is possible.
 

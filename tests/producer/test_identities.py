@@ -10,7 +10,7 @@ import pytest
 
 from kinesis_sdk.common.errors import ProducerClosedError, RecordFailedError
 from kinesis_sdk.common.hashkeys import hash_partition_key
-from kinesis_sdk.common.once.table import HOLD_OFF, NAMED, REPEAT, Run, RunTable, decode_table
+from kinesis_sdk.common.once.table import FIRST, HOLD_OFF, NAMED, REPEAT, Run, RunTable, decode_table
 from kinesis_sdk.common.shards import list_shards
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer.aggregator import Entry
@@ -657,6 +657,94 @@ def test_a_named_record_that_was_rejected_is_dated_when_it_is_sent() -> None:
     simulation.run()
     assert runs(sent)[-1].flags == NAMED
     assert runs(sent)[-1].date >= sent[-1][0] * 1000 - 3_000
+
+
+def first_of(simulation: Simulation, seconds: float, window: float = 300.0) -> tuple[Identity, int]:
+    """The identity of a record that nobody began to put until some seconds ago, and that moment."""
+    began = int((simulation.clock.time() - seconds) * 1000)
+    return named("n", window, bytes(16))._replace(first=began), began
+
+
+@pytest.mark.parametrize(("seconds", "holdoff"), [(0, 4), (5.5, 9), (20, 15)])
+def test_a_first_attempt_says_so_and_a_repetition_waits_until_its_hold_off_has_passed(
+    seconds: float, holdoff: int
+) -> None:
+    simulation = started()
+    sent = watched(simulation)
+    lose(simulation)
+    identity, began = first_of(simulation, seconds)
+    simulation.put("a", b"x", identity=identity)
+    simulation.run()
+    first, second = runs(sent)
+    assert first.flags == NAMED | FIRST
+    # The producer's clock may be behind, and nobody began before that either.
+    assert began - 1500 < first.date <= began
+    assert holdoff - 2 <= first.holdoff <= holdoff
+    assert second == first._replace(flags=NAMED | REPEAT, holdoff=HOLD_OFF), "and looks back as far"
+    assert sent[1][0] * 1000 >= first.date + first.holdoff * 1000
+    assert sent[1][0] - sent[0][0] < HOLD_OFF + 1, "and not for longer than any other"
+    simulation.check_identities()
+
+
+def test_a_first_attempt_that_was_rejected_is_still_the_first() -> None:
+    simulation = started()
+    sent = watched(simulation)
+    simulation.put("a", b"x", identity=first_of(simulation, 2)[0])
+    throttle(simulation)
+    simulation.run()
+    assert [run.flags for run in runs(sent)] == [NAMED | FIRST] * 2
+    assert len({run.date for run in runs(sent)}) == 1
+
+
+def test_a_first_attempt_whose_beginning_is_long_ago_looks_back_for_its_window_only() -> None:
+    simulation = started()
+    sent = watched(simulation)
+    simulation.put("a", b"x", identity=first_of(simulation, 200, 30.0)[0])
+    simulation.run()
+    (run,) = runs(sent)
+    assert simulation.clock.time() * 1000 - 33_000 < run.date
+
+
+def test_a_first_attempt_that_fails_is_put_again_as_a_repetition_with_its_real_age() -> None:
+    """By another process, which knows nothing of a first attempt."""
+    simulation = started()
+    lose(simulation, count=NEVER_AGAIN)
+    failed = simulation.put("a", b"x", identity=first_of(simulation, 2)[0])
+    sent_at = simulation.clock.time()
+    simulation.run()
+    shared = failed.identity.shared if failed.identity is not None else None
+    assert shared is not None
+    assert shared.date is not None
+    again = resumed(shared, 5.0)
+    assert (again.first, again.may_be_stored) == (None, True)
+    assert sent_at - 2 < again.wall < sent_at + 2
+    never_sent = first_of(simulation, 2)[0].shared
+    assert never_sent is not None
+    assert resumed(never_sent, 5.0).first is None
+
+
+def test_a_first_attempt_of_long_ago_is_not_the_first_one_any_more() -> None:
+    simulation = started(record_ttl=3_000.0)
+    sent = watched(simulation)
+    lose(simulation)
+    simulation.put("a", b"x", identity=first_of(simulation, 0)[0])
+    simulation.run(simulation.clock.monotonic() + 1.0)
+    simulation.down = True
+    simulation.run(simulation.clock.monotonic() + 700.0)
+    simulation.down = False
+    simulation.run()
+    flags = [run.flags for run in runs(sent)]
+    assert (flags[0], flags[-1]) == (NAMED | FIRST, NAMED)
+
+
+def test_the_time_at_kinesis_is_told_by_its_responses_only() -> None:
+    simulation = Simulation(idempotent(), shards=1, latency=0.01)
+    assert simulation.pipeline.time_at_kinesis(simulation.clock.monotonic()) is None
+    simulation.put("a", b"x")
+    simulation.run()
+    told = simulation.pipeline.time_at_kinesis(simulation.clock.monotonic())
+    assert told is not None
+    assert -1500 < told - simulation.clock.time() * 1000 <= 0
 
 
 def test_runs_of_identities() -> None:
