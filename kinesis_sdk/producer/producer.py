@@ -261,6 +261,7 @@ class Producer:
         partition_key: str | None,
         data: Payload,
         explicit_hash_key: str | int | None,
+        *,
         dedup_id: str,
         dedup_window: float,
         first: int,

@@ -138,6 +138,8 @@ class SinkOptions:
     """Level of the package's log lines in the Python processes of Spark; see `kinesis_sdk.spark.logs`."""
     dedup_window: float = 300.0
     """For how long readers recognize another row with the same ``dedupId``."""
+    first_attempts: bool = True
+    """Whether tasks of a streaming query mark rows with a ``dedupId`` that are known to be written for the first time."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SinkOptions:
@@ -174,6 +176,7 @@ class SinkOptions:
             error_sample=values.pop("error_sample", 5),
             flush_timeout=flush_timeout,
             dedup_window=values.pop("dedup_window", 300.0),
+            first_attempts=values.pop("first_attempts", "auto") == "auto",
             log_level=values.pop("log_level", None),
         )
 
@@ -327,6 +330,7 @@ _SINK: _Table = {
     "errorSample": ("error_sample", _count(0, 100)),
     "idempotent": ("idempotent", _flag),
     "dedupWindow": ("dedup_window", _duration(1, 300)),
+    "firstAttempts": ("first_attempts", _choice("auto", "never")),
 }
 
 

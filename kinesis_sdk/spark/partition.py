@@ -173,6 +173,7 @@ class TaskProducer:
         *,
         dedup_ids: Iterable[str | None] | None = None,
         dedup_window: float = _WINDOW,
+        first: int | None = None,
     ) -> None:
         """Accept many records, as `put` accepts one.
 
@@ -183,6 +184,8 @@ class TaskProducer:
             explicit_hash_keys: Explicit hash key or None of each record; None if no record has one.
             dedup_ids: Name or None of each record, see `Producer.put`; None if no record has one.
             dedup_window: As for `put`.
+            first: Time at Kinesis before which nobody began to put these rows, in epoch milliseconds; None if they may have been put
+                before. See `kinesis_sdk.spark.attempts`.
 
         Raises:
             InvalidRecordError: If Kinesis would reject a record; the records before it are accepted.
@@ -193,7 +196,12 @@ class TaskProducer:
             names = iter(dedup_ids)
 
             def put(*record: Any) -> PendingRecord:
-                return self._producer.put(*record, dedup_id=next(names), dedup_window=dedup_window)
+                name = next(names)
+                if first is not None and name is not None:
+                    return self._producer._put_named(
+                        *record, dedup_id=name, dedup_window=dedup_window, first=first
+                    )
+                return self._producer.put(*record, dedup_id=name, dedup_window=dedup_window)
 
         rows: Iterator[tuple[str | None, bytes, str | None]] = (
             zip(partition_keys, payloads, repeat(None))
@@ -241,6 +249,10 @@ class TaskProducer:
         if self._failures or self._causes:
             self._raise()
         return self._stored
+
+    def time_at_kinesis(self, stream: str) -> int | None:
+        """Return a time in epoch milliseconds that Kinesis has reached; None if no response for a stream has told it."""
+        return self._producer._time_at_kinesis(stream)
 
     def _sweep(self, *, final: bool = False) -> None:
         """Count and drop the records that are final, so that the memory of a task does not grow with its partition."""

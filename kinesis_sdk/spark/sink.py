@@ -8,18 +8,22 @@ deliver each row once; other consumers have to deduplicate by a key of their own
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
+from pyspark import TaskContext
 from pyspark.sql import datasource as spark_datasource
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from kinesis_sdk.common.aws import call_with_retries
+from kinesis_sdk.common.clock import Clock, SystemClock
 from kinesis_sdk.common.errors import ConfigError, InvalidRecordError
 from kinesis_sdk.spark import logs
 from kinesis_sdk.spark.arrow import COLUMNS
+from kinesis_sdk.spark.attempts import FirstAttempts, StreamTask
 from kinesis_sdk.spark.connection import ConnectionSettings, shared_client
 from kinesis_sdk.spark.gc_tuning import exclude_loaded_objects, rare_collections
 from kinesis_sdk.spark.options import SinkOptions
@@ -128,7 +132,20 @@ def plan_columns(schema: Any, options: SinkOptions, *, overwrite: bool) -> Colum
     )
 
 
-def write_batches(options: SinkOptions, columns: Columns, batches: Iterable[pa.RecordBatch]) -> Written:
+_first_attempts = FirstAttempts()
+"""Of this process. Spark forks its Python processes from one that writes nothing."""
+
+
+def write_batches(
+    options: SinkOptions,
+    columns: Columns,
+    batches: Iterable[pa.RecordBatch],
+    *,
+    task: StreamTask | None = None,
+    attempts: FirstAttempts = _first_attempts,
+    clock: Clock = SystemClock(),  # noqa: B008 - it has no state
+    sleep: Callable[[float], None] = time.sleep,
+) -> Written:
     """Put every row and wait until all are stored.
 
     Memory is bounded by ``maxOutstandingBytes`` and one Arrow batch, because `put` blocks while the buffer is full.
@@ -137,6 +154,10 @@ def write_batches(options: SinkOptions, columns: Columns, batches: Iterable[pa.R
         options: Options of the writer.
         columns: Names of the columns.
         batches: Arrow batches of the task.
+        task: The task of a streaming query whose rows have names; None if it writes them as any other.
+        attempts: What this process has written.
+        clock: Replaced in tests.
+        sleep: Replaced in tests.
 
     Raises:
         PartitionFailedError: If records were not stored; it has the counts by cause.
@@ -148,6 +169,8 @@ def write_batches(options: SinkOptions, columns: Columns, batches: Iterable[pa.R
 
     stream = str(options.stream)
     logs.configure(options.stream.name, level=options.log_level)
+    attempt = attempts.begin(task)
+    waits_until = clock.monotonic() + attempt.wait
     size = 0
     keyless: bool | None = None  # whether null keys are accepted; not known before the first one
     with rare_collections(), shared_producer(options.settings, error_sample=options.error_sample) as producer:
@@ -180,10 +203,22 @@ def write_batches(options: SinkOptions, columns: Columns, batches: Iterable[pa.R
             if columns.explicit_hash_key is not None:
                 hashes = batch.column(columns.explicit_hash_key).to_pylist()
             names = None if columns.dedup_id is None else batch.column(columns.dedup_id).to_pylist()
+            if keys and (seconds := waits_until - clock.monotonic()) > 0:
+                _LOGGER.info(
+                    "%s: waits for %.0f s, in which another attempt of the batch may write", stream, seconds
+                )
+                sleep(seconds)
             producer.put_columns(
-                stream, keys, data.to_pylist(), hashes, dedup_ids=names, dedup_window=options.dedup_window
+                stream,
+                keys,
+                data.to_pylist(),
+                hashes,
+                dedup_ids=names,
+                dedup_window=options.dedup_window,
+                first=attempt.first,
             )
         written = Written(producer.flush(), size)
+        attempts.end(task, producer.time_at_kinesis(stream))
     _LOGGER.info("%s: %d records (%d bytes of payload) stored by this task", stream, written.records, size)
     return written
 
@@ -277,7 +312,9 @@ class KinesisStreamWriter(_StreamWriter):  # type: ignore[misc]
     def write(self, iterator: Iterator[Any]) -> Written:
         """Write the rows of one task of a batch. See `write_batches`."""
         batches = iterator if _STREAM_BASE is not None else _batches_of_rows(iterator)
-        return write_batches(self._options, self._columns, batches)
+        has_names = self._columns.dedup_id is not None
+        task = _current_task() if has_names and self._options.first_attempts else None
+        return write_batches(self._options, self._columns, batches, task=task)
 
     def commit(self, messages: list[Written | None], batchId: int) -> None:  # noqa: N803 — Spark's name
         """Called when all tasks of a batch succeeded."""
@@ -286,6 +323,14 @@ class KinesisStreamWriter(_StreamWriter):  # type: ignore[misc]
     def abort(self, messages: list[Written | None], batchId: int) -> None:  # noqa: N803 — Spark's name
         """Called when a task of a batch failed permanently."""
         _log_abort(f"batch {batchId} to {self._options.stream}", self._options, messages)
+
+
+def _current_task() -> StreamTask | None:
+    """Return the task that runs; None if Spark does not tell."""
+    context = TaskContext.get()
+    if context is None:
+        return None
+    return StreamTask.of(context.getLocalProperty, stage=context.stageId(), attempt=context.attemptNumber())
 
 
 def _batches_of_rows(rows: Iterator[Any]) -> Iterator[pa.RecordBatch]:

@@ -141,6 +141,7 @@ def test_an_option_like_no_other_names_all() -> None:
         ("streamArn", "arn:aws:kinesis"),
         ("accessKeyId", "AKID"),
         ("roleSessionName", "without a role"),
+        ("firstAttempts", "always"),
     ],
 )
 def test_bad_values_name_their_option(name: str, value: str) -> None:
@@ -219,6 +220,8 @@ def test_writer_options() -> None:
     assert config.request_timeout == 20.0
     assert options.random_partition_key
     assert options.error_sample == 0
+    assert options.first_attempts
+    assert not SinkOptions.parse({**NAME, "firstAttempts": "Never"}).first_attempts
     with pytest.raises(ConfigError, match="maxConnections"):
         SinkOptions.parse({**NAME, "maxConnection": "3"})
     with pytest.raises(ConfigError, match="checkpointLocation"):

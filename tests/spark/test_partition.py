@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from kinesis_sdk.common.aggregate_reader import deaggregate
+from kinesis_sdk.common.aggregate_reader import deaggregate, decode_columns
 from kinesis_sdk.common.errors import ConfigError, InvalidRecordError
 from kinesis_sdk.common.once.reader import RunReader
 from kinesis_sdk.common.once.shell import carry_out
+from kinesis_sdk.common.once.table import FIRST, NAMED, decode_table
 from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.common.shards import list_shards
 from kinesis_sdk.common.stream import StreamId
@@ -294,6 +295,53 @@ def test_columns_with_names_are_recognized(aws: FakeAws) -> None:
         with shared_producer(IDEMPOTENT) as producer:
             producer.put_columns("flights", ["k", "k", "k"], [b"1", b"2", b"3"], dedup_ids=["1", None, "3"])
     assert delivered(aws) == [b"1", b"2", b"2", b"3"]
+
+
+def flags_of(aws: FakeAws) -> dict[bytes, int]:
+    """Flags of the run of each user record."""
+    client = aws.client("kinesis")
+    found: dict[bytes, int] = {}
+    for shard in list_shards(client, StreamId("flights")):
+        iterator = client.get_shard_iterator(
+            StreamName="flights", ShardId=shard.shard_id, ShardIteratorType="TRIM_HORIZON"
+        )["ShardIterator"]
+        for record in client.get_records(ShardIterator=iterator)["Records"]:
+            columns = decode_columns(record["Data"])
+            assert columns is not None
+            assert columns.tag is not None
+            table = decode_table(columns.tag, "flights", len(columns.payloads))
+            assert table is not None
+            flags = [run.flags for run in table.runs for _ in range(run.count)]
+            found.update(zip(columns.payloads, flags, strict=True))
+    return found
+
+
+def test_columns_of_a_first_attempt_say_so(aws: FakeAws) -> None:
+    with shared_producer(IDEMPOTENT) as producer:
+        assert producer.time_at_kinesis("flights") is None, "nothing has told it yet"
+        producer.put_columns("flights", ["k"], [b"0"], dedup_ids=["0"])
+    now = producer.time_at_kinesis("flights")
+    assert now is not None
+    assert -3000 < now - time.time() * 1000 <= 0
+    with shared_producer(IDEMPOTENT) as producer:
+        producer.put_columns(
+            "flights",
+            ["k", "k", "k"],
+            [b"1", b"2", b"3"],
+            ["7", None, None],
+            dedup_ids=["1", None, "3"],
+            first=now,
+        )
+    assert flags_of(aws) == {b"0": NAMED, b"1": NAMED | FIRST, b"2": 0, b"3": NAMED | FIRST}
+    assert delivered(aws) == [b"0", b"1", b"2", b"3"]
+
+
+def test_a_name_of_a_first_attempt_has_to_fit(aws: FakeAws) -> None:
+    with (
+        pytest.raises(InvalidRecordError, match=r"row 1 of this task"),
+        shared_producer(IDEMPOTENT) as producer,
+    ):
+        producer.put_columns("flights", ["k"], [b"1"], dedup_ids=["n" * 257], first=1)
 
 
 def test_names_need_an_idempotent_producer_and_fit() -> None:

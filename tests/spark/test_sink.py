@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import pickle
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,11 +25,13 @@ from pyspark.sql.types import (  # noqa: E402 — after the skip
     TimestampType,
 )
 
-from kinesis_sdk.common.aggregate_reader import decode  # noqa: E402
+from kinesis_sdk.common.aggregate_reader import decode, decode_columns  # noqa: E402
 from kinesis_sdk.common.errors import ConfigError, InvalidRecordError  # noqa: E402
+from kinesis_sdk.common.once.table import FIRST, NAMED, decode_table  # noqa: E402
 from kinesis_sdk.producer import Producer, ProducerConfig  # noqa: E402
 from kinesis_sdk.spark import PartitionFailedError, partition, sink  # noqa: E402
 from kinesis_sdk.spark.arrow import COLUMNS  # noqa: E402
+from kinesis_sdk.spark.attempts import Attempt, FirstAttempts, StreamTask  # noqa: E402
 from kinesis_sdk.spark.options import SinkOptions  # noqa: E402
 from kinesis_sdk.spark.sink import (  # noqa: E402
     Columns,
@@ -298,6 +301,119 @@ def test_rows_become_batches_where_streams_give_rows(aws: FakeAws) -> None:
     rows = iter([Row(data=b"%d" % n, partitionKey="k") for n in range(25_000)])
     sizes = [item.num_rows for item in _batches_of_rows(rows)]
     assert sizes == [10_000, 10_000, 5_000]
+
+
+class Waiting:
+    """A clock that only a wait moves."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.waits: list[tuple[float, int]] = []
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def time(self) -> float:
+        return self.now
+
+    def of(self, aws: FakeAws) -> Callable[[float], None]:
+        def sleep(seconds: float) -> None:
+            self.waits.append((seconds, len(stored(aws))))
+            self.now += seconds
+
+        return sleep
+
+
+def flags_of(aws: FakeAws) -> Counter[int]:
+    """Flags of the runs of all user records."""
+    client = aws.client("kinesis")
+    found: Counter[int] = Counter()
+    for shard in client.list_shards(StreamName="orders")["Shards"]:
+        name = shard["ShardId"]
+        at = client.get_shard_iterator(StreamName="orders", ShardId=name, ShardIteratorType="TRIM_HORIZON")
+        for record in client.get_records(ShardIterator=at["ShardIterator"])["Records"]:
+            columns = decode_columns(record["Data"])
+            assert columns is not None
+            assert columns.tag is not None
+            table = decode_table(columns.tag, "orders", len(columns.payloads))
+            assert table is not None
+            for run in table.runs:
+                found[run.flags] += run.count
+    return found
+
+
+NAMED_ROWS = Columns("data", "partitionKey", None, "dedupId")
+
+
+def test_a_first_attempt_says_so_and_what_may_repeat_one_waits(aws: FakeAws) -> None:
+    options = chosen(idempotent="true")
+    attempts, clock = FirstAttempts(), Waiting()
+
+    def write(number: int, count: int, attempt: int = 0) -> None:
+        rows = batch(
+            data=pa.array([b"%d" % n for n in range(count)], pa.binary()),
+            partitionKey=["k"] * count,
+            dedupId=[f"{number}-{n}" for n in range(count)],
+        )
+        task = StreamTask("run", number, 40 + number, attempt, speculates=False)
+        write_batches(
+            options,
+            NAMED_ROWS,
+            [rows, rows.slice(0, 0)],
+            task=task,
+            attempts=attempts,
+            clock=clock,
+            sleep=clock.of(aws),
+        )
+
+    write(5, 3)
+    assert flags_of(aws) == {NAMED: 3}
+    assert clock.waits == [(15, 0)], "before it puts the first row"
+    write(6, 2)
+    assert flags_of(aws) == {NAMED: 3, NAMED | FIRST: 2}
+    assert len(clock.waits) == 1
+    write(7, 0)
+    write(8, 1, attempt=1)
+    assert clock.waits[1:] == [(15, 5)]
+    write(9, 0, attempt=1)
+    assert len(clock.waits) == 2, "without rows it need not wait"
+    assert flags_of(aws) == {NAMED: 4, NAMED | FIRST: 2}
+
+
+def test_a_task_that_fails_is_no_batch_that_was_written(aws: FakeAws) -> None:
+    options = chosen(idempotent="true")
+    attempts = FirstAttempts()
+    rows = batch(data=[b"1"], partitionKey=[None], dedupId=["a"])
+    task = StreamTask("run", 0, 40, 0, speculates=False)
+    with pytest.raises(InvalidRecordError):
+        write_batches(options, NAMED_ROWS, [rows], task=task, attempts=attempts)
+    assert attempts.begin(StreamTask("run", 1, 41, 0, speculates=False)) == Attempt(wait=15)
+
+
+@pytest.mark.parametrize(
+    ("columns", "more", "knows"),
+    [(NAMED_ROWS, {}, True), (NAMED_ROWS, {"firstAttempts": "never"}, False), (KEYED, {}, False)],
+    ids=["names", "never", "no-names"],
+)
+def test_a_stream_writer_knows_its_task_by_the_properties_that_spark_sets(
+    aws: FakeAws, monkeypatch: pytest.MonkeyPatch, columns: Columns, more: dict[str, str], knows: bool
+) -> None:
+    given: list[StreamTask | None] = []
+
+    def write(_options: Any, _columns: Any, _batches: Any, *, task: StreamTask | None) -> Written:
+        given.append(task)
+        return Written(0, 0)
+
+    monkeypatch.setattr(sink, "write_batches", write)
+    properties = {"spark.jobGroup.id": "run", "streaming.sql.batchId": "3"}
+    context = SimpleNamespace(getLocalProperty=properties.get, stageId=lambda: 7, attemptNumber=lambda: 2)
+    monkeypatch.setattr(sink, "TaskContext", SimpleNamespace(get=lambda: context))
+    writer = KinesisStreamWriter(chosen(idempotent="true", **more), columns)
+    writer.write(iter([]))
+    assert given == [StreamTask("run", 3, 7, 2, speculates=False) if knows else None]
+    monkeypatch.setattr(sink, "TaskContext", SimpleNamespace(get=lambda: None))
+    writer.write(iter([]))
+    assert given[1:] == [None]
 
 
 def test_a_column_names_the_rows(aws: FakeAws) -> None:

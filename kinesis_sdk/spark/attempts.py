@@ -1,0 +1,148 @@
+"""Which tasks of a streaming query are known to write their rows for the first time.
+
+A row with a name may be written by several attempts: Spark repeats tasks and batches. Readers find the first copy by looking into the stream for
+earlier ones, which reads it once more for each batch. They need not look for what is known to be a first attempt
+(`kinesis_sdk.common.once.table.FIRST`), as long as nothing else puts the row before the hold-off of that attempt has passed. That takes two rules:
+
+1. A first attempt is dated by a moment before which no attempt of its batch began, by whatever task or driver. That is when this process had
+   written its last task of a lower batch of the run: a batch begins after the commit of the one before. The start of the task itself would not do: a
+   driver may freeze before it, while another one takes the checkpoint over and writes the batch.
+2. What may be a repetition of a first attempt puts nothing before `FIRST_HOLD_OFF` seconds after its own start.
+
+A batch that is repeated after a restart has another run id, so the first batch that a process writes of a run is never a first attempt. Within a run,
+only attempts of tasks repeat a batch, and they are counted, with one exception: a stage that runs again, because the output of a stage before it is lost,
+begins with attempt 0. So no stage may come before that which writes: the id of the stage has to grow by one for each batch. A batch takes at
+least one stage, so no other sum is possible; further queries of the same application make it grow faster, too.
+
+Pure: no clock, no Spark.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import NamedTuple
+
+from kinesis_sdk.common.once.table import FIRST_HOLD_OFF
+
+_MAX_RUNS = 64
+"""Runs of queries that a process remembers. One that it forgot counts as new."""
+
+_MAX_DIGITS = 18
+
+
+class StreamTask(NamedTuple):
+    """A task of a streaming query.
+
+    Attributes:
+        run: Id of the query's run: each start of the query has another one.
+        batch: Id of the micro-batch.
+        stage: Id of the stage.
+        attempt: Number of the attempt of the task, from 0.
+        speculates: Whether Spark may run a task twice at a time.
+    """
+
+    run: str
+    batch: int
+    stage: int
+    attempt: int
+    speculates: bool
+
+    @classmethod
+    def of(cls, property_of: Callable[[str], str | None], *, stage: int, attempt: int) -> StreamTask | None:
+        """Return the task with these properties.
+
+        Args:
+            property_of: Returns a local property of the task; None if it has none of that name.
+            stage: As the attribute.
+            attempt: As the attribute.
+
+        Returns:
+            None if the properties do not tell: it is no task of a streaming query, or one of a Spark version that names them otherwise.
+        """
+        run, batch = property_of("spark.jobGroup.id"), property_of("streaming.sql.batchId")
+        if (
+            not run
+            or batch is None
+            or not (batch.isascii() and batch.isdigit() and len(batch) <= _MAX_DIGITS)
+        ):
+            return None
+        speculates = (property_of("spark.speculation") or "false").strip().lower() != "false"
+        return cls(run, int(batch), stage, attempt, speculates)
+
+
+class Attempt(NamedTuple):
+    """How a task writes its rows.
+
+    Attributes:
+        first: Milliseconds since 1970 that Kinesis had reached before any attempt of the batch began; None if it may be a repetition.
+        wait: Seconds after its start before which it puts nothing.
+    """
+
+    first: int | None = None
+    wait: float = 0.0
+
+
+class _Written(NamedTuple):
+    """The last task of a batch that this process wrote.
+
+    Attributes:
+        batch: The batch.
+        stage: The stage of the task.
+        millis: Milliseconds since 1970 that Kinesis had reached when all was stored; None if that is not known.
+    """
+
+    batch: int
+    stage: int
+    millis: int | None
+
+
+class FirstAttempts:
+    """What a process has written of each run, from which follows whether its next task is a first attempt. Used by one thread at a time."""
+
+    def __init__(self) -> None:
+        # The last two batches of each run; the run that was used last is the last one.
+        self._runs: OrderedDict[str, tuple[_Written | None, _Written]] = OrderedDict()
+
+    def begin(self, task: StreamTask | None) -> Attempt:
+        """Return how a task that starts now writes its rows.
+
+        Args:
+            task: The task; None if it is not known, so that none of its kind is a first attempt.
+        """
+        if task is None:
+            return Attempt()
+        before = self._before(task)
+        if before is None:
+            # No attempt of batch 0 was ever a first one, because there is no lower batch.
+            return Attempt(wait=FIRST_HOLD_OFF if task.batch else 0.0)
+        if task.attempt:
+            return Attempt(wait=0.0 if task.speculates else FIRST_HOLD_OFF)
+        if task.speculates or task.stage - before.stage != task.batch - before.batch:
+            return Attempt()
+        return Attempt(first=before.millis)
+
+    def end(self, task: StreamTask | None, millis: int | None) -> None:
+        """Note that a task has written all of its rows.
+
+        Args:
+            task: As for `begin`.
+            millis: Milliseconds since 1970 that Kinesis had reached meanwhile; None if that is not known.
+        """
+        if task is None:
+            return
+        lower, latest = self._runs.get(task.run, (None, None))
+        written = _Written(task.batch, task.stage, millis)
+        if latest is None or latest.batch < task.batch:
+            lower, latest = latest, written
+        elif latest.batch == task.batch:
+            latest = written
+        self._runs[task.run] = lower, latest
+        self._runs.move_to_end(task.run)
+        if len(self._runs) > _MAX_RUNS:
+            self._runs.popitem(last=False)
+
+    def _before(self, task: StreamTask) -> _Written | None:
+        """Return the last task of a lower batch of the run that was written here."""
+        found = [one for one in self._runs.get(task.run, ()) if one is not None and one.batch < task.batch]
+        return found[-1] if found else None
