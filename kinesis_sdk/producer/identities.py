@@ -26,7 +26,7 @@ Rules:
 - The date is never later than the time at Kinesis at which any attempt with this identity is made, and `HOLD_OFF` seconds of the
   monotonic clock pass between the first such attempt and the second. So a copy that arrives earlier than the date and the hold-off
   is the first one, and readers look nothing up for it.
-- A named record whose caller knows a moment before which nobody began to put it (`Identity.first`) is dated by that moment and says so (`FIRST`) until
+- A named record whose caller knows a moment before which no attempt to put it began (`Identity.first`) is dated by that moment and says so (`FIRST`) until
   an attempt of it may be stored. Its hold-off ends no later than that of the producer, `HOLD_OFF` seconds after this attempt, and no later than that of
   another process that may put it: `FIRST_HOLD_OFF` seconds after that process began.
 - A repetition is marked, and marked for good, with the identity of the first attempt that may be stored.
@@ -116,7 +116,7 @@ class Identity(NamedTuple):
         made: Monotonic seconds at which the bytes of the first attempt that may be stored were made; 0 without a date.
         wall: The same by the wall clock, in epoch seconds.
         lapsed: Whether an attempt with a former identity may be stored, which was too long ago to be repeated.
-        first: Milliseconds since 1970 that Kinesis had reached before anybody began to put a record of that name. None if that is not
+        first: Milliseconds since 1970 that Kinesis had reached before any attempt to put a record of that name began. None if that is not
             known, or an attempt may be stored.
     """
 

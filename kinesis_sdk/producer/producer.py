@@ -266,7 +266,7 @@ class Producer:
         dedup_window: float,
         first: int,
     ) -> PendingRecord:
-        """Accept a named record as `put` does, of which it is known that nobody began to put it before.
+        """Accept a named record as `put` does, of which the caller knows that this is the first attempt.
 
         Args:
             stream: As for `put`.
@@ -275,8 +275,8 @@ class Producer:
             explicit_hash_key: As for `put`.
             dedup_id: As for `put`.
             dedup_window: As for `put`.
-            first: Time at Kinesis that had passed when anybody began to put it, see `Identity.first`. Whoever puts it again has to wait for
-                `FIRST_HOLD_OFF` seconds after he began.
+            first: Time at Kinesis that had passed before any attempt began, see `Identity.first`. Another attempt has to wait for
+                `FIRST_HOLD_OFF` seconds after its own beginning.
         """
         pipeline = self._pipeline(stream)
         if pipeline.serializer is not None:

@@ -1,4 +1,4 @@
-"""Which tasks of a streaming query are known to write their rows for the first time.
+"""Decides which tasks of a streaming query are known to write their rows for the first time.
 
 A row with a name may be written by several attempts: Spark repeats tasks and batches. Readers find the first copy by looking into the stream for
 earlier ones, which reads it once more for each batch. They need not look for what is known to be a first attempt
@@ -58,7 +58,7 @@ class StreamTask(NamedTuple):
             attempt: As the attribute.
 
         Returns:
-            None if the properties do not tell: it is no task of a streaming query, or one of a Spark version that names them otherwise.
+            None if the properties do not tell: the task has no streaming query, or its Spark version names them otherwise.
         """
         run, batch = property_of("spark.jobGroup.id"), property_of("streaming.sql.batchId")
         if (
@@ -72,7 +72,7 @@ class StreamTask(NamedTuple):
 
 
 class Attempt(NamedTuple):
-    """How a task writes its rows.
+    """Manner in which a task writes its rows.
 
     Attributes:
         first: Milliseconds since 1970 that Kinesis had reached before any attempt of the batch began; None if it may be a repetition.
@@ -98,7 +98,7 @@ class _Written(NamedTuple):
 
 
 class FirstAttempts:
-    """What a process has written of each run, from which follows whether its next task is a first attempt. Used by one thread at a time."""
+    """Memory of what a process has written of each run, from which follows whether its next task is a first attempt. Used by one thread at a time."""
 
     def __init__(self) -> None:
         # The last two batches of each run; the run that was used last is the last one.

@@ -184,7 +184,7 @@ class TaskProducer:
             explicit_hash_keys: Explicit hash key or None of each record; None if no record has one.
             dedup_ids: Name or None of each record, see `Producer.put`; None if no record has one.
             dedup_window: As for `put`.
-            first: Time at Kinesis before which nobody began to put these rows, in epoch milliseconds; None if they may have been put
+            first: Time at Kinesis before which no attempt to put these rows began, in epoch milliseconds; None if they may have been put
                 before. See `kinesis_sdk.spark.attempts`.
 
         Raises:
