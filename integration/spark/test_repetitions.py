@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,9 @@ import pytest
 from pyspark import TaskContext
 from pyspark.sql import functions as F  # noqa: N812 — Spark's habit
 
+from integration.spark.harness import wait_for
+from kinesis_sdk.common.aggregate_reader import decode_columns
+from kinesis_sdk.common.once.table import FIRST, NAMED, decode_table
 from kinesis_sdk.spark.source import HAS_ADMISSION_CONTROL
 
 ROWS = 400
@@ -77,3 +81,73 @@ def test_rows_with_names_are_read_once(spark: Any, stream: Any, folder: Path) ->
         if sorted(commits.glob("[0-9]*")) == seen:
             break
     assert Counter(row.data for row in spark.read.parquet(str(folder / "out")).collect()) == expected
+
+
+FAILING_BATCH = 3
+
+
+def _attempts_of_rows(batches: Iterator[Any]) -> Iterator[Any]:
+    """Yield rows that say in which batch and attempt they are written; the first attempts of one batch die when their rows are put."""
+    import pyarrow as pa
+
+    context = TaskContext.get()
+    assert context is not None
+    number, attempt = context.getLocalProperty("streaming.sql.batchId"), context.attemptNumber()
+    rows = 0
+    for batch in batches:
+        values = batch.column(0).to_pylist()
+        rows += len(values)
+        yield pa.RecordBatch.from_pydict(
+            {
+                "data": [f"{number} {attempt} {value}" for value in values],
+                "partitionKey": [f"key-{value % 10}" for value in values],
+                "dedupId": [str(value) for value in values],
+            }
+        )
+    if rows and attempt == 0 and int(number) == FAILING_BATCH:
+        raise RuntimeError("this task dies, and Spark runs it again")
+
+
+def test_from_the_second_batch_on_a_process_writes_first_attempts(
+    spark: Any, stream: Any, folder: Path
+) -> None:
+    orders = stream(1)
+    query = (
+        spark.readStream.format("rate")
+        .options(rowsPerSecond="20", numPartitions="2")
+        .load()
+        .select("value")
+        .mapInArrow(_attempts_of_rows, "data STRING, partitionKey STRING, dedupId STRING")
+        .writeStream.format("kinesis_sdk")
+        .options(**orders.options(idempotent="true", recordMaxBufferedTime="50ms"))
+        .option("checkpointLocation", str(folder / "writer"))
+        .trigger(processingTime="1 second")
+        .start()
+    )
+    try:
+        wait_for(
+            lambda: query.lastProgress is not None and query.lastProgress["batchId"] > FAILING_BATCH + 1,
+            what="the batches behind the one that fails",
+        )
+    finally:
+        query.stop()
+    raw = spark.read.format("kinesis_sdk").options(**orders.options(deaggregate="false")).load()
+    flags: dict[tuple[int, int], set[int]] = {}
+    for row in raw.select("data").collect():
+        columns = decode_columns(bytes(row.data))
+        assert columns is not None
+        assert columns.tag is not None
+        table = decode_table(columns.tag, orders.name, len(columns.payloads))
+        assert table is not None
+        for run, payload in zip(table.runs, columns.payloads, strict=True):
+            number, attempt, _ = payload.decode().split()
+            flags.setdefault((int(number), int(attempt)), set()).add(run.flags)
+    assert flags.pop((FAILING_BATCH, 1)) == {NAMED}, "a repetition is no first attempt"
+    assert all(attempt == 0 for _, attempt in flags)
+    late = {number: found for (number, _), found in flags.items() if number >= 2}
+    assert late
+    # A process that had no task before, or whose task died with it, is at its first batch.
+    assert all(found <= {NAMED, NAMED | FIRST} for found in late.values())
+    assert any(NAMED | FIRST in found for found in late.values())
+    seen = Counter(row.split()[2] for row in _read(spark, orders).elements())
+    assert set(seen.values()) == {1}
