@@ -53,12 +53,12 @@ def tagged(items: list[Item], value: str) -> bytes:
 
 
 def test_golden_bytes() -> None:
-    """Written out by hand: the Record of 1 byte of data has 7 bytes, and 48 more for its tag of 46."""
+    """Written out by hand: the Record of 1 byte of data has 7 bytes, and 52 more for its tag of 50."""
     aggregate = Aggregate(1000, 10, tagged=True)
     assert aggregate.try_append("k", None, b"x", hash_partition_key("k"))
     runs_in(aggregate).tag = value_of([1])
-    body = bytes.fromhex("0a016b 1a35 0800 1a0178 222e 0a026b31 1228") + runs_in(aggregate).tag.encode()
-    assert len(runs_in(aggregate).tag) == 0x28
+    body = bytes.fromhex("0a016b 1a39 0800 1a0178 2232 0a026b31 122c") + runs_in(aggregate).tag.encode()
+    assert len(runs_in(aggregate).tag) == 0x2C
     assert aggregate.encode() == MAGIC + body + md5(body, usedforsecurity=False).digest()
     assert aggregate.size == len(aggregate.encode())
     assert aggregate.partition_key == AGGREGATE_PARTITION_KEY

@@ -8,7 +8,10 @@ needs to recognize a repetition; see `docs/exactly-once.md`.
 The table is the value of a tag with the key `TAG_KEY`. Tags are part of the KPL's format; no known reader but ours reads them.
 In the value, base64 (URL alphabet, no padding) carries, with big-endian numbers::
 
-    header, 6 bytes      2  low 16 bits of the CRC-32 of the stream's name
+    header, 9 bytes      1  version (high 4 bits), which is 1, and features (low 4 bits), of which there are none
+                         1  0; number of a key, for a feature that signs tables
+                         1  0
+                         2  low 16 bits of the CRC-32 of the stream's name
                          4  CRC-32 of the id of the shard that the aggregate was made for; 0 if it was made without a map
     each run, 24 bytes   3  number of user records
                          1  hold-off in seconds (high 4 bits), flags (low 4 bits)
@@ -16,7 +19,8 @@ In the value, base64 (URL alphabet, no padding) carries, with big-endian numbers
                          6  date, in milliseconds since 1970
                          6  number of the first user record
 
-The header and each run fill whole groups of base64, so sizes are fixed and runs are joined as text.
+The header and each run fill whole groups of base64, so sizes are fixed and runs are joined as text. A reader takes a table of another version, or with a
+feature that it does not know, for a stranger's: it drops nothing because of it. So a later version may change whatever comes after the first byte.
 """
 
 from __future__ import annotations
@@ -30,7 +34,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 TAG_KEY = "k1"
-"""Key of the tag. The digit is the version."""
+"""Key of the tag."""
 
 REPEAT = 1
 """Flag: an earlier attempt to send these records may be stored."""
@@ -44,7 +48,7 @@ arrives in time is the first one, as that of a run without flags. Never together
 
 _KNOWN_FLAGS = REPEAT | NAMED | FIRST
 
-HEADER_LENGTH = 8
+HEADER_LENGTH = 12
 """Characters of the header in the value."""
 
 RUN_LENGTH = 32
@@ -86,14 +90,20 @@ _URL_ALPHABET = bytes.maketrans(b"+/", b"-_")
 _STANDARD_ALPHABET = bytes.maketrans(b"-_+/", b"+/\0\0")
 """To the alphabet of the decoder. What is not in the URL alphabet becomes, or stays, a character that is in no alphabet."""
 
-_HEADER = Struct(">HI")
+_VERSION = b"\x10\0\0"
+"""The first bytes of a table: version 1, no feature, no key."""
+
+_VERSION_TEXT = "EAAA"
+"""The same as a group of base64."""
+
+_HEADER = Struct(">3xHI")
 _RUN = Struct(">I8sIQ")
 """Count, hold-off and flags · incarnation · upper 32 bits of the date · lower 16 bits of the date, and the number."""
 
-_ONE_RUN = Struct(">HII8sIQ")
+_ONE_RUN = Struct(">3xHII8sIQ")
 """The header and one run."""
 
-_UNMARKED = Struct(">6xI14sHI")
+_UNMARKED = Struct(">9xI14sHI")
 """Of the same: count, hold-off and flags · incarnation and date · upper 16 bits of the number · lower 32 bits of the number."""
 
 # Makes a named tuple at a third of the cost of its constructor. All fields must be there, in order.
@@ -145,9 +155,11 @@ def _stream_checksum(stream_name: str) -> int:
 
 @lru_cache(maxsize=4096)
 def encode_header(stream_name: str, made_for_shard: str | None) -> bytes:
-    """Return the first 8 characters of a value; see `encode_table`."""
+    """Return the first `HEADER_LENGTH` characters of a value; see `encode_table`."""
     made_for = 0 if made_for_shard is None else shard_checksum(made_for_shard)
-    return urlsafe_b64encode(_HEADER.pack(_stream_checksum(stream_name), made_for))
+    return urlsafe_b64encode(
+        _VERSION + _HEADER.pack(_stream_checksum(stream_name), made_for)[len(_VERSION) :]
+    )
 
 
 def encode_run(run: Run) -> bytes:
@@ -206,11 +218,13 @@ def decode_table(value: str, stream_name: str, user_records: int) -> RunTable | 
         user_records: Number of user records in the aggregate.
 
     Returns:
-        None if the value is not a table for this aggregate: it was written for another stream or by a later version, it does
+        None if the value is not a table for this aggregate: it was written for another stream or has another version, it does
         not parse, it is longer than producers write, or its counts do not add up. The aggregate is then like that of any other producer.
     """
     length = len(value)
     if not ONE_RUN_LENGTH <= length <= _MAX_LENGTH or (length - HEADER_LENGTH) % RUN_LENGTH:
+        return None
+    if not value.startswith(_VERSION_TEXT):
         return None
     try:
         table = a2b_base64(value.encode("ascii").translate(_STANDARD_ALPHABET))
@@ -244,7 +258,7 @@ def is_unmarked(value: str, user_records: int) -> bool:
     """Return whether a value is a table of one run without flags, for speed: nearly every table is like that.
 
     Args:
-        value: Value of the tag. Of the header, only the characters are checked.
+        value: Value of the tag. Of stream and shard in the header, only the characters are checked.
         user_records: Number of user records in the aggregate.
 
     Returns:
@@ -253,6 +267,7 @@ def is_unmarked(value: str, user_records: int) -> bool:
     return (
         # The count, the hold-off and the flags are in these characters. The second one also has a part of the incarnation.
         len(value) == ONE_RUN_LENGTH
+        and value.startswith(_VERSION_TEXT)
         and value[HEADER_LENGTH:_FLAGS_AT] == _unmarked_head(user_records)
         and value[_FLAGS_AT] in _NO_FLAGS
         and not value.encode().translate(None, _CHARACTERS)
@@ -300,7 +315,7 @@ def _fit(flags: int) -> bool:
 def tag_size(runs: int) -> int:
     """Return the size in bytes of the whole tag with this number of runs, inside its user record.
 
-    48 for one run and 32 for each further one, but 34 for the fourth and 2 more at 16 KiB, where lengths take a further
+    52 for one run and 32 for each further one, but 34 for the fourth and 2 more at 16 KiB, where lengths take a further
     byte. The length of the user record that contains it may take a further byte, too.
     """
     value = HEADER_LENGTH + RUN_LENGTH * runs

@@ -63,7 +63,7 @@ def records(runs: list[Run] | tuple[Run, ...]) -> int:
 
 def written_by_hand(stream: str, shard: str | None, runs: list[Run]) -> bytes:
     """The layout, byte for byte, without the code under test."""
-    out = (crc32(stream.encode()) & 0xFFFF).to_bytes(2, "big")
+    out = b"\x10\0\0" + (crc32(stream.encode()) & 0xFFFF).to_bytes(2, "big")
     out += (0 if shard is None else crc32(shard.encode())).to_bytes(4, "big")
     for run in runs:
         out += run.count.to_bytes(3, "big") + bytes([run.holdoff * 16 + run.flags]) + run.incarnation
@@ -83,9 +83,9 @@ def counts_in(value: str) -> int:
 
 
 def test_golden_bytes() -> None:
-    assert encode_table(STREAM, None, [PLAIN]) == "_e4AAAAAAAGuQAABAgMEBQYHAYvP5Wh7AAAAAABN"
+    assert encode_table(STREAM, None, [PLAIN]) == "EAAA_e4AAAAAAAGuQAABAgMEBQYHAYvP5Wh7AAAAAABN"
     assert encode_table(STREAM, SHARD, [PLAIN, MARKED]) == (
-        "_e7El1RTAAGuQAABAgMEBQYHAYvP5Wh7AAAAAABNAAABQf__________AAAAAAAAAAAAAAAA"
+        "EAAA_e7El1RTAAGuQAABAgMEBQYHAYvP5Wh7AAAAAABNAAABQf__________AAAAAAAAAAAAAAAA"
     )
     assert TAG_KEY == "k1"
 
@@ -127,10 +127,12 @@ def read_by_hand(value: str, stream: str, user_records: int) -> RunTable | None:
         return None
     if urlsafe_b64encode(table).decode() != value or len(table) % 3:
         return None
-    if int.from_bytes(table[:2], "big") != crc32(stream.encode()) & 0xFFFF:
+    if table[:3] != b"\x10\0\0":
+        return None
+    if int.from_bytes(table[3:5], "big") != crc32(stream.encode()) & 0xFFFF:
         return None
     runs = []
-    for at in range(6, len(table), 24):
+    for at in range(9, len(table), 24):
         count, flags = int.from_bytes(table[at : at + 3], "big"), table[at + 3] & 0xF
         date, number = (int.from_bytes(table[at + part : at + part + 6], "big") for part in (12, 18))
         if count == 0 or flags not in FLAGS or table[at + 3] < 0x10 or number + count > 1 << 48:
@@ -140,7 +142,7 @@ def read_by_hand(value: str, stream: str, user_records: int) -> RunTable | None:
         runs.append(Run(count, table[at + 3] >> 4, flags, table[at + 4 : at + 12], date, number))
     if records(runs) != user_records:
         return None
-    return RunTable(int.from_bytes(table[2:6], "big"), tuple(runs))
+    return RunTable(int.from_bytes(table[5:9], "big"), tuple(runs))
 
 
 def mutated(value: str, data: st.DataObject) -> str:
@@ -180,7 +182,7 @@ def test_one_run_is_read_like_several(runs: list[Run], shard: str | None, data: 
 @given(st.binary(min_size=24, max_size=24) | any_run(), st.text(alphabet="Aa0-_+/=!", max_size=40))
 def test_any_run_is_read_by_the_rules(run: bytes | Run, text: str) -> None:
     header = written_by_hand(STREAM, SHARD, [])
-    body = run if isinstance(run, bytes) else written_by_hand(STREAM, None, [run])[6:]
+    body = run if isinstance(run, bytes) else written_by_hand(STREAM, None, [run])[9:]
     value = urlsafe_b64encode(header + body).decode()
     for candidate in (value, value[: len(value) - len(text)] + text):
         count = counts_in(candidate)
@@ -196,7 +198,7 @@ def test_any_run_is_read_by_the_rules(run: bytes | Run, text: str) -> None:
 def test_the_short_way_reads_what_the_long_one_reads(run: bytes | Run, text: str) -> None:
     """What `is_unmarked` accepts is a table of one run without flags, and `decode_unmarked` reads it."""
     header = written_by_hand(STREAM, SHARD, [])
-    body = run if isinstance(run, bytes) else written_by_hand(STREAM, None, [run])[6:]
+    body = run if isinstance(run, bytes) else written_by_hand(STREAM, None, [run])[9:]
     value = urlsafe_b64encode(header + body).decode()
     for candidate in (value, value[: max(HEADER_LENGTH, len(value) - len(text))] + text[:32]):
         counted = counts_in(candidate)
@@ -254,9 +256,10 @@ def test_damaged_tables_are_either_refused_or_read_as_they_stand(
     if found is not None:
         made_for = found.made_for.to_bytes(4, "big")
         again = urlsafe_b64encode(
-            (crc32(STREAM.encode()) & 0xFFFF).to_bytes(2, "big")
+            b"\x10\0\0"
+            + (crc32(STREAM.encode()) & 0xFFFF).to_bytes(2, "big")
             + made_for
-            + written_by_hand(STREAM, None, list(found.runs))[6:]
+            + written_by_hand(STREAM, None, list(found.runs))[9:]
         )
         assert again.decode() == value
         assert records(found.runs) == counted
@@ -267,18 +270,18 @@ def test_no_text_raises(value: str, count: int) -> None:
     assert decode_table(value, STREAM, count) is None
 
 
-@given(st.binary(min_size=30, max_size=30))
+@given(st.binary(min_size=33, max_size=33))
 def test_random_bytes_are_refused_unless_they_are_a_table(table: bytes) -> None:
-    table = written_by_hand(STREAM, SHARD, [PLAIN])[:6] + table[6:]
+    table = written_by_hand(STREAM, SHARD, [PLAIN])[:9] + table[9:]
     value = urlsafe_b64encode(table).decode()
-    count = int.from_bytes(table[6:9], "big")
+    count = int.from_bytes(table[9:12], "big")
     found = decode_table(value, STREAM, count)
     valid = (
         count > 0
-        and table[9] >= 0x10
-        and table[9] & 0xF < 4
-        and not (table[9] & NAMED and count > 1)
-        and int.from_bytes(table[24:], "big") + count <= 1 << 48
+        and table[12] >= 0x10
+        and table[12] & 0xF in FLAGS
+        and not (table[12] & NAMED and count > 1)
+        and int.from_bytes(table[27:], "big") + count <= 1 << 48
     )
     assert (found is not None) == valid
 
@@ -286,17 +289,30 @@ def test_random_bytes_are_refused_unless_they_are_a_table(table: bytes) -> None:
 @pytest.mark.parametrize(
     ("at", "byte", "why"),
     [
-        (9, 0x44, "a flag of a later version"),
-        (9, 0x48, "another flag of a later version"),
-        (9, 0x00, "no hold-off"),
-        (9, 0x42, "a named run of several records"),
-        (0, 0x00, "another stream"),
+        (12, 0x44, "a first attempt without a name"),
+        (12, 0x48, "a flag of a later version"),
+        (12, 0x00, "no hold-off"),
+        (12, 0x42, "a named run of several records"),
+        (3, 0x00, "another stream"),
+        (0, 0x20, "version 2"),
+        (0, 0x00, "version 0"),
+        (0, 0x11, "a feature"),
+        (1, 0x01, "a key, which no feature needs"),
+        (2, 0x01, "what is not in use"),
     ],
 )
 def test_tables_that_do_not_fit(at: int, byte: int, why: str) -> None:
     table = bytearray(written_by_hand(STREAM, SHARD, [PLAIN]))
+    value = urlsafe_b64encode(table).decode()
+    assert decode_table(value, STREAM, 430) is not None
+    assert is_unmarked(value, 430)
     table[at] = byte
-    assert decode_table(urlsafe_b64encode(table).decode(), STREAM, 430) is None, why
+    value = urlsafe_b64encode(table).decode()
+    assert decode_table(value, STREAM, 430) is None, why
+    # The short way leaves the stream to its caller, who compares the whole header.
+    assert is_unmarked(value, 430) == (why == "another stream"), why
+    several = bytes(table) + written_by_hand(STREAM, SHARD, [MARKED])[9:]
+    assert decode_table(urlsafe_b64encode(several).decode(), STREAM, 430 + MARKED.count) is None, why
 
 
 def test_characters_that_a_lenient_decoder_accepts() -> None:
@@ -354,4 +370,4 @@ def test_sizes(runs: int) -> None:
 
 def test_sizes_in_words() -> None:
     assert [tag_size(runs) - tag_size(runs - 1) for runs in range(2, 6)] == [32, 32, 34, 32]
-    assert tag_size(1) == 48
+    assert tag_size(1) == 52
