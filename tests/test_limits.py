@@ -9,7 +9,7 @@ from kinesis_sdk.common.once import memory, reader, shell
 from kinesis_sdk.consumer.config import RetrievalConfig
 from kinesis_sdk.consumer.fetch import polling
 from kinesis_sdk.consumer.sinks import dynamodb
-from kinesis_sdk.producer import config, identities, pipeline, spool
+from kinesis_sdk.producer import config, identities, names, pipeline, spool
 from tests.readme import DOCS
 
 MIB, KIB = 1 << 20, 1 << 10
@@ -30,7 +30,7 @@ LIMITS = {
     ),
     "… with the same identity": f"up to {identities.REPEAT_WINDOW:g} s after it",
     "readers look back for earlier copies": f"up to {reader.OLDEST_MILLIS // 1000} s",
-    "`dedup_window`": f"up to {identities.MAX_WINDOW:g} s",
+    "`dedup_window`": f"up to {names.MAX_WINDOW:g} s",
     "a reader remembers runs of idempotent producers": f"for {memory.KEPT_MILLIS // 1000} s",
     "… in memory, for each shard (`max_repetition_bytes`)": f"{memory.MAX_BYTES // MIB} MiB by default",
     "a user record that is wrapped by an idempotent producer": (

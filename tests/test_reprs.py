@@ -23,6 +23,7 @@ from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer import Lease, PoisonRecord, RecordBatch, ShardContext
 from kinesis_sdk.consumer.fetch.fetcher import FetchResult
 from kinesis_sdk.consumer.shard.reader import UserBatch
+from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.producer.failure_hooks import FailedRecord
 from kinesis_sdk.producer.identities import RecordIdentity
 from kinesis_sdk.producer.spool import SpooledRecord
@@ -58,6 +59,7 @@ HOLDERS: list[Any] = [
     ),
     Lease(lease_key="s", checkpoint=AT, pending_checkpoint_state=SECRET),
     FailedRecord("orders", "key", None, SECRET, ValueError()),
+    ProducerConfig(idempotent=True, dedup_namespace="orders", dedup_secret=SECRET + b", long enough"),
     SpooledRecord("orders", "key", None, SECRET, "cause", datetime(2026, 1, 2, tzinfo=timezone.utc)),
 ]
 

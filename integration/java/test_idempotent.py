@@ -88,7 +88,9 @@ def write(server: Any, kinesis: Any, stream: str, *, idempotent: bool) -> Writte
         },
     )
     put: Counter[bytes] = Counter()
-    config = ProducerConfig(idempotent=idempotent, record_max_buffered_time=5.0)
+    config = ProducerConfig(
+        idempotent=idempotent, dedup_namespace="orders" if idempotent else None, record_max_buffered_time=5.0
+    )
     with Producer(config, endpoint_url=server.endpoint_url) as producer:
         futures = []
         for key, data, place, name, is_last in records_to_put(15):

@@ -53,7 +53,7 @@ def test_rows_with_names_are_read_once(spark: Any, stream: Any, folder: Path) ->
     dying = frame.mapInArrow(_fail_first_attempt, frame.schema)
     for written in (dying, frame):
         written.write.format("kinesis_sdk").options(
-            **orders.options(idempotent="true", recordMaxBufferedTime="50ms")
+            **orders.options(idempotent="true", dedupNamespace="orders", recordMaxBufferedTime="50ms")
         ).mode("append").save()
 
     expected = {f"row-{n}": 1 for n in range(ROWS)}
@@ -119,7 +119,7 @@ def test_from_the_second_batch_on_a_process_writes_first_attempts(
         .select("value")
         .mapInArrow(_attempts_of_rows, "data STRING, partitionKey STRING, dedupId STRING")
         .writeStream.format("kinesis_sdk")
-        .options(**orders.options(idempotent="true", recordMaxBufferedTime="50ms"))
+        .options(**orders.options(idempotent="true", dedupNamespace="orders", recordMaxBufferedTime="50ms"))
         .option("checkpointLocation", str(folder / "writer"))
         .trigger(processingTime="1 second")
         .start()

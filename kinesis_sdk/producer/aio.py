@@ -27,7 +27,7 @@ from kinesis_sdk.common.metrics import Metrics
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.producer.failure_hooks import FailedRecord, FailureHook
-from kinesis_sdk.producer.identities import DEFAULT_WINDOW
+from kinesis_sdk.producer.names import DEFAULT_WINDOW
 from kinesis_sdk.producer.pipeline import StreamPipeline
 from kinesis_sdk.producer.producer import KeyedData, Payload, Producer
 from kinesis_sdk.producer.record import BlindRecord, PendingRecord, PutResult

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.fielddocs import documented_fields
@@ -25,6 +25,12 @@ MAX_REQUEST_SIZE = 10 * 1024 * 1024
 
 MAX_REQUEST_RECORDS = 500
 """Maximum entries of a PutRecords request (API reference)."""
+
+MAX_NAMESPACE_LENGTH = 128
+"""Maximum characters of a namespace."""
+
+SECRET_SIZES = (16, 64)
+"""Least and most bytes of a secret. BLAKE2b takes keys of at most 64."""
 
 SHARD_RECORDS_PER_SECOND = 1_000
 SHARD_BYTES_PER_SECOND = 1024 * 1024
@@ -92,6 +98,17 @@ class ProducerConfig:
     see `docs/exactly-once.md`. Every record is then sent as an aggregate, even if it is the only one in it. An attempt of unknown outcome is
     repeated 4 s after the first attempt at the earliest. Needs the permission ``ListShards``, and has no effect for
     streams that place records themselves."""
+
+    dedup_namespace: str | None = None
+    """Whose names the ``dedup_id`` of `Producer.put` are, 1 to 128 characters, such as the name of the service. Records of different namespaces
+    are different records, whatever their names. All producers that may put the same record need the same one. With None, no record may have
+    a ``dedup_id``. Needs ``idempotent=True``."""
+
+    dedup_secret: bytes | None = field(default=None, repr=False)
+    """Key of the digest of each ``dedup_id``, 16 to 64 bytes. Without it, a program that may put records into the stream, and knows namespace, key and
+    ``dedup_id`` of a record that will be put, can put one of that name before, and readers leave the real one out. All producers of
+    a namespace need the same one, and readers need none. A record that is put with the old secret and again with the new one counts as two,
+    so it may be delivered twice after a change, and is never lost. Needs ``dedup_namespace``."""
 
     max_user_record_size: int = 1024 * 1024
     """Maximum bytes of one user record (data and partition key), 64 to 10,485,760. The stream's own limit, once
@@ -211,9 +228,17 @@ class ProducerConfig:
         check_choice("metrics_granularity", self.metrics_granularity, ("global", "stream", "shard"))
         check_namespace("metrics_namespace", self.metrics_namespace)
         check_seconds("metrics_upload_delay", self.metrics_upload_delay, 0.001, 60)
-        for field in ("aggregation_enabled", "fail_if_throttled", "idempotent"):
-            if not isinstance(getattr(self, field), bool):
-                raise ConfigError(field, getattr(self, field), "True or False")
+        for name in ("aggregation_enabled", "fail_if_throttled", "idempotent"):
+            if not isinstance(getattr(self, name), bool):
+                raise ConfigError(name, getattr(self, name), "True or False")
+        if self.dedup_namespace is not None:
+            check_dedup_namespace("dedup_namespace", self.dedup_namespace)
+            if not self.idempotent:
+                raise ConfigError("dedup_namespace", self.dedup_namespace, "None without idempotent=True")
+        if self.dedup_secret is not None:
+            check_dedup_secret("dedup_secret", self.dedup_secret)
+            if self.dedup_namespace is None:
+                raise ConfigError("dedup_secret", "a secret", "None without a dedup_namespace")
         if self.idempotent and self.record_ttl < HOLD_OFF + self.request_timeout:
             raise ConfigError(
                 "record_ttl",
@@ -221,3 +246,22 @@ class ProducerConfig:
                 f"at least {HOLD_OFF + self.request_timeout:g} s with idempotent=True ({HOLD_OFF} s of hold-off and request_timeout): "
                 "no request that timed out could be repeated before its records expire",
             )
+
+
+def check_dedup_namespace(field: str, value: Any) -> None:
+    """Raise ConfigError unless a value is a namespace: text of 1 to 128 characters."""
+    if not isinstance(value, str) or not 1 <= len(value) <= MAX_NAMESPACE_LENGTH:
+        raise ConfigError(field, value, f"1 to {MAX_NAMESPACE_LENGTH} characters")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(field, value, "text that is encodable as UTF-8 (no lone surrogates)") from None
+
+
+def check_dedup_secret(field: str, value: Any) -> None:
+    """Raise ConfigError, which does not quote the value, unless it is a secret: 16 to 64 bytes."""
+    least, most = SECRET_SIZES
+    if not isinstance(value, bytes):
+        raise ConfigError(field, f"a value of type {type(value).__name__}", f"{least} to {most} bytes")
+    if not least <= len(value) <= most:
+        raise ConfigError(field, f"{len(value):,} bytes", f"{least} to {most} bytes")

@@ -68,11 +68,6 @@ _LOGGER = FieldLogger(logging.getLogger(__name__))
 REPEAT_WINDOW = 600.0
 """Seconds after the first attempt that may be stored, after which a record gets a new identity. Readers look back 900 s."""
 
-MAX_WINDOW = 300.0
-"""Longest window, in seconds, in which readers recognize a record that the application named."""
-
-DEFAULT_WINDOW = 300.0
-
 WRAPPING = 128
 """Bytes by which a user record may grow that is sent as an aggregate of one: magic and digest, the key table and a hash key, its tag and the
 one-byte partition key, without its own key."""
@@ -118,6 +113,7 @@ class Identity(NamedTuple):
         lapsed: Whether an attempt with a former identity may be stored, which was too long ago to be repeated.
         first: Milliseconds since 1970 that Kinesis had reached before any attempt to put a record of that name began. None if that is not
             known, or an attempt may be stored.
+        again: Whether the caller knows that it may have put the record before. Readers then do not warn of a name that was taken.
     """
 
     incarnation: bytes
@@ -128,6 +124,7 @@ class Identity(NamedTuple):
     wall: float = 0.0
     lapsed: bool = False
     first: int | None = None
+    again: bool = False
 
     @property
     def shared(self) -> RecordIdentity | None:
@@ -188,19 +185,6 @@ class Attempted:
     def __init__(self) -> None:
         self.stamp: Stamp | None = None
         self.held_until: float = float("-inf")
-
-
-def named(name: str, window: float, hash_key: bytes) -> Identity:
-    """Return the identity of a record that the application named.
-
-    Args:
-        name: Its name.
-        window: Seconds in which another record of that name is a repetition.
-        hash_key: Effective hash key (16 bytes). Names are compared within a shard, which has many keys: without it, the
-            order 1 of another customer would count as a repetition of the order 1 of this one, and be lost.
-    """
-    digest = hashlib.sha256(hash_key + name.encode()).digest()
-    return Identity(digest[:8], int.from_bytes(digest[8:14], "big"), None, window)
 
 
 def resumed(identity: RecordIdentity, now: float) -> Identity:
@@ -404,7 +388,8 @@ class Identities:
             return Run(len(records), HOLD_OFF, 0, stamp.incarnation, stamp.date, stamp.number + start)
         date = _from(stamp, identity)
         if identity.first is None:
-            return Run(1, HOLD_OFF, NAMED, identity.incarnation, date, identity.number)
+            flags = REPEAT | NAMED if identity.again else NAMED
+            return Run(1, HOLD_OFF, flags, identity.incarnation, date, identity.number)
         holdoff = min(HOLD_OFF + (stamp.date - date) // 1000, FIRST_HOLD_OFF)
         return Run(1, holdoff, NAMED | FIRST, identity.incarnation, date, identity.number)
 

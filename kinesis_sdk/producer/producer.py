@@ -31,8 +31,9 @@ from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.producer.engine import ALL_TAKEN, Engine
 from kinesis_sdk.producer.failure_hooks import FailedRecord, FailureHook, FailureHooks
-from kinesis_sdk.producer.identities import DEFAULT_WINDOW, MAX_WINDOW, Identity, named, resumed
+from kinesis_sdk.producer.identities import Identity, resumed
 from kinesis_sdk.producer.metrics import ProducerMetrics
+from kinesis_sdk.producer.names import DEFAULT_WINDOW, Names
 from kinesis_sdk.producer.pipeline import MAX_PARTITION_KEY_LENGTH, StreamPipeline
 from kinesis_sdk.producer.record import BlindRecord, PendingRecord
 from kinesis_sdk.producer.stats import ProducerStats
@@ -56,9 +57,6 @@ _BATCH_BYTES = 1024 * 1024
 _BATCH_SECONDS = 0.01
 """Bounds of the batches that `put_many` cuts. The records of a batch are not charged against the buffer yet, and the lock is
 held while they are accepted, so other callers wait."""
-
-MAX_NAME_LENGTH = 256
-"""Maximum characters of a ``dedup_id``."""
 
 Payload: TypeAlias = Any
 """The ``data`` of callers: bytes, a bytearray or a memoryview; any value that the serializer of the stream encodes, if it has one."""
@@ -150,6 +148,8 @@ class Producer:
         assert client is not None
         if self.config.idempotent:
             _check_no_retries(client)
+        namespace = self.config.dedup_namespace
+        self._names = None if namespace is None else Names(namespace, self.config.dedup_secret)
         self._own_metrics: CloudWatchMetrics | None = None
         if metrics is None and self.config.metrics_level != "none":
             metrics = self._own_metrics = self._make_metrics(session, region_name)
@@ -200,7 +200,7 @@ class Producer:
                 value that it encodes, on this thread.
             explicit_hash_key: Decimal text or int from 0 to 2^128-1 that places the record instead of its
                 partition key.
-            dedup_id: Name of the record, 1 to 256 characters, with ``idempotent=True``. This SDK's readers deliver only the first of the
+            dedup_id: Name of the record in the ``dedup_namespace`` of the producer, 1 to 256 characters. This SDK's readers deliver only the first of the
                 records that have the same name and the same partition key (or explicit hash key) and are put within ``dedup_window``
                 of each other, also by several processes. A name that is put again and again renews its window.
             dedup_window: Seconds, 1 to 300 (default 300). Without a ``dedup_id``, it has no effect.
@@ -211,7 +211,7 @@ class Producer:
         Raises:
             InvalidRecordError: If Kinesis would reject the record; names the field. Also for a record without a partition
                 key if the stream is known to place records by partition key, or with ``ordering="per_shard"``; and for a
-                ``dedup_id`` without ``idempotent=True``.
+                ``dedup_id`` without a ``dedup_namespace``.
             SerializationError: If the serializer raised an error; an error of this package is raised as it is, for example the
                 `SchemaRegistryError` or `AwsError` of a schema registry.
             ConfigError: If ``stream`` is neither a name nor an ARN.
@@ -264,9 +264,10 @@ class Producer:
         *,
         dedup_id: str,
         dedup_window: float,
-        first: int,
+        first: int | None,
+        again: bool,
     ) -> PendingRecord:
-        """Accept a named record as `put` does, of which the caller knows that this is the first attempt.
+        """Accept a named record as `put` does, of which the caller knows whether it was put before.
 
         Args:
             stream: As for `put`.
@@ -276,13 +277,14 @@ class Producer:
             dedup_id: As for `put`.
             dedup_window: As for `put`.
             first: Time at Kinesis that had passed before any attempt began, see `Identity.first`. Another attempt has to wait for
-                `FIRST_HOLD_OFF` seconds after its own beginning.
+                `FIRST_HOLD_OFF` seconds after its own beginning. None if that is not known.
+            again: Whether it may have been put before, see `Identity.again`.
         """
         pipeline = self._pipeline(stream)
         if pipeline.serializer is not None:
             data = self._serialized(pipeline, data)
         record, payload, hash_key = self._record(pipeline, partition_key, data, explicit_hash_key)
-        record.identity = self._named(dedup_id, dedup_window, hash_key)._replace(first=first)
+        record.identity = self._named(dedup_id, dedup_window, hash_key)._replace(first=first, again=again)
         self._engine.accept_identified(pipeline, record, payload, hash_key, self._put_timeout)
         return record
 
@@ -600,27 +602,14 @@ class Producer:
         """Return the identity of a record that the application names.
 
         Raises:
-            InvalidRecordError: If the name or its window is not valid, or the producer is not ``idempotent``.
+            InvalidRecordError: If the name or its window is not valid, or the producer has no ``dedup_namespace``.
         """
-        if not self.config.idempotent:
-            raise InvalidRecordError("dedup_id", "needs a producer with idempotent=True")
-        if not isinstance(dedup_id, str):
-            raise InvalidRecordError("dedup_id", f"expected str, not {type(dedup_id).__name__}")
-        if not 1 <= len(dedup_id) <= MAX_NAME_LENGTH:
+        if self._names is None:
             raise InvalidRecordError(
-                "dedup_id", f"expected 1 to {MAX_NAME_LENGTH} characters, not {len(dedup_id):,}"
+                "dedup_id",
+                "needs ProducerConfig(idempotent=True, dedup_namespace=…), because names of different services must not meet",
             )
-        seconds = dedup_window
-        if (
-            isinstance(seconds, bool)
-            or not isinstance(seconds, (int, float))
-            or not 1 <= seconds <= MAX_WINDOW
-        ):
-            raise InvalidRecordError("dedup_window", f"expected 1 to {MAX_WINDOW:g} seconds, not {seconds!r}")
-        try:
-            return named(dedup_id, float(seconds), hash_key)
-        except UnicodeEncodeError as error:
-            raise InvalidRecordError("dedup_id", "not encodable as UTF-8 (a lone surrogate)") from error
+        return self._names.identity(dedup_id, dedup_window, hash_key)
 
     def _again(
         self, failed: FailedRecord | SpooledRecord

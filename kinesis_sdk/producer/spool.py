@@ -32,7 +32,8 @@ from kinesis_sdk.common.errors import SpoolError
 from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.common.validation import check_choice, check_int, check_seconds
 from kinesis_sdk.producer.failure_hooks import FailedRecord
-from kinesis_sdk.producer.identities import MAX_WINDOW, RecordIdentity
+from kinesis_sdk.producer.identities import RecordIdentity
+from kinesis_sdk.producer.names import MAX_WINDOW
 
 if sys.platform == "win32":
     import msvcrt

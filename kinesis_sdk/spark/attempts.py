@@ -77,10 +77,12 @@ class Attempt(NamedTuple):
     Attributes:
         first: Milliseconds since 1970 that Kinesis had reached before any attempt of the batch began; None if it may be a repetition.
         wait: Seconds after its start before which it puts nothing.
+        again: Whether an attempt before it may have written the rows; readers do not warn of copies of such rows.
     """
 
     first: int | None = None
     wait: float = 0.0
+    again: bool = False
 
 
 class _Written(NamedTuple):
@@ -115,12 +117,12 @@ class FirstAttempts:
         before = self._before(task)
         if before is None:
             # No attempt of batch 0 was ever a first one, because there is no lower batch.
-            return Attempt(wait=FIRST_HOLD_OFF if task.batch else 0.0)
+            return Attempt(wait=FIRST_HOLD_OFF if task.batch else 0.0, again=True)
         if task.attempt:
-            return Attempt(wait=0.0 if task.speculates else FIRST_HOLD_OFF)
+            return Attempt(wait=0.0 if task.speculates else FIRST_HOLD_OFF, again=True)
         if task.speculates or task.stage - before.stage != task.batch - before.batch:
-            return Attempt()
-        return Attempt(first=before.millis)
+            return Attempt(again=True)
+        return Attempt(first=before.millis, again=before.millis is None)
 
     def end(self, task: StreamTask | None, millis: int | None) -> None:
         """Note that a task has written all of its rows.

@@ -100,6 +100,12 @@ def current_task() -> str:
     return f"partition {context.partitionId()}, attempt {context.attemptNumber() + 1}"
 
 
+def is_retry() -> bool:
+    """Return whether this code runs in a task that Spark runs again."""
+    context = _task_context()
+    return context is not None and context.attemptNumber() > 0
+
+
 def _task_context() -> Any:
     pyspark = sys.modules.get("pyspark")
     return pyspark.TaskContext.get() if pyspark is not None else None

@@ -150,9 +150,20 @@ class SinkOptions:
         """
         # Imported here, because each process that reads would import the producer too.
         from kinesis_sdk.producer import ProducerConfig
+        from kinesis_sdk.producer.config import check_dedup_namespace, check_dedup_secret
         from kinesis_sdk.spark.partition import ProducerSettings
 
         values = _read(options, _SINK, ignored=_SOURCE, engine=_ENGINE_OPTIONS)
+        namespace, secret = values.pop("dedup_namespace", None), None
+        if namespace is not None:
+            check_dedup_namespace("dedupNamespace", namespace)
+            if not values.get("idempotent"):
+                raise ConfigError("dedupNamespace", namespace, "none without idempotent=true")
+        if "dedup_secret" in values:
+            secret = values.pop("dedup_secret").encode("utf-8", "surrogatepass")
+            check_dedup_secret("dedupSecret", secret)
+            if namespace is None:
+                raise ConfigError("dedupSecret", "a secret", "none without a dedupNamespace")
         stream = _take_stream(values)
         connection = _take_connection(values, (stream,))
         flush_timeout = values.pop("flush_timeout", 600.0)
@@ -168,6 +179,8 @@ class SinkOptions:
             request_timeout=values.pop("request_timeout", 6.0),
             missing_stream=values.pop("missing_stream", "fail"),
             idempotent=values.pop("idempotent", False),
+            dedup_namespace=namespace,
+            dedup_secret=secret,
         )
         return cls(
             stream=stream,
@@ -329,6 +342,8 @@ _SINK: _Table = {
     "flushTimeout": ("flush_timeout", _duration(0.1, 604_800)),
     "errorSample": ("error_sample", _count(0, 100)),
     "idempotent": ("idempotent", _flag),
+    "dedupNamespace": ("dedup_namespace", _text),
+    "dedupSecret": ("dedup_secret", _secret),
     "dedupWindow": ("dedup_window", _duration(1, 300)),
     "firstAttempts": ("first_attempts", _choice("auto", "never")),
 }

@@ -32,6 +32,7 @@ from kinesis_sdk.common.text import printable
 from kinesis_sdk.producer import Producer, ProducerConfig
 from kinesis_sdk.producer.record import PendingRecord
 from kinesis_sdk.spark import logs
+from kinesis_sdk.spark.attempts import Attempt
 from kinesis_sdk.spark.connection import ConnectionSettings
 from kinesis_sdk.spark.gc_tuning import exclude_loaded_objects, rare_collections
 
@@ -119,6 +120,7 @@ class TaskProducer:
         self._stored = 0
         self._failures: list[RecordFailedError] = []
         self._causes: Counter[str] = Counter()
+        self._is_retry = logs.is_retry()
 
     def put(
         self,
@@ -147,16 +149,20 @@ class TaskProducer:
         if isinstance(data, str):
             data = data.encode()
         try:
-            self._pending.append(
-                self._producer.put(
+            if dedup_id is None:
+                record = self._producer.put(stream, partition_key, data, explicit_hash_key)
+            else:
+                record = self._producer._put_named(
                     stream,
                     partition_key,
                     data,
                     explicit_hash_key,
                     dedup_id=dedup_id,
                     dedup_window=dedup_window,
+                    first=None,
+                    again=self._is_retry,
                 )
-            )
+            self._pending.append(record)
         except InvalidRecordError as error:
             raise self._rejected(error, partition_key, explicit_hash_key) from error
         if len(self._pending) >= self._sweep_at:
@@ -173,7 +179,7 @@ class TaskProducer:
         *,
         dedup_ids: Iterable[str | None] | None = None,
         dedup_window: float = _WINDOW,
-        first: int | None = None,
+        attempt: Attempt = Attempt(),  # noqa: B008 - it has no state
     ) -> None:
         """Accept many records, as `put` accepts one.
 
@@ -184,8 +190,7 @@ class TaskProducer:
             explicit_hash_keys: Explicit hash key or None of each record; None if no record has one.
             dedup_ids: Name or None of each record, see `Producer.put`; None if no record has one.
             dedup_window: As for `put`.
-            first: Time at Kinesis before which no attempt to put these rows began, in epoch milliseconds; None if they may have been put
-                before. See `kinesis_sdk.spark.attempts`.
+            attempt: What is known of attempts to put these rows before.
 
         Raises:
             InvalidRecordError: If Kinesis would reject a record; the records before it are accepted.
@@ -197,11 +202,15 @@ class TaskProducer:
 
             def put(*record: Any) -> PendingRecord:
                 name = next(names)
-                if first is not None and name is not None:
-                    return self._producer._put_named(
-                        *record, dedup_id=name, dedup_window=dedup_window, first=first
-                    )
-                return self._producer.put(*record, dedup_id=name, dedup_window=dedup_window)
+                if name is None:
+                    return self._producer.put(*record)
+                return self._producer._put_named(
+                    *record,
+                    dedup_id=name,
+                    dedup_window=dedup_window,
+                    first=attempt.first,
+                    again=attempt.again or self._is_retry,
+                )
 
         rows: Iterator[tuple[str | None, bytes, str | None]] = (
             zip(partition_keys, payloads, repeat(None))
@@ -331,7 +340,7 @@ class KinesisPartitionWriter:
         data: Column (bytes or text), or function of the row.
         explicit_hash_key: Column, or function of the row, with decimal text, an int or None; None if there is none.
         dedup_id: Column, or function of the row, with the name of the row or None, see `Producer.put`; None if rows have none. It
-            needs ``ProducerConfig(idempotent=True)``.
+            needs ``ProducerConfig(idempotent=True, dedup_namespace=…)``.
         dedup_window: Seconds, 1 to 300, in which readers recognize another row of the same name. A retry that comes later is
             not recognized.
         settings: Settings of the producer; None for the defaults of the KPL.
@@ -363,8 +372,12 @@ class KinesisPartitionWriter:
         self.dedup_id = dedup_id
         self.dedup_window = dedup_window
         self.settings: ProducerSettings = settings or ProducerSettings()
-        if dedup_id is not None and not self.settings.config.idempotent:
-            raise ConfigError("dedup_id", dedup_id, "a producer with idempotent=True in the settings")
+        if dedup_id is not None and self.settings.config.dedup_namespace is None:
+            raise ConfigError(
+                "dedup_id",
+                dedup_id,
+                "a producer with idempotent=True and a dedup_namespace in the settings, because names of different services must not meet",
+            )
 
     def __call__(self, rows: Iterable[Any]) -> None:
         """Put the rows of one partition."""

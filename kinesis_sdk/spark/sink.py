@@ -117,9 +117,11 @@ def plan_columns(schema: Any, options: SinkOptions, *, overwrite: bool) -> Colum
         raise ConfigError("column data", None, "a binary or string column with the payload")
     if "partitionkey" not in found and not options.random_partition_key:
         raise ConfigError("column partitionKey", None, "a string column, or the option partitionKey=random")
-    if "dedupid" in found and not options.settings.config.idempotent:
+    if "dedupid" in found and options.settings.config.dedup_namespace is None:
         raise ConfigError(
-            f"column {found['dedupid']}", "string", "a column that the option idempotent=true makes use of"
+            f"column {found['dedupid']}",
+            "string",
+            "a column that the options idempotent=true and dedupNamespace make use of",
         )
     if "dedupid" in found and options.random_partition_key:
         raise ConfigError(
@@ -215,7 +217,7 @@ def write_batches(
                 hashes,
                 dedup_ids=names,
                 dedup_window=options.dedup_window,
-                first=attempt.first,
+                attempt=attempt,
             )
         written = Written(producer.flush(), size)
         attempts.end(task, producer.time_at_kinesis(stream))

@@ -11,11 +11,14 @@ from kinesis_sdk.common.hashkeys import hash_partition_key
 from kinesis_sdk.producer.aggregator import Entry
 from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.producer.failure_hooks import FailedRecord
-from kinesis_sdk.producer.identities import Identity, named, resumed
+from kinesis_sdk.producer.identities import Identity, resumed
+from kinesis_sdk.producer.names import Names
 from kinesis_sdk.producer.record import PendingRecord
 from kinesis_sdk.producer.spool import FileSpool, read_spool
 from tests.consumer.fleet.engines import Fleet
 from tests.producer.simulation import STREAM, Simulation
+
+_NAMES = Names("orders")
 
 
 @dataclass
@@ -111,7 +114,7 @@ class ProducerProcess:
     def _put(self, put: Put) -> None:
         identity: Identity | None = None
         if put.window:
-            identity = named(put.data.decode(), put.window, hash_partition_key(put.key))
+            identity = _NAMES.identity(put.data.decode(), put.window, hash_partition_key(put.key))
         elif self.config.ordering == "per_shard" and not put.records:
             place = self._lanes[put.key] = self._lanes.get(put.key, 0) + 1
             put.lane = f"{self.name} {put.key}", place

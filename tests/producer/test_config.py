@@ -39,6 +39,7 @@ SECONDS: dict[str, tuple[float, float | None]] = {
     "metrics_upload_delay": (0.001, 60),
 }
 FLAGS = ("aggregation_enabled", "fail_if_throttled", "idempotent")
+DEDUP = ("dedup_namespace", "dedup_secret")
 CHOICES = {
     "missing_stream": ("fail", "wait"),
     "record_distribution_strategy_default": ("UNSET", "AUTO", "USER_PARTITION_KEY"),
@@ -63,7 +64,7 @@ def refused(field: str, value: Any) -> ConfigError:
 
 def test_every_field_is_covered_here() -> None:
     names = {field.name for field in dataclasses.fields(ProducerConfig)}
-    assert names == {*INTS, *SECONDS, *FLAGS, *CHOICES, "metrics_namespace", "serializer"}
+    assert names == {*INTS, *SECONDS, *FLAGS, *CHOICES, "metrics_namespace", "serializer", *DEDUP}
 
 
 def test_defaults_are_the_kpls() -> None:
@@ -236,3 +237,35 @@ def test_an_idempotent_producer_can_repeat_a_request_that_timed_out(
     with pytest.raises(ConfigError, match=r"record_ttl=.* at least .* s with idempotent=True") as caught:
         ProducerConfig(idempotent=True, record_ttl=ttl, request_timeout=timeout)
     assert caught.value.field == "record_ttl"
+
+
+@pytest.mark.parametrize("value", ["", "x" * 129, b"billing", 5, "\ud800"])
+def test_a_namespace_is_text(value: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^dedup_namespace="):
+        ProducerConfig(idempotent=True, dedup_namespace=value)
+    ProducerConfig(idempotent=True, dedup_namespace="x" * 128)
+
+
+def test_a_namespace_needs_an_idempotent_producer_and_a_secret_needs_a_namespace() -> None:
+    with pytest.raises(
+        ConfigError, match="dedup_namespace='billing' is invalid: expected None without idempotent=True"
+    ):
+        ProducerConfig(dedup_namespace="billing")
+    with pytest.raises(ConfigError, match="expected None without a dedup_namespace"):
+        ProducerConfig(idempotent=True, dedup_secret=b"s" * 16)
+
+
+@pytest.mark.parametrize(
+    ("value", "named"),
+    [
+        (b"hush" * 3, "12 bytes"),
+        (b"hush" * 17, "68 bytes"),
+        ("hush" * 8, "a value of type str"),
+        (7, "of type int"),
+    ],
+)
+def test_a_secret_that_is_refused_is_not_quoted(value: Any, named: str) -> None:
+    with pytest.raises(ConfigError, match="expected 16 to 64 bytes") as caught:
+        ProducerConfig(idempotent=True, dedup_namespace="billing", dedup_secret=value)
+    assert named in str(caught.value)
+    assert "hush" not in f"{caught.value} {caught.value.value!r}"

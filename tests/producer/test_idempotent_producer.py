@@ -27,13 +27,14 @@ from kinesis_sdk.producer import (
     SpooledRecord,
     read_spool,
 )
-from kinesis_sdk.producer.identities import WRAPPING, named
+from kinesis_sdk.producer.identities import WRAPPING
+from kinesis_sdk.producer.names import Names
 from kinesis_sdk.testing import FakeAws, Fault
 from tests.producer.simulation import STREAM, Copy, copies_of
 from tests.producer.support import LONG, Gate
 
 MIB = 1024 * 1024
-QUICK = ProducerConfig(idempotent=True, record_max_buffered_time=0.005)
+QUICK = ProducerConfig(idempotent=True, dedup_namespace="billing", record_max_buffered_time=0.005)
 HELD = RecordIdentity(b"12345678", 5, 1_000_000)
 HASH_KEY = hash_partition_key("k")
 
@@ -61,7 +62,7 @@ def copies(aws: FakeAws) -> dict[bytes, Copy]:
 
 
 def identity_of(name: str, hash_key: bytes = HASH_KEY) -> tuple[bytes, int, int]:
-    identity = named(name, 300.0, hash_key)
+    identity = Names("billing").identity(name, 300.0, hash_key)
     return identity.incarnation, 0, identity.number
 
 
@@ -162,7 +163,9 @@ def test_names_and_windows_that_are_refused(aws: FakeAws, name: Any, window: Any
 
 def test_a_name_needs_an_idempotent_producer(aws: FakeAws) -> None:
     with Producer(client=aws.client("kinesis")) as producer:
-        with pytest.raises(InvalidRecordError, match="dedup_id: needs a producer with idempotent=True"):
+        with pytest.raises(
+            InvalidRecordError, match="dedup_id: needs ProducerConfig\\(idempotent=True, dedup_namespace=…\\)"
+        ):
             producer.put(STREAM, "k", b"x", dedup_id="1")
         with pytest.raises(InvalidRecordError, match="with idempotent=True is needed to put it again"):
             producer.put_again(FailedRecord(STREAM, "k", None, b"x", ValueError(), HELD))
@@ -219,7 +222,9 @@ def test_hooks_and_spools_get_the_identity_of_what_may_be_stored(aws: FakeAws, t
     identity = spooled[b"flying"].identity
     assert identity is not None
     assert identity.date is not None
-    assert spooled[b"waiting"].identity == RecordIdentity(*named("77", 60.0, HASH_KEY)[:4])
+    assert spooled[b"waiting"].identity == RecordIdentity(
+        *Names("billing").identity("77", 60.0, HASH_KEY)[:4]
+    )
     with Producer(QUICK, client=aws.client("kinesis")) as second:
         second.put_again(spooled[b"waiting"]).result(LONG)
         held = second.put_again(spooled[b"flying"])

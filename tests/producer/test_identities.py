@@ -21,15 +21,16 @@ from kinesis_sdk.producer.identities import (
     RecordIdentity,
     begins_run,
     fresh_entropy,
-    named,
     resumed,
 )
+from kinesis_sdk.producer.names import Names
 from kinesis_sdk.producer.record import PendingRecord
 from kinesis_sdk.testing import Fault
 from tests.producer.simulation import STREAM, Simulation
 from tests.producer.support import make_record
 
 SHARD = "shardId-000000000000"
+NAMES = Names("orders")
 NEVER_AGAIN = 10**9
 
 
@@ -184,7 +185,7 @@ def test_fresh_records_before_and_behind_others_have_identities_of_their_own() -
     simulation = started(record_max_buffered_time=1.0)
     sent = watched(simulation)
     for number, name in enumerate((None, "order-1", None, None, "order-2", None)):
-        identity = None if name is None else named(name, 300.0, bytes(16))
+        identity = None if name is None else NAMES.identity(name, 300.0, bytes(16))
         simulation.put("a", b"%d" % number, identity=identity)
     simulation.run()
     (table,) = [table for _, table in sent if table is not None]
@@ -615,8 +616,8 @@ def test_a_stream_that_places_records_gets_what_it_got_before(caplog: pytest.Log
 
 
 def test_a_name_is_an_identity_in_every_producer() -> None:
-    identity = named("order-77", 300.0, bytes(16))
-    assert (identity.incarnation.hex(), identity.number) == ("a7a981536030e1f6", 0x17EF12D8B61D)
+    identity = NAMES.identity("order-77", 300.0, bytes(16))
+    assert (identity.incarnation.hex(), identity.number) == ("3d80932187274a7e", 0xDFE065F23274)
     simulation = started()
     other = Simulation(idempotent(), beside=simulation, seed=1)
     found = []
@@ -638,7 +639,7 @@ def test_a_named_record_that_may_be_stored_keeps_its_date() -> None:
     simulation = started()
     sent = watched(simulation)
     lose(simulation, count=2)
-    simulation.put("a", b"x", identity=named("n", 1.0, bytes(16)))
+    simulation.put("a", b"x", identity=NAMES.identity("n", 1.0, bytes(16)))
     simulation.run()
     first, second, third = runs(sent)
     assert second == third == first._replace(flags=NAMED | REPEAT)
@@ -649,7 +650,7 @@ def test_a_named_record_that_may_be_stored_keeps_its_date() -> None:
 def test_a_named_record_that_was_rejected_is_dated_when_it_is_sent() -> None:
     simulation = started(record_ttl=100.0)
     sent = watched(simulation)
-    simulation.put("a", b"x", identity=named("n", 1.0, bytes(16)))
+    simulation.put("a", b"x", identity=NAMES.identity("n", 1.0, bytes(16)))
     simulation.down = True
     simulation.run(simulation.clock.monotonic() + 50.0)
     simulation.down = False
@@ -662,7 +663,7 @@ def test_a_named_record_that_was_rejected_is_dated_when_it_is_sent() -> None:
 def first_of(simulation: Simulation, seconds: float, window: float = 300.0) -> tuple[Identity, int]:
     """The identity of a record that nobody began to put until some seconds ago, and that moment."""
     began = int((simulation.clock.time() - seconds) * 1000)
-    return named("n", window, bytes(16))._replace(first=began), began
+    return NAMES.identity("n", window, bytes(16))._replace(first=began), began
 
 
 @pytest.mark.parametrize(("seconds", "holdoff"), [(0, 4), (5.5, 9), (20, 15)])
@@ -762,7 +763,7 @@ def test_runs_of_identities() -> None:
     assert begins_run(record(None), record(held))
     assert begins_run(record(held._replace(number=8, date=1001)), record(held))
     assert begins_run(record(held._replace(number=8, incarnation=b"87654321")), record(held))
-    assert begins_run(record(named("a", 1, bytes(16))), record(named("b", 1, bytes(16))))
+    assert begins_run(record(NAMES.identity("a", 1, bytes(16))), record(NAMES.identity("b", 1, bytes(16))))
     assert begins_run(record(held), None)
 
 
@@ -812,7 +813,7 @@ def test_what_failed_too_long_ago_gets_a_new_identity() -> None:
 
 
 def test_a_name_that_was_never_sent_is_put_again_at_once() -> None:
-    identity = named("n", 60.0, bytes(16))
+    identity = NAMES.identity("n", 60.0, bytes(16))
     assert identity.shared is not None
     assert resumed(identity.shared, 5.0) == identity
     simulation = started()

@@ -11,8 +11,8 @@ from kinesis_sdk.spark.attempts import Attempt, FirstAttempts, StreamTask
 
 RUN = "2d7bccd5-be65-4c90-9bd9-58243765032c"
 OTHER = "d67d267c-a2bd-454a-b052-722c4524e135"
-WAITS = Attempt(wait=15)
-MAY_REPEAT = Attempt()
+WAITS = Attempt(wait=15, again=True)
+MAY_REPEAT = Attempt(again=True)
 
 
 def task(batch: int, stage: int | None = None, **more: Any) -> StreamTask:
@@ -60,7 +60,7 @@ def test_a_process_may_have_had_no_task_of_some_batches() -> None:
         (task(8, stage=107), MAY_REPEAT),
         (task(8, stage=109), MAY_REPEAT),
         (task(8, stage=107, attempt=1), WAITS),
-        (None, MAY_REPEAT),
+        (None, Attempt()),
     ],
     ids=[
         "first",

@@ -142,6 +142,7 @@ def test_an_option_like_no_other_names_all() -> None:
         ("accessKeyId", "AKID"),
         ("roleSessionName", "without a role"),
         ("firstAttempts", "always"),
+        ("dedupNamespace", " "),
     ],
 )
 def test_bad_values_name_their_option(name: str, value: str) -> None:
@@ -226,6 +227,25 @@ def test_writer_options() -> None:
         SinkOptions.parse({**NAME, "maxConnection": "3"})
     with pytest.raises(ConfigError, match="checkpointLocation"):
         SourceOptions.parse({**NAME, "checkpointLocation": "of a sink only"})
+
+
+def test_whose_names_the_rows_have() -> None:
+    names = {"idempotent": "true", "dedupNamespace": "orders"}
+    config = SinkOptions.parse({**NAME, **names, "dedupSecret": "ä" * 8}).settings.config
+    assert (config.dedup_namespace, config.dedup_secret) == ("orders", b"\xc3\xa4" * 8)
+    for more in (
+        {"dedupNamespace": "n"},
+        {**names, "idempotent": "false"},
+        {**names, "dedupNamespace": "n" * 129},
+    ):
+        with pytest.raises(ConfigError, match=r"^dedupNamespace="):
+            SinkOptions.parse({**NAME, "idempotent": "false", **more})
+    with pytest.raises(ConfigError, match="none without a dedupNamespace"):
+        SinkOptions.parse({**NAME, "dedupSecret": "s" * 16})
+    for value in ("hush" * 3, "hush" * 17):
+        with pytest.raises(ConfigError, match="dedupSecret") as caught:
+            SinkOptions.parse({**NAME, **names, "dedupSecret": value})
+        assert "hush" not in str(caught.value)
 
 
 @given(

@@ -11,12 +11,9 @@ from typing import Any
 
 import pytest
 
-from kinesis_sdk.common.aggregate_reader import deaggregate, decode_columns
+from kinesis_sdk.common.aggregate_reader import decode_columns
 from kinesis_sdk.common.errors import ConfigError, InvalidRecordError
-from kinesis_sdk.common.once.reader import RunReader
-from kinesis_sdk.common.once.shell import carry_out
-from kinesis_sdk.common.once.table import FIRST, NAMED, decode_table
-from kinesis_sdk.common.records import KinesisRecord
+from kinesis_sdk.common.once.table import FIRST, NAMED, REPEAT, decode_table
 from kinesis_sdk.common.shards import list_shards
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer import Producer, ProducerConfig
@@ -24,11 +21,14 @@ from kinesis_sdk.spark import (
     KinesisPartitionWriter,
     PartitionFailedError,
     ProducerSettings,
+    logs,
     partition,
     shared_producer,
 )
+from kinesis_sdk.spark.attempts import Attempt
 from kinesis_sdk.spark.partition import TaskProducer
 from kinesis_sdk.testing import FakeAws, Fault
+from tests.delivered import delivered
 
 SETTINGS = ProducerSettings(config=ProducerConfig(record_max_buffered_time=0.001))
 THROTTLED = "ProvisionedThroughputExceededException"
@@ -245,29 +245,9 @@ def test_the_garbage_collector_runs_seldom_in_a_task_and_as_before_after_it(aws:
         gc.set_threshold(*before)
 
 
-def delivered(aws: FakeAws) -> list[bytes]:
-    """What readers of this SDK deliver of the stream, sorted."""
-    client = aws.client("kinesis")
-    found: list[bytes] = []
-    for shard in list_shards(client, StreamId("flights")):
-        iterator = client.get_shard_iterator(
-            StreamName="flights", ShardId=shard.shard_id, ShardIteratorType="TRIM_HORIZON"
-        )["ShardIterator"]
-        records = [
-            KinesisRecord.from_api(one) for one in client.get_records(ShardIterator=iterator)["Records"]
-        ]
-        reader = RunReader("flights", shard.shard_id, shard.hash_key_range, parents=())
-        reader.begin(records)
-        users = deaggregate(records, on_tagged=reader.add)
-        look_up = reader.look_up()
-        if look_up is not None:
-            carry_out(look_up, client, StreamId("flights"), shard.shard_id)
-        dropped = reader.decide(int(time.time() * 1000)).dropped
-        found.extend(record.data for record in users.without(dropped))
-    return sorted(found)
-
-
-IDEMPOTENT = ProducerSettings(config=ProducerConfig(record_max_buffered_time=0.001, idempotent=True))
+IDEMPOTENT = ProducerSettings(
+    config=ProducerConfig(record_max_buffered_time=0.001, idempotent=True, dedup_namespace="flights")
+)
 
 
 def test_rows_with_names_are_delivered_once_although_the_task_runs_twice(aws: FakeAws) -> None:
@@ -277,7 +257,7 @@ def test_rows_with_names_are_delivered_once_although_the_task_runs_twice(aws: Fa
     )
     named(iter(rows[:150]))  # the task dies here, and Spark runs it again
     named(iter(rows))
-    assert delivered(aws) == [row["line"] for row in rows]
+    assert delivered(aws, "flights") == [row["line"] for row in rows]
 
 
 def test_rows_without_names_are_delivered_twice(aws: FakeAws) -> None:
@@ -287,14 +267,14 @@ def test_rows_without_names_are_delivered_twice(aws: FakeAws) -> None:
             "flights", partition_key="origin", data="line", dedup_id=dedup_id, settings=IDEMPOTENT
         )
         writer(iter(rows))
-    assert delivered(aws) == [b"row"] * 2
+    assert delivered(aws, "flights") == [b"row"] * 2
 
 
 def test_columns_with_names_are_recognized(aws: FakeAws) -> None:
     for _ in range(2):
         with shared_producer(IDEMPOTENT) as producer:
             producer.put_columns("flights", ["k", "k", "k"], [b"1", b"2", b"3"], dedup_ids=["1", None, "3"])
-    assert delivered(aws) == [b"1", b"2", b"2", b"3"]
+    assert delivered(aws, "flights") == [b"1", b"2", b"2", b"3"]
 
 
 def flags_of(aws: FakeAws) -> dict[bytes, int]:
@@ -330,10 +310,10 @@ def test_columns_of_a_first_attempt_say_so(aws: FakeAws) -> None:
             [b"1", b"2", b"3"],
             ["7", None, None],
             dedup_ids=["1", None, "3"],
-            first=now,
+            attempt=Attempt(first=now),
         )
     assert flags_of(aws) == {b"0": NAMED, b"1": NAMED | FIRST, b"2": 0, b"3": NAMED | FIRST}
-    assert delivered(aws) == [b"0", b"1", b"2", b"3"]
+    assert delivered(aws, "flights") == [b"0", b"1", b"2", b"3"]
 
 
 def test_a_name_of_a_first_attempt_has_to_fit(aws: FakeAws) -> None:
@@ -341,7 +321,7 @@ def test_a_name_of_a_first_attempt_has_to_fit(aws: FakeAws) -> None:
         pytest.raises(InvalidRecordError, match=r"row 1 of this task"),
         shared_producer(IDEMPOTENT) as producer,
     ):
-        producer.put_columns("flights", ["k"], [b"1"], dedup_ids=["n" * 257], first=1)
+        producer.put_columns("flights", ["k"], [b"1"], dedup_ids=["n" * 257], attempt=Attempt(first=1))
 
 
 def test_names_need_an_idempotent_producer_and_fit() -> None:
@@ -357,3 +337,26 @@ def test_a_name_that_is_too_long_shows_its_row(aws: FakeAws) -> None:
         shared_producer(IDEMPOTENT) as producer,
     ):
         producer.put_columns("flights", ["k", "k"], [b"1", b"2"], dedup_ids=["1", "x" * 300])
+
+
+def test_rows_of_a_task_that_runs_again_say_that_they_may_be_copies(
+    aws: FakeAws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So readers that leave them out warn of no name that was taken."""
+    rows = [{"origin": "A", "line": b"put", "id": "row"}]
+    writer = KinesisPartitionWriter(
+        "flights", partition_key="origin", data="line", dedup_id="id", settings=IDEMPOTENT
+    )
+    for attempt in (0, 1):
+        task = SimpleNamespace(attemptNumber=lambda attempt=attempt: attempt, partitionId=lambda: 0)
+        monkeypatch.setattr(logs, "_task_context", lambda task=task: task)
+        writer(iter([{**rows[0], "line": b"put %d" % attempt}]))
+        with shared_producer(IDEMPOTENT) as producer:
+            producer.put_columns("flights", ["k"], [b"columns %d" % attempt], dedup_ids=["c"])
+    assert flags_of(aws) == {
+        b"put 0": NAMED,
+        b"columns 0": NAMED,
+        b"put 1": NAMED | REPEAT,
+        b"columns 1": NAMED | REPEAT,
+    }
+    assert delivered(aws, "flights") == [b"columns 0", b"put 0"]

@@ -27,7 +27,7 @@ from pyspark.sql.types import (  # noqa: E402 — after the skip
 
 from kinesis_sdk.common.aggregate_reader import decode, decode_columns  # noqa: E402
 from kinesis_sdk.common.errors import ConfigError, InvalidRecordError  # noqa: E402
-from kinesis_sdk.common.once.table import FIRST, NAMED, decode_table  # noqa: E402
+from kinesis_sdk.common.once.table import FIRST, NAMED, REPEAT, decode_table  # noqa: E402
 from kinesis_sdk.producer import Producer, ProducerConfig  # noqa: E402
 from kinesis_sdk.spark import PartitionFailedError, partition, sink  # noqa: E402
 from kinesis_sdk.spark.arrow import COLUMNS  # noqa: E402
@@ -346,7 +346,7 @@ NAMED_ROWS = Columns("data", "partitionKey", None, "dedupId")
 
 
 def test_a_first_attempt_says_so_and_what_may_repeat_one_waits(aws: FakeAws) -> None:
-    options = chosen(idempotent="true")
+    options = chosen(idempotent="true", dedupNamespace="orders")
     attempts, clock = FirstAttempts(), Waiting()
 
     def write(number: int, count: int, attempt: int = 0) -> None:
@@ -367,27 +367,27 @@ def test_a_first_attempt_says_so_and_what_may_repeat_one_waits(aws: FakeAws) -> 
         )
 
     write(5, 3)
-    assert flags_of(aws) == {NAMED: 3}
+    assert flags_of(aws) == {NAMED | REPEAT: 3}
     assert clock.waits == [(15, 0)], "before it puts the first row"
     write(6, 2)
-    assert flags_of(aws) == {NAMED: 3, NAMED | FIRST: 2}
+    assert flags_of(aws) == {NAMED | REPEAT: 3, NAMED | FIRST: 2}
     assert len(clock.waits) == 1
     write(7, 0)
     write(8, 1, attempt=1)
     assert clock.waits[1:] == [(15, 5)]
     write(9, 0, attempt=1)
     assert len(clock.waits) == 2, "without rows it need not wait"
-    assert flags_of(aws) == {NAMED: 4, NAMED | FIRST: 2}
+    assert flags_of(aws) == {NAMED | REPEAT: 4, NAMED | FIRST: 2}
 
 
 def test_a_task_that_fails_is_no_batch_that_was_written(aws: FakeAws) -> None:
-    options = chosen(idempotent="true")
+    options = chosen(idempotent="true", dedupNamespace="orders")
     attempts = FirstAttempts()
     rows = batch(data=[b"1"], partitionKey=[None], dedupId=["a"])
     task = StreamTask("run", 0, 40, 0, speculates=False)
     with pytest.raises(InvalidRecordError):
         write_batches(options, NAMED_ROWS, [rows], task=task, attempts=attempts)
-    assert attempts.begin(StreamTask("run", 1, 41, 0, speculates=False)) == Attempt(wait=15)
+    assert attempts.begin(StreamTask("run", 1, 41, 0, speculates=False)) == Attempt(wait=15, again=True)
 
 
 @pytest.mark.parametrize(
@@ -408,7 +408,7 @@ def test_a_stream_writer_knows_its_task_by_the_properties_that_spark_sets(
     properties = {"spark.jobGroup.id": "run", "streaming.sql.batchId": "3"}
     context = SimpleNamespace(getLocalProperty=properties.get, stageId=lambda: 7, attemptNumber=lambda: 2)
     monkeypatch.setattr(sink, "TaskContext", SimpleNamespace(get=lambda: context))
-    writer = KinesisStreamWriter(chosen(idempotent="true", **more), columns)
+    writer = KinesisStreamWriter(chosen(idempotent="true", dedupNamespace="orders", **more), columns)
     writer.write(iter([]))
     assert given == [StreamTask("run", 3, 7, 2, speculates=False) if knows else None]
     monkeypatch.setattr(sink, "TaskContext", SimpleNamespace(get=lambda: None))
@@ -417,7 +417,7 @@ def test_a_stream_writer_knows_its_task_by_the_properties_that_spark_sets(
 
 
 def test_a_column_names_the_rows(aws: FakeAws) -> None:
-    options = chosen(idempotent="true", dedupWindow="60s")
+    options = chosen(idempotent="true", dedupNamespace="orders", dedupWindow="60s")
     assert options.settings.config.idempotent
     assert options.dedup_window == 60
     schema = fields(("data", BinaryType()), ("partitionKey", StringType()), ("dedupId", StringType()))
@@ -428,5 +428,9 @@ def test_a_column_names_the_rows(aws: FakeAws) -> None:
         assert write_batches(options, columns, [rows]).records == 2
     with pytest.raises(ConfigError, match="idempotent=true"):
         plan_columns(schema, chosen(), overwrite=False)
+    with pytest.raises(ConfigError, match="dedupNamespace"):
+        plan_columns(schema, chosen(idempotent="true"), overwrite=False)
     with pytest.raises(ConfigError, match="one key"):
-        plan_columns(schema, chosen(idempotent="true", partitionKey="random"), overwrite=False)
+        plan_columns(
+            schema, chosen(idempotent="true", dedupNamespace="orders", partitionKey="random"), overwrite=False
+        )
