@@ -15,6 +15,7 @@ from kinesis_sdk.common.aggregate_reader import MAGIC, deaggregate, decode_colum
 from kinesis_sdk.common.aws import KinesisClient, call_with_retries
 from kinesis_sdk.common.clock import Clock, SystemClock
 from kinesis_sdk.common.errors import AwsError, ConfigError, ResourceNotFoundError
+from kinesis_sdk.common.once.budget import LookUpBudget
 from kinesis_sdk.common.once.memory import key_of
 from kinesis_sdk.common.once.pieces import Part
 from kinesis_sdk.common.once.reader import Decision, ListShards, ReadShard, RunReader
@@ -30,6 +31,8 @@ MAX_COPIES = 10_000
 """Maximum Kinesis records with copies that are kept during a search."""
 MAX_COPY_BYTES = 64 * 1024 * 1024
 """Maximum bytes of their payloads."""
+MAX_SEARCH_BYTES = 600_000_000
+"""Maximum bytes that a search reads, as many as a worker reads again at once by default: a forged record may ask for 15 minutes of a shard."""
 _PAGE = 10_000
 _READ_PAUSE = 1.0
 """Seconds between two GetRecords calls of a shard, which leaves four of its five a second to the application."""
@@ -44,7 +47,8 @@ class FirstCopy:
         sequence_number: Sequence number of its Kinesis record.
         sub_sequence_number: Position inside the aggregate from 0.
         is_repetition: Whether it lies before the record that was asked for, which is therefore not delivered.
-        is_uncertain: Whether an earlier copy may exist, because it has expired or may not be read.
+        is_uncertain: Whether an earlier copy may exist, because it has expired, may not be read, or lies before more bytes than a
+            search reads (`MAX_SEARCH_BYTES`).
     """
 
     shard_id: str
@@ -151,11 +155,11 @@ class CopySearch:
         self._count = self._bytes = 0
         self._decision = Decision()
         if self._runs:
-            self._decision = self._decide(self._read)
+            self._decision = self._decide(self._read, LookUpBudget(MAX_SEARCH_BYTES))
 
     @property
     def is_uncertain(self) -> bool:
-        """Whether earlier copies may exist that have expired, or may not be read."""
+        """Whether earlier copies may exist that have expired, may not be read, or are too far back."""
         return self._decision.unknown > 0
 
     def first_of(self, sub: int) -> FirstCopy:
@@ -245,9 +249,11 @@ class CopySearch:
         return self._decide(answer)
 
     def _decide(
-        self, pages_of: Callable[[ReadShard], Iterable[tuple[list[KinesisRecord], bool]]]
+        self,
+        pages_of: Callable[[ReadShard], Iterable[tuple[list[KinesisRecord], bool]]],
+        budget: LookUpBudget | None = None,
     ) -> Decision:
-        reader = RunReader(self._stream.name, self._shard_id, None, contiguous=False)
+        reader = RunReader(self._stream.name, self._shard_id, None, contiguous=False, budget=budget)
         reader.begin([self._record])
         deaggregate([self._record], on_tagged=reader.add)
         now = round(self._clock.time() * 1000)

@@ -136,6 +136,21 @@ def test_it_tells_what_it_could_not_read(world: World) -> None:
     assert world.calls.count("list_shards") == 1
 
 
+def test_a_forged_record_makes_it_read_no_more_than_a_worker_would(world: World, monkeypatch: Any) -> None:
+    """A run that claims to be old asks for all that was put since."""
+    for _ in range(20):
+        world.plain(b"x" * 1000)
+        world.clock.advance(40)
+    last = world.put((7, 1, REPEAT))
+    assert world.first(last) == (PARENT, last, 0, False)
+    monkeypatch.setattr(module, "MAX_SEARCH_BYTES", 5_000)
+    monkeypatch.setattr(module, "_PAGE", 1)
+    world.calls.clear()
+    found = first_copy(world, STREAM, PARENT, last, clock=world.clock, sleep=world.clock.advance)
+    assert (found.sequence_number, found.is_repetition, found.is_uncertain) == (last, False, True)
+    assert world.calls.count("get_records") <= 6, "three quarters of the budget, and the record itself"
+
+
 @pytest.mark.parametrize(
     ("hours", "sub", "name"), [(25, 0, "sequence_number"), (0, 1, "sub_sequence_number")]
 )
