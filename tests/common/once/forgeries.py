@@ -17,6 +17,7 @@ from kinesis_sdk.common.once.budget import LookUpBudget
 from kinesis_sdk.common.once.memory import MAX_BYTES
 from kinesis_sdk.common.once.reader import ListShards, RunReader
 from kinesis_sdk.common.once.table import (
+    FIRST,
     MAX_DATE,
     MAX_NUMBER,
     NAMED,
@@ -137,7 +138,20 @@ def _lengths(rng: Random, count: int, user_records: int) -> list[int]:
 def _table(rng: Random, count: int, user_records: int) -> list[Run]:
     lengths, dates = _lengths(rng, count, user_records), _dates(rng, count)
     numbers = SHAPES[rng.choice([*SHAPES])](count, max(lengths[1:] or lengths), rng)
-    flags = rng.choice([[0], [REPEAT], [REPEAT], [REPEAT], [NAMED], [NAMED | REPEAT], [0, REPEAT, NAMED]])
+    first = NAMED | FIRST
+    flags = rng.choice(
+        [
+            [0],
+            [REPEAT],
+            [REPEAT],
+            [REPEAT],
+            [NAMED],
+            [first],
+            [NAMED | REPEAT],
+            [0, REPEAT, NAMED],
+            [first, NAMED, first, REPEAT],
+        ]
+    )
     owners = rng.choice(
         [[b"ABCDEFGH"], [b"ABCDEFGH"], [b"%08d" % one for one in range(rng.choice([3, count]))]]
     )
