@@ -20,7 +20,7 @@ from kinesis_sdk.common.records import KinesisRecord, UserRecord
 from kinesis_sdk.common.response_header import NO_RESPONSE
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.stream import StreamId
-from kinesis_sdk.consumer import Lease, PoisonRecord, RecordBatch, ShardContext
+from kinesis_sdk.consumer import Lease, PoisonRecord, RecordBatch, ShardContext, health_server
 from kinesis_sdk.consumer.fetch.fetcher import FetchResult
 from kinesis_sdk.consumer.shard.reader import UserBatch
 from kinesis_sdk.producer.config import ProducerConfig
@@ -63,7 +63,11 @@ HOLDERS: list[Any] = [
     SpooledRecord("orders", "key", None, SECRET, "cause", datetime(2026, 1, 2, tzinfo=timezone.utc)),
 ]
 
-WITHOUT_PAYLOAD = {Run, RecordIdentity}  # their bytes are a producer's random number and a digest
+WITHOUT_PAYLOAD = {
+    Run,
+    RecordIdentity,
+    health_server.Page,
+}  # their bytes are a producer's random number, a digest, and metrics
 
 
 @pytest.mark.parametrize("holder", HOLDERS, ids=lambda holder: type(holder).__name__)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from threading import Event
 
 import click
@@ -107,9 +107,10 @@ def exporter(
     need("prometheus_client", "prometheus")
     from kinesis_sdk.admin.applications import Application
     from kinesis_sdk.admin.exporter import FleetMetrics
-    from kinesis_sdk.admin.exporter_http import ExporterPages, ExporterServer
+    from kinesis_sdk.admin.exporter_http import ExporterPages
     from kinesis_sdk.admin.fleet.observe import FleetObserver
     from kinesis_sdk.admin.fleet.poller import FleetPoller
+    from kinesis_sdk.consumer.health_server import PageServer
 
     connection = make_connection(region, profile, endpoint_url, lease_store)
     metrics = FleetMetrics(applications, per_owner=per_owner)
@@ -122,7 +123,7 @@ def exporter(
 
     with ExitStack() as stack:
         try:
-            server = stack.enter_context(ExporterServer(ExporterPages(metrics), host, port))
+            server = stack.enter_context(closing(PageServer(ExporterPages(metrics).page, host, port)))
         except OSError as error:
             raise CommandError(f"cannot listen at {host}:{port}: {error}", ExitCode.CALL_FAILED) from error
         for application in opened:

@@ -171,6 +171,59 @@ class BoundedHandler(BaseHTTPRequestHandler):
         """Log nothing: a probe comes every few seconds, and requests are text of others."""
 
 
+class Page(NamedTuple):
+    """Answer of a `PageServer`.
+
+    Attributes:
+        status: HTTP status.
+        kind: Content type.
+        body: Content.
+    """
+
+    status: int
+    kind: str
+    body: bytes
+
+
+class PageServer:
+    """Serves pages by path on daemon threads, until it is closed.
+
+    Args:
+        page: Returns the page of a path, which has the query too.
+        host: Address to listen at.
+        port: Port; 0 takes a free one.
+
+    Attributes:
+        port: The port.
+
+    Raises:
+        OSError: If the address cannot be listened at.
+    """
+
+    def __init__(self, page: Callable[[str], Page], host: str, port: int) -> None:
+        class Handler(BoundedHandler):
+            def do_GET(self) -> None:
+                status, kind, body = page(self.path)
+                self.send_response(status)
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+        self._server = BoundedServer(host, port, Handler)
+        self.port: int = self._server.server_address[1]
+        self._thread = threading.Thread(
+            target=lambda: self._server.serve_forever(poll_interval=0.1), name="kinesis-pages", daemon=True
+        )
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(5.0)
+
+
 class _Server(BoundedServer):
     answers: Answers
 

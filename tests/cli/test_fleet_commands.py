@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import pytest
 from click.testing import CliRunner, Result
 
-from kinesis_sdk.admin import Connection, exporter_http
+from kinesis_sdk.admin import Connection
 from kinesis_sdk.admin.fleet import poller as poller_module
 from kinesis_sdk.admin.fleet.model import FleetView
 from kinesis_sdk.admin.fleet.poller import FleetPoller
@@ -24,6 +24,7 @@ from kinesis_sdk.cli.main import cli
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.shards import list_shards
 from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.consumer import health_server
 from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
 from kinesis_sdk.consumer.leases.table.lease import Lease
 from kinesis_sdk.consumer.leases.table.sql import SqlLeaseStore
@@ -214,8 +215,8 @@ def test_the_exporter_tells_programs_where_it_serves(
         def __init__(self, *_: object) -> None:
             """Listen nowhere."""
 
-        __enter__ = lambda self: self  # noqa: E731
-        __exit__ = lambda *_: None  # noqa: E731
+        def close(self) -> None:
+            """Nothing is open."""
 
     def start(poller: FleetPoller) -> None:
         made.append(poller)
@@ -224,7 +225,7 @@ def test_the_exporter_tells_programs_where_it_serves(
         def wait(self, timeout: float | None = None) -> None:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(exporter_http, "ExporterServer", Server)
+    monkeypatch.setattr(health_server, "PageServer", Server)
     monkeypatch.setattr(exporter_module, "Event", Ended)
     monkeypatch.setattr(exporter_module, "make_connection", application_module.make_connection)
     monkeypatch.setattr(FleetPoller, "start", start)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kinesis_sdk.admin import exporter_http
+from kinesis_sdk.consumer import health_server
 from kinesis_sdk.consumer.health_server import MAX_CONNECTIONS, BoundedHandler, BoundedServer
 
 
@@ -27,7 +27,7 @@ def test_connections_beyond_the_bound_are_closed_at_once(monkeypatch: pytest.Mon
     assert started[-1] == "again"
 
 
-def test_the_exporter_uses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_are_served_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
 
     class Server:
@@ -36,8 +36,8 @@ def test_the_exporter_uses_it(monkeypatch: pytest.MonkeyPatch) -> None:
         def __init__(self, *arguments: Any) -> None:
             made.append(arguments)
 
-        def serve_forever(self) -> None: ...
+        def serve_forever(self, poll_interval: float) -> None: ...
 
-    monkeypatch.setattr(exporter_http, "BoundedServer", Server)
-    assert exporter_http.ExporterServer(object(), "127.0.0.1", 0).port == 9  # type: ignore[arg-type]
+    monkeypatch.setattr(health_server, "BoundedServer", Server)
+    assert health_server.PageServer(lambda _: health_server.Page(200, "", b""), "127.0.0.1", 0).port == 9
     assert issubclass(made[0][2], BoundedHandler)
