@@ -105,6 +105,7 @@ if TYPE_CHECKING:
     from kinesis_sdk.consumer import TableScan as TableScan
     from kinesis_sdk.consumer import Worker as Worker
     from kinesis_sdk.consumer import WorkerHealth as WorkerHealth
+    from kinesis_sdk.consumer import WorkerParts as WorkerParts
     from kinesis_sdk.producer import AsyncProducer as AsyncProducer
     from kinesis_sdk.producer import Attempt as Attempt
     from kinesis_sdk.producer import FailedRecord as FailedRecord
@@ -141,6 +142,7 @@ else:
             "kinesis_sdk.consumer": (
                 # consuming
                 "Worker",
+                "WorkerParts",
                 "StreamSpec",
                 "DynamoDbStream",
                 # settings of a worker

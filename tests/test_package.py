@@ -117,6 +117,7 @@ PUBLIC = [
     "UserRecord",
     "Worker",
     "WorkerHealth",
+    "WorkerParts",
     "__version__",
     "read_spool",
     "record_id",

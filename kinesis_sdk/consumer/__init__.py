@@ -54,13 +54,14 @@ from kinesis_sdk.consumer.sinks import (
 )
 from kinesis_sdk.consumer.streams import StreamSpec
 from kinesis_sdk.consumer.table_streams.source import DynamoDbStream
-from kinesis_sdk.consumer.worker import Worker
+from kinesis_sdk.consumer.worker import Worker, WorkerParts
 
 __all__ = [
     # running
     "DynamoDbStream",
     "StreamSpec",
     "Worker",
+    "WorkerParts",
     # settings
     "ConsumerConfig",
     "CoordinationConfig",

@@ -18,6 +18,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from random import Random
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, cast
@@ -583,3 +584,23 @@ class Worker:
             for number, former in before.items():
                 # None means that the handler was not installed from Python. It cannot be restored.
                 signal.signal(number, former if former is not None else signal.SIG_DFL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerParts:
+    """The parts of a worker that only code can make. ``kinesis-sdk run --factory`` calls a function that returns them, once in each worker process.
+
+    Attributes:
+        handler: As for `Worker`.
+        config: Settings, usually those that the function was given, with a `BisectBatch`, a deserializer or a lease strategy (`ConsumerConfig.with_fields`); None for
+            those that it was given.
+        sink: As for `Worker`.
+        metrics: As for `Worker`. Not together with ``--metrics-port``, which brings its own.
+        close: Called once when the worker has stopped, for example to close a producer of dead letters; None for nothing.
+    """
+
+    handler: Handler
+    config: ConsumerConfig | None = None
+    sink: AnySink | None = None
+    metrics: Metrics | None = None
+    close: Callable[[], object] | None = None

@@ -13,18 +13,20 @@ import signal
 import sys
 import threading
 import time
+from dataclasses import replace
 from datetime import datetime
 from typing import IO, Any
 
 from kinesis_sdk.admin import Connection
-from kinesis_sdk.cli.run.handlers import HandlerNotFoundError, load_handler
+from kinesis_sdk.cli.run.handlers import HandlerNotFoundError, load_parts
 from kinesis_sdk.cli.run.logs import configure_logging
+from kinesis_sdk.cli.run.metrics import ProcessMetrics
 from kinesis_sdk.cli.run.settings import RunSettings
 from kinesis_sdk.cli.run.supervisor import ChildCode
 from kinesis_sdk.common.errors import ConfigError, KinesisSdkError
 from kinesis_sdk.common.log_fields import loggable
 from kinesis_sdk.common.stop_flag import StopFlag
-from kinesis_sdk.consumer import DynamoDbStream, Worker
+from kinesis_sdk.consumer import ConsumerConfig, DynamoDbStream, Worker, WorkerParts
 from kinesis_sdk.consumer.health import liveness, readiness
 
 _LOGGER = logging.getLogger(__name__)
@@ -66,11 +68,16 @@ def _take_standard_input() -> IO[str]:
     return os.fdopen(control, encoding="utf-8")
 
 
-def _follow(control: IO[str], stop: StopFlag, stop_timeout: float) -> None:
+def _follow(
+    control: IO[str], stop: StopFlag, stop_timeout: float, metrics: ProcessMetrics | None, reports: Reports
+) -> None:
     """Carry out what the supervisor requests; if it is gone, end in any case."""
     for line in control:
-        if line.strip() == "stop":
+        request, _, number = line.strip().partition(" ")
+        if request == "stop":
             stop.set()
+        elif request == "metrics" and metrics is not None:
+            reports.send("metrics", number=int(number), text=metrics.text())
     _LOGGER.warning("the supervisor is gone, stopping")
     stop.set()
     time.sleep(stop_timeout)
@@ -78,7 +85,7 @@ def _follow(control: IO[str], stop: StopFlag, stop_timeout: float) -> None:
     os._exit(ChildCode.FAILED)
 
 
-def _make_worker(settings: RunSettings) -> Worker:
+def _make_worker(settings: RunSettings, parts: WorkerParts, metrics: ProcessMetrics | None) -> Worker:
     several = len(settings.streams) > 1
     connection = Connection(
         region=settings.region, profile=settings.profile, endpoint_url=settings.endpoint_url
@@ -92,8 +99,10 @@ def _make_worker(settings: RunSettings) -> Worker:
         source,
         streams=settings.streams if several else None,
         application_name=settings.application_name,
-        handler=load_handler(settings.handler),
-        config=settings.consumer_config(),
+        handler=parts.handler,
+        config=parts.config,
+        sink=parts.sink,
+        metrics=parts.metrics if metrics is None else metrics.sink,
         session=connection.session,
         region_name=settings.region,
         endpoint_url=settings.endpoint_url,
@@ -102,14 +111,44 @@ def _make_worker(settings: RunSettings) -> Worker:
     )
 
 
-def _run(settings: RunSettings, stop: StopFlag, reports: Reports) -> ChildCode:
+def _load(settings: RunSettings) -> WorkerParts:
+    config = settings.consumer_config(loads=True)
+    parts = load_parts(settings.handler, config, is_factory=settings.is_factory)
+    if settings.reports_metrics and parts.metrics is not None:
+        raise ConfigError("metrics", "those of the factory", "None with --metrics-port, which brings its own")
+    return parts if parts.config is not None else replace(parts, config=config)
+
+
+def _run(
+    settings: RunSettings, stop: StopFlag, reports: Reports, metrics: ProcessMetrics | None
+) -> ChildCode:
     try:
-        worker = _make_worker(settings)
+        parts = _load(settings)
+    except (HandlerNotFoundError, ConfigError) as error:
+        reports.send("failed", message=str(error))
+        return ChildCode.USAGE
+    try:
+        return _work(settings, parts, stop, reports, metrics)
+    finally:
+        if parts.close is not None:
+            parts.close()
+
+
+def _work(
+    settings: RunSettings,
+    parts: WorkerParts,
+    stop: StopFlag,
+    reports: Reports,
+    metrics: ProcessMetrics | None,
+) -> ChildCode:
+    assert parts.config is not None
+    try:
+        worker = _make_worker(settings, parts, metrics)
         reports.send("loaded")
         if stop.is_set():
             return ChildCode.STOPPED
         worker.start()
-    except (HandlerNotFoundError, ConfigError) as error:
+    except ConfigError as error:
         reports.send("failed", message=str(error))
         return ChildCode.USAGE
     except KinesisSdkError as error:
@@ -117,7 +156,7 @@ def _run(settings: RunSettings, stop: StopFlag, reports: Reports) -> ChildCode:
         return ChildCode.CALL_FAILED
     reports.send("started")
     try:
-        _follow_worker(worker, stop, reports, settings)
+        _follow_worker(worker, stop, reports, parts.config, reports_health=settings.reports_health)
         worker.stop()
     except BaseException as error:
         _LOGGER.error("the worker failed", exc_info=loggable(error))
@@ -126,10 +165,11 @@ def _run(settings: RunSettings, stop: StopFlag, reports: Reports) -> ChildCode:
     return ChildCode.STOPPED if stop.is_set() or settings.until is None else ChildCode.REACHED
 
 
-def _follow_worker(worker: Worker, stop: StopFlag, reports: Reports, settings: RunSettings) -> None:
+def _follow_worker(
+    worker: Worker, stop: StopFlag, reports: Reports, config: ConsumerConfig, *, reports_health: bool
+) -> None:
     """Report the health of a worker until it has ended."""
-    reports_health = settings.reports_health
-    failover_time = settings.consumer_config().leases.failover_time
+    failover_time = config.leases.failover_time
     reported = float("-inf")
     while not worker.wait(_TICK):
         if stop.is_set():
@@ -160,10 +200,15 @@ def main() -> int:
     configure_logging(settings.worker_id, settings.log_level, settings.log_format)
     stop = StopFlag()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    reports = Reports(settings.status_fd)
+    metrics = ProcessMetrics() if settings.reports_metrics else None
     threading.Thread(
-        target=_follow, args=(control, stop, settings.stop_timeout), name="kinesis-supervisor", daemon=True
+        target=_follow,
+        args=(control, stop, settings.stop_timeout, metrics, reports),
+        name="kinesis-supervisor",
+        daemon=True,
     ).start()
-    return _run(settings, stop, Reports(settings.status_fd))
+    return _run(settings, stop, reports, metrics)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from uuid import uuid4
 import click
 
 from kinesis_sdk.cli.application import CONFIG_OPTION, check_application, config_file
+from kinesis_sdk.cli.extras import need
 from kinesis_sdk.cli.options import (
     JSON_OPTION,
     LEASE_STORE_OPTION,
@@ -35,6 +36,12 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("handler", metavar="MODULE:HANDLER")
+@click.option(
+    "--factory",
+    "is_factory",
+    is_flag=True,
+    help="MODULE:HANDLER is a function of the settings that returns a WorkerParts: handler, sink, metrics, settings.",
+)
 @click.option(
     "--stream",
     "streams",
@@ -95,6 +102,19 @@ if TYPE_CHECKING:
     help="Address of the health endpoint; 0.0.0.0 for Kubernetes.",
 )
 @click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="Serve the metrics of all processes to Prometheus at this port, as /metrics; 0 picks one.",
+)
+@click.option(
+    "--metrics-host",
+    default="127.0.0.1",
+    show_default=True,
+    metavar="HOST",
+    help="Address of the metrics; 0.0.0.0 for Kubernetes. There is no token: they name streams and shards.",
+)
+@click.option(
     "--stop-timeout",
     type=Duration(0.1, 86_400.0),
     default="25s",
@@ -121,6 +141,7 @@ if TYPE_CHECKING:
 def run(
     *,
     handler: str,
+    is_factory: bool,
     streams: tuple[str, ...],
     dynamodb_table: str | None,
     application_name: str,
@@ -131,6 +152,8 @@ def run(
     reloads: bool,
     health_port: int | None,
     health_host: str,
+    metrics_port: int | None,
+    metrics_host: str,
     stop_timeout: float,
     log_level: str,
     log_format: str,
@@ -142,18 +165,21 @@ def run(
     r"""Consume streams with a handler, in supervised worker processes.
 
     MODULE:HANDLER names a function of a batch, a RecordHandler class, or a factory of handlers. Modules of the
-    current directory can be imported.
+    current directory can be imported. With --factory, it names a function that is called in each process with the
+    settings (ConsumerConfig), and returns kinesis_sdk.WorkerParts: a handler, and if you want a sink for exactly-once
+    effects, metrics, and settings with dead letters, a deserializer or a lease strategy.
 
     Ctrl-C or SIGTERM stops the workers cleanly: running batches finish, handlers may checkpoint, leases are released.
     A second one ends them at once. A worker process that dies is started again after a pause. After five failures
     in a row the command ends with exit code 1. Worker processes never outlive this command.
 
-    --json prints an event a line: health, process-started, consuming, process-ended, ended. The log stays on standard error.
+    --json prints an event a line: health, metrics, process-started, consuming, process-ended, ended. The log stays on standard error.
 
     \b
     Examples:
       kinesis-sdk run billing.consumer:handle --stream orders --app billing
       kinesis-sdk run app:Handler --stream orders --app billing --processes 4 --health-port 8080
+      kinesis-sdk run app:parts --factory --stream orders --app billing --processes 4 --metrics-port 9400
       kinesis-sdk run app:handle --stream orders --app nightly --initial-position TRIM_HORIZON --until now
       kinesis-sdk run app:handle --stream orders --app dev --reload --endpoint-url http://localhost:4566
       kinesis-sdk run app:handle --stream orders --app first --lease-store sqlite:///leases.db
@@ -168,7 +194,8 @@ def run(
     from kinesis_sdk.cli.run.handlers import HandlerNotFoundError, split_name
     from kinesis_sdk.cli.run.health import SupervisorHealth
     from kinesis_sdk.cli.run.logs import configure_logging
-    from kinesis_sdk.cli.run.processes import Processes
+    from kinesis_sdk.cli.run.metrics import SupervisorMetrics
+    from kinesis_sdk.cli.run.processes import ChildProcess, Processes
     from kinesis_sdk.cli.run.settings import RunSettings
     from kinesis_sdk.cli.run.supervisor import Supervisor
     from kinesis_sdk.cli.run.watch import FileWatcher, roots_of
@@ -180,6 +207,8 @@ def run(
         module, _ = split_name(handler)
     except HandlerNotFoundError as error:
         raise CommandError(str(error), ExitCode.USAGE) from error
+    if metrics_port is not None:
+        need("prometheus_client", "prometheus")
     streams, dynamodb_table = _given_source(streams, dynamodb_table)
     config_path = config_file(click.get_current_context())
     if bool(streams) == (dynamodb_table is not None):
@@ -202,6 +231,8 @@ def run(
         log_format="json" if log_format == "json" else "text",
         stop_timeout=stop_timeout,
         reports_health=health_port is not None,
+        reports_metrics=metrics_port is not None,
+        is_factory=is_factory,
     )
     config = settings.consumer_config()  # a wrong setting is reported here, and not by each process
     lease_store = config.lease_table.lease_store
@@ -232,10 +263,22 @@ def run(
         watcher = FileWatcher([*roots, *([Path(settings.config_file)] if settings.config_file else [])])
     supervisor = Supervisor(processes, stop_timeout=stop_timeout, reloads=reloads, rng=Random())
     tell = _tell if as_json else _tell_nothing
-    with SupervisorHealth(supervisor, health_host, health_port) as health:
+    with (
+        SupervisorHealth(supervisor, health_host, health_port) as health,
+        SupervisorMetrics(
+            metrics_host, metrics_port, lambda: {slot.number: slot.restarts for slot in supervisor.slots}
+        ) as metrics,
+    ):
         if health.server is not None:
             tell("health", {"url": f"http://{health_host}:{health.server.port}"})
-        outcome = Processes(supervisor, settings, watcher, health.observe, tell).run()
+        if metrics.server is not None:
+            tell("metrics", {"url": f"http://{metrics_host}:{metrics.server.port}/metrics"})
+
+        def observe(running: Mapping[int, ChildProcess]) -> None:
+            health.observe(running)
+            metrics.observe(running)
+
+        outcome = Processes(supervisor, settings, watcher, observe, metrics.on_report, tell).run()
     tell(
         "ended",
         {

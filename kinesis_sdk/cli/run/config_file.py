@@ -7,12 +7,18 @@ max_threads = 8
 [leases]
 failover_time = 20
 
+[on_handler_error]
+policy = "bisect"
+dead_letter = "billing:set_aside"
+retry_only = ["ConnectionError", "billing:DatabaseIsDown"]
+
 [application]
 name = "billing"
 stream = "orders"
 region = "eu-west-1"
 ```
-Names are those of `ConsumerConfig`; a table holds the fields of one of its groups. The table ``[application]`` stands for options of
+Names are those of `ConsumerConfig`; a table holds the fields of one of its groups. ``on_handler_error`` is a word, or a table with the fields of one of the policies
+(`kinesis_sdk.consumer.error_policy`); functions and classes are written as ``module:attribute``. The table ``[application]`` stands for options of
 the command line, see `ApplicationSettings`.
 """
 
@@ -23,6 +29,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from kinesis_sdk.cli.run.policy_table import policy_from
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.extras import install_hint
 from kinesis_sdk.consumer import ConsumerConfig
@@ -30,6 +37,7 @@ from kinesis_sdk.consumer.config import GROUP_OF_FIELD
 from kinesis_sdk.consumer.leases.table.location import check_location, without_password
 
 _TABLE = "application"
+_POLICY = "on_handler_error"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,8 +83,13 @@ class ConfigFile:
     application: ApplicationSettings
 
 
-def read_file(path: str) -> ConfigFile:
+def read_file(path: str, *, loads: bool = False) -> ConfigFile:
     """Read a file.
+
+    Args:
+        path: Path of the file.
+        loads: Whether to import the functions and classes that it names. Only worker processes do: for other commands, which do
+            not call them, the policy has stand-ins.
 
     Raises:
         ConfigError: If the file cannot be read, is not TOML, or names a field or value that is not valid.
@@ -86,7 +99,7 @@ def read_file(path: str) -> ConfigFile:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError("config", path, f"a file that can be read ({error})") from error
     application = _application_from(values.pop(_TABLE, {}))
-    config = config_from(values)
+    config = config_from(values, loads=loads)
     if application.lease_store is not None:
         if config.lease_table.lease_store is not None:
             shown = without_password(application.lease_store)
@@ -95,9 +108,9 @@ def read_file(path: str) -> ConfigFile:
     return ConfigFile(config, application)
 
 
-def read_config(path: str) -> ConsumerConfig:
-    """Read the settings of the consumer in a file. Raises the errors of `read_file`."""
-    return read_file(path).config
+def read_config(path: str, *, loads: bool = False) -> ConsumerConfig:
+    """Read the settings of the consumer in a file. Arguments and errors are those of `read_file`."""
+    return read_file(path, loads=loads).config
 
 
 def _application_from(values: object) -> ApplicationSettings:
@@ -161,8 +174,12 @@ def _parse(text: str, path: str) -> dict[str, Any]:
     return parsed
 
 
-def config_from(values: dict[str, Any]) -> ConsumerConfig:
+def config_from(values: dict[str, Any], *, loads: bool = False) -> ConsumerConfig:
     """Return the configuration that a file's content describes.
+
+    Args:
+        values: The content, without the table ``[application]``.
+        loads: As for `read_file`.
 
     Raises:
         ConfigError: If a name or value is not valid; the message names it.
@@ -173,6 +190,9 @@ def config_from(values: dict[str, Any]) -> ConsumerConfig:
     for name, value in values.items():
         if name not in known:
             raise _unknown(name, "the name of a field of ConsumerConfig or of one of its groups")
+        if name == _POLICY and isinstance(value, dict):
+            given[name] = policy_from(value, loads=loads)
+            continue
         if name not in groups:
             given[name] = value
             continue

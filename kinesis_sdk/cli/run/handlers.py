@@ -1,4 +1,4 @@
-"""Import of the user's handler, with errors that show the user's code only."""
+"""Import of the user's handler, or of a factory of the parts of a worker, with errors that show the user's code only."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import traceback
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+from kinesis_sdk.consumer import ConsumerConfig, WorkerParts
 
 
 class HandlerNotFoundError(Exception):
@@ -60,8 +62,39 @@ def load_handler(name: str) -> Any:
     return found
 
 
+def load_parts(name: str, config: ConsumerConfig, *, is_factory: bool) -> WorkerParts:
+    """Return the parts of a worker.
+
+    Args:
+        name: ``module:attribute`` of a handler, or of a function that takes the settings and returns the parts.
+        config: The settings.
+        is_factory: Whether it is such a function.
+
+    Raises:
+        HandlerNotFoundError: As `load_handler`; also if the function raises, or returns something else.
+    """
+    found = load_handler(name)
+    if not is_factory:
+        return WorkerParts(handler=found)
+    if not callable(found):
+        raise HandlerNotFoundError(f"{name!r} is not a function, which --factory expects")
+    try:
+        parts = found(config)
+    except (Exception, SystemExit) as error:
+        raise HandlerNotFoundError(f"the factory {name!r} failed:\n{_traceback(error)}") from error
+    if not isinstance(parts, WorkerParts):
+        raise HandlerNotFoundError(
+            f"the factory {name!r} returned a {type(parts).__name__}, not a WorkerParts"
+        )
+    return parts
+
+
 def _describe(module_name: str, error: BaseException) -> str:
-    """Return the error of an import with its traceback, from the first line of the user's module on."""
+    return f"module {module_name!r} cannot be imported:\n{_traceback(error)}"
+
+
+def _traceback(error: BaseException) -> str:
+    """Return an error with its traceback, from the first line of the user's code on."""
     shown = traceback.TracebackException.from_exception(error)
     chain: list[traceback.TracebackException | None] = [shown]
     while chain:
@@ -70,7 +103,7 @@ def _describe(module_name: str, error: BaseException) -> str:
             continue
         link.stack = traceback.StackSummary.from_list([frame for frame in link.stack if _is_users(frame)])
         chain += [link.__cause__, link.__context__]
-    return f"module {module_name!r} cannot be imported:\n{''.join(shown.format()).rstrip()}"
+    return "".join(shown.format()).rstrip()
 
 
 def _is_users(frame: traceback.FrameSummary) -> bool:

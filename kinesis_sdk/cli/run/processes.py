@@ -97,6 +97,10 @@ class ChildProcess:
         """Request a clean stop."""
         self._send("stop")
 
+    def request_metrics(self, number: int) -> None:
+        """Request its metrics, for the scrape of this number."""
+        self._send(f"metrics {number}")
+
     def kill(self) -> None:
         """End it at once."""
         self._process.kill()
@@ -150,7 +154,8 @@ class Processes:
         supervisor: Decides.
         settings: Settings of the workers; the number of each process is appended to the worker id.
         watcher: Watches files; None for no reloads.
-        observe: Called once a tick with the processes that run, for a health endpoint.
+        observe: Called once a tick with the processes that run, for endpoints.
+        on_metrics: Called with the number of a process, the number of a scrape, and the metrics that the process answers.
         tell: Told what happens, for programs: the name of an event, and its facts.
     """
 
@@ -160,6 +165,7 @@ class Processes:
         settings: RunSettings,
         watcher: FileWatcher | None = None,
         observe: Callable[[Mapping[int, ChildProcess]], None] = lambda _processes: None,
+        on_metrics: Callable[[int, int, str], None] = lambda _process, _number, _text: None,
         tell: Callable[[str, Mapping[str, Any]], None] = lambda _event, _facts: None,
     ) -> None:
         self._supervisor = supervisor
@@ -167,6 +173,7 @@ class Processes:
         self._watcher = watcher
         self._look_at = 0.0
         self._observe = observe
+        self._on_metrics = on_metrics
         self._tell = tell
         self._running: dict[int, ChildProcess] = {}
         self._selector = selectors.DefaultSelector()
@@ -240,6 +247,8 @@ class Processes:
                 child.error = report["message"]
             elif report["event"] == "health":
                 child.reported, child.reported_at = report, now
+            elif report["event"] == "metrics":
+                self._on_metrics(child.number, report["number"], report["text"])
 
     def _log_start(self, child: ChildProcess) -> None:
         worker_id = f"{self._settings.worker_id}-{child.number}"

@@ -17,6 +17,7 @@ class RunSettings:
 
     Attributes:
         handler: ``module:attribute``.
+        is_factory: Whether this is a function that returns `WorkerParts`; otherwise, it is a handler.
         streams: Names or ARNs; more than one selects the multi-stream form of the lease table; none with a table.
         application_name: Name of the application.
         worker_id: Unique id of the worker.
@@ -32,6 +33,7 @@ class RunSettings:
         log_format: ``text`` or ``json``.
         stop_timeout: Seconds that a clean stop may take after the supervisor has gone.
         reports_health: Whether to report the health every second.
+        reports_metrics: Whether to report metrics for Prometheus when they are asked for.
         status_fd: File descriptor for reports to the supervisor.
     """
 
@@ -51,6 +53,8 @@ class RunSettings:
     log_format: Literal["text", "json"] = "text"
     stop_timeout: float = 25.0
     reports_health: bool = False
+    reports_metrics: bool = False
+    is_factory: bool = False
     status_fd: int = -1
 
     def to_json(self) -> str:
@@ -63,13 +67,16 @@ class RunSettings:
         fields: dict[str, Any] = json.loads(line)
         return cls(**{**fields, "streams": tuple(fields["streams"])})
 
-    def consumer_config(self) -> ConsumerConfig:
+    def consumer_config(self, *, loads: bool = False) -> ConsumerConfig:
         """Return the settings of the consumer: those of the file, then those of the options.
+
+        Args:
+            loads: Whether to import the user's code that the file names; see `read_file`.
 
         Raises:
             ConfigError: If the file cannot be read, or a value is not valid.
         """
-        config = ConsumerConfig() if self.config_file is None else read_config(self.config_file)
+        config = ConsumerConfig() if self.config_file is None else read_config(self.config_file, loads=loads)
         if self.lease_store is not None:
             config = config.with_fields(lease_store=self.lease_store)
         position = self.initial_position

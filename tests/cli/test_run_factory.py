@@ -1,0 +1,218 @@
+"""What `kinesis-sdk run` makes of a factory, and of the policy in a file."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kinesis_sdk.cli.run import child
+from kinesis_sdk.cli.run.config_file import config_from, read_config
+from kinesis_sdk.cli.run.handlers import HandlerNotFoundError, load_parts
+from kinesis_sdk.cli.run.settings import RunSettings
+from kinesis_sdk.cli.run.supervisor import ChildCode
+from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.consumer import BisectBatch, ConsumerConfig, RetryBatch, StopWorker
+
+CONFIG = ConsumerConfig(max_threads=3)
+MODULE = """
+from kinesis_sdk import ConsumerConfig, WorkerParts
+
+class Down(Exception):
+    pass
+
+def handle(batch): ...
+def set_aside(poison): ...
+def parts(config):
+    return WorkerParts(handler=handle, config=config.with_fields(max_threads=config.max_threads + 1))
+def raises(config):
+    return config.no_such_field
+def other(config):
+    return handle
+number = 5
+"""
+
+
+@pytest.fixture(autouse=True)
+def billing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The user's module, which no other test has imported."""
+    (tmp_path / "billing_parts.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield
+    sys.modules.pop("billing_parts", None)
+
+
+def test_a_factory_gets_the_settings_and_may_change_them() -> None:
+    found = load_parts("billing_parts:parts", CONFIG, is_factory=True)
+    assert found.handler is sys.modules["billing_parts"].handle
+    assert found.config == CONFIG.with_fields(max_threads=4)
+    assert load_parts("billing_parts:handle", CONFIG, is_factory=False).config is None
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("number", "'billing_parts:number' is not a function, which --factory expects"),
+        ("other", "the factory 'billing_parts:other' returned a function, not a WorkerParts"),
+        ("raises", "has no attribute 'no_such_field'"),
+    ],
+)
+def test_a_factory_that_is_none_is_named(name: str, message: str) -> None:
+    with pytest.raises(HandlerNotFoundError) as caught:
+        load_parts(f"billing_parts:{name}", CONFIG, is_factory=True)
+    assert message in str(caught.value)
+    if name == "raises":
+        assert "billing_parts.py" in str(caught.value)
+        assert "handlers.py" not in str(caught.value), "only the user's code is shown"
+
+
+# A worker process
+
+
+class Reports:
+    """Stands for the pipe to the supervisor."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, Any]] = []
+
+    def send(self, event: str, **content: Any) -> None:
+        self.sent.append((event, content.get("message")))
+
+
+class Stop:
+    def is_set(self) -> bool:
+        return True
+
+
+def settings(handler: str, **more: Any) -> RunSettings:
+    return RunSettings(
+        handler=f"billing_parts:{handler}",
+        streams=("orders",),
+        application_name="billing",
+        worker_id="w",
+        is_factory=True,
+        **more,
+    )
+
+
+def worked(what: RunSettings, metrics: Any = None) -> tuple[ChildCode, list[tuple[str, Any]]]:
+    reports = Reports()
+    code = child._run(what, Stop(), reports, metrics)  # type: ignore[arg-type]
+    return code, reports.sent
+
+
+def test_a_worker_has_the_parts_and_closes_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[dict[str, Any]] = []
+    monkeypatch.setattr(child, "Worker", lambda *_, **arguments: given.append(arguments))
+    (tmp_path / "billing_parts.py").write_text(
+        MODULE.replace(
+            "handler=handle,",
+            "handler=handle, sink='a sink', metrics='theirs', close=lambda: closed.append(1),",
+        )
+        + "\nclosed = []\n"
+    )
+    assert worked(settings("parts")) == (ChildCode.STOPPED, [("loaded", None)])
+    (arguments,) = given
+    assert (arguments["sink"], arguments["metrics"]) == ("a sink", "theirs")
+    assert arguments["config"].max_threads == ConsumerConfig().max_threads + 1
+    assert sys.modules["billing_parts"].closed == [1]
+
+
+def test_metrics_of_the_factory_and_of_the_command_exclude_each_other(tmp_path: Path) -> None:
+    (tmp_path / "billing_parts.py").write_text(
+        MODULE.replace("handler=handle,", "handler=handle, metrics='theirs',")
+    )
+    code, sent = worked(settings("parts", reports_metrics=True))
+    assert code is ChildCode.USAGE
+    assert "None with --metrics-port" in sent[0][1]
+
+
+def test_a_factory_that_fails_is_a_usage_error() -> None:
+    code, ((event, message),) = worked(settings("raises"))
+    assert (code, event) == (ChildCode.USAGE, "failed")
+    assert "the factory 'billing_parts:raises' failed" in message
+
+
+# The policy in a file
+
+
+def policy(loads: bool = True, **values: Any) -> Any:
+    return config_from({"on_handler_error": values}, loads=loads).on_handler_error
+
+
+def test_each_policy_can_be_written_in_a_file(tmp_path: Path) -> None:
+    assert policy(policy="stop") == StopWorker()
+    assert policy(policy="retry", initial_delay=2, max_delay=60.0) == RetryBatch(
+        initial_delay=2, max_delay=60
+    )
+    path = tmp_path / "worker.toml"
+    path.write_text(
+        '[on_handler_error]\npolicy = "bisect"\ndead_letter = "billing_parts:set_aside"\nattempts = 5\n'
+        'retry_only = ["ConnectionError", "billing_parts:Down"]\n'
+    )
+    found = read_config(str(path), loads=True).on_handler_error
+    module = sys.modules["billing_parts"]
+    assert found == BisectBatch(
+        dead_letter=module.set_aside, attempts=5, retry_only=(ConnectionError, module.Down)
+    )
+
+
+def test_only_worker_processes_import_what_the_file_names() -> None:
+    """`lag --config worker.toml` runs no code of the application."""
+    found = policy(
+        loads=False, policy="bisect", dead_letter="billing_parts:set_aside", retry_only=["billing_parts:Down"]
+    )
+    assert isinstance(found, BisectBatch)
+    assert "billing_parts" not in sys.modules
+    assert callable(found.dead_letter)
+    with pytest.raises(AssertionError):
+        found.dead_letter(None)  # type: ignore[arg-type]
+
+
+DEAD: dict[str, Any] = {"policy": "bisect", "dead_letter": "billing_parts:set_aside"}
+
+
+@pytest.mark.parametrize("loads", [False, True])
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ({}, "on_handler_error.policy=None"),
+        ({"policy": "skip"}, "on_handler_error.policy='skip'"),
+        ({"policy": ["stop"]}, "on_handler_error.policy="),
+        ({"policy": "stop", "attempts": 3}, "on_handler_error.attempts is invalid: expected one of policy"),
+        ({"policy": "bisect"}, "on_handler_error.dead_letter=None"),
+        ({"policy": "bisect", "dead_letter": "billing"}, "on_handler_error.dead_letter='billing'"),
+        ({**DEAD, "attempts": 0}, "on_handler_error.attempts=0"),
+        ({**DEAD, "retry_only": "ConnectionError"}, "on_handler_error.retry_only='ConnectionError'"),
+        ({**DEAD, "retry_only": ["NoSuchError"]}, "on_handler_error.retry_only='NoSuchError'"),
+        ({**DEAD, "retry_only": ["SystemExit"]}, "on_handler_error.retry_only='SystemExit'"),
+        ({**DEAD, "retry_only": ["print"]}, "on_handler_error.retry_only='print'"),
+        ({**DEAD, "retry_only": ["a b:C"]}, "on_handler_error.retry_only='a b:C'"),
+    ],
+)
+def test_a_policy_that_is_none_is_named(values: dict[str, Any], named: str, loads: bool) -> None:
+    with pytest.raises(ConfigError) as caught:
+        policy(loads=loads, **values)
+    assert named in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ({**DEAD, "dead_letter": "billing_parts:nothing"}, "has no attribute 'nothing'"),
+        ({**DEAD, "dead_letter": "billing_parts:number"}, "a function of a PoisonRecord"),
+        (
+            {**DEAD, "retry_only": ["billing_parts:handle"]},
+            "on_handler_error.retry_only='billing_parts:handle'",
+        ),
+        ({**DEAD, "retry_only": ["no_such_module:E"]}, "there is no module 'no_such_module'"),
+    ],
+)
+def test_what_a_worker_process_cannot_import_is_named(values: dict[str, Any], named: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        policy(**values)
+    assert named in str(caught.value)
