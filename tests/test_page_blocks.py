@@ -5,6 +5,7 @@ A block of a language that no test claims fails here: `CLAIMED` says which test 
 
 from __future__ import annotations
 
+import configparser
 import json
 import sqlite3
 from pathlib import Path
@@ -14,8 +15,11 @@ import pytest
 from kinesis_sdk import ConsumerConfig, LeaseConfig, SqlLeaseStore
 from kinesis_sdk.admin.exporter import FleetMetrics
 from kinesis_sdk.admin.exporter_http import ExporterPages
+from kinesis_sdk.cli.output import ExitCode
+from kinesis_sdk.cli.run.command import run
 from kinesis_sdk.cli.run.config_file import read_config
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
+from kinesis_sdk.consumer import BisectBatch
 from kinesis_sdk.consumer.leases import Conflict, Lease
 from kinesis_sdk.multilang.settings import parse_settings
 from tests.cli.tui.views import make_view
@@ -36,6 +40,10 @@ CLAIMED = {
     ("docs/lambda.md", "yaml"): "tests/lambda_events/test_docs.py::test_the_template_is_what_lambda_accepts",
     ("docs/lease-stores.md", "sql"): "tests/test_page_blocks.py::test_the_table_of_leases_can_be_queried",
     ("docs/monitoring.md", "json"): "tests/test_page_blocks.py::test_the_answer_for_keda_has_these_names",
+    (
+        "docs/run.md",
+        "ini",
+    ): "tests/test_page_blocks.py::test_the_service_of_systemd_has_a_command_that_exists",
     ("docs/run.md", "toml"): "tests/test_page_blocks.py::test_the_settings_of_run_are_read",
     ("docs/runbooks.md", "text"): "tests/cli/test_runbooks.py::test_every_runbook_is_tried_here_and_complete",
     (
@@ -85,12 +93,32 @@ def test_every_block_is_claimed() -> None:
 
 
 def test_the_settings_of_run_are_read(tmp_path: Path) -> None:
-    (block,) = blocks("toml", DOCS / "run.md")
+    settings, policy = blocks("toml", DOCS / "run.md")
     path = tmp_path / "billing.toml"
-    path.write_text(block.text, encoding="utf-8")
+    path.write_text(settings.text, encoding="utf-8")
     assert read_config(str(path)) == ConsumerConfig(
         initial_position="TRIM_HORIZON", max_threads=8, leases=LeaseConfig(failover_time=20)
     )
+    path.write_text(policy.text, encoding="utf-8")
+    found = read_config(str(path)).on_handler_error
+    assert isinstance(found, BisectBatch)
+    assert (found.attempts, found.retry_only[0]) == (3, ConnectionError)
+
+
+def test_the_service_of_systemd_has_a_command_that_exists() -> None:
+    (block,) = blocks("ini", DOCS / "run.md")
+    unit = configparser.ConfigParser()
+    unit.optionxform = str  # type: ignore[assignment,method-assign]  # as configparser's documentation says
+    unit.read_string(block.text)
+    service = unit["Service"]
+    command = service["ExecStart"].split()
+    assert command[0].endswith("/kinesis-sdk")
+    options = [one for one in command[2:] if not one.startswith("/")]
+    arguments = [one for one in options if one != "--config"]
+    parsed = run.make_context("run", [*arguments, "--app", "billing", "--stream", "orders"])
+    assert parsed.params["is_factory"]
+    assert parsed.params["stop_timeout"] < float(service["TimeoutStopSec"])
+    assert int(service["RestartPreventExitStatus"]) == ExitCode.USAGE
 
 
 def test_the_table_of_leases_can_be_queried(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 VERSION = "v1.34.0"
 KINDS = {
+    "ConfigMap": "configmap-v1",
     "Deployment": "deployment-apps-v1",
     "PodDisruptionBudget": "poddisruptionbudget-policy-v1",
     "Service": "service-v1",

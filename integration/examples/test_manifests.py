@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import json
 import os
 import re
 import signal
+import sqlite3
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,14 @@ import click
 import jsonschema
 import pytest
 import yaml
+from prometheus_client.parser import text_string_to_metric_families
 
 from integration.examples.support import BIN, EXAMPLES, ROOT, TIMEOUT, Account, until
 from kinesis_sdk import ProducerConfig
 from kinesis_sdk.admin.exporter import FleetMetrics
 from kinesis_sdk.admin.exporter_http import ExporterPages
 from kinesis_sdk.cli.main import cli
+from kinesis_sdk.cli.run.config_file import read_config
 from tests.cli.tui.views import make_view
 from tests.readme import DOCS, blocks
 
@@ -138,12 +141,29 @@ def test_the_objects_of_a_manifest_belong_together(name: str) -> None:
         assert probe["httpGet"]["port"] in ports
 
 
-def test_the_worker_has_time_to_stop() -> None:
-    options = parse(container("worker.yaml")["args"])
+def worker_arguments(folder: Path) -> list[str]:
+    """Return the arguments of the worker, with the files of the ConfigMap in a folder."""
+    told = container("worker.yaml")
+    (mount,) = told["volumeMounts"]
+    (volume,) = only("worker.yaml", "Deployment")["spec"]["template"]["spec"]["volumes"]
+    found = only("worker.yaml", "ConfigMap")
+    assert (mount["name"], volume["configMap"]["name"]) == (volume["name"], found["metadata"]["name"])
+    for name, text in found["data"].items():
+        (folder / name).write_text(text)
+    return [argument.replace(mount["mountPath"], str(folder)) for argument in told["args"]]
+
+
+def test_the_worker_has_time_to_stop(tmp_path: Path) -> None:
+    options = parse(worker_arguments(tmp_path))
+    assert read_config(str(tmp_path / "worker.toml")).leases.initial_rebalance_delay == 60
     pod = only("worker.yaml", "Deployment")["spec"]["template"]["spec"]
     assert options["stop_timeout"] < pod["terminationGracePeriodSeconds"]
     assert options["health_host"] == "0.0.0.0"
-    assert [port["containerPort"] for port in container("worker.yaml")["ports"]] == [options["health_port"]]
+    ports = {port["name"]: port["containerPort"] for port in container("worker.yaml")["ports"]}
+    assert ports == {"health": options["health_port"], "metrics": options["metrics_port"]}
+    assert options["metrics_host"] == "0.0.0.0"
+    annotations = only("worker.yaml", "Deployment")["spec"]["template"]["metadata"]["annotations"]
+    assert annotations["prometheus.io/port"] == str(options["metrics_port"])
     assert only("worker.yaml", "PodDisruptionBudget")["spec"]["maxUnavailable"] == 1
 
 
@@ -177,56 +197,85 @@ def get(port: int, path: str) -> int:
 
 
 def test_the_command_of_the_pods_runs(account: Account, tmp_path: Path) -> None:
-    """`orders.py` puts orders; the arguments of worker.yaml run `billing.py` on them, answer the probes, and end at SIGTERM."""
-    account.create_stream("orders", 2)
+    """`orders.py` puts orders; the arguments of worker.yaml run `totals.py` on them, which survives a kill -9 and sets a broken order aside.
+
+    The worker answers the probes and Prometheus, and ends at SIGTERM. Each order counts once.
+    """
+    account.create_stream("orders", 4)
+    account.create_stream("orders-dead", 1)
     told = container("worker.yaml")
+    ports = ("--health-port", "--metrics-port")
     arguments = [
-        "--health-port=0" if argument.startswith("--health-port") else argument for argument in told["args"]
+        f"{name}=0" if (name := argument.partition("=")[0]) in ports else argument
+        for argument in worker_arguments(tmp_path)
     ]
+    database = tmp_path / "totals.db"
     worker = account.start(
         BIN / "kinesis-sdk",
         *arguments,
-        "--initial-position=TRIM_HORIZON",
         folder=EXAMPLES / "docker",
         log=tmp_path / "worker.log",
         PYTHONDONTWRITEBYTECODE="1",
-        **{one["name"]: one["value"] for one in told["env"]},
+        DATABASE_URL=f"sqlite:///{database}",
+        **{one["name"]: one["value"] for one in told["env"] if "value" in one},
     )
     producer = account.start(
         sys.executable, EXAMPLES / "docker" / "orders.py", "200", folder=tmp_path, log=tmp_path / "orders.log"
     )
 
-    def lines() -> Iterator[dict[str, Any]]:
-        for line in (tmp_path / "worker.log").read_text().splitlines():
-            if line.startswith("{"):
-                yield json.loads(line)
+    def port(path: str) -> int:
+        found = re.findall(rf"http://0\.0\.0\.0:(\d+){path}\"", (tmp_path / "worker.log").read_text())
+        return int(found[0]) if found else 0
 
-    def processed() -> int:
-        messages = [line["message"] for line in lines() if line["logger"] == "billing"]
-        return sum(int(message.split()[0]) for message in messages)
+    def totals() -> int:
+        with contextlib.closing(sqlite3.connect(database, timeout=TIMEOUT)) as connection:
+            return int(connection.execute("SELECT coalesce(sum(total), 0) FROM totals").fetchone()[0])
 
-    def health_port() -> int:
-        found = [re.search(r"http://0\.0\.0\.0:(\d+)", line["message"]) for line in lines()]
-        return next((int(match[1]) for match in found if match), 0)
+    def put() -> int:
+        records = [record.data for record in account.records("orders")]
+        return sum(json.loads(data)["total"] for data in records if data != b"broken")
+
+    def pids() -> set[int]:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port('')}/status", timeout=TIMEOUT) as response:
+            found = json.load(response)["processes"]
+        return {process["pid"] for process in found if process["state"] == "running"}
 
     try:
-        until(health_port, "no health endpoint")
-        port = health_port()
+        until(lambda: port(""), "no health endpoint")
         for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
             path = told[probe]["httpGet"]["path"]
-            until(lambda: get(port, path) == 200, f"{path} does not succeed")  # noqa: B023
-        until(lambda: processed() >= 100, "no orders are processed")
+            until(lambda: get(port(""), path) == 200, f"{path} does not succeed")  # noqa: B023
+        until(lambda: totals() > 1000, "no orders are processed")
+        before = pids()
+        os.kill(min(before), signal.SIGKILL)
+        until(lambda: len(pids()) == 2 and pids() != before, "the process is not replaced")
+        account.client("kinesis").put_record(StreamName="orders", Data=b"broken", PartitionKey="customer-7")
+        until(lambda: account.records("orders-dead"), "the broken order holds up its shard")
         producer.send_signal(signal.SIGTERM)
         assert producer.wait(TIMEOUT) == 0
-        (put,) = re.findall(r"(\d+) orders were put", (tmp_path / "orders.log").read_text())
-        until(lambda: processed() >= int(put), "orders are missing")
+        until(lambda: totals() == put(), "orders are missing")
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{port('/metrics')}/metrics", timeout=TIMEOUT
+        ) as response:
+            metrics = response.read().decode()
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(TIMEOUT) == 0
-        assert processed() == int(put)
+        assert totals() == put(), "each order counts once"
+        (letter,) = account.records("orders-dead")
+        assert "JSONDecodeError" in json.loads(letter.data)["error"]
     finally:
         for process in (producer, worker):
             process.kill()
             process.wait()
+    families = {family.name: family for family in text_string_to_metric_families(metrics)}
+    assert {sample.value for sample in families["kinesis_run_process_scraped"].samples} == {1.0}
+    assert sum(sample.value for sample in families["kinesis_run_process_restarts"].samples) == 1
+    processed = {sample.labels["process"] for sample in families["kinesis_records_processed"].samples}
+    assert processed == {"1", "2"}
+    assert {sample.labels["process"] for sample in families["process_resident_memory_bytes"].samples} == {
+        "1",
+        "2",
+    }
 
 
 # Docker
