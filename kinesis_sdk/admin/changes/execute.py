@@ -59,6 +59,8 @@ that it writes. That a Java worker hears is concluded from its metrics, so it is
 _REQUEST_POLL = 0.2
 _WATCH_POLL = 0.5
 _LOST_ANSWER_PAUSE = 0.5
+_SETTLE_SECONDS = 5.0
+"""Seconds after a lease has moved, in which the strategy of the workers may move it again."""
 _MANY = 8
 """Rows above which one scan is cheaper than a read of each."""
 
@@ -88,6 +90,8 @@ class Outcome:
         at: Monotonic time of the write.
         noticed_by: Worker that acted on it; None while none did.
         noticed_after: Seconds between the write and the first read that showed it.
+        former_owner: Worker that held the lease before; None if none did.
+        final_owner: Worker that holds a lease that was released or moved, some seconds after it was noticed; None if that was not looked at.
     """
 
     goal: Goal
@@ -99,6 +103,8 @@ class Outcome:
     at: float = 0.0
     noticed_by: str | None = None
     noticed_after: float | None = None
+    former_owner: str | None = None
+    final_owner: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the outcome as data for JSON."""
@@ -112,6 +118,7 @@ class Outcome:
             "position": None if self.goal.position is None else str(self.goal.position),
             "noticed_by": self.noticed_by,
             "noticed_after": None if self.noticed_after is None else round(self.noticed_after, 1),
+            "final_owner": self.final_owner,
         }
 
 
@@ -210,7 +217,34 @@ class ChangeExecutor:
             if any(one.noticed_after is None for one in waiting):
                 self._sleep(_WATCH_POLL)
         self._repair()
+        self._settle()
         return True
+
+    def _settle(self) -> None:
+        """Tell who holds the leases that were released or moved, once the strategy of the workers has had time to balance."""
+        moved = [
+            one
+            for one in self.outcomes
+            if one.noticed_by is not None and one.goal.action in (Action.RELEASE, Action.MOVE)
+        ]
+        if not moved:
+            return
+        self._sleep(_SETTLE_SECONDS)
+        items = self._items([one.goal.lease_key for one in moved])
+        for one in moved:
+            item = items.get(one.goal.lease_key)
+            one.final_owner = None if item is None else Row.of(item).lease.holder
+            if one.final_owner is None or one.final_owner == one.noticed_by:
+                continue
+            name = printable(one.final_owner)
+            is_back = one.final_owner == one.former_owner
+            one.message += f"; {_SETTLE_SECONDS:.0f} s later, {name} " + (
+                "has it again" if is_back else "has it"
+            )
+            self._report(
+                f"{one.goal.shard_id}: {one.message}. The workers' strategy balances by itself; to keep a lease at a worker, pin it "
+                f"(kinesis-sdk leases pin), or use move --swap"
+            )
 
     def _notice(self, outcome: Outcome, item: Item | None) -> None:
         if outcome.written is None:
@@ -308,6 +342,7 @@ class ChangeExecutor:
                 return Outcome(goal=goal, status=Status.UNCHANGED, message=message, checkpoint=first)
             decision = decide(goal, row, self._owners, now, may_request=may_request, operator=self.operator)
             checkpoint = None if row is None else row.lease.checkpoint
+            holder = None if row is None else row.lease.holder
             if isinstance(decision, Unchanged):
                 self._report(f"{goal.shard_id}: nothing to do, {decision.reason}")
                 return Outcome(
@@ -347,6 +382,7 @@ class ChangeExecutor:
                 checkpoint=checkpoint,
                 written=after,
                 at=self._clock.monotonic(),
+                former_owner=holder,
             )
             outcomes.append(outcome)
             self._log("done", decision, after=after)

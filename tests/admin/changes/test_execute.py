@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from itertools import product
+from types import SimpleNamespace
 
 import pytest
 from botocore.exceptions import ClientError
 
+from kinesis_sdk.admin.changes import execute
 from kinesis_sdk.admin.changes import plan as plans
 from kinesis_sdk.admin.changes.execute import ChangeExecutor, Outcome, Status, _Result
 from kinesis_sdk.admin.changes.recipes import Recipe
+from kinesis_sdk.admin.changes.rows import Row
 from kinesis_sdk.admin.fleet.model import OwnerKind
 from kinesis_sdk.common.errors import AuditLogError, ConfigError, PermanentAwsError, TransientLeaseStoreError
 from kinesis_sdk.common.sequence import SHARD_END, ExtendedSequenceNumber
@@ -287,6 +290,42 @@ def test_a_release_goes_to_the_peer_with_the_fewest_leases(tmp_path):
     assert outcome.status is Status.DONE
     fleet.run(5)
     assert sorted(int(data) for data in fleet.data()) == [*range(fleet.put_count)], "no record twice"
+
+
+@both_places
+def test_a_lease_that_comes_back_after_a_release_is_told(tmp_path, monkeypatch):
+    """The strategy of the workers moves it again within seconds: "done" alone would be half of the truth."""
+    fleet, _, _ = loaded(tmp_path, workers=("a", "b"), shards=4)
+    fleet.run(10)
+    shard = next(key for key, owner in fleet.owners().items() if owner == "a")
+    steering = fleet.steering()
+    plan = steering.plan_release([shard])
+    sleep = steering._sleep
+
+    def undone(seconds):
+        sleep(seconds)
+        if seconds == execute._SETTLE_SECONDS:
+            real = Row.of
+            again = lambda item: SimpleNamespace(lease=replace(real(item).lease, owner="a"))  # noqa: E731
+            monkeypatch.setattr(execute.Row, "of", again)
+
+    steering._sleep = undone
+    (outcome,) = steering.apply(plan)
+    assert outcome.status is Status.DONE
+    assert (outcome.noticed_by, outcome.former_owner, outcome.final_owner) == ("b", "a", "a")
+    assert outcome.message.endswith("; 5 s later, a has it again")
+    assert any("pin it" in line for line in fleet.said)
+
+
+@both_places
+def test_a_lease_that_stays_is_not_talked_about(tmp_path):
+    fleet, _, _ = loaded(tmp_path, workers=("a", "b"), shards=4)
+    fleet.run(10)
+    shard = next(key for key, owner in fleet.owners().items() if owner == "a")
+    steering = fleet.steering()
+    (outcome, *_) = steering.apply(steering.plan_move([shard], "b", swap=True))
+    assert (outcome.noticed_by, outcome.final_owner) == ("b", "b")
+    assert "later" not in outcome.message
 
 
 @both_places
