@@ -99,6 +99,8 @@ def result_text(result: TransferResult) -> str:
     for count, what in (
         (result.skipped, "skipped: put by an earlier run"),
         (result.failed, "failed"),
+        (result.spooled, "of these in the spool"),
+        (result.not_spooled, "NOT in the spool"),
         (result.rejected, "rejected: invalid input"),
         (result.unknown, "without a result"),
     ):
@@ -114,6 +116,11 @@ def tell(result: TransferResult, *, state: str | None) -> None:
     more = result.failed + result.rejected - len(result.problems)
     if more > 0 and result.problems:
         note(f"… and {more:,} more")
+    if result.spool_problem is not None:
+        note(
+            f"{result.not_spooled:,} of {result.failed:,} failed records are NOT in the spool, so they are only in the input: "
+            f"{printable(result.spool_problem, 500)}"
+        )
     if result.interrupted:
         where = ", ".join(f"{name} at {position}" for name, position in sorted(result.reached.items())[-5:])
         note(f"Stopped before the end{f'; read up to: {where}' if where else ''}.")

@@ -22,8 +22,9 @@ from kinesis_sdk.admin.transfer.files import FileRecord, RecordFile, open_files
 from kinesis_sdk.admin.transfer.put import bulk_config, put_files
 from kinesis_sdk.admin.transfer.run import Transfer, TransferProgress, TransferResult
 from kinesis_sdk.admin.transfer.state import StateFile
+from kinesis_sdk.cli.transfer_report import result_text
 from kinesis_sdk.common.aggregate_writer import Aggregate
-from kinesis_sdk.common.errors import AdminError, ConfigError, ResourceNotFoundError
+from kinesis_sdk.common.errors import AdminError, ConfigError, ResourceNotFoundError, SpoolError
 from kinesis_sdk.common.position import Ended, Position, TrimHorizon
 from kinesis_sdk.producer import Producer, ProducerConfig
 from kinesis_sdk.producer.spool import FileSpool, read_spool
@@ -325,6 +326,29 @@ def test_failed_records_go_to_a_spool_which_can_be_put(account: Account, tmp_pat
     assert sorted(int(key) for key, _, _ in account.stored()) == list(range(20))
     with pytest.raises(ConfigError, match="spool"):
         account.put(path, state=StateFile(tmp_path / "state"), on_record_failed=spool)
+
+
+def test_the_result_says_which_failed_records_are_in_no_spool(
+    account: Account, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A disk that is full in the middle of an outage."""
+    path = ndjson(tmp_path / "a.ndjson", 20)
+    config = ProducerConfig(aggregation_enabled=False, fail_if_throttled=True)
+    account.aws.faults.add(Fault(kind="partial", operation="PutRecords", count=7))
+    room = 3
+
+    def full(_record: object) -> None:
+        nonlocal room
+        room -= 1
+        if room < 0:
+            raise SpoolError("No space left on device")
+
+    result = account.put(path, key="id", config=config, on_record_failed=full)
+    assert (result.failed, result.spooled, result.not_spooled) == (7, 3, 4)
+    assert result.spool_problem == "No space left on device"
+    assert "7 failed, 3 of these in the spool, 4 NOT in the spool" in result_text(result)
+    assert len([record for record in caplog.records if "hook raised" in record.getMessage()]) == 1
+    assert account.put(path).spooled is None
 
 
 def test_a_state_file_of_something_else_is_rejected(account: Account, tmp_path: Path) -> None:

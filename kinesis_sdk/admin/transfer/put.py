@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from kinesis_sdk.admin.connection import Connection
 from kinesis_sdk.admin.streams import StreamDescription, Streams
@@ -15,7 +17,7 @@ from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer import Producer, ProducerConfig
-from kinesis_sdk.producer.failure_hooks import FailureHook
+from kinesis_sdk.producer.failure_hooks import FailedRecord, FailureHook
 
 DEFAULT_TTL = 300.0
 """Seconds for which a record is tried. A file is read faster than a stream takes it, so records wait for long."""
@@ -90,7 +92,8 @@ def _put(
     target = Streams(connection).describe(stream)
     task = {"command": "put", "target": identity(target)}
     saved = {} if state is None else state.load(task).get("sources", {})
-    producer = Producer(config or bulk_config(), client=connection.kinesis, on_record_failed=on_record_failed)
+    spooled = None if on_record_failed is None else _Spooled(on_record_failed)
+    producer = Producer(config or bulk_config(), client=connection.kinesis, on_record_failed=spooled)
     try:
         transfer = Transfer(
             producer,
@@ -111,9 +114,43 @@ def _put(
                     f"a state file of this {file.name}: the beginning of the file has changed",
                 )
             transfer.add_source(file.name, earlier, fingerprint=file.fingerprint)
-        return transfer.run(_records(files, rng or random.SystemRandom()), lambda: _fraction(files))
+        result = transfer.run(_records(files, rng or random.SystemRandom()), lambda: _fraction(files))
     finally:
         producer.close(timeout=10.0)
+    return result if spooled is None else spooled.added_to(result)
+
+
+class _Spooled:
+    """Counts the failed records that a hook took, and those for which it failed. Called by several threads.
+
+    A disk that is full fails for each record: the producer logs the first one, and the result has the number of all.
+    """
+
+    def __init__(self, hook: FailureHook) -> None:
+        self._hook = hook
+        self._lock = threading.Lock()
+        self._taken = self._refused = 0
+        self._problem: str | None = None
+
+    def __call__(self, record: FailedRecord) -> None:
+        try:
+            self._hook(record)
+        except Exception as error:
+            with self._lock:
+                self._refused += 1
+                is_first, self._problem = self._problem is None, self._problem or str(error)
+            if is_first:
+                raise
+        else:
+            with self._lock:
+                self._taken += 1
+
+    def added_to(self, result: TransferResult) -> TransferResult:
+        """Return a result with what became of the failed records."""
+        with self._lock:
+            return replace(
+                result, spooled=self._taken, not_spooled=self._refused, spool_problem=self._problem
+            )
 
 
 def bulk_config(*, ordered: bool = False, aggregate: bool = True, ttl: float = DEFAULT_TTL) -> ProducerConfig:

@@ -107,6 +107,9 @@ class TransferResult:
         interrupted: Whether it was stopped before the end of its source.
         reached: Last position that was read, by source.
         problems: The first messages about records that failed or were rejected, at most ten. They have no payloads.
+        spooled: Failed records that the hook took, for example a `FileSpool`; None without a hook.
+        not_spooled: Failed records that it did not take, because it raised.
+        spool_problem: The first error of those; None if there was none.
     """
 
     read: int
@@ -120,6 +123,9 @@ class TransferResult:
     interrupted: bool
     reached: Mapping[str, str] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
+    spooled: int | None = None
+    not_spooled: int = 0
+    spool_problem: str | None = None
 
     @property
     def is_good(self) -> bool:
