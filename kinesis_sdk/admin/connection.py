@@ -5,12 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
-from kinesis_sdk.common.aws import make_client
+from kinesis_sdk.common.aws import make_client, translate_errors
 from kinesis_sdk.common.errors import ConfigError
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Engine
+
+_OF_AWS = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws", ".amazonaws.eu")
+"""Ends of the names of hosts that serve a region of AWS; other endpoints are named."""
 
 STATEMENT_TIMEOUT = 5.0
 """Seconds after which a statement to another database than DynamoDB fails; a look repeats it."""
@@ -150,6 +154,35 @@ class Connection:
 
             same._engine = counted_engine(self.database, count)
         return same
+
+    def resolved(self) -> Connection:
+        """Return the same connection with the region and the endpoint that the environment gives, for commands and pages that name both.
+
+        Raises:
+            AwsConfigError: As `client`.
+        """
+        meta = self.kinesis.meta
+        used = str(meta.endpoint_url)
+        host = urlsplit(used).hostname or ""
+        same = Connection(
+            region=self.region or meta.region_name,
+            profile=self.profile,
+            endpoint_url=self.endpoint_url or (None if host.endswith(_OF_AWS) else used),
+            lease_store=self.lease_store,
+            clients=self._clients,
+        )
+        same._session, same._engine = self._session, self._engine
+        return same
+
+    def account(self) -> str:
+        """Return the number of the AWS account. One call of STS, which needs no permission.
+
+        Raises:
+            AwsError: If the call failed.
+        """
+        sts = self.client("sts")
+        with translate_errors("GetCallerIdentity", sts):
+            return str(sts.get_caller_identity()["Account"])
 
     @property
     def shown_lease_store(self) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 
 import click
 
@@ -90,8 +91,13 @@ def ui(
     from kinesis_sdk.cli.web.admin_backend import AdminBackend
     from kinesis_sdk.cli.web.planner import AdminPlanner
     from kinesis_sdk.cli.web.server import ConsoleServer
+    from kinesis_sdk.common.errors import AwsConfigError
 
     connection = make_connection(region, profile, endpoint_url, lease_store)
+    # The pages and the commands on them name the region and the endpoint, also if the environment gives them. Without a region, the
+    # pages say that it is missing, as they do for any other look that fails.
+    with suppress(AwsConfigError):
+        connection = connection.resolved()
     server = ConsoleServer(
         AdminBackend(
             connection, applications=applications, stream=stream, table=table, failover_time=failover_time

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -20,6 +21,11 @@ from kinesis_sdk.cli.web.hub import MakeWatch
 from kinesis_sdk.common.errors import ConfigError, KinesisSdkError, without_userinfo
 from kinesis_sdk.common.records import UserRecord
 from kinesis_sdk.common.shards import is_shard_id
+
+_LOGGER = logging.getLogger(__name__)
+
+_ACCOUNT_WAIT = 1.0
+"""Seconds for which a page waits for the number of the account; a later one has it."""
 
 _PREVIEW = 600
 """Characters of a payload that a row of the record browser shows before it is opened."""
@@ -49,6 +55,9 @@ class AdminBackend:
         self._stream = stream
         self._table = table
         self._failover_time = failover_time
+        self._lock = threading.Lock()
+        self._asking: threading.Thread | None = None
+        self._account: str | None = None
         self._names = {} if table is None else {table: applications[0]}
         self._found = Applications(connection, (applications or None) if table is None else (table,))
 
@@ -58,12 +67,24 @@ class AdminBackend:
         return tuple(self._connection.options)
 
     def describe(self) -> Plain:
-        """Return region and endpoint."""
+        """Return region, endpoint and account. The account is asked for once, and the page does not wait for it for long."""
         endpoint = self._connection.endpoint_url
+        with self._lock:
+            if self._asking is None:
+                self._asking = threading.Thread(target=self._ask_account, name="console-account", daemon=True)
+                self._asking.start()
+        self._asking.join(_ACCOUNT_WAIT)
         return {
             "region": self._connection.region,
             "endpoint": None if endpoint is None else without_userinfo(endpoint),
+            "account": self._account,
         }
+
+    def _ask_account(self) -> None:
+        try:
+            self._account = self._connection.account()
+        except KinesisSdkError as error:
+            _LOGGER.info("the account is not known: %s", error)
 
     def applications(self) -> list[Plain]:
         """Find the applications again."""

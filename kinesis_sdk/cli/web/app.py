@@ -157,7 +157,7 @@ class Console:
                 "applications": list(self._applications),
                 "stream": self._stream,
                 "options": list(self._backend.options),
-                **self._backend.describe(),
+                **await run_in_threadpool(self._backend.describe),
             }
         )
 

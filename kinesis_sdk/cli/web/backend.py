@@ -19,7 +19,7 @@ class Backend(Protocol):
         """Options of the connection, for the commands that the page shows."""
 
     def describe(self) -> Plain:
-        """Return ``region`` and ``endpoint`` for the page's header. Makes no call."""
+        """Return ``region``, ``endpoint`` and ``account`` for the page's header; None for what is not known."""
 
     def applications(self) -> list[Plain]:
         """Return the applications: ``name``, and what its table shows."""

@@ -376,7 +376,7 @@ class GeneratedBackend:
         return ("--region", "eu-west-1")
 
     def describe(self) -> Mapping[str, Any]:
-        return {"region": "eu-west-1", "endpoint": None}
+        return {"region": "eu-west-1", "endpoint": None, "account": "123456789012"}
 
     def applications(self) -> list[Mapping[str, Any]]:
         return [

@@ -14,7 +14,7 @@ from kinesis_sdk.admin.fleet.model import ErrorCode
 from kinesis_sdk.admin.fleet.poller import FleetPoller
 from kinesis_sdk.cli import web
 from kinesis_sdk.cli.web.admin_backend import AdminBackend, PollerWatch
-from kinesis_sdk.common.errors import AwsConfigError, ConfigError, InvalidPositionError
+from kinesis_sdk.common.errors import AwsConfigError, ConfigError, InvalidPositionError, PermanentAwsError
 from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
 from kinesis_sdk.testing import FakeAws
 from tests.cli.web.generated import HOSTILE, shard_name
@@ -38,8 +38,60 @@ def backend(account: FakeAws, **settings: Any) -> AdminBackend:
 
 
 def test_the_password_of_an_endpoint_is_not_shown() -> None:
-    one = AdminBackend(Connection(endpoint_url="http://name:secret@proxy:4566"))
-    assert one.describe() == {"region": None, "endpoint": "http://proxy:4566"}
+    one = AdminBackend(Connection(endpoint_url="http://name:secret@proxy:4566", clients={"sts": Sts()}))
+    assert one.describe() == {"region": None, "endpoint": "http://proxy:4566", "account": "123456789012"}
+
+
+class Sts:
+    """Counts the calls; after the first one, or at once, it fails."""
+
+    calls = 0
+
+    def __init__(self, *, fails: bool = False) -> None:
+        self.fails = fails
+
+    def get_caller_identity(self) -> dict[str, str]:
+        self.calls += 1
+        if self.fails:
+            raise PermanentAwsError("no", operation="GetCallerIdentity", code="AccessDenied")
+        return {"Account": "123456789012"}
+
+
+def test_the_account_is_asked_for_once_and_may_be_unknown() -> None:
+    for fails, account in ((False, "123456789012"), (True, None)):
+        sts = Sts(fails=fails)
+        one = AdminBackend(Connection(region="eu-west-1", clients={"sts": sts}))
+        for _ in range(3):
+            assert one.describe() == {"region": "eu-west-1", "endpoint": None, "account": account}
+        assert sts.calls == 1
+
+
+@pytest.mark.parametrize(
+    ("environment", "region", "endpoint"),
+    [
+        ({"AWS_DEFAULT_REGION": "eu-north-1"}, "eu-north-1", None),
+        ({"AWS_DEFAULT_REGION": "cn-north-1"}, "cn-north-1", None),
+        (
+            {"AWS_DEFAULT_REGION": "eu-north-1", "AWS_ENDPOINT_URL": "http://localhost:4566"},
+            "eu-north-1",
+            "http://localhost:4566",
+        ),
+    ],
+)
+def test_what_the_environment_gives_is_named_on_pages_and_in_commands(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], region: str, endpoint: str | None
+) -> None:
+    for name in ("AWS_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_KINESIS"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    given = Connection(clients={"sts": Sts()})
+    assert (given.region, given.endpoint_url, given.options) == (None, None, [])
+    one = AdminBackend(given.resolved())
+    assert one.describe() == {"region": region, "endpoint": endpoint, "account": "123456789012"}
+    assert one.options == ("--region", region, *(("--endpoint-url", endpoint) if endpoint else ()))
+    named = Connection(region="us-east-2", endpoint_url="http://other", clients={"sts": Sts()}).resolved()
+    assert (named.region, named.endpoint_url) == ("us-east-2", "http://other")
 
 
 def test_applications_are_found_by_their_tables(account: FakeAws) -> None:

@@ -14,6 +14,13 @@ const VIEWS = { fleet: FleetView, stream: StreamView, shard: ShardView };
 const TITLES = { fleet: "Fleet", stream: "Stream", shard: "Shard" };
 const STALE = 3; // times the expected interval without an event
 
+/** A hue that belongs to a text, 0 to 359. */
+function hueOf(text) {
+  let found = 0;
+  for (const character of text) found = (found * 31 + character.codePointAt(0)) % 360;
+  return found;
+}
+
 class App {
   constructor(session) {
     this.session = session;
@@ -102,8 +109,11 @@ class App {
   drawBar() {
     const { application, view } = this.route;
     setText(this.brand, application ? show(application) : "kinesis-sdk");
-    const place = this.session.endpoint ?? this.session.region ?? "";
-    setText(this.where, application ? place : `console · ${place}`);
+    const { account, region, endpoint } = this.session;
+    const place = [account && `account ${account}`, region, endpoint].filter(Boolean);
+    setText(this.where, [...(application ? [] : ["console"]), ...place].join(" · "));
+    // Two pages of two accounts or regions are told apart at a glance.
+    byId("bar").style.borderTopColor = place.length ? `hsl(${hueOf(place.join())} 65% 50%)` : "transparent";
     const link = (name, title) => h("a", { href: name === "applications" ? "#/" : `#/${name}/${encodeURIComponent(application)}`, "aria-current": name === view ? "page" : null }, title);
     put(this.tabs, application ? [link("fleet", "Fleet"), link("stream", "Stream"), view === "shard" ? link("shard", "Shard") : null] : null, link("applications", "Applications"));
   }
