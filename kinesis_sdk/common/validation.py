@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import re
+from datetime import timedelta
 
 from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.common.log_fields import FieldLogger
+
+_LOGGER = FieldLogger(logging.getLogger(__name__))
+
+_told: set[tuple[str, float]] = set()
+"""Fields and values of which `warn_of_millis` has warned."""
 
 MAX_INT = 2**63 - 1
 """Maximum of settings that have no other: what counts with them, and other languages and databases, have 64 bits."""
@@ -35,6 +43,26 @@ def check_seconds(field: str, value: object, low: float, high: float | None = No
         or (high is not None and value > high)
     ):
         raise ConfigError(field, value, accepted)
+
+
+def warn_of_millis(field: str, value: float, least: float) -> None:
+    """Log a warning, once for each field and value, if a duration looks like the milliseconds of the KPL and the KCL.
+
+    Args:
+        field: The field.
+        value: Its value in seconds, which is valid.
+        least: Seconds from which on it looks like that.
+    """
+    if value < least or (field, value) in _told:
+        return
+    _told.add((field, value))
+    _LOGGER.warning(
+        "%s=%g: durations are in seconds here, and in milliseconds in the KPL and the KCL, so this is %s. If you mean milliseconds, write %g",
+        field,
+        value,
+        timedelta(seconds=value),
+        value / 1000,
+    )
 
 
 def _is_finite(value: float) -> bool:

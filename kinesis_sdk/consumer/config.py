@@ -37,6 +37,7 @@ from kinesis_sdk.common.validation import (
     check_seconds,
     check_table_name,
     check_text,
+    warn_of_millis,
 )
 from kinesis_sdk.consumer.error_policy import HandlerErrorPolicy, handler_error_policy
 from kinesis_sdk.consumer.fetch.read_rate import READ_INTERVAL
@@ -314,6 +315,7 @@ class RetrievalConfig:
         check_int("retrieval.max_records", self.max_records, 1, 10_000)
         usual = self.idle_time_between_reads
         check_seconds("retrieval.idle_time_between_reads", usual, READ_INTERVAL, 3600)
+        warn_of_millis("retrieval.idle_time_between_reads", usual, 200)
         if self.min_idle_time_between_reads is not None:
             check_seconds(
                 "retrieval.min_idle_time_between_reads",
@@ -543,6 +545,7 @@ class ConsumerConfig:
         if self.auto_checkpoint is not None and not isinstance(self.auto_checkpoint, bool):
             raise ConfigError("auto_checkpoint", self.auto_checkpoint, "True, False or None")
         check_seconds("checkpoint_interval", self.checkpoint_interval, 0, 86_400)
+        warn_of_millis("checkpoint_interval", self.checkpoint_interval, 10_000)
         if self.checkpoint_records is not None:
             check_int("checkpoint_records", self.checkpoint_records, 1)
         check_deserializer("deserializer", self.deserializer)

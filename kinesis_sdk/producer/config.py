@@ -13,7 +13,13 @@ from kinesis_sdk.common.fielddocs import documented_fields
 from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.common.once.table import HOLD_OFF
 from kinesis_sdk.common.serialization import Serializer, check_serializer
-from kinesis_sdk.common.validation import check_choice, check_int, check_namespace, check_seconds
+from kinesis_sdk.common.validation import (
+    check_choice,
+    check_int,
+    check_namespace,
+    check_seconds,
+    warn_of_millis,
+)
 
 _LOGGER = FieldLogger(logging.getLogger(__name__))
 
@@ -203,6 +209,8 @@ class ProducerConfig:
         check_int("collection_max_size", self.collection_max_size, 52_224, MAX_REQUEST_SIZE)
         check_seconds("record_max_buffered_time", self.record_max_buffered_time, 0, 3_600)
         check_seconds("record_ttl", self.record_ttl, 0.1, 604_800)
+        warn_of_millis("record_max_buffered_time", self.record_max_buffered_time, 60)
+        warn_of_millis("record_ttl", self.record_ttl, 30_000)
         check_int("rate_limit", self.rate_limit, 1, 10_000)
         check_choice(
             "record_distribution_strategy_default",
