@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import signal
 import socket
 import threading
+import time
+from collections.abc import Callable
 from types import FrameType
 
+import h11
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from kinesis_sdk.cli.web.app import Console, new_token
 from kinesis_sdk.cli.web.backend import Backend, Planner
 from kinesis_sdk.cli.web.security import Policy, is_address, is_loopback
 from kinesis_sdk.common.errors import ConfigError, KinesisSdkError
+
+REQUEST_SECONDS = 10.0
+"""Seconds in which a request has to arrive as a whole, after the connection was made or its first byte came."""
 
 
 class ConsoleServer:
@@ -86,7 +95,9 @@ class ConsoleServer:
             server_header=False,
             timeout_graceful_shutdown=3,
             limit_concurrency=200,
+            http=PatientProtocol,
         )
+        logging.getLogger("uvicorn.error").addFilter(_once_a_minute)
         self._server = _Server(config, self._console)
         self._thread: threading.Thread | None = None
 
@@ -124,6 +135,66 @@ class ConsoleServer:
         self._server.should_exit = True
         if self._thread is not None:
             self._thread.join()
+
+
+class PatientProtocol(H11Protocol):
+    """uvicorn's protocol, with a deadline for requests: clients that send theirs slowly, or not at all, would take all connections from others."""
+
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for the first request."""
+        super().connection_made(transport)
+        self._judge(has_begun=True)
+
+    def data_received(self, data: bytes) -> None:
+        """Take a part of a request."""
+        super().data_received(data)
+        self._judge(has_begun=True)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the deadline."""
+        self._forget()
+        super().connection_lost(exc)
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request as long as uvicorn keeps connections without one."""
+        super().on_response_complete()
+        self._forget()
+
+    def _judge(self, *, has_begun: bool) -> None:
+        # A client that has sent its whole request is in another state.
+        if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
+            self._forget()
+        elif has_begun and self._deadline is None:
+            self._deadline = self.loop.call_later(REQUEST_SECONDS, self.transport.close)
+
+    def _forget(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+
+class _OnceAMinute(logging.Filter):
+    """Passes uvicorn's line about too many connections once a minute: there is one for each request that is rejected."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._next = float("-inf")
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether a line is logged."""
+        if "concurrency limit" not in record.getMessage():
+            return True
+        now = self._clock()
+        if now < self._next:
+            return False
+        self._next = now + 60.0
+        return True
+
+
+_once_a_minute = _OnceAMinute()
 
 
 class _Server(uvicorn.Server):
