@@ -199,7 +199,7 @@ def test_without_h2_the_client_is_told_what_to_install(
         while client.farewell is None:
             client.read()
         client.close()
-    assert "pip install 'kinesis-sdk[fake]'" in client.farewell
+    assert "pip install '.[fake]'" in client.farewell
     assert client.farewell in caplog.text
 
 

@@ -186,5 +186,5 @@ def test_without_trustme_the_command_names_the_extra(tmp_path: Path) -> None:
         check=False,
     )
     assert ended.returncode == 2
-    assert "pip install 'kinesis-sdk[fake]'" in ended.stderr
+    assert "pip install '.[fake]'" in ended.stderr
     assert "Traceback" not in ended.stderr

@@ -59,4 +59,4 @@ def test_a_clone_installs_into_an_empty_environment_and_works(wheel: Path, tmp_p
     assert "--create-stream" in shown.stdout
     plain = subprocess.run([command], check=False, capture_output=True, text=True)
     assert plain.returncode == 2
-    assert "pip install 'kinesis-sdk[cli]'" in plain.stderr
+    assert "pip install '.[cli]'" in plain.stderr

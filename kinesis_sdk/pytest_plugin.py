@@ -10,6 +10,7 @@ pytest finds them by itself once the package is installed. Nothing is imported b
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -226,10 +227,12 @@ class SteppedWorker:
 
 @pytest.fixture
 def kinesis_aws() -> FakeAws:
-    """Provide a fake AWS account on a virtual clock (``kinesis_aws.clock``), without the service's limits."""
+    """Provide a fake AWS account on a virtual clock (``kinesis_aws.clock``), which starts now, without the service's limits."""
     from kinesis_sdk.testing import FakeAws, VirtualClock
 
-    return FakeAws(clock=VirtualClock(), throttle=False)
+    # A producer compares the time of the account with that of this machine: with another one, it takes what it spooled for too old to be
+    # put again with its identity.
+    return FakeAws(clock=VirtualClock(time.time()), throttle=False)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -163,3 +164,8 @@ def test_a_handler_that_fails(kinesis_stream: TestStream, kinesis_worker: Any) -
         kinesis_worker(Failing, config).run()
     with pytest.raises(TimeoutError, match="virtual hour"):
         kinesis_worker(Failing, worker_id="worker-2").run()
+
+
+def test_the_virtual_clock_starts_now(kinesis_aws: Any) -> None:
+    """A producer compares it with the clock of this machine: with another time, each spooled record would be too old to be put again as itself."""
+    assert abs(kinesis_aws.clock.time() - time.time()) < 60

@@ -122,7 +122,7 @@ def test_the_command_shows_a_table_and_changes_it(open_page, keep_picture, order
         page = open_page(url)
         page.get_by_text("2 shards by").wait_for(timeout=LONG)
         where = page.locator(".where").inner_text()
-        assert where.startswith("account ") or where.startswith("us-east-1"), where
+        assert where.startswith(("account ", "us-east-1")), where
         assert where.endswith(f"us-east-1 · {orders}"), where
         page.get_by_role("link", name="0000").click()
         page.get_by_label("Where to begin").select_option("horizon")

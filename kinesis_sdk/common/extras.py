@@ -9,7 +9,7 @@ def install_hint(purpose: str, package: str, extra: str) -> str:
     Args:
         purpose: What needs it, at the beginning of a sentence: "This command".
         package: Name of the package.
-        extra: The extra of ``kinesis-sdk`` that installs it.
+        extra: The extra that installs it.
     """
-    # In an environment that has kinesis_sdk, pip takes the installed one, from wherever it came, and adds what is missing.
-    return f"{purpose} needs the package {package}, which the extra {extra!r} installs: pip install 'kinesis-sdk[{extra}]'"
+    # Not by the name of the project, which is on no index: pip would install whatever is registered under it.
+    return f"{purpose} needs the package {package}, which the extra {extra!r} installs: pip install '.[{extra}]' in a clone of the project"

@@ -137,7 +137,7 @@ def test_the_demo_without_sqlalchemy_names_the_extra(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(demo_runner, "run_demo", lambda *_: report(exactly_once=False))
     result = CliRunner().invoke(cli, ["demo"])
     assert result.exit_code == 2
-    assert "pip install 'kinesis-sdk[sql]'" in result.output
+    assert "pip install '.[sql]'" in result.output
     assert "--no-exactly-once" in result.output
     assert CliRunner().invoke(cli, ["demo", "--no-exactly-once"]).exit_code == 0
 
@@ -201,10 +201,23 @@ def test_the_fake_needs_no_click() -> None:
     assert "usage: kinesis-sdk fake" in result.stdout
 
 
+def test_help_and_version_need_no_click() -> None:
+    result = _without_click("--version")
+    assert (result.returncode, result.stdout) == (0, CliRunner().invoke(cli, ["--version"]).output)
+    for option in ("--help", "-h"):
+        result = _without_click(option)
+        assert (result.returncode, result.stderr) == (0, "")
+        assert "kinesis-sdk fake --help" in result.stdout
+        assert "pip install '.[cli]'" in result.stdout
+    (line,) = [line for line in result.stdout.splitlines() if line.startswith("Others: ")]
+    named = line.removeprefix("Others: ").partition(" and more")[0].split(", ")
+    assert set(named) <= set(cli.list_commands(None)), "each of them exists"  # type: ignore[arg-type]
+
+
 def test_a_command_that_needs_click_says_how_to_get_it() -> None:
     result = _without_click("demo")
     assert result.returncode == 2
-    assert "pip install 'kinesis-sdk[cli]'" in result.stderr
+    assert "pip install '.[cli]'" in result.stderr
 
 
 def test_repeat_out_of_range_names_the_range() -> None:

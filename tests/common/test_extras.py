@@ -14,7 +14,7 @@ PROJECT = (PACKAGE.parent / "pyproject.toml").read_text(encoding="utf-8")
 
 def test_the_hint_names_purpose_package_and_extra() -> None:
     assert install_hint("This command", "rich", "cli") == (
-        "This command needs the package rich, which the extra 'cli' installs: pip install 'kinesis-sdk[cli]'"
+        "This command needs the package rich, which the extra 'cli' installs: pip install '.[cli]' in a clone of the project"
     )
 
 
