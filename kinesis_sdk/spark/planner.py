@@ -21,9 +21,9 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, NamedTuple
 
-from kinesis_sdk.common.aws import KinesisClient
+from kinesis_sdk.common.aws import KinesisClient, call_with_retries
 from kinesis_sdk.common.clock import Clock
-from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.common.errors import ConfigError, ResourceNotFoundError
 from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.position import AfterSequence, AtSequence, AtTimestamp, Ended, Latest, TrimHorizon
 from kinesis_sdk.common.shards import Shard
@@ -267,10 +267,17 @@ class StreamPlanner:
             # Their cursors were read on, and the positions were not: a look that continued would not see what they read.
             self._looks.clear()
             raise
-        self._lag.note(found.cut, limited_by)
+        self._lag.note(found.cut, None if self._has_all(found) else limited_by)
         end = self._end_offset(start, begin, found)
         self._planned = end
         return end
+
+    def _has_all(self, found: _Found) -> bool:
+        """Return whether a batch has all that was in the stream when it was planned, wherever its cut is."""
+        return all(
+            isinstance(end.position, Ended) or (end.seen_at is not None and end.seen_at >= self._looked_at)
+            for end in found.ends.values()
+        )
 
     def ranges(self, start: QueryOffset, end: QueryOffset) -> list[ShardRange]:
         """Return the ranges of the batch between two offsets: always the same for the same offsets.
@@ -557,6 +564,9 @@ class StreamPlanner:
             if missing:
                 missing -= listing.list_shards().shards.keys()
             for shard_id in sorted(missing):
+                if self._exists(name, shard_id):
+                    listing.refresh_soon()
+                    continue
                 self._lose(
                     f"shard {shard_id} is no longer in stream {name}, and was not read to its end", shard_id
                 )
@@ -565,6 +575,24 @@ class StreamPlanner:
                 shards[shard_id] = TrimHorizon()
             tracked.update((Key(name, shard_id), position) for shard_id, position in shards.items())
         return tracked
+
+    def _exists(self, name: str, shard_id: str) -> bool:
+        """Return whether a stream has a shard that two listings omit. Listings lag behind; the shard itself answers as long as it has data."""
+        io = self._io[name]
+        try:
+            call_with_retries(
+                lambda: io.client.get_shard_iterator(
+                    **io.stream.request, ShardId=shard_id, ShardIteratorType="TRIM_HORIZON"
+                ),
+                operation="GetShardIterator",
+                client=io.client,
+                timeout=io.retry_timeout,
+                sleep=io.sleep,
+            )
+        except ResourceNotFoundError:
+            return False
+        _LOGGER.warning("stream %s: ListShards omits shard %s, which exists; reading it on", name, shard_id)
+        return True
 
     def _is_closed(self, key: Key) -> bool:
         """Return whether the listing says that a shard takes no more records; not if it has left the listing since the look began."""

@@ -1359,3 +1359,65 @@ def test_a_parent_that_leaves_the_offset_is_no_batch() -> None:
     world.put(1)
     query.run(3)
     assert FIRST not in shards_of(query.log[-1])
+
+
+# -- listings that lag behind ------------------------------------------------------------------------------------------
+
+
+class TornListings:
+    """A client whose listings omit a shard."""
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+        self.omitted: set[str] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.client, name)
+
+    def list_shards(self, **request: Any) -> Any:
+        answer = self.client.list_shards(**request)
+        return {**answer, "Shards": [one for one in answer["Shards"] if one["ShardId"] not in self.omitted]}
+
+
+@pytest.mark.parametrize("fail_on_data_loss", [True, False])
+def test_a_shard_that_listings_omit_is_read_on(
+    fail_on_data_loss: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was taken for a loss; without failOnDataLoss, the next whole listing had it read from its beginning again."""
+    world = World(2)
+    world.client = torn = TornListings(world.client)  # type: ignore[assignment]
+    query = Query(world, {**TRIM, "fail_on_data_loss": fail_on_data_loss})
+    put = world.put(3, hash_key=0) + world.put(3, hash_key=HALF)
+    query.run(3)
+    for omitted in ({SECOND}, set(), {SECOND}, {FIRST}, set()):
+        torn.omitted = omitted
+        query.restart()
+        world.clock.advance(60)
+        put += world.put(2, hash_key=0) + world.put(2, hash_key=HALF)
+        query.run(3)
+    assert sorted(query.payloads) == sorted(put)
+    assert "ListShards omits shard" in caplog.text
+
+
+# -- the lag of a batch that has everything ----------------------------------------------------------------------------
+
+
+def test_a_batch_that_reached_the_end_of_every_shard_is_not_behind() -> None:
+    """A run of AvailableNow after a quiet half-hour: its span ends long before now, and nothing is behind it."""
+    world = World()
+    query = Query(world, {**TRIM, "max_batch_span": 10})
+    put = world.put(100)
+    world.clock.advance(1_800)
+    query.planner.stop_at_now()
+    while query.run_batch() is not None:
+        last = query.planner.report()
+    assert query.payloads == put
+    assert (last["maxBehindMs"], last["limitedBy"], last["fallingBehind"]) == (0, None, False)
+    # A batch that leaves something is behind as before.
+    world.put(2)
+    world.clock.advance(600)
+    world.put(2)
+    query.restart()
+    assert query.run_batch() == 2
+    assert query.planner.report()["limitedBy"] == "maxBatchSpan"
+    assert query.planner.report()["maxBehindMs"] >= 500_000
