@@ -100,5 +100,5 @@ def test_top_without_a_terminal_names_the_command_for_a_pipe() -> None:
 
 def test_without_rich_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rich", None)
-    with pytest.raises(CommandError, match=r"kinesis-sdk\[cli\]"):
+    with pytest.raises(CommandError, match=r"\.\[cli\]"):
         console()

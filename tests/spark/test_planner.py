@@ -16,8 +16,9 @@ from kinesis_sdk.common.position import AfterSequence, AtTimestamp, Ended, TrimH
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.spark.errors import DataLossError, OffsetError, StalledError
 from kinesis_sdk.spark.look import FIRST_PAGE as PEEK
+from kinesis_sdk.spark.look import Cut, End
 from kinesis_sdk.spark.offsets import QueryOffset, StreamOffset
-from kinesis_sdk.spark.planner import StreamPlanner
+from kinesis_sdk.spark.planner import Key, StreamPlanner, _Found
 from kinesis_sdk.spark.positions import StartingPosition
 from kinesis_sdk.testing import Fault
 from tests import fuzz
@@ -1421,3 +1422,16 @@ def test_a_batch_that_reached_the_end_of_every_shard_is_not_behind() -> None:
     assert query.run_batch() == 2
     assert query.planner.report()["limitedBy"] == "maxBatchSpan"
     assert query.planner.report()["maxBehindMs"] >= 500_000
+
+
+def test_a_shard_that_was_not_looked_at_may_have_more() -> None:
+    planner = Query(World(), TRIM).planner
+    planner._looked_at = 10.0
+    here = AfterSequence("7")
+    for ends, has_all in (
+        ([End(here, seen_at=10.0), End(Ended())], True),
+        ([End(here, seen_at=10.0), End(here, seen_at=9.0)], False),
+        ([End(here, seen_at=10.0), End(here)], False),
+    ):
+        found = _Found(Cut(1, 2, at_tip=False), {Key(STREAM, str(n)): end for n, end in enumerate(ends)})
+        assert planner._has_all(found) is has_all

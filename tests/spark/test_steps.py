@@ -109,7 +109,7 @@ def on_threads(*work: Steps[None], threads: int) -> None:
 def no_threads_left() -> Iterator[None]:
     before = set(threading.enumerate())
     yield
-    assert set(threading.enumerate()) == before
+    assert set(threading.enumerate()) <= before  # one of another test may have ended
 
 
 def meeting(barrier: threading.Barrier) -> Steps[None]:

@@ -340,4 +340,4 @@ def test_the_threads_take_views_and_end() -> None:
             assert view.totals.leases == 2
             poller.refresh()
             assert poller.wait(30, newer_than=view) is not None
-    assert threading.active_count() == before
+    assert threading.active_count() <= before
