@@ -221,7 +221,7 @@ def test_an_engine_of_the_user_is_left_as_it_is(tmp_path):
 
 def test_a_missing_library_names_the_extra(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "sqlalchemy", None)
-    with pytest.raises(ImportError, match=r"kinesis-sdk\[sql\]"):
+    with pytest.raises(ImportError, match=r"\.\[sql\]"):
         open_engine("database", "sqlite:///a.db")
 
 

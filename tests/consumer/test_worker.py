@@ -126,6 +126,7 @@ def test_the_public_names():
             "TakeReason",
             "Worker",
             "WorkerHealth",
+            "WorkerParts",
         ]
     )
     for name in consumer.__all__:

@@ -38,7 +38,7 @@ def test_a_missing_library_is_named_with_its_extra(
     monkeypatch: pytest.MonkeyPatch, module: str, extra: str, make: Any
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ImportError, match=rf"pip install 'kinesis-sdk\[{extra}\]'"):
+    with pytest.raises(ImportError, match=rf"pip install '\.\[{extra}\]'"):
         make()
 
 
