@@ -41,6 +41,27 @@ def silent(alert: str, at: str = "20m") -> dict[str, Any]:
     return {"eval_time": at, "alertname": alert, "exp_alerts": []}
 
 
+def put_failures(values: str) -> dict[str, str]:
+    labels = 'stream_name="orders",outcome="failure",instance="producer-1"'
+    return {"series": f"kinesis_user_records_put_total{{{labels}}}", "values": values}
+
+
+def not_stored(at: str, count: str) -> dict[str, Any]:
+    return {
+        "eval_time": at,
+        "alertname": "KinesisRecordsNotStored",
+        "exp_alerts": [
+            {
+                "exp_labels": {"stream_name": "orders", "severity": "critical"},
+                "exp_annotations": {
+                    "summary": f"Producers failed to store {count} user records in orders.",
+                    "remedy": "Read the producer's log, and resend its spool.",
+                },
+            }
+        ],
+    }
+
+
 SHARD = {"stream": "orders", "shard": "shardId-000000000004"}
 SCENES: dict[str, tuple[list[dict[str, str]], list[dict[str, Any]]]] = {
     "a handler fails": (
@@ -135,6 +156,23 @@ SCENES: dict[str, tuple[list[dict[str, str]], list[dict[str, Any]]]] = {
             ),
         ],
     ),
+    "a producer whose first records fail": (
+        [put_failures("_x10 5x20")],
+        [
+            silent("KinesisRecordsNotStored", "5m"),
+            not_stored("12m", "5"),
+            silent("KinesisRecordsNotStored", "28m"),
+        ],
+    ),
+    "a producer that fails after a while": (
+        [put_failures("0x10 4x20")],
+        [
+            silent("KinesisRecordsNotStored", "9m"),
+            not_stored("15m", "4"),
+            silent("KinesisRecordsNotStored", "28m"),
+        ],
+    ),
+    "a producer that stores all": ([put_failures("0x30")], [silent("KinesisRecordsNotStored")]),
 }
 
 
