@@ -77,7 +77,12 @@ def _follow(
         if request == "stop":
             stop.set()
         elif request == "metrics" and metrics is not None:
-            reports.send("metrics", number=int(number), text=metrics.text())
+            try:
+                text = metrics.text()
+            except Exception as error:
+                _LOGGER.error("the metrics cannot be read", exc_info=loggable(error))
+            else:
+                reports.send("metrics", number=int(number), text=text)
     _LOGGER.warning("the supervisor is gone, stopping")
     stop.set()
     time.sleep(stop_timeout)
