@@ -35,7 +35,7 @@ from kinesis_sdk.cli.output import note, print_json_line, with_exit_codes
 @click.option(
     "--token",
     envvar="KINESIS_SDK_UI_TOKEN",
-    help="Token that each browser presents once, at least 16 characters; by default a random one if --host needs it. "
+    help="Token that each browser presents once, at least 16 characters; by default a random one if --host or --allow-changes needs it. "
     "The environment variable keeps it out of the list of processes.",
 )
 @click.option(
@@ -114,6 +114,8 @@ def ui(
     if as_json:
         print_json_line({"url": server.url, "applications": applications, "allow_changes": allow_changes})
         sys.stdout.flush()
-    note(f"Serving on {server.url} until Ctrl-C; {'changes are allowed' if allow_changes else 'read-only'}.")
+    note(
+        f"Serving on {server.shown_url} until Ctrl-C; {'changes are allowed' if allow_changes else 'read-only'}."
+    )
     server.serve()
     note("Stopped.")

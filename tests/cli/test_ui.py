@@ -25,7 +25,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     seen: list[dict[str, Any]] = []
 
     class Server:
-        url = "http://localhost:1/"
+        url = shown_url = "http://localhost:1/"
 
         def __init__(self, backend: object, **settings: Any) -> None:
             seen.append({"backend": backend, **settings})
@@ -156,3 +156,25 @@ def test_a_demo_with_a_console_takes_longer(
     CliRunner().invoke(cli, ["demo", *arguments])
     (options,) = seen
     assert (options.ui_port, options.duration) == (port, duration)
+
+
+@pytest.mark.parametrize(
+    ("settings", "has_token", "is_shown"),
+    [
+        ({}, False, False),
+        ({"allow_changes": True}, True, True),
+        ({"host": "0.0.0.0"}, True, True),
+        ({"token": "a long enough token"}, True, False),
+        ({"token": "a long enough token", "allow_changes": True, "host": "0.0.0.0"}, True, False),
+    ],
+    ids=["reads", "changes", "elsewhere", "given", "given-for-all"],
+)
+def test_changes_need_a_token_and_a_given_one_is_not_printed(
+    monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], has_token: bool, is_shown: bool
+) -> None:
+    listener = MagicMock()
+    listener.getsockname.return_value = ("127.0.0.1", 1)
+    monkeypatch.setattr(server_module.socket, "socket", lambda *_: listener)
+    server = server_module.ConsoleServer(MagicMock(), port=0, **settings)
+    assert ("?token=" in server.url) == has_token
+    assert ("?token=" in server.shown_url) == is_shown

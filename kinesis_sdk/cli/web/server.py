@@ -30,7 +30,8 @@ class ConsoleServer:
     Args:
         backend: The admin API.
         planner: Plans changes; None for a console that has none.
-        host: Address to listen on. Any other than one of this machine alone needs a token.
+        host: Address to listen on. Any other than one of this machine alone needs a token, and so do changes: other users of this machine
+            reach it as well.
         port: TCP port; 0 takes a free one.
         token: Token that each browser must present once; None makes one if the address needs it.
         allowed_hosts: Names, besides localhost and addresses, under which the console may be opened.
@@ -58,7 +59,10 @@ class ConsoleServer:
     ) -> None:
         if token is not None and len(token) < 16:
             raise ConfigError("token", f"{len(token)} characters", "at least 16 characters")
-        self._token = token if token is not None or is_loopback(host) else new_token()
+        self._is_own_token = token is None
+        if token is None and (allow_changes or not is_loopback(host)):
+            token = new_token()
+        self._token = token
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.socket(family, socket.SOCK_STREAM)
         try:
@@ -111,6 +115,11 @@ class ConsoleServer:
             f"http://{f'[{shown}]' if ':' in shown and not shown.startswith('[') else shown}:{self.port}/"
         )
         return f"{address}?token={self._token}" if self._token is not None else address
+
+    @property
+    def shown_url(self) -> str:
+        """The same for output that others may read: without a token that the caller has given, and knows."""
+        return self.url if self._is_own_token else self.url.partition("?")[0]
 
     def serve(self) -> None:
         """Serve until SIGINT or SIGTERM. For the main thread.
