@@ -59,7 +59,11 @@ def parse(expression: str) -> tuple[set[str], set[str]]:
         labels |= set(re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", inside))
     for inside in re.findall(r"\b(?:by|without|on)\s*\(([^)]*)\)", expression):
         labels |= set(_WORD.findall(inside))
-    bare = re.sub(r"\{[^}]*\}|\[[^]]*\]|\boffset \d+[smhd]\b|\b(?:by|without|on)\s*\([^)]*\)|\"[^\"]*\"", " ", expression)
+    bare = re.sub(
+        r"\{[^}]*\}|\[[^]]*\]|\boffset \d+[smhd]\b|\b(?:by|without|on)\s*\([^)]*\)|\"[^\"]*\"",
+        " ",
+        expression,
+    )
     return {word for word in _WORD.findall(bare) if word not in _FUNCTIONS}, labels
 
 

@@ -99,7 +99,7 @@ class ConsoleServer:
             server_header=False,
             timeout_graceful_shutdown=3,
             limit_concurrency=200,
-            http=PatientProtocol,
+            http=_PatientProtocol,
         )
         logging.getLogger("uvicorn.error").addFilter(_once_a_minute)
         self._server = _Server(config, self._console)
@@ -146,7 +146,7 @@ class ConsoleServer:
             self._thread.join()
 
 
-class PatientProtocol(H11Protocol):
+class _PatientProtocol(H11Protocol):
     """uvicorn's protocol, with a deadline for requests: clients that send theirs slowly, or not at all, would take all connections from others."""
 
     _deadline: asyncio.TimerHandle | None = None

@@ -12,7 +12,7 @@ uvicorn = pytest.importorskip("uvicorn")
 
 from uvicorn.server import ServerState  # noqa: E402 - after the skip
 
-from kinesis_sdk.cli.web.server import REQUEST_SECONDS, PatientProtocol, _OnceAMinute  # noqa: E402
+from kinesis_sdk.cli.web.server import REQUEST_SECONDS, _OnceAMinute, _PatientProtocol  # noqa: E402
 
 
 class Timer:
@@ -69,11 +69,11 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
 
 
 @pytest.fixture
-def connection() -> tuple[PatientProtocol, Loop, Transport]:
+def connection() -> tuple[_PatientProtocol, Loop, Transport]:
     loop, transport = Loop(), Transport()
     config = uvicorn.Config(app, lifespan="off", log_config=None)
     config.load()
-    protocol = PatientProtocol(config, ServerState(), {}, loop)  # type: ignore[arg-type]
+    protocol = _PatientProtocol(config, ServerState(), {}, loop)  # type: ignore[arg-type]
     protocol.connection_made(transport)  # type: ignore[arg-type]
     return protocol, loop, transport
 
@@ -89,7 +89,7 @@ def connection() -> tuple[PatientProtocol, Loop, Transport]:
     ids=["nothing", "half", "slowly", "half-a-body"],
 )
 def test_a_connection_whose_request_does_not_arrive_is_closed(
-    connection: tuple[PatientProtocol, Loop, Transport], parts: list[bytes]
+    connection: tuple[_PatientProtocol, Loop, Transport], parts: list[bytes]
 ) -> None:
     protocol, loop, transport = connection
     for part in parts:
@@ -100,7 +100,7 @@ def test_a_connection_whose_request_does_not_arrive_is_closed(
     assert transport.is_closed
 
 
-def test_a_request_that_arrived_has_no_deadline(connection: tuple[PatientProtocol, Loop, Transport]) -> None:
+def test_a_request_that_arrived_has_no_deadline(connection: tuple[_PatientProtocol, Loop, Transport]) -> None:
     protocol, loop, transport = connection
     protocol.data_received(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
     assert loop.deadlines() == []
