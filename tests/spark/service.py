@@ -344,7 +344,8 @@ class Client:
         with service.lock:
             service.settle()
             log = service.logs[name].get(request["ShardId"])
-            if log is None:
+            # A shard whose records have expired is gone.
+            if log is None or log.shard_id not in service.aws.kinesis.registry.by_name(name).shards:
                 answer: dict[str, Any] = service.kinesis.get_shard_iterator(**request)
                 return answer
             self._count(GET_SHARD_ITERATOR, name, log)
