@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from integration.java.evidence import Delivery
 from integration.java.processes import Stage
 from kinesis_sdk import Producer, ProducerConfig
 from kinesis_sdk.producer import PutResult
@@ -72,6 +73,11 @@ class Load:
     def acknowledged(self) -> list[PutResult]:
         """Where the records are that were acknowledged so far."""
         return [future.result() for future in list(self._futures) if future.done()]
+
+    def backlog(self, shard: str, delivered: Iterable[Delivery]) -> int:
+        """Records of a shard that were acknowledged, and not delivered so far."""
+        stored = {put.sequence_number for put in self.acknowledged() if put.shard_id == shard}
+        return len(stored - {str(one.number) for one in delivered})
 
     def _run(self) -> None:
         began = time.monotonic()

@@ -108,6 +108,7 @@ def test_an_operator_steers_a_mixed_fleet(stage, tmp_path):
         plan, (outcome,) = steer(lambda steering: steering.plan_rewind(begin, [shards[0]]))
         assert [(change.kind, change.recipe) for change in plan.changes] == [(OwnerKind.KCL3, Recipe.RESTART)]
         assert outcome.noticed_by == "java-1"
+        wait_for(lambda: load.backlog(shards[1], deliveries(members)) > 30, HANG, java.process.tail)
         plan, (outcome,) = steer(lambda steering: steering.plan_skip("LATEST", [shards[1]]))
         assert [(change.kind, change.recipe) for change in plan.changes] == [(OwnerKind.KCL3, Recipe.REQUEST)]
         assert (outcome.status, outcome.recipe) == (Status.DONE, Recipe.REQUEST)
