@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 import os
+import shlex
 import sys
 from collections.abc import Iterator
 
 import botocore.loaders
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 from tests import fuzz, waiting
 
@@ -27,20 +29,47 @@ os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
 # Before any test module is imported: what imports `time.sleep` by its name is watched, too.
 WATCH = waiting.install()
 
-# A deadline for each example measures the machine's load, not the code. Without one, "too slow" allows ten examples 30 s
-# of generation, where 0.2 s is the most that any strategy here takes on a machine with four times its load.
+# A deadline for each example, and a limit for drawing it, measure the machine's load, not the code.
 #
-# Unit tests try the same examples each time, so that a run says something about the code and not about its luck; fuzzing tries new ones.
+# The same command tries the same examples each time, so that a run says something about the code and not about its luck:
+# without a seed those of each test (`derandomize`), and with one those of the seed. Examples of earlier runs are not kept.
 settings.register_profile(
-    "unit", parent=settings.default, deadline=None, derandomize=True, database=None, max_examples=30
+    "same-each-time",
+    parent=settings.default,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=not fuzz.FIRST_SEED,
+    database=None,
+    max_examples=fuzz.how_many(unit=30, fuzz=100),
 )
-settings.register_profile(
-    "fuzz", parent=settings.default, deadline=None, max_examples=100 * max(fuzz.TIMES, 1)
-)
-settings.load_profile("fuzz" if fuzz.TIMES else "unit")
+settings.load_profile("same-each-time")
+
+# Hypothesis also draws the constants of all modules that were imported so far. Which ones these are depends on the tests that ran before,
+# and on the path of the clone: modules below a folder named `tests` do not count. Versions before 6.131 know no such constants.
+if hasattr(providers, "_get_local_constants"):
+    providers._get_local_constants = providers.Constants
 
 # A test that hangs fails by its name. The longest takes two seconds on an idle machine.
 _LIMIT = pytest.mark.timeout(3600 * fuzz.TIMES or int(os.environ.get("KINESIS_SDK_TEST_LIMIT", "300")))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Let Hypothesis begin with the seed of `make fuzz`, too."""
+    if fuzz.FIRST_SEED and config.getoption("--hypothesis-seed") is None:
+        config.option.hypothesis_seed = str(fuzz.FIRST_SEED)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how to play the failures of fuzzing again."""
+    failed = terminalreporter.stats.get("failed", [])
+    if not fuzz.TIMES or not failed:
+        return
+    terminalreporter.section("to play the same cases again")
+    names = ("KINESIS_SDK_FUZZ", "KINESIS_SDK_FUZZ_SEED", "PYTHONHASHSEED")
+    variables = " ".join(f"{name}={os.environ[name]}" for name in names if name in os.environ)
+    for report in failed:
+        terminalreporter.line(f"{variables} {sys.executable} -m pytest -n 0 {shlex.quote(report.nodeid)}")
 
 
 @pytest.hookimpl(tryfirst=True)

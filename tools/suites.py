@@ -157,13 +157,20 @@ _OWN_SUITES = (
     "integration/ui",
 )
 
+_SEED = os.environ.get("KINESIS_SDK_FUZZ_SEED", "0")
+"""Of the random cases of `make fuzz`. Those of zero are the same as in `make test-all`."""
+
 REST = (
     Suite(
         "fuzz",
-        "random schedules, fleets and Spark queries in virtual time",
+        f"random schedules, fleets and Spark queries in virtual time, from seed {_SEED}",
         480,
         ("-n", "2", "--dist", "worksteal", "tests"),
-        environment={"KINESIS_SDK_FUZZ": os.environ.get("KINESIS_SDK_FUZZ", "1")},
+        environment={
+            "KINESIS_SDK_FUZZ": os.environ.get("KINESIS_SDK_FUZZ", "1"),
+            "KINESIS_SDK_FUZZ_SEED": _SEED,
+            "PYTHONHASHSEED": str(int(_SEED) % 2**32),
+        },
     ),
     Suite(
         "processes",

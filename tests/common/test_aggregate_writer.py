@@ -200,7 +200,6 @@ def test_prefix_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert aggregate.encode() == reference.encode(items)
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from("abcdef"), st.sampled_from([None, None, "0", "7", str(MAX_HASH_KEY)])))
 )

@@ -27,7 +27,7 @@ from botocore.config import Config
 from botocore.credentials import CredentialProvider, RefreshableCredentials
 from botocore.exceptions import ConnectTimeoutError, ReadTimeoutError
 from botocore.stub import Stubber
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kinesis_sdk.common import fast_get, fast_put, fastpath
@@ -422,7 +422,7 @@ child_shards = st.none() | st.lists(
 
 
 @pytest.mark.fuzz
-@settings(max_examples=fuzz.how_many(unit=30, fuzz=1_000), suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=fuzz.how_many(unit=30, fuzz=1_000))
 @given(
     st.lists(wire_items, max_size=9),
     st.fixed_dictionaries(

@@ -150,7 +150,6 @@ def test_prediction_against_brute_force(plan: tuple[int, int, int]) -> None:
     assert shard_map.range_of("shardId-999999999999") is None
 
 
-@settings(deadline=None)
 @given(TOPOLOGIES, st.integers(1, 10))
 def test_a_map_remembers_the_ranges_of_the_one_before_and_no_more(
     plan: tuple[int, int, int], changes: int
@@ -173,7 +172,6 @@ def test_a_map_remembers_the_ranges_of_the_one_before_and_no_more(
         assert new.range_of(name) is None
 
 
-@settings(deadline=None)
 @given(TOPOLOGIES, st.sampled_from(["gap", "overlap", "missing", "twice"]))
 def test_shards_that_do_not_tile_are_rejected(plan: tuple[int, int, int], flaw: str) -> None:
     stream, rng = topology(plan)
