@@ -150,6 +150,7 @@ class SteppedWorker:
         from kinesis_sdk.consumer.engine.engine import ConsumerEngine
         from kinesis_sdk.consumer.handler import HandlerSource
         from kinesis_sdk.consumer.runtime.runtime import InlineRuntime
+        from kinesis_sdk.consumer.sinks.location import sink_at
 
         if self.leases is None:
             self.leases = InMemoryLeaseStore()
@@ -157,7 +158,7 @@ class SteppedWorker:
             stream=StreamId(self._stream.name),
             worker_id=self._worker_id,
             application_name="test",
-            sink=self._sink,
+            sink=None if self._sink is None else sink_at("sink", self._sink),
             metrics=self._metrics,
             config=self._config or ConsumerConfig(initial_position="TRIM_HORIZON"),
             handlers=HandlerSource.of(self._handler),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -149,7 +150,7 @@ def test_a_handler_of_a_sink_and_metrics(kinesis_stream: TestStream, kinesis_wor
 
 def test_a_record_that_waits_has_a_public_type(kinesis_stream: TestStream) -> None:
     with Producer(client=kinesis_stream.client) as producer:
-        pending: list[PendingRecord] = producer.put_many(kinesis_stream.name, [("k", b"1")])
+        pending: Sequence[PendingRecord] = producer.put_many(kinesis_stream.name, [("k", b"1")])
         assert isinstance(pending[0], PendingRecord)
 
 

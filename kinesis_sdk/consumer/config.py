@@ -16,12 +16,13 @@ A field name occurs once over all groups, so `ConsumerConfig.with_fields` finds 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.fielddocs import documented_fields
@@ -53,6 +54,7 @@ from kinesis_sdk.consumer.leases.table.location import check_location
 
 _LOGGER = FieldLogger(logging.getLogger(__name__))
 
+_T = TypeVar("_T")
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
@@ -460,7 +462,30 @@ class FailureConfig:
         check_choice("failure.misplaced_aggregates", self.misplaced_aggregates, ("deliver", "discard"))
 
 
+def _told_of_groups(cls: type[_T]) -> type[_T]:
+    """Let the constructor name the group of a field that is given outside it. Its own error does not."""
+    init: Any = cls.__init__
+
+    @functools.wraps(init)
+    def checked(self: _T, *args: object, **fields: object) -> None:
+        for name in fields.keys() & GROUP_OF_FIELD.keys():
+            group, value = GROUP_OF_FIELD[name], fields[name]
+            given = f"{name}={value!r}" if isinstance(value, (int, float)) else f"{name}=…"
+            raise ConfigError(
+                name,
+                value,
+                "in its group",
+                problem=f"{name} is a setting of {_GROUPS[group].__name__}: "
+                f"ConsumerConfig({group}={_GROUPS[group].__name__}({given})), or ConsumerConfig().with_fields({given})",
+            )
+        init(self, *args, **fields)
+
+    cls.__init__ = checked  # type: ignore[assignment]
+    return cls
+
+
 @documented_fields
+@_told_of_groups
 @dataclass(frozen=True, kw_only=True)
 class ConsumerConfig:
     """Settings of a consumer. Names are the KCL's in snake case; durations are seconds.

@@ -53,6 +53,26 @@ class ShardContext:
     pending_checkpoint_state: bytes | None = field(default=None, repr=False)
 
 
+class _NoTransaction:
+    """The transaction of batches whose worker has no sink."""
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise ConsumerError(
+            f"batch.transaction.{name}: the worker has no sink. Give it one: Worker(…, sink='sqlite:///totals.db')"
+        )
+
+    def __repr__(self) -> str:
+        return "<no transaction: the worker has no sink>"
+
+
+_NO_TRANSACTION = _NoTransaction()
+
+
 @dataclass(frozen=True, kw_only=True)
 class RecordBatch:
     """User records of one shard, in order; never empty, unless ``RecordHandler.empty_batches`` asks for that.
@@ -67,7 +87,7 @@ class RecordBatch:
             parts, so `ResponseHeader.ended` does not mean that this batch is the last one.
         transaction: With ``Worker(sink=…)``, the open transaction of the sink: what the handler writes to it takes effect
             together with the position of the batch when the handler returns, and not at all if it raises. What it is depends
-            on the sink, for `SqlSink` a `sqlalchemy.Connection`. None without a sink.
+            on the sink, for `SqlSink` a `sqlalchemy.Connection`. Without a sink it is false, and using it is a `ConsumerError`.
     """
 
     records: Sequence[UserRecord]
@@ -75,7 +95,7 @@ class RecordBatch:
     stream: StreamId
     checkpointer: Checkpointer
     header: ResponseHeader = NO_RESPONSE
-    transaction: Any = None
+    transaction: Any = _NO_TRANSACTION
 
     @property
     def millis_behind_latest(self) -> int | None:

@@ -186,6 +186,17 @@ def open_async_engine(field: str, database: str | AsyncEngine) -> AsyncEngine:
     return engine
 
 
+def is_async_url(field: str, url: str) -> bool:
+    """Return whether a URL has an asynchronous driver.
+
+    Raises:
+        ConfigError: If it is not the URL of a database.
+        ImportError: If SQLAlchemy, or the driver, is not installed.
+    """
+    accepted = "a database URL such as 'sqlite:///totals.db'"
+    return bool(_parse(field, url, accepted).get_dialect().is_async)
+
+
 def _parse(field: str, database: str, accepted: str) -> URL:
     sqlalchemy = import_sqlalchemy()
     try:

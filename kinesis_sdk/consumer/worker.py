@@ -11,6 +11,7 @@ scheduler, pools, loops, prefetcher, byte budget and set of held leases are leav
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import signal
@@ -30,7 +31,7 @@ from kinesis_sdk.common.errors import ConfigError, ConsumerError
 from kinesis_sdk.common.log_fields import FieldLogger, log_fields
 from kinesis_sdk.common.metrics import Metrics
 from kinesis_sdk.common.stream import StreamId
-from kinesis_sdk.common.validation import check_int, check_text
+from kinesis_sdk.common.validation import check_int, check_seconds, check_text
 from kinesis_sdk.consumer.config import ConsumerConfig, check_application_name
 from kinesis_sdk.consumer.engine.engine import ConsumerEngine
 from kinesis_sdk.consumer.handler import Handler, HandlerSource
@@ -43,7 +44,9 @@ from kinesis_sdk.consumer.leases.table.location import EXAMPLES, store_at
 from kinesis_sdk.consumer.leases.table.sql import SqlLeaseStore
 from kinesis_sdk.consumer.leases.table.store import LeaseStore
 from kinesis_sdk.consumer.runtime.worker_threads import RENEWAL_THREADS, WorkerThreads
+from kinesis_sdk.consumer.sinks.location import sink_at
 from kinesis_sdk.consumer.sinks.sink import AnySink
+from kinesis_sdk.consumer.sinks.sql import AsyncSqlSink, SqlSink
 from kinesis_sdk.consumer.streams import Streams
 from kinesis_sdk.consumer.table_streams.client import TableStreamClient
 from kinesis_sdk.consumer.table_streams.source import DynamoDbStream, check_settings
@@ -64,6 +67,8 @@ _FAN_OUT_CONNECTIONS = 1_000
 
 _SIGNAL_CHECK_INTERVAL = 0.5
 """Seconds after which a signal that the system has handed to another thread than the main one is noticed at the latest."""
+_CLOSE_TIMEOUT = 5.0
+"""Seconds to wait until the connections of an asynchronous sink are closed: an aborted event loop closes none."""
 _STUCK_AFTER = 600.0
 """Seconds after which a call of one of the loops counts as stuck. While AWS does not respond, all attempts of all calls of one
 pass may take minutes, and a restart would not help."""
@@ -84,7 +89,8 @@ class Worker:
     a factory) gets one instance per shard and checkpoints itself, unless ``ConsumerConfig.auto_checkpoint`` is true; its
     callbacks may be ``async def``.
 
-    Used in a ``with`` statement, the worker consumes in background threads until the end of the block.
+    Used in a ``with`` or ``async with`` statement, the worker consumes in background threads until the end of the block. ``async with`` starts
+    and stops it without blocking the event loop.
 
     Args:
         stream: Name or ARN of the stream, or a `DynamoDbStream`. Exactly one of ``stream`` and ``streams`` must be given.
@@ -113,10 +119,12 @@ class Worker:
             ``"now"``, the moment of the start by the clock of Kinesis. Records that arrived before it are processed and
             checkpointed, in every shard of the application, by this worker or by others with ``until``; each shard stops
             before its first record that arrived at that moment or later. None: the worker runs until it is stopped.
-        sink: Store in which the effects of a batch and the position of its shard change together, for example `SqlSink`: each
-            record takes effect exactly once. The handler gets an open transaction as ``RecordBatch.transaction``. The sink's
+        sink: Store in which the effects of a batch and the position of its shard change together, for example `SqlSink`, or the
+            URL of one, ``"sqlite:///totals.db"``: each record takes effect exactly once. The handler gets an open transaction as ``RecordBatch.transaction``. The sink's
             position decides where a shard starts; the checkpoint of the lease may lag behind it. Needs a ``concurrency``
             of 1.
+        stop_timeout: Seconds for which a clean stop is waited for: in `run` after a signal or `request_stop`, in `stop`, and at the end of a
+            ``with`` or ``async with`` block. Then the worker stops immediately, and its leases expire. 0 or more; None waits indefinitely.
         health_port: Port at which to serve ``/live``, ``/ready`` and ``/status`` over HTTP while the worker runs, 0 to
             65,535; 0 picks a free one, which the attribute of this name tells. None serves nothing.
         health_host: Address of that endpoint. ``"0.0.0.0"`` lets Kubernetes reach it.
@@ -148,7 +156,8 @@ class Worker:
         rng: Random | None = None,
         worker_id: str | None = None,
         until: UntilOption | None = None,
-        sink: AnySink | None = None,
+        sink: AnySink | str | None = None,
+        stop_timeout: float | None = None,
         health_port: int | None = None,
         health_host: str = "127.0.0.1",
     ) -> None:
@@ -177,19 +186,11 @@ class Worker:
         self._application_name = application_name
         self._handlers = HandlerSource.of(handler)
         self._config = config or ConsumerConfig()
-        self._sink = sink
-        if sink is not None and not callable(getattr(sink, "ensure_ready", None)):
-            raise ConfigError("sink", sink, "a sink, for example SqlSink('sqlite:///totals.db')")
-        if sink is not None and self._config.concurrency > 1:
-            raise ConfigError("concurrency", self._config.concurrency, "1 with a sink")
-        if sink is not None and sink.max_records is not None:
-            check_int("sink.max_records", sink.max_records, 1)
-        if sink is not None and self._config.auto_checkpoint is False:
-            raise ConfigError(
-                "auto_checkpoint",
-                False,
-                "None or True with a sink, whose position the checkpoints of the lease follow",
-            )
+        if stop_timeout is not None:
+            check_seconds("stop_timeout", stop_timeout, 0)
+        self._stop_timeout = stop_timeout
+        self._sink = self._open_sink(sink)
+        self._owns_sink = isinstance(sink, str)
         if self._table_stream is not None:
             check_settings(self._config)
         self._table_name = self._config.lease_table.table_name or application_name
@@ -248,18 +249,38 @@ class Worker:
         with self._signals():
             self.start()
             try:
-                # The system may hand a signal to any thread, but Python runs the handler in the main thread, and a wait without a
-                # timeout does not end for that: the worker would ignore SIGTERM forever.
-                while not self._threads.wait(_SIGNAL_CHECK_INTERVAL):
-                    pass
+                self._wait_for_the_end()
             except BaseException:
                 self._abort()
                 raise
             finally:
-                self._threads.close()
-                self._close_health_endpoint()
-                self._close_store()
+                self._close()
         self._raise_error()
+
+    def _wait_for_the_end(self) -> None:
+        due: float | None = None
+        # The system may hand a signal to any thread, but Python runs the handler in the main thread, and a wait without a
+        # timeout does not end for that: the worker would ignore SIGTERM forever.
+        while not self._threads.wait(_SIGNAL_CHECK_INTERVAL):
+            if self._stop_timeout is None or not self._stop_requested:
+                continue
+            now = self._clock.monotonic()
+            due = now + self._stop_timeout if due is None else due
+            if now >= due:
+                _LOGGER.warning(
+                    "worker %s: did not stop within %g s, stopping immediately",
+                    self.worker_id,
+                    self._stop_timeout,
+                    extra=log_fields(stream=self._stream, worker=self.worker_id),
+                )
+                self._abort()
+                return
+
+    def _close(self) -> None:
+        self._close_sink()
+        self._threads.close()
+        self._close_health_endpoint()
+        self._close_store()
 
     def start(self) -> None:
         """Consume in background threads. Returns once the streams and the lease table are known to be usable.
@@ -364,8 +385,8 @@ class Worker:
         """Stop cleanly and wait for the end.
 
         Args:
-            timeout: Maximum seconds to wait; then the worker is stopped immediately, and its leases expire. None waits
-                indefinitely.
+            timeout: Maximum seconds to wait; then the worker is stopped immediately, and its leases expire. None is the
+                worker's ``stop_timeout``.
 
         Returns:
             Whether the stop was clean.
@@ -379,12 +400,10 @@ class Worker:
                 "stop() cannot be called from a handler callback: it would wait for itself; call request_stop()"
             )
         self.request_stop()
-        clean = self._engine is None or self._threads.wait(timeout)
+        clean = self._engine is None or self._threads.wait(self._stop_timeout if timeout is None else timeout)
         if not clean:
             self._abort()
-        self._threads.close()
-        self._close_health_endpoint()
-        self._close_store()
+        self._close()
         self._raise_error()
         return clean and not self._threads.is_aborted
 
@@ -426,8 +445,22 @@ class Worker:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Stop cleanly and wait for the end."""
+        """Stop cleanly and wait for the end, for at most ``stop_timeout``."""
         self.stop()
+
+    async def __aenter__(self) -> Worker:
+        """Start consuming in background threads; the event loop runs on meanwhile."""
+        await asyncio.to_thread(self.start)
+        return self
+
+    async def __aexit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stop cleanly and wait for the end, for at most ``stop_timeout``; the event loop runs on meanwhile."""
+        await asyncio.to_thread(self.stop)
 
     @property
     def health_port(self) -> int | None:
@@ -489,6 +522,34 @@ class Worker:
         if isinstance(store, SqlLeaseStore):
             self._own_store = store
         return store
+
+    def _open_sink(self, given: AnySink | str | None) -> AnySink | None:
+        """Return the sink that was given or named."""
+        if given is None:
+            return None
+        sink = sink_at("sink", given)
+        if self._config.concurrency > 1:
+            raise ConfigError("concurrency", self._config.concurrency, "1 with a sink")
+        if sink.max_records is not None:
+            check_int("sink.max_records", sink.max_records, 1)
+        if self._config.auto_checkpoint is False:
+            raise ConfigError(
+                "auto_checkpoint",
+                False,
+                "None or True with a sink, whose position the checkpoints of the lease follow",
+            )
+        return sink
+
+    def _close_sink(self) -> None:
+        """Close the connections of a sink that was made for a URL, before the event loop to which they may belong."""
+        if not self._owns_sink:
+            return
+        if isinstance(self._sink, SqlSink):
+            self._sink.close()
+        elif isinstance(self._sink, AsyncSqlSink):
+            done = threading.Event()
+            self._threads.run_async(self._sink.close(), lambda _: done.set())
+            done.wait(_CLOSE_TIMEOUT)
 
     def _close_store(self) -> None:
         """Close the connections of a store that was made for a URL."""
@@ -601,6 +662,6 @@ class WorkerParts:
 
     handler: Handler
     config: ConsumerConfig | None = None
-    sink: AnySink | None = None
+    sink: AnySink | str | None = None
     metrics: Metrics | None = None
     close: Callable[[], object] | None = None

@@ -353,7 +353,7 @@ class Producer:
 
     def put_many(
         self, stream: str | StreamId, records: Iterable[KeyedData], *, dedup_window: float = DEFAULT_WINDOW
-    ) -> list[PendingRecord]:
+    ) -> Sequence[PendingRecord]:
         """Accept many records of one stream, for less than `put`: the lock is taken once for some hundreds of them.
 
         Records are taken from the iterable in batches of at most 256 records and about 1 MiB. If the iterable needs more than some

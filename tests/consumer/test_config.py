@@ -292,3 +292,16 @@ def test_what_is_no_handler(form):
 def test_a_factory_that_makes_something_else():
     with pytest.raises(ConfigError, match="RecordHandler"):
         HandlerSource.of(object).make()
+
+
+def test_a_setting_outside_its_group_is_told_where_it_belongs():
+    with pytest.raises(ConfigError) as caught:
+        ConsumerConfig(failover_time=5)
+    assert str(caught.value) == (
+        "failover_time is a setting of LeaseConfig: ConsumerConfig(leases=LeaseConfig(failover_time=5)), "
+        "or ConsumerConfig().with_fields(failover_time=5)"
+    )
+    with pytest.raises(TypeError, match="no_such_setting"):
+        ConsumerConfig(no_such_setting=5)
+    config = ConsumerConfig(leases=LeaseConfig(failover_time=5))
+    assert pickle.loads(pickle.dumps(config)) == copy.deepcopy(config) == config

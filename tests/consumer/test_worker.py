@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import threading
@@ -252,6 +253,67 @@ def test_a_hung_handler_does_not_block_stop_forever():
     assert entered.wait(HANG)
     assert not worker.stop(0.2)
     release.set()
+
+
+@pytest.mark.parametrize("form", ["run", "with", "async with"])
+def test_a_stop_takes_at_most_the_stop_timeout(form, caplog):
+    scenario = Scenario()
+    scenario.put(b"0")
+    release = threading.Event()
+
+    def handle(batch):
+        worker.request_stop()
+        release.wait(HANG)
+
+    async def embed():
+        async with worker as entered:
+            assert entered is worker
+            await asyncio.to_thread(worker.wait, 0.1)
+
+    worker = scenario.worker(handle, stop_timeout=0.2)
+    try:
+        if form == "run":
+            worker.run()
+            assert "did not stop within 0.2 s, stopping immediately" in caplog.text
+        elif form == "with":
+            with worker:
+                worker.wait(0.1)
+        else:
+            asyncio.run(embed())
+        assert not release.is_set()
+    finally:
+        release.set()
+    with pytest.raises(ConfigError, match="stop_timeout=-1 is invalid"):
+        scenario.worker(stop_timeout=-1)
+
+
+def test_a_worker_in_an_event_loop():
+    scenario = Scenario()
+    scenario.put(b"0")
+
+    async def embed():
+        async with scenario.worker():
+            await asyncio.to_thread(scenario.wait, 1)
+
+    asyncio.run(embed())
+    assert scenario.got == [b"0"]
+
+
+def test_an_embedded_worker_raises_what_ended_it():
+    scenario = Scenario()
+
+    async def embed():
+        async with Worker(
+            "missing",
+            application_name="billing",
+            handler=scenario.handle,
+            kinesis_client=scenario.kinesis,
+            lease_store=InMemoryLeaseStore(),
+        ):
+            raise AssertionError("not reached")
+
+    with pytest.raises(ResourceNotFoundError, match="missing"):
+        asyncio.run(embed())
 
 
 @pytest.mark.parametrize("form", ["plain", "coroutine"])

@@ -63,8 +63,8 @@ class SqlTransaction:
         try:
             if self._transaction is None or not self._transaction.is_active:
                 raise SinkError(
-                    "the handler ended the sink's transaction by itself: what it committed is stored without the position. Leave "
-                    "commit() and rollback() of batch.transaction to the worker; begin_nested() makes a savepoint"
+                    "the handler ended the sink's transaction by itself: after commit(), what it wrote is stored without the position; "
+                    "after rollback(), it is lost. Leave both to the worker; begin_nested() makes a savepoint"
                 )
             if not self._sink.change(connection, self._key, self._seen, row):
                 self.rollback()
