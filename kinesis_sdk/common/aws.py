@@ -7,7 +7,9 @@ releases, and because the data plane has deadlines of its own.
 
 from __future__ import annotations
 
+import os
 import random
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -39,6 +41,8 @@ T = TypeVar("T")
 _UNREACHABLE_ATTEMPTS = 3
 _FIRST_BACKOFF = 0.2
 _MAX_BACKOFF = 5.0
+_ACCOUNT_HOST = re.compile(r"[0-9]{12}\.(?:data-kinesis|control-kinesis|ddb|streams-ddb)\.")
+_URL_IN_TEXT = re.compile(r"(?P<url>https?://(?P<host>[^/\s\"':]+)(?::[0-9]+)?/?)")
 _JSON_SERVICES = ("kinesis", "dynamodb", "glue")
 
 
@@ -305,7 +309,7 @@ def translate_error(error: Exception, operation: str, client: object = None) -> 
     if isinstance(error, (boto.ReadTimeoutError, boto.ConnectionClosedError)):
         return TransientAwsError(f"{error} (the call may have taken effect)", **context)
     if isinstance(error, (boto.EndpointConnectionError, boto.ConnectTimeoutError, boto.ProxyConnectionError)):
-        return EndpointUnreachableError(str(error), **context)
+        return EndpointUnreachableError(f"{error}{_who_chose(str(error))}", **context)
     if isinstance(
         error,
         (
@@ -321,6 +325,24 @@ def translate_error(error: Exception, operation: str, client: object = None) -> 
     if isinstance(error, boto.BotoCoreError):
         return PermanentAwsError(str(error), **context)
     return TransientAwsError(f"unexpected {name}: {error}", **context)
+
+
+def is_of_account(host: str) -> bool:
+    """Return whether a host name is that of an account, such as ``123456789012.data-kinesis.eu-west-1.amazonaws.com``."""
+    return _ACCOUNT_HOST.match(host) is not None
+
+
+def _who_chose(message: str) -> str:
+    """Return what chose the endpoint that a message names, if it is not the region: people do not think of it."""
+    found = _URL_IN_TEXT.search(message)
+    if found is None:
+        return ""
+    if is_of_account(found["host"]):
+        return ". boto3 uses this host because it knows the account; AWS_ACCOUNT_ID_ENDPOINT_MODE=disabled uses that of the region"
+    for name, value in sorted(os.environ.items()):
+        if name.startswith("AWS_ENDPOINT_URL") and value.rstrip("/") == found["url"].rstrip("/"):
+            return f" ({name} in the environment sets it)"
+    return ""
 
 
 def _hide_userinfo(error: Exception) -> None:

@@ -3,10 +3,13 @@ from __future__ import annotations
 import pickle
 import traceback
 from typing import Any
+from unittest.mock import Mock
 
 import boto3
+import botocore.session
 import pytest
 from botocore import exceptions as boto
+from botocore.awsrequest import AWSResponse
 from botocore.config import Config
 from botocore.parsers import ResponseParserError
 
@@ -491,3 +494,61 @@ def test_no_botocore_exception_leaves_translation_bare() -> None:
         original = kind.__new__(kind)  # their arguments all differ; the class is what counts
         error = translate_error(original, "PutRecords")
         assert isinstance(error, AwsError)
+
+
+@pytest.mark.parametrize(
+    ("url", "environment", "told"),
+    [
+        (
+            "http://localhost:9/",
+            {"AWS_ENDPOINT_URL": "http://localhost:9"},
+            "(AWS_ENDPOINT_URL in the environment sets it)",
+        ),
+        (
+            "http://localhost:9",
+            {"AWS_ENDPOINT_URL_KINESIS": "http://localhost:9/"},
+            "(AWS_ENDPOINT_URL_KINESIS in the environment sets it)",
+        ),
+        ("http://localhost:9/", {"AWS_ENDPOINT_URL": "http://localhost:8"}, ""),
+        ("https://kinesis.eu-west-1.amazonaws.com/", {}, ""),
+        (
+            "https://123456789012.data-kinesis.eu-west-1.amazonaws.com/",
+            {},
+            ". boto3 uses this host because it knows the account; AWS_ACCOUNT_ID_ENDPOINT_MODE=disabled uses that of the region",
+        ),
+        ("https://123456789012.example.com/", {}, ""),
+    ],
+)
+def test_an_endpoint_that_does_not_answer_is_told_with_what_chose_it(
+    url: str, environment: dict[str, str], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    error = translate_error(boto.EndpointConnectionError(endpoint_url=url), "PutRecords")
+    assert str(error).endswith(
+        f'Could not connect to the endpoint URL: "{url}"{" " if told.startswith("(") else ""}{told}'
+    )
+
+
+@pytest.mark.parametrize(
+    ("mode", "host"),
+    [("preferred", "123456789012.data-kinesis"), ("disabled", "kinesis")],
+)
+def test_the_hosts_of_the_account_are_those_of_the_page(mode: str, host: str) -> None:
+    """docs/endpoints.md says which host a call goes to. An older boto3 knows the host of the region only."""
+    called: list[str] = []
+
+    def note(request: Any, **_: object) -> AWSResponse:
+        called.append(request.url)
+        return AWSResponse(request.url, 200, {}, Mock(stream=lambda *_: iter([b"{}"])))
+
+    session = botocore.session.Session()
+    session.set_credentials("AKID", "secret", account_id="123456789012")
+    client = session.create_client(
+        "kinesis", region_name="eu-west-1", config=Config(account_id_endpoint_mode=mode)
+    )
+    client.meta.events.register("before-send.kinesis", note)
+    client.get_records(ShardIterator="x")
+    if mode == "preferred" and "data-kinesis" not in called[0]:
+        pytest.skip("this boto3 calls the host of the region")
+    assert called == [f"https://{host}.eu-west-1.amazonaws.com/"]

@@ -104,6 +104,7 @@ class Facts:
         table_throttles: Calls of the examination that the lease table throttled.
         failures: Errors by the name of the probe.
         unreachable: Errors of services that could not be called at all.
+        hosts: Hosts that the calls went to, by service; empty for clients that are not of botocore.
     """
 
     stream: str
@@ -132,3 +133,4 @@ class Facts:
     table_throttles: int = 0
     failures: Mapping[str, str] = field(default_factory=dict)
     unreachable: Mapping[str, str] = field(default_factory=dict)
+    hosts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

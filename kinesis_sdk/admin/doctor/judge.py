@@ -9,6 +9,7 @@ from typing import Any
 from kinesis_sdk.admin.doctor.facts import Facts, Permission
 from kinesis_sdk.admin.doctor.model import Finding, Level, worst_first
 from kinesis_sdk.admin.doctor.permissions import ACTIONS
+from kinesis_sdk.common.aws import is_of_account
 from kinesis_sdk.common.shards import Shard, ShardGraph, is_table_shard_id
 from kinesis_sdk.common.text import printable
 from kinesis_sdk.consumer.leases.intervals import IntervalSettings, default_intervals, scan_read_units
@@ -70,6 +71,30 @@ def _connection(facts: Facts) -> Iterator[Finding]:
             text=f"No call to {service} succeeded: {reason}",
             remedy="Check region, credentials, endpoint and network; the other checks of this service were skipped.",
         )
+
+
+def _endpoints(facts: Facts) -> Iterator[Finding]:
+    hosts = [host for each in facts.hosts.values() for host in each]
+    if not hosts:
+        return
+    of_account = [host for host in hosts if is_of_account(host)]
+    if not of_account:
+        yield Finding(
+            code="endpoint",
+            level=Level.NOTE,
+            title="endpoints",
+            text=f"The calls went to {', '.join(hosts)}.",
+        )
+        return
+    yield Finding(
+        code="endpoint",
+        level=Level.RED if facts.unreachable else Level.NOTE,
+        title="endpoints of the account",
+        text=f"The calls went to {', '.join(hosts)}. boto3 calls hosts of the account as soon as it knows the account: those of Kinesis "
+        "from 1.43.78 on.",
+        remedy="Where a proxy, a firewall or a list of allowed hosts lets only the hosts of the region pass, allow these as well, or set "
+        "AWS_ACCOUNT_ID_ENDPOINT_MODE=disabled.",
+    )
 
 
 def _probes(facts: Facts) -> Iterator[Finding]:
@@ -675,6 +700,7 @@ def _duration(seconds: float) -> str:
 
 _CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     _connection,
+    _endpoints,
     _probes,
     _clock,
     _permissions,

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from kinesis_sdk.admin.connection import Connection
 from kinesis_sdk.admin.doctor.facts import Facts, Permission, ShardSample, Tried
@@ -95,6 +96,8 @@ class Probes:
         self._failures: dict[str, str] = {}
         self._unreachable: dict[str, str] = {}
         self._bounds: tuple[float, float] | None = None
+        self._watched: dict[str, Any] = {}
+        self._hosts: dict[str, set[str]] = {}
         self._throttled: list[str] = []
         self._table_throttles = 0
         self._stream_missing = False
@@ -110,6 +113,13 @@ class Probes:
         Args:
             required: Roles that the credentials must have; they are passed on to the judgements.
         """
+        try:
+            return self._collect(required)
+        finally:
+            for service, client in self._watched.items():
+                client.meta.events.unregister(f"before-send.{service}", self._note_host)
+
+    def _collect(self, required: tuple[str, ...]) -> Facts:
         named = self._stream.request
         summary = self._read(
             "kinesis", "DescribeStreamSummary", lambda client: client.describe_stream_summary(**named)
@@ -169,6 +179,7 @@ class Probes:
             table_throttles=self._table_throttles,
             failures=self._failures,
             unreachable=self._unreachable,
+            hosts={service: tuple(sorted(hosts)) for service, hosts in sorted(self._hosts.items())},
         )
 
     @property
@@ -183,9 +194,17 @@ class Probes:
     # Calls
 
     def _client(self, service: str) -> Any:
-        return _Counted(
-            self._connection.client(service), self._count, partial(self._observe, service), self._clock
-        )
+        client = self._connection.client(service)
+        events = getattr(getattr(client, "meta", None), "events", None)
+        if service not in self._watched and events is not None:
+            self._watched[service] = client
+            events.register_first(f"before-send.{service}", self._note_host)
+        return _Counted(client, self._count, partial(self._observe, service), self._clock)
+
+    def _note_host(self, request: Any, event_name: str, **_: object) -> None:
+        """Note where a call goes: boto3 decides it for each call."""
+        host = urlsplit(str(request.url)).hostname or ""
+        self._hosts.setdefault(event_name.split(".")[1], set()).add(host)
 
     def _count(self, operation: str) -> None:
         self._calls[operation] += 1

@@ -9,12 +9,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import botocore.session
 import pytest
+from botocore.config import Config
 from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError, ParamValidationError
 from click.testing import CliRunner
 
 from kinesis_sdk.admin import Connection
 from kinesis_sdk.admin.doctor.diagnose import diagnose
+from kinesis_sdk.admin.doctor.facts import Facts
+from kinesis_sdk.admin.doctor.judge import judge
 from kinesis_sdk.admin.doctor.model import Level
 from kinesis_sdk.admin.doctor.permissions import ACTIONS, ROLES
 from kinesis_sdk.admin.doctor.probes import furthest_behind
@@ -632,3 +636,60 @@ def test_a_table_that_throttles_is_red() -> None:
     finding = world.finding("table-throttled")
     assert finding.level is Level.RED
     assert "throttled 1 of" in finding.text
+
+
+# Endpoints
+
+
+class Wire:
+    """A client of botocore for an account, whose calls end before they are sent."""
+
+    def __init__(self, service: str, mode: str) -> None:
+        session = botocore.session.Session()
+        session.set_credentials("AKID", "secret", account_id="123456789012")
+        self.client = session.create_client(
+            service,
+            region_name="eu-west-1",
+            config=Config(
+                account_id_endpoint_mode=mode, retries={"total_max_attempts": 1, "mode": "standard"}
+            ),
+        )
+        self.client.meta.events.register("before-send", self._refuse)
+
+    def _refuse(self, request: Any, **_: object) -> None:
+        raise EndpointConnectionError(endpoint_url=request.url)
+
+
+@pytest.mark.parametrize("mode", ["preferred", "disabled"])
+def test_the_hosts_that_were_called(mode: str) -> None:
+    wires = {service: Wire(service, mode).client for service in ("kinesis", "dynamodb", "cloudwatch")}
+    report = diagnose(Connection(clients=wires), "orders", "billing", sleep=lambda _seconds: None)
+    found = only(report, "endpoint")
+    if mode == "preferred":
+        assert found.level is Level.RED, "nothing was reached"
+        assert "123456789012.ddb.eu-west-1.amazonaws.com" in found.text
+        assert "AWS_ACCOUNT_ID_ENDPOINT_MODE=disabled" in found.remedy
+        unreached = [
+            one.text
+            for one in report.findings
+            if one.code == "unreachable" and one.title.startswith("dynamodb")
+        ]
+        assert "boto3 uses this host because it knows the account" in unreached[0]
+    else:
+        assert found.level is Level.NOTE
+        assert "kinesis.eu-west-1.amazonaws.com" in found.text
+        assert "dynamodb.eu-west-1.amazonaws.com" in found.text
+        assert not found.remedy
+    handlers = wires["kinesis"].meta.events._emitter._handlers.prefix_search("before-send.kinesis.ListShards")
+    assert not [one for one in handlers if "note_host" in getattr(one, "__name__", "")], "the hook is removed"
+
+
+def test_hosts_of_the_account_that_answer_are_a_note() -> None:
+    facts = Facts(
+        stream="orders",
+        application="billing",
+        hosts={"kinesis": ("123456789012.data-kinesis.eu-west-1.amazonaws.com",)},
+    )
+    (found,) = [one for one in judge(facts) if one.code == "endpoint"]
+    assert (found.level, found.title) == (Level.NOTE, "endpoints of the account")
+    assert not [one for one in judge(Facts(stream="orders", application="billing")) if one.code == "endpoint"]
