@@ -115,6 +115,7 @@ bench: bench-producer bench-consumer bench-calls bench-effects bench-lease-store
 	@$(BIN)/python benchmarks/bench_codec.py
 	@$(BIN)/python benchmarks/bench_transport.py
 	@$(BIN)/python benchmarks/bench_hot_shard.py
+	@$(BIN)/python benchmarks/bench_failures.py
 	@$(BIN)/python benchmarks/bench_spark_names.py
 	@$(BIN)/python benchmarks/bench_idempotence.py
 	@$(BIN)/python benchmarks/bench_fake.py

@@ -5,8 +5,8 @@ from __future__ import annotations
 _PATIENCE = 2
 """Failures in a row from which on each one halves the next call: most failures pass, and one says nothing about the size."""
 
-_SUCCESSES = 2
-"""Calls in a row that must succeed before the next one is doubled."""
+_SUCCESSES = 3
+"""Calls in a row that must succeed before the next one is doubled: with fewer, more records are repeated; with more, an outage has longer effects."""
 
 _UNLIMITED = 1 << 62
 
@@ -16,11 +16,11 @@ class BatchSize:
 
     A call succeeds only if none of its records fails. If each fails with a chance of 0.3 %, a call of 2,500 succeeds once in two
     thousand times, and repeating it makes no progress. So the second failure in a row halves the next call, and so does each one
-    after it; two successes in a row double it, up to the limit.
+    after it; three successes in a row double it, up to the limit.
 
-    **Bound.** Let S calls succeed, or get on before they fail (see `got_on`). They double the size at most S / 2 times, so it is
-    halved at most ``S / 2 + log2 L + 1`` times, for a limit of L. Each row of failures has one more that does not halve, and
-    there are at most S + 1 rows. So at most ``1.5 S + log2 L + 2`` calls with more than one record fail, and those with a single
+    **Bound.** Let S calls succeed, or get on before they fail (see `got_on`). They double the size at most S / 3 times, so it is
+    halved at most ``S / 3 + log2 L + 1`` times, for a limit of L. Each row of failures has one more that does not halve, and
+    there are at most S + 1 rows. So at most ``4/3 S + log2 L + 2`` calls with more than one record fail, and those with a single
     one are what that record needs. S is at most the number of records.
 
     Args:
