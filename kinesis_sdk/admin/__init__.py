@@ -43,6 +43,10 @@ if TYPE_CHECKING:
     from kinesis_sdk.admin.fleet.model import Severity as Severity
     from kinesis_sdk.admin.fleet.model import Totals as Totals
     from kinesis_sdk.admin.fleet.observe import FleetObserver as FleetObserver
+    from kinesis_sdk.admin.fleet.overview import ApplicationSummary as ApplicationSummary
+    from kinesis_sdk.admin.fleet.overview import look_at_all as look_at_all
+    from kinesis_sdk.admin.fleet.overview import summarize as summarize
+    from kinesis_sdk.admin.fleet.overview import worst_first as worst_first
     from kinesis_sdk.admin.fleet.poller import FleetPoller as FleetPoller
     from kinesis_sdk.admin.fleet.poller import Subscription as Subscription
     from kinesis_sdk.admin.fleet.problems import ProblemSettings as ProblemSettings
@@ -114,6 +118,12 @@ else:
                 "Totals",
             ),
             "kinesis_sdk.admin.fleet.observe": ("FleetObserver",),
+            "kinesis_sdk.admin.fleet.overview": (
+                "ApplicationSummary",
+                "look_at_all",
+                "summarize",
+                "worst_first",
+            ),
             "kinesis_sdk.admin.fleet.poller": ("FleetPoller", "Subscription"),
             "kinesis_sdk.admin.fleet.problems": ("ProblemSettings",),
             "kinesis_sdk.admin.lease_tables.interface": ("ApplicationInfo",),

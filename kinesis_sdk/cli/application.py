@@ -54,6 +54,7 @@ LAG_OPTION = click.option(
 
 
 _CONFIG_FILE = f"{__name__}.config_file"
+_ALL_APPS = f"{__name__}.all_apps"
 _APPLICATION_OF_FILE = f"{__name__}.application_of_file"
 
 
@@ -108,14 +109,14 @@ CONFIG_OPTION = click.option(
 """``--config``: the file of `kinesis-sdk run`, from which other commands take the application, its stream, place and leases."""
 
 
-def check_application(context: click.Context, parameter: click.Parameter, name: str) -> str:
+def check_application(context: click.Context, parameter: click.Parameter, name: str | None) -> str | None:
     """Refuse another application than the one that the file of ``--config`` names; the callback of the parameter that names one.
 
     The rest of the file belongs to its application: with its lease table, a command would change the wrong application.
     """
     of_file: str | None = context.meta.get(_APPLICATION_OF_FILE)
-    if of_file is not None and name != of_file and not context.resilient_parsing:
-        label = parameter.metavar if isinstance(parameter, click.Argument) else parameter.opts[0]
+    if of_file is not None and name not in (None, of_file) and not context.resilient_parsing:
+        label = "APP" if isinstance(parameter, click.Argument) else parameter.opts[0]
         raise CommandError(
             f"the file of --config is of application {of_file!r}, not of {name!r}: leave {label} out, or give the options of "
             f"{name!r} without --config",
@@ -148,6 +149,27 @@ class _ApplicationArgument(click.Argument):
             opts.update(zip(names[1:], given, strict=True))
         return super().handle_parse_result(ctx, opts, args)
 
+    def process_value(self, ctx: click.Context, value: Any) -> Any:
+        """Return the name; None with ``--all-apps``, where it may be missing."""
+        if ctx.meta.get(_ALL_APPS) and self.value_is_missing(value):
+            return None
+        return super().process_value(ctx, value)
+
+
+def _note_all_apps(context: click.Context, _option: click.Parameter, given: bool) -> bool:
+    context.meta[_ALL_APPS] = given
+    return given
+
+
+ALL_APPS_OPTION = click.option(
+    "--all-apps",
+    is_flag=True,
+    is_eager=True,
+    callback=_note_all_apps,
+    help="Look at every application of the account and region instead of APP, worst first.",
+)
+"""``--all-apps``, with which APP of `application_options` is None."""
+
 
 def application_options(command: _F) -> _F:
     """Add APP, ``--stream``, ``--table``, ``--failover-time``, ``--lease-store``, ``--config`` and the connection options.
@@ -162,7 +184,10 @@ def application_options(command: _F) -> _F:
         TABLE_OPTION,
         STREAM_OPTION,
         click.argument(
-            "application_name", metavar="APP", cls=_ApplicationArgument, callback=check_application
+            "application_name",
+            metavar="APP",
+            cls=_ApplicationArgument,
+            callback=check_application,
         ),
     ):
         command = option(command)

@@ -55,12 +55,13 @@ def text(value: str, style: str = "") -> Any:
 
 def title(view: FleetView) -> str:
     """Return ``billing on orders``."""
-    streams = ", ".join(view.streams[:3]) + (
-        f" and {len(view.streams) - 3} more" if len(view.streams) > 3 else ""
-    )
-    return (
-        f"{printable(view.application)} on {printable(streams)}" if streams else printable(view.application)
-    )
+    return title_of(view.application, view.streams)
+
+
+def title_of(application: str, streams: Sequence[str]) -> str:
+    """Return ``billing on orders``."""
+    shown = ", ".join(streams[:3]) + (f" and {len(streams) - 3} more" if len(streams) > 3 else "")
+    return f"{printable(application)} on {printable(shown)}" if shown else printable(application)
 
 
 def summary(view: FleetView) -> str:
@@ -194,7 +195,7 @@ def lag_table(leases: Sequence[LeaseView], *, watched: bool) -> Table:
         *columns, dispensable=("KB/S", "10 MIN", "CHECKPOINT AGE", "AT CHECKPOINT", "LOST IN", "OWNER")
     )
     for lease in leases:
-        cells = [text(shard_cell(lease)), _lag_cell(lease)]
+        cells = [text(shard_cell(lease)), lag_cell(None if lease.lag is None else lease.lag.millis)]
         if watched:
             cells += [sparkline(lease.trend), ago(lease.checkpointed_ago)]
         else:
@@ -209,10 +210,11 @@ def lag_table(leases: Sequence[LeaseView], *, watched: bool) -> Table:
     return table
 
 
-def _lag_cell(lease: LeaseView) -> Any:
-    if lease.lag is None:
+def lag_cell(millis: int | None) -> Any:
+    """Return a lag, red above a minute."""
+    if millis is None:
         return text("–", "dim")
-    return text(lag_text(lease.lag.millis), "red" if lease.lag.millis > 60_000 else "")
+    return text(lag_text(millis), "red" if millis > 60_000 else "")
 
 
 def notes_of(leases: Iterable[LeaseView]) -> list[str]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import click
 
-from kinesis_sdk.cli.application import application_options, open_application
-from kinesis_sdk.cli.options import DURATION, JSON_OPTION
+from kinesis_sdk.cli.application import ALL_APPS_OPTION, application_options, open_application
+from kinesis_sdk.cli.options import DURATION, JSON_OPTION, make_connection
 from kinesis_sdk.cli.output import with_exit_codes
 
 
-@click.command()
+@click.command(short_help="Show how far behind each shard of an application, or each application, is.")
 @application_options
+@ALL_APPS_OPTION
 @click.option("--max-lag", type=DURATION, help="Exit with 1 if a shard is more than this behind, such as 5m.")
 @click.option("--watch", is_flag=True, help="Keep looking until Ctrl-C; with --json one line for each look.")
 @click.option("--all", "show_all", is_flag=True, help="Show all shards of a large application.")
@@ -18,7 +19,8 @@ from kinesis_sdk.cli.output import with_exit_codes
 @with_exit_codes
 def lag(
     *,
-    application_name: str,
+    application_name: str | None,
+    all_apps: bool,
     stream: str | None,
     table: str | None,
     failover_time: float,
@@ -40,6 +42,9 @@ def lag(
     It works for KCL applications of every version. Each shard is read once, which is one of the five reads a second that it allows; --watch
     asks a shard at most every 30 s, and not at all where the worker writes its lag to the lease table.
 
+    --all-apps looks once at each application, at four of them at a time: one line each, those with errors first, then by lag. One that
+    cannot be read is listed with the reason.
+
     Exit codes: 0, or 1 if --max-lag is given and a shard is further behind, or the lag of one is not known.
 
     \b
@@ -47,8 +52,21 @@ def lag(
       kinesis-sdk lag billing
       kinesis-sdk lag billing --max-lag 5m
       kinesis-sdk lag billing --watch
+      kinesis-sdk lag --all-apps
       kinesis-sdk lag billing --json | jq '.totals.worst_lag_millis'
     """
+    if all_apps:
+        _check_alone(watch=watch, show_all=show_all)
+        from kinesis_sdk.cli.overview import show_overview
+
+        show_overview(
+            make_connection(region, profile, endpoint_url, lease_store),
+            failover_time=failover_time,
+            max_lag=max_lag,
+            as_json=as_json,
+        )
+        return
+    assert application_name is not None
     from kinesis_sdk.cli.lag_view import show_lag, watch_lag
 
     application = open_application(
@@ -67,4 +85,19 @@ def lag(
     else:
         show_lag(
             application, failover_time=failover_time, max_lag=max_lag, show_all=show_all, as_json=as_json
+        )
+
+
+def _check_alone(*, watch: bool, show_all: bool) -> None:
+    """Refuse what ``--all-apps`` has no use for. What a file of ``--config`` says of its application does not count."""
+    context = click.get_current_context()
+    typed = [
+        label
+        for name, label in (("application_name", "APP"), ("stream", "--stream"), ("table", "--table"))
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+    ]
+    typed += [label for given, label in ((watch, "--watch"), (show_all, "--all")) if given]
+    if typed:
+        raise click.UsageError(
+            f"--all-apps looks once at every application: leave {' and '.join(typed)} out."
         )

@@ -34,7 +34,10 @@ _COMMANDS = {
         "Copy a window of a stream into another stream.",
     ),
     "apps": ("kinesis_sdk.cli.apps:apps", "List the applications of an account and region."),
-    "lag": ("kinesis_sdk.cli.lag:lag", "Show how far behind each shard of an application is."),
+    "lag": (
+        "kinesis_sdk.cli.lag:lag",
+        "Show how far behind each shard of an application, or each application, is.",
+    ),
     "leases": ("kinesis_sdk.cli.leases:leases", "Look at the leases of an application, and change them."),
     "worker": ("kinesis_sdk.cli.worker:worker", "List workers, drain one before maintenance."),
     "balance": (

@@ -19,6 +19,7 @@ from kinesis_sdk.admin.fleet.poller import FleetPoller
 from kinesis_sdk.cli import application as application_module
 from kinesis_sdk.cli import apps as apps_module
 from kinesis_sdk.cli import exporter as exporter_module
+from kinesis_sdk.cli import lag as lag_module
 from kinesis_sdk.cli.exporter import ErrorNotes
 from kinesis_sdk.cli.main import cli
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
@@ -44,7 +45,7 @@ class Account:
         if lease_store is None:
             clients["dynamodb"] = self.dynamodb
         self.connection = Connection(clients=clients, lease_store=lease_store)
-        for module in (application_module, apps_module):
+        for module in (application_module, apps_module, lag_module):
             monkeypatch.setattr(module, "make_connection", lambda *_: self.connection)
         monkeypatch.setenv("COLUMNS", "100")
 
@@ -129,6 +130,37 @@ def test_lag_and_its_exit_codes(account: Account) -> None:
     view = document(account.run("lag", "billing", "--json"))
     assert [lease["lag"]["source"] for lease in view["leases"]] == ["probe", "probe"]
     assert view["totals"]["worst_lag_millis"] == pytest.approx(600_000, abs=1000)  # dates have whole seconds
+
+
+def test_lag_of_all_applications_worst_first(account: Account) -> None:
+    if not account.is_sql:  # where the database is made with its first application
+        assert "No application was found" in account.run("lag", "--all-apps").stderr
+    account.take(account.make("audit", "events", 1), "w1")
+    account.take(account.make("billing", "orders", 2), "w1", "w2")
+    account.kinesis.put_record(StreamName="orders", Data=b"late", PartitionKey="p", ExplicitHashKey="0")
+    account.clock.advance(600)
+    result = account.run("lag", "--all-apps", "--max-lag", "5m")
+    assert result.exit_code == 1
+    assert "1 of 2 applications are more than 5 min behind." in result.stderr
+    assert [line.split()[:6] for line in result.stdout.splitlines()[1:]] == [
+        ["billing", "on", "orders", "10", "min", "1"],
+        ["audit", "on", "events", "0", "s", "0"],
+    ]
+    assert account.run("lag", "--all-apps", "--max-lag", "15m").exit_code == 0
+    found = document(account.run("lag", "--all-apps", "--json"))["applications"]
+    assert [(one["application"], one["totals"]["measured"]) for one in found] == [
+        ("billing", 2),
+        ("audit", 1),
+    ]
+
+
+def test_all_applications_or_one(account: Account) -> None:
+    refused = account.run("lag", "billing", "--all-apps", "--stream", "orders", "--watch")
+    assert refused.exit_code == 2
+    assert "leave APP and --stream and --watch out" in refused.stderr
+    missing = account.run("lag")
+    assert missing.exit_code == 2
+    assert "Missing argument 'APP'" in missing.stderr
 
 
 def test_the_lag_of_a_tables_stream_is_what_its_workers_tell(account: Account) -> None:

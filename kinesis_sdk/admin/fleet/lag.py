@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kinesis_sdk.admin.parallel import for_each
 from kinesis_sdk.common.aggregate_reader import decode
 from kinesis_sdk.common.clock import Clock, SystemClock
 from kinesis_sdk.common.errors import (
@@ -318,41 +319,17 @@ def measure_all(
         sleep: Replaces `time.sleep`.
     """
     clock = SystemClock() if clock is None else clock
-    todo = iter(list(candidates))
-    turn, deliver = threading.Lock(), threading.Lock()
+    turn = threading.Lock()
     start = clock.monotonic()
     taken = 0
-    failure: list[BaseException] = []
-    stopped = threading.Event()
 
-    def work() -> None:
+    def measure(candidate: LagCandidate) -> LagProbeResult:
         nonlocal taken
-        while not failure and not stopped.is_set():
-            with turn:
-                candidate = next(todo, None)
-                if candidate is None:
-                    return
-                taken += 1
-                wait = (taken - probes_per_second) / probes_per_second - (clock.monotonic() - start)
-            if wait > 0:
-                sleep(wait)
-            result = probe.measure(candidate)
-            with deliver:
-                on_result(candidate, result)
+        with turn:
+            taken += 1
+            wait = (taken - probes_per_second) / probes_per_second - (clock.monotonic() - start)
+        if wait > 0:
+            sleep(wait)
+        return probe.measure(candidate)
 
-    def guarded() -> None:
-        try:
-            work()
-        except BaseException as error:  # noqa: BLE001 - raised below, in the caller's thread
-            failure.append(error)
-
-    workers = [threading.Thread(target=guarded, name=f"lag-probe-{n}", daemon=True) for n in range(threads)]
-    try:
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
-    finally:
-        stopped.set()  # also after Ctrl-C: the others end after the call that they are making
-    if failure:
-        raise failure[0]
+    for_each(candidates, measure, on_result, threads=threads, name="lag-probe")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from kinesis_sdk.admin import Connection, FleetView
 from kinesis_sdk.admin.applications import Application, Applications
 from kinesis_sdk.admin.fleet.model import ErrorCode
 from kinesis_sdk.admin.fleet.observe import FleetObserver
+from kinesis_sdk.admin.fleet.overview import look_at_all
 from kinesis_sdk.admin.fleet.poller import FleetPoller, Subscription
 from kinesis_sdk.admin.payload import PayloadKind, decode_payload
 from kinesis_sdk.admin.records import parse_position, position_text, read_page
@@ -99,6 +100,10 @@ class AdminBackend:
             for one in self._found.find()
         ]
 
+    def look_at_all(self, names: Sequence[str], on_view: Callable[[FleetView], None]) -> None:
+        """Look once at each application, with its lag."""
+        look_at_all([self._application(name) for name in names], on_view, observer=self._observer)
+
     def make_watch(self, application: str) -> MakeWatch:
         """Return what makes the watch of an application."""
         return lambda on_view: PollerWatch(application, self._poller, on_view)
@@ -148,8 +153,10 @@ class AdminBackend:
         }
 
     def _poller(self, name: str) -> FleetPoller:
-        observer = FleetObserver(name, failover_time=self._failover_time)
-        return FleetPoller(self._application(name), observer=observer)
+        return FleetPoller(self._application(name), observer=self._observer(name))
+
+    def _observer(self, name: str) -> FleetObserver:
+        return FleetObserver(name, failover_time=self._failover_time)
 
     def _application(self, name: str) -> Application:
         return Application(self._connection, name, table_name=self._table, stream=self._stream)

@@ -23,6 +23,7 @@ from kinesis_sdk._version import __version__
 from kinesis_sdk.cli.web.backend import Backend, Planner
 from kinesis_sdk.cli.web.changes import ChangeJobs
 from kinesis_sdk.cli.web.hub import Channel
+from kinesis_sdk.cli.web.overview import Overview
 from kinesis_sdk.cli.web.security import RESPONSE_HEADERS, Policy, is_own_host, is_token, reject
 from kinesis_sdk.common.errors import (
     AwsConfigError,
@@ -81,6 +82,8 @@ class Console:
         self._allow_changes = allow_changes
         self._channels: dict[str, Channel] = {}
         self._jobs = ChangeJobs()
+        self._overview = Overview(backend.look_at_all)
+        self._found: tuple[str, ...] = ()
 
     def channel(self, application: str) -> Channel:
         """Return the channel of an application, a new one if there is none."""
@@ -105,6 +108,7 @@ class Console:
             ("GET", "/assets/{name}", self._asset),
             ("GET", "/api/session", self._session),
             ("GET", "/api/applications", self._list_applications),
+            ("GET", "/api/overview", self._look_at_all),
             ("GET", "/api/applications/{application}/events", self._events),
             ("GET", "/api/applications/{application}/lease", self._lease),
             ("POST", "/api/applications/{application}/plans", self._plan),
@@ -117,21 +121,6 @@ class Console:
             routes=[Route(path, _guarded(handler), methods=[method]) for method, path, handler in routes]
         )
         return Guard(app, self._policy)
-
-    def _seen(self, application: str) -> dict[str, object] | None:
-        """Return what an open page has shown of an application; None if none has, as a list must not cost a read of each."""
-        channel = self._channels.get(application)
-        view = channel.view if channel is not None else None
-        if view is None:
-            return None
-        return {
-            "at": view.at,
-            "streams": list(view.streams),
-            "leases": view.totals.leases,
-            "owners": view.totals.owners,
-            "lag": view.totals.worst_lag_millis,
-            "problems": len(view.problems),
-        }
 
     def _forget_one(self) -> None:
         for name, channel in self._channels.items():
@@ -163,9 +152,19 @@ class Console:
 
     async def _list_applications(self, _request: Request) -> Response:
         found = await run_in_threadpool(self._backend.applications)
-        return JSONResponse(
-            {"applications": [{**one, "seen": self._seen(str(one["name"]))} for one in found]}
-        )
+        self._found = tuple(str(one["name"]) for one in found)
+        return JSONResponse({"applications": list(found)})
+
+    async def _look_at_all(self, request: Request) -> Response:
+        """Return what was seen of the applications that were listed; with ``read=1``, look at all of them again."""
+        if request.query_params.get("read") == "1":
+            self._overview.read(self._found)
+        seen = {
+            name: view
+            for name, channel in self._channels.items()
+            if name in self._found and (view := channel.view) is not None
+        }
+        return JSONResponse(self._overview.state(seen))
 
     async def _events(self, request: Request) -> Response:
         channel = self.channel(request.path_params["application"])

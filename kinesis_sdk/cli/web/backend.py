@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from kinesis_sdk.admin import FleetView
 from kinesis_sdk.cli.web.hub import MakeWatch
 
 Plain = Mapping[str, Any]
@@ -23,6 +24,9 @@ class Backend(Protocol):
 
     def applications(self) -> list[Plain]:
         """Return the applications: ``name``, and what its table shows."""
+
+    def look_at_all(self, names: Sequence[str], on_view: Callable[[FleetView], None]) -> None:
+        """Look once at each application, with its lag, and pass each view on."""
 
     def make_watch(self, application: str) -> MakeWatch:
         """Return what makes the watch of an application. Makes no call itself."""

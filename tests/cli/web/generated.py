@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kinesis_sdk.admin import (
@@ -370,6 +370,7 @@ class GeneratedBackend:
         self.interval = interval
         self.watches: dict[str, ManualWatch] = {}
         self.made: list[Mapping[str, Any]] = []
+        self.looks: list[tuple[str, ...]] = []
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -383,6 +384,11 @@ class GeneratedBackend:
             {"name": name, "status": "ACTIVE", "rows": len(fleet.leased), "created": START - 9_000_000}
             for name, fleet in self.fleets.items()
         ]
+
+    def look_at_all(self, names: Sequence[str], on_view: Callable[[FleetView], None]) -> None:
+        self.looks.append(tuple(names))
+        for name in names:
+            on_view(self.fleets[name].view())
 
     def make_watch(self, application: str) -> MakeWatch:
         def make(on_view: Callable[[FleetView], None]) -> ManualWatch:

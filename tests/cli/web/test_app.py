@@ -292,17 +292,30 @@ def test_applications_that_no_page_shows_make_room() -> None:
     asyncio.run(test())
 
 
-def test_the_list_costs_no_read_of_a_table_and_says_what_was_seen() -> None:
+def test_the_list_costs_no_read_of_a_table_and_the_overview_reads_each_once() -> None:
     async def test() -> None:
         one = backend(billing=GeneratedFleet(20, 3), other=GeneratedFleet(4, 1, application="other"))
         app = app_of(one)
+        assert (await send(app, "GET", "/api/overview?read=1")).data["total"] == 0, "nothing was found yet"
+        await send(app, "GET", "/api/applications")
+        assert (await send(app, "GET", "/api/overview")).data["applications"] == []
+        assert (one.looks, one.watches) == ([], {})
+        await send(app, "GET", "/api/overview?read=1")
+        deadline = time.monotonic() + 60
+        while (state := (await send(app, "GET", "/api/overview")).data)["reading"]:
+            assert time.monotonic() < deadline
+        assert one.looks == [("billing", "other")]
+        assert (state["done"], state["total"]) == (2, 2)
+        assert {found["application"] for found in state["applications"]} == {"billing", "other"}
         async with stream(app, "/api/applications/billing/events") as events:
             await settled()
             view = one.watches["billing"].tick()
             await events.next()
-        billing, other = (await send(app, "GET", "/api/applications")).data["applications"]
-        assert billing["seen"]["lag"] == view.totals.worst_lag_millis
-        assert other["seen"] is None
-        assert "other" not in one.watches
+        newer = (await send(app, "GET", "/api/overview")).data["applications"]
+        (billing,) = (found for found in newer if found["application"] == "billing")
+        assert (billing["at"], billing["totals"]["worst_lag_millis"]) == (
+            view.at,
+            view.totals.worst_lag_millis,
+        )
 
     asyncio.run(test())

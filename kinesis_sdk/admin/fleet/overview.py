@@ -1,0 +1,163 @@
+"""All applications of an account at a glance, worst first.
+
+Cost: that of one `Look` with lag for each application. Applications whose rows do not name their stream share one ListStreams, and
+one ListShards for each stream.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from kinesis_sdk.admin.applications import Application
+from kinesis_sdk.admin.fleet.look import Look
+from kinesis_sdk.admin.fleet.model import ErrorCode, FleetView, Problem, Severity, Totals
+from kinesis_sdk.admin.fleet.observe import FleetObserver
+from kinesis_sdk.admin.parallel import for_each
+from kinesis_sdk.common.clock import Clock, SystemClock
+from kinesis_sdk.common.errors import KinesisSdkError
+
+AT_ONCE = 4
+"""Applications that are looked at at the same time."""
+_PROBES_AT_ONCE = 4
+"""Probes of one application at the same time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApplicationSummary:
+    """State of one application among many.
+
+    Attributes:
+        application: Its name.
+        streams: Names of its streams, as far as they are known.
+        at: When it was looked at, in epoch seconds.
+        totals: Sums over its shards.
+        errors: Number of its problems that are errors.
+        warnings: Number of its other problems.
+        worst: Its worst problem; None if it has none.
+        error: Why it could not be read, or could not be read whole; an empty text if it could.
+    """
+
+    application: str
+    streams: tuple[str, ...] = ()
+    at: float
+    totals: Totals
+    errors: int = 0
+    warnings: int = 0
+    worst: Problem | None = None
+    error: str = ""
+
+
+def summarize(view: FleetView) -> ApplicationSummary:
+    """Return what matters of a view."""
+    errors = sum(problem.severity is Severity.ERROR for problem in view.problems)
+    return ApplicationSummary(
+        application=view.application,
+        streams=view.streams,
+        at=view.at,
+        totals=view.totals,
+        errors=errors,
+        warnings=len(view.problems) - errors,
+        worst=view.problems[0] if view.problems else None,
+        error=view.error,
+    )
+
+
+def worst_first(summaries: Iterable[ApplicationSummary]) -> list[ApplicationSummary]:
+    """Return applications with errors first, then those that could not be read, those with warnings, and the rest; by lag within each."""
+
+    def order(one: ApplicationSummary) -> tuple[int, int, str]:
+        rank = 0 if one.errors else 1 if one.error else 2 if one.warnings else 3
+        return rank, -(one.totals.worst_lag_millis or 0), one.application
+
+    return sorted(summaries, key=order)
+
+
+def look_at_all(
+    applications: Iterable[Application],
+    on_view: Callable[[FleetView], None],
+    *,
+    observer: Callable[[str], FleetObserver] = FleetObserver,
+    at_once: int = AT_ONCE,
+    clock: Clock | None = None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Look once at each application, with its lag. One that cannot be read has a view whose ``error`` says why.
+
+    Args:
+        applications: The applications.
+        on_view: Called with each view, by one thread at a time.
+        observer: Makes the observer of an application.
+        at_once: Applications that are looked at at the same time.
+        clock: Clock.
+        sleep: Replaces `time.sleep`.
+    """
+    clock = SystemClock() if clock is None else clock
+    shared: dict[int, _SharedListings] = {}
+
+    def look(application: Application) -> FleetView:
+        try:
+            return _look(application, observer(application.name), clock, sleep)
+        except KinesisSdkError as error:
+            return FleetView(
+                application=application.name,
+                at=clock.time(),
+                error=str(error),
+                error_code=ErrorCode.of(error),
+            )
+
+    def with_shared_listings(application: Application) -> Application:
+        connection = application.connection
+        listings = shared.setdefault(id(connection.kinesis), _SharedListings(connection.kinesis))
+        clients: dict[str, Any] = {"kinesis": listings}
+        if connection.lease_store is None:
+            clients["dynamodb"] = connection.dynamodb
+        return application.with_connection(connection.counted(clients, lambda _operation: None))
+
+    for_each(
+        map(with_shared_listings, applications),
+        look,
+        lambda _, view: on_view(view),
+        threads=at_once,
+        name="overview",
+    )
+
+
+def _look(
+    application: Application, observer: FleetObserver, clock: Clock, sleep: Callable[[float], None]
+) -> FleetView:
+    look = Look(application, observer=observer, clock=clock, sleep=sleep)
+    view = look.table()
+    if not view.totals.leases + view.totals.finished:
+        return view
+    if look.reads_table_stream:
+        return look.told_lag()
+    look.streams(required=False)
+    return look.lag(threads=_PROBES_AT_ONCE)
+
+
+class _SharedListings:
+    """A Kinesis client that lists the streams, and the shards of each stream, once. Everything else is the client's own."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._lock = threading.Lock()
+        self._known: dict[str, Any] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    def list_streams(self, **request: Any) -> Any:
+        return self._once(f"list_streams {request}", lambda: self._client.list_streams(**request))
+
+    def list_shards(self, **request: Any) -> Any:
+        return self._once(f"list_shards {request}", lambda: self._client.list_shards(**request))
+
+    def _once(self, key: str, call: Callable[[], Any]) -> Any:
+        with self._lock:  # so that applications that begin at the same time share the listings, too
+            if key not in self._known:
+                self._known[key] = call()
+            return self._known[key]

@@ -1,0 +1,62 @@
+"""Calls for many things at once, in a few threads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+_One = TypeVar("_One")
+_Result = TypeVar("_Result")
+
+
+def for_each(
+    things: Iterable[_One],
+    work: Callable[[_One], _Result],
+    on_result: Callable[[_One, _Result], None],
+    *,
+    threads: int,
+    name: str,
+) -> None:
+    """Do something for each of many things. An exception ends the work and is raised here; so does Ctrl-C, without waiting for calls.
+
+    Args:
+        things: The things, taken in this order by one thread at a time.
+        work: Called in the threads.
+        on_result: Called with each result, by one thread at a time.
+        threads: Number of threads.
+        name: Beginning of the names of the threads.
+    """
+    todo = iter(things)
+    turn, deliver = threading.Lock(), threading.Lock()
+    failure: list[BaseException] = []
+    stopped = threading.Event()
+
+    def take_turns() -> None:
+        while not failure and not stopped.is_set():
+            with turn:
+                try:
+                    one = next(todo)
+                except StopIteration:
+                    return
+            result = work(one)
+            with deliver:
+                if not stopped.is_set():
+                    on_result(one, result)
+
+    def guarded() -> None:
+        try:
+            take_turns()
+        except BaseException as error:  # noqa: BLE001 - raised below, in the caller's thread
+            failure.append(error)
+
+    workers = [threading.Thread(target=guarded, name=f"{name}-{n}", daemon=True) for n in range(threads)]
+    try:
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+    finally:
+        stopped.set()  # also after Ctrl-C: the threads end after the calls that they are making
+    if failure:
+        raise failure[0]
