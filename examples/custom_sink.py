@@ -2,7 +2,7 @@
 
 A sink stores one row for each shard, and changes it in the transaction that stores the effects, on the condition that the row is as it was
 read. That is all that exactly once needs: a worker that was frozen while another one took its shard finds another row, and its
-transaction fails. `kinesis_sdk.consumer.sinks.contract` holds the tests that every sink has to pass.
+transaction fails. `kinesis_sdk.testing.contracts.sinks` holds the tests that every sink has to pass.
 
 Against the fake AWS, which prints the variables to export in the second terminal::
 

@@ -2,7 +2,7 @@
 
 A worker keeps its leases and checkpoints in an object with the methods of `LeaseStore`. What each method changes, and under
 which condition, exists already: here `InMemoryLeaseStore` does it. A store only has to make each method one atomic step, here
-with a lock on a file. `kinesis_sdk.consumer.leases.table.contract` holds the tests that every store has to pass.
+with a lock on a file. `kinesis_sdk.testing.contracts.lease_stores` holds the tests that every store has to pass.
 
 Against the fake AWS, which prints the variables to export in the second terminal::
 

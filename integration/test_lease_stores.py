@@ -26,8 +26,8 @@ from kinesis_sdk.common.errors import (
 )
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer import Conflict, Lease, SqlLeaseStore
-from kinesis_sdk.consumer.leases.table.contract import KEY, LEASE_STORE_CHECKS, new_lease
 from kinesis_sdk.testing import start_server_process
+from kinesis_sdk.testing.contracts.lease_stores import KEY, LEASE_STORE_CHECKS, new_lease
 from tests import HANG
 from tests.consumer.fleet.runs import chaos
 

@@ -19,10 +19,10 @@ from integration.postgres import postgres
 from kinesis_sdk.common.errors import ConfigError, SinkError, TransientSinkError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer import ConsumerConfig, Worker
-from kinesis_sdk.consumer.sinks.contract import KEY, SINK_CHECKS, SinkUnderTest
 from kinesis_sdk.consumer.sinks.sink import SinkRow
 from kinesis_sdk.consumer.sinks.sql import AsyncSqlSink, SqlSink
 from kinesis_sdk.testing import start_server_process
+from kinesis_sdk.testing.contracts.sinks import KEY, SINK_CHECKS, SinkUnderTest
 from tests import HANG
 from tests.consumer.sinks.books import Books, Unreliable
 from tests.consumer.sinks.test_rules import House

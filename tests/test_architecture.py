@@ -43,9 +43,17 @@ DRAWN = drawn(DESIGN.read_text(encoding="utf-8"))
 DRAWN_CONSUMER = drawn(DESIGN.read_text(encoding="utf-8"), "kinesis_sdk/consumer/")
 
 
+APART = frozenset({"testing/contracts", "testing/demo"})
+"""Packages within a package that are drawn by themselves: the fake AWS stays independent of the code that is tested with it."""
+
+
 def room_of(path: Path, package: Path = PACKAGE) -> str:
-    first = path.relative_to(package).parts[0]
-    return first.removesuffix(".py")
+    return _room(path.relative_to(package).parts)
+
+
+def _room(parts: Sequence[str]) -> str:
+    two = "/".join(parts[:2])
+    return two if two in APART else parts[0].removesuffix(".py")
 
 
 def imports_of(path: Path, package: Path = PACKAGE) -> Sequence[tuple[int, str]]:
@@ -92,7 +100,7 @@ def outward(package: Path = PACKAGE) -> Iterator[tuple[str, str, str]]:
             target = name.partition(".")[2]
             if target.split(".")[0] not in rooms:  # `from kinesis_sdk import Producer`: a name of the root
                 target = "__init__"
-            if target.split(".")[0] not in {room, *EVERYWHERE}:
+            if _room(target.split(".")) not in {room, *EVERYWHERE}:
                 yield room, f"{path.relative_to(package)}:{line}", target
 
 

@@ -29,8 +29,8 @@ PACKAGES = {
     "kinesis_sdk.producer": ("Producer", "What `kinesis_sdk` exports for producing."),
     "kinesis_sdk.consumer": ("Consumer", "Workers, handlers, settings, lease stores and lease strategies."),
     "kinesis_sdk.consumer.sinks": ("Sinks", "Sinks, and what a sink of your own is made of."),
-    "kinesis_sdk.consumer.sinks.contract": ("Contract of sinks", "The checks that every sink has to pass."),
-    "kinesis_sdk.consumer.leases.table.contract": (
+    "kinesis_sdk.testing.contracts.sinks": ("Contract of sinks", "The checks that every sink has to pass."),
+    "kinesis_sdk.testing.contracts.lease_stores": (
         "Contract of lease stores",
         "The checks that every lease store has to pass.",
     ),

@@ -13,7 +13,7 @@ import pytest
 from botocore.config import Config
 
 from kinesis_sdk.consumer.leases import Conflict, DynamoDBLeaseStore, Lease
-from kinesis_sdk.consumer.leases.table.contract import LEASE_STORE_CHECKS, Check
+from kinesis_sdk.testing.contracts.lease_stores import LEASE_STORE_CHECKS, Check
 
 pytest.register_assert_rewrite("tests.consumer.leases.test_store")
 

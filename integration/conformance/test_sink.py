@@ -16,9 +16,9 @@ from integration.localstack.dynamodb_local import dynamodb_local
 from integration.localstack.install import CannotInstallError
 from kinesis_sdk.common.errors import EffectRejectedError, TransientSinkError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
-from kinesis_sdk.consumer.sinks.contract import KEY, SINK_CHECKS, SinkUnderTest
 from kinesis_sdk.consumer.sinks.dynamodb import MAX_ACTIONS, MAX_BYTES, DynamoDBSink
 from kinesis_sdk.consumer.sinks.sink import SinkRow
+from kinesis_sdk.testing.contracts.sinks import KEY, SINK_CHECKS, SinkUnderTest
 from tests import HANG
 from tests.consumer.sinks.books import Books, Unreliable
 from tests.consumer.sinks.test_dynamodb import create_table, record, write

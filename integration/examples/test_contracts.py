@@ -17,10 +17,10 @@ import pytest
 
 from integration.examples.support import EXAMPLES, TIMEOUT, Account, until
 from kinesis_sdk import LeaseStoreError, Producer, SinkError, TransientSinkError
-from kinesis_sdk.consumer.leases.table.contract import LEASE_STORE_CHECKS
-from kinesis_sdk.consumer.leases.table.contract import Check as LeaseStoreCheck
-from kinesis_sdk.consumer.sinks.contract import SINK_CHECKS, SinkUnderTest
-from kinesis_sdk.consumer.sinks.contract import Check as SinkCheck
+from kinesis_sdk.testing.contracts.lease_stores import LEASE_STORE_CHECKS
+from kinesis_sdk.testing.contracts.lease_stores import Check as LeaseStoreCheck
+from kinesis_sdk.testing.contracts.sinks import SINK_CHECKS, SinkUnderTest
+from kinesis_sdk.testing.contracts.sinks import Check as SinkCheck
 
 
 def load(name: str) -> ModuleType:

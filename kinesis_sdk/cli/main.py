@@ -14,7 +14,7 @@ _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 _COMMANDS = {
     "demo": (
-        "kinesis_sdk.cli.demo.command:demo",
+        "kinesis_sdk.cli.demo:demo",
         "Put records, consume them during a split and a crash, and account for each one.",
     ),
     "stream": (

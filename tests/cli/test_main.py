@@ -11,14 +11,14 @@ from unittest.mock import MagicMock
 import pytest
 from click.testing import CliRunner
 
-from kinesis_sdk.cli.demo import runner as demo_runner
-from kinesis_sdk.cli.demo.options import DemoOptions
-from kinesis_sdk.cli.demo.report import DemoReport, make_report
 from kinesis_sdk.cli.main import cli
 from kinesis_sdk.common.errors import EndpointUnreachableError
 from kinesis_sdk.producer import ProducerStats
 from kinesis_sdk.testing.accounting.percentiles import percentiles
 from kinesis_sdk.testing.accounting.verify import RunResult
+from kinesis_sdk.testing.demo import runner as demo_runner
+from kinesis_sdk.testing.demo.options import DemoOptions
+from kinesis_sdk.testing.demo.report import DemoReport, make_report
 
 
 def report(**changes: Any) -> DemoReport:
@@ -76,7 +76,7 @@ def report(**changes: Any) -> DemoReport:
 def test_exit_status_says_whether_anything_was_lost(
     monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], passed: bool
 ) -> None:
-    monkeypatch.setattr(demo_runner, "run_demo", lambda _options, _progress: report(**changes))
+    monkeypatch.setattr(demo_runner, "run_demo", lambda *_: report(**changes))
     plain = CliRunner().invoke(cli, ["demo"])
     assert plain.exit_code == (0 if passed else 1)
     assert ("PASSED" in plain.output) is passed
@@ -100,7 +100,7 @@ def test_an_overloaded_machine_is_named(monkeypatch: pytest.MonkeyPatch) -> None
 def test_options_reach_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[DemoOptions] = []
 
-    def run(options: DemoOptions, _progress: object) -> DemoReport:
+    def run(options: DemoOptions, *_: object) -> DemoReport:
         seen.append(options)
         return report()
 
@@ -160,7 +160,7 @@ def test_a_profile_goes_to_the_workers_instead_of_keys_in_the_environment(
 
 
 def test_an_aws_error_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(_options: DemoOptions, _progress: object) -> DemoReport:
+    def run(*_: object) -> DemoReport:
         raise EndpointUnreachableError(
             "connection refused", operation="CreateStream", endpoint="http://localhost:1"
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from kinesis_sdk.consumer.leases.table.contract import LEASE_STORE_CHECKS
+from kinesis_sdk.testing.contracts.lease_stores import LEASE_STORE_CHECKS
 
 CONTRACT = {check.__name__ for check in LEASE_STORE_CHECKS}
 HERE = Path(__file__).parent

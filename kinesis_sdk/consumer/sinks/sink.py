@@ -1,7 +1,7 @@
 """The interface of sinks: stores in which the effects of records and the position of their shard change together.
 
 A sink has one row for each shard that an application consumes (`SinkRow`). It is changed by compare-and-set on the whole row, so
-of two workers that read the same row, one can change it. `InMemorySink` is the reference, `contract` tests a sink
+of two workers that read the same row, one can change it. `InMemorySink` is the reference, `kinesis_sdk.testing.contracts.sinks` tests a sink
 against all of this, and DESIGN.md describes how position, fence and lease work together.
 """
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kinesis_sdk.consumer.leases import Lease, SqlLeaseStore
-from kinesis_sdk.consumer.leases.table.contract import comparable
+from kinesis_sdk.testing.contracts.lease_stores import comparable
 from tests.consumer.fleet.table import LeaseTable
 
 METHODS = (

@@ -11,9 +11,10 @@ import pytest
 
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer import Conflict, InMemoryLeaseStore, Lease, TableScan
-from kinesis_sdk.consumer.leases.table import contract, transitions
-from kinesis_sdk.consumer.leases.table.contract import LEASE_STORE_CHECKS, RACERS
+from kinesis_sdk.consumer.leases.table import transitions
 from kinesis_sdk.consumer.leases.table.lease import ProcessedUntil
+from kinesis_sdk.testing.contracts import lease_stores
+from kinesis_sdk.testing.contracts.lease_stores import LEASE_STORE_CHECKS, RACERS
 from tests.fuzz import TIMES
 
 
@@ -21,7 +22,7 @@ def by_name(check):
     return check.__name__
 
 
-SEQUENCES = contract.random_sequences_match_the_reference
+SEQUENCES = lease_stores.random_sequences_match_the_reference
 
 
 @pytest.mark.parametrize(
@@ -36,8 +37,8 @@ def test_random_sequences_match_the_reference(store, request, monkeypatch):
     """A unit test plays them all in memory, in SQLite and on the fake; the other stores have the same statements and requests."""
     if not TIMES and request.node.callspec.params["store"] in ("moto", "sqlite file"):
         # One sequence that is long enough for each operation to succeed and to fail.
-        monkeypatch.setattr(contract, "STEPS", 80)
-        monkeypatch.setattr(contract, "SEQUENCES", 1)
+        monkeypatch.setattr(lease_stores, "STEPS", 80)
+        monkeypatch.setattr(lease_stores, "SEQUENCES", 1)
     SEQUENCES(store)
 
 
@@ -45,7 +46,7 @@ def test_every_check_is_listed():
     """A check is a public function of the module that takes a store and is described by its docstring."""
     found = {
         value
-        for name, value in vars(contract).items()
+        for name, value in vars(lease_stores).items()
         if callable(value) and getattr(value, "__annotations__", {}).keys() == {"store", "return"}
         if not name.startswith("_")
     }
@@ -56,7 +57,7 @@ def test_every_check_is_listed():
 
 def test_the_contract_needs_no_test_framework():
     code = (
-        "import sys, kinesis_sdk.consumer.leases.table.contract as c; c.LEASE_STORE_CHECKS[0](c.InMemoryLeaseStore());"
+        "import sys, kinesis_sdk.testing.contracts.lease_stores as c; c.LEASE_STORE_CHECKS[0](c.InMemoryLeaseStore());"
         "print([m for m in sys.modules if m.split('.')[0] in ('pytest', '_pytest', 'unittest')])"
     )
     done = subprocess.run([sys.executable, "-O", "-c", code], capture_output=True, text=True, check=True)
@@ -162,7 +163,7 @@ class Upsert(InMemoryLeaseStore):
 
 class MetadataCreatesRows(InMemoryLeaseStore):
     def _set(self, lease_key, **changes):
-        self._rows.setdefault(lease_key, contract.new_lease(lease_key))
+        self._rows.setdefault(lease_key, lease_stores.new_lease(lease_key))
         return super()._set(lease_key, **changes)
 
 

@@ -22,9 +22,9 @@ from kinesis_sdk.common.errors import (
 from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer.leases import Conflict, InMemoryLeaseStore, Lease, SqlLeaseStore
-from kinesis_sdk.consumer.leases.table import contract
-from kinesis_sdk.consumer.leases.table.contract import KEY, LEASE_STORE_CHECKS, new_lease
 from kinesis_sdk.consumer.leases.table.location import check_location, store_at
+from kinesis_sdk.testing.contracts import lease_stores
+from kinesis_sdk.testing.contracts.lease_stores import KEY, LEASE_STORE_CHECKS, new_lease
 from tests import HANG
 from tests.consumer.leases.conftest import sqlite_in_memory
 
@@ -427,8 +427,8 @@ CLOCK = re.compile(r"now|date|time\b|current_|clock|interval|julian|strftime", r
 def statements_of_the_contract(monkeypatch, *, returning=True):
     """Let a store keep the contract, and return the texts of its statements."""
     # A few sequences make all statements.
-    monkeypatch.setattr(contract, "STEPS", 80)
-    monkeypatch.setattr(contract, "SEQUENCES", 1)
+    monkeypatch.setattr(lease_stores, "STEPS", 80)
+    monkeypatch.setattr(lease_stores, "SEQUENCES", 1)
     one = sqlite_in_memory()
     one.engine.dialect.update_returning = returning
     found = []

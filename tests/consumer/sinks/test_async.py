@@ -10,8 +10,8 @@ import pytest
 from kinesis_sdk.common.errors import ConfigError, SinkError, TransientSinkError
 from kinesis_sdk.consumer import ConsumerConfig, RecordHandler
 from kinesis_sdk.consumer.runtime.threads import run_inline
-from kinesis_sdk.consumer.sinks.contract import SINK_CHECKS, SinkUnderTest
 from kinesis_sdk.consumer.sinks.memory import InMemorySink
+from kinesis_sdk.testing.contracts.sinks import SINK_CHECKS, SinkUnderTest
 from tests import HANG, fuzz
 from tests.consumer.sinks.books import Books
 from tests.consumer.sinks.test_rules import House

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kinesis_sdk.consumer.sinks.contract import SINK_CHECKS, SinkUnderTest
 from kinesis_sdk.consumer.sinks.memory import InMemorySink, InMemoryTransaction
+from kinesis_sdk.testing.contracts.sinks import SINK_CHECKS, SinkUnderTest
 
 
 def memory():

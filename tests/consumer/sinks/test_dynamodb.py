@@ -15,10 +15,10 @@ from kinesis_sdk.common.errors import (
 )
 from kinesis_sdk.common.records import UserRecord
 from kinesis_sdk.consumer import BisectBatch, ConsumerConfig
-from kinesis_sdk.consumer.sinks.contract import KEY, SINK_CHECKS, SinkUnderTest
 from kinesis_sdk.consumer.sinks.dynamodb import MAX_ACTIONS, DynamoDBSink
 from kinesis_sdk.consumer.sinks.sink import SinkRow
 from kinesis_sdk.testing import FakeAws
+from kinesis_sdk.testing.contracts.sinks import KEY, SINK_CHECKS, SinkUnderTest
 from tests import fuzz
 from tests.consumer.sinks.books import Books, Unreliable
 from tests.consumer.sinks.test_rules import House

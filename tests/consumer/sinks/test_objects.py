@@ -16,9 +16,9 @@ from botocore.exceptions import ClientError, ReadTimeoutError
 from kinesis_sdk.common.errors import ConfigError, SinkError, TransientSinkError
 from kinesis_sdk.common.records import UserRecord
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
-from kinesis_sdk.consumer.sinks.contract import KEY, SINK_CHECKS, SinkUnderTest
 from kinesis_sdk.consumer.sinks.objects import FolderStore, ObjectSink, S3Store
 from kinesis_sdk.consumer.sinks.sink import SinkRow
+from kinesis_sdk.testing.contracts.sinks import KEY, SINK_CHECKS, SinkUnderTest
 from tests import fuzz
 from tests.consumer.sinks.books import Books, CrashError
 from tests.consumer.sinks.test_rules import House

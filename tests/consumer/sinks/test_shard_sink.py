@@ -10,10 +10,10 @@ import pytest
 from kinesis_sdk.common.errors import LeaseLostError, TransientSinkError
 from kinesis_sdk.common.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from kinesis_sdk.consumer.leases.table.lease import Lease
-from kinesis_sdk.consumer.sinks.contract import KEY
 from kinesis_sdk.consumer.sinks.memory import InMemorySink
 from kinesis_sdk.consumer.sinks.shard_sink import ShardSink, finished
 from kinesis_sdk.consumer.sinks.sink import SinkRow
+from kinesis_sdk.testing.contracts.sinks import KEY
 from tests.consumer.sinks.test_async import AsyncMemory
 
 

@@ -11,13 +11,13 @@ import pytest
 from kinesis_sdk.common.errors import ConfigError, SinkError, TransientSinkError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer import ConsumerConfig, RecordHandler
-from kinesis_sdk.consumer.sinks.contract import (
+from kinesis_sdk.consumer.sinks.sink import SinkRow
+from kinesis_sdk.testing.contracts.sinks import (
     KEY,
     SINK_CHECKS,
     SinkUnderTest,
     effects_and_position_commit_together,
 )
-from kinesis_sdk.consumer.sinks.sink import SinkRow
 from tests import fuzz
 from tests.consumer.sinks.books import Books, Unreliable
 from tests.consumer.sinks.test_rules import House

@@ -2,7 +2,7 @@
 
 A worker keeps its leases and checkpoints in a `LeaseStore`: in DynamoDB (`DynamoDBLeaseStore`, one table per application,
 shared with Java KCL workers), in memory (`InMemoryLeaseStore`), or in a database of the user's choice. The conditions and
-effects of every write are in `transitions`; `contract` tests a store against all of this.
+effects of every write are in `transitions`; `kinesis_sdk.testing.contracts.lease_stores` tests a store against all of this.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class LeaseStore(Protocol):
     store: it stops the worker, which raises it from ``run``. Translate the exceptions of your database's client.
 
     **Reading back.** Every attribute of a `Lease` must be stored and returned, ``extra`` included; ``damaged`` is not
-    stored. `kinesis_sdk.consumer.leases.table.contract` checks all of this.
+    stored. `kinesis_sdk.testing.contracts.lease_stores` checks all of this.
     """
 
     def ensure_ready(self) -> None:

@@ -1,4 +1,4 @@
-"""``kinesis-sdk demo``: produce, consume during a split and a crash, and account for every record.
+"""The demo: produce, consume during a split and a crash, and account for every record. ``kinesis-sdk demo`` runs it.
 
 `runner` runs it, `worker_process` is a consumer process, `workers` controls these processes, `report` prints the result.
 The accounting itself is in `kinesis_sdk.testing.accounting`.

@@ -26,7 +26,7 @@ from kinesis_sdk.consumer import (
 from kinesis_sdk.testing.accounting.delivery_log import DeliveryWriter
 
 if TYPE_CHECKING:
-    from kinesis_sdk.cli.demo.effects import Effects
+    from kinesis_sdk.testing.demo.effects import Effects
 
 _TICK = 0.1
 _STALL = 1.0
@@ -87,8 +87,8 @@ def main() -> int:
     acquisitions = itertools.count(1)
     sink = effects = None
     if settings["database"] is not None:
-        from kinesis_sdk.cli.demo.effects import Effects
         from kinesis_sdk.consumer.sinks.sql import SqlSink
+        from kinesis_sdk.testing.demo.effects import Effects
 
         sink = SqlSink(settings["database"])
         effects = Effects(sink.engine)

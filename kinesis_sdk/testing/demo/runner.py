@@ -7,17 +7,13 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import boto3
 
 from kinesis_sdk.admin import Connection
-from kinesis_sdk.cli.demo.options import DemoOptions
-from kinesis_sdk.cli.demo.progress import Progress
-from kinesis_sdk.cli.demo.report import DemoReport, make_report
-from kinesis_sdk.cli.demo.workers import WorkerProcess
 from kinesis_sdk.common.aws import call_with_retries, make_client
 from kinesis_sdk.common.errors import (
     ConsumerError,
@@ -33,11 +29,18 @@ from kinesis_sdk.producer.record import PendingRecord
 from kinesis_sdk.testing import start_server_process
 from kinesis_sdk.testing.accounting.stored_copies import read_copies
 from kinesis_sdk.testing.accounting.verify import Delivery, Put, take_over_times, verify
+from kinesis_sdk.testing.demo.options import DemoOptions
+from kinesis_sdk.testing.demo.progress import Progress
+from kinesis_sdk.testing.demo.report import DemoReport, make_report
+from kinesis_sdk.testing.demo.workers import WorkerProcess
 from kinesis_sdk.testing.flights import load_flights, make_payload, read_number
 from kinesis_sdk.testing.http.process import ServerProcess
 
 if TYPE_CHECKING:
-    from kinesis_sdk.cli.demo.effects import Effects
+    from kinesis_sdk.testing.demo.effects import Effects
+
+Console = Callable[[Connection, str, str, float], AbstractContextManager[str]]
+"""Serves a console for a connection, an application, a stream and a failover time (seconds); the context is the console's URL."""
 
 # Parts of all puts after which something happens.
 _LOSE_AT = (0.1, 0.3, 0.5)
@@ -140,11 +143,8 @@ class _Demo:
         where = without_userinfo(self.endpoint_url or f"AWS {self.session.region_name}")
         self.progress.event(f"stream {self.stream} with {shards} open shards at {where}")
 
-    def serve_console(self, port: int) -> None:
-        """Serve the console while the demo lasts. It is read-only: the accounting knows no rewind."""
-        from kinesis_sdk.cli.web.admin_backend import AdminBackend
-        from kinesis_sdk.cli.web.server import ConsoleServer
-
+    def serve_console(self, console: Console) -> None:
+        """Serve a console while the demo lasts. It is read-only: the accounting knows no rewind."""
         connection = Connection(
             region=self.session.region_name,
             endpoint_url=self.endpoint_url,
@@ -153,17 +153,10 @@ class _Demo:
                 for service in ("kinesis", "dynamodb")
             },
         )
-        names = (self.application,)
-        backend = AdminBackend(
-            connection,
-            applications=names,
-            stream=str(self.stream),
-            failover_time=self.options.failover_time,
+        url = self.stack.enter_context(
+            console(connection, self.application, str(self.stream), self.options.failover_time)
         )
-        server = ConsoleServer(backend, port=port, applications=names, stream=str(self.stream))
-        server.start()
-        self.stack.callback(server.stop)
-        self.progress.event(f"open {server.url} to watch")
+        self.progress.event(f"open {url} to watch")
 
     def start_workers(self, folder: Path) -> None:
         """Start the worker processes and wait until all leases are held, by each worker at least one if possible."""
@@ -340,8 +333,8 @@ class _Demo:
         return all(stopped)
 
     def _effects(self) -> Effects:
-        from kinesis_sdk.cli.demo.effects import Effects
         from kinesis_sdk.consumer.sql import open_engine
+        from kinesis_sdk.testing.demo.effects import Effects
 
         assert self.database is not None
         return Effects(open_engine("database", self.database))
@@ -412,8 +405,13 @@ def _as_put(future: PendingRecord, put_at: float) -> Put:
     )
 
 
-def run_demo(options: DemoOptions, progress: Progress) -> DemoReport:
+def run_demo(options: DemoOptions, progress: Progress, console: Console | None = None) -> DemoReport:
     """Run the demo.
+
+    Args:
+        options: Its options.
+        progress: Where it reports what happens.
+        console: Serves a console while the demo runs; None for none.
 
     Raises:
         KinesisSdkError: If it cannot run: the endpoint does not respond, credentials are missing, a worker ended.
@@ -425,8 +423,8 @@ def run_demo(options: DemoOptions, progress: Progress) -> DemoReport:
         demo.connect()
         demo.prepare_stream()
         demo.start_workers(folder)
-        if options.ui_port is not None:
-            demo.serve_console(options.ui_port)
+        if console is not None:
+            demo.serve_console(console)
         config = ProducerConfig(record_ttl=_RECORD_TTL, idempotent=options.exactly_once)
         with Producer(config, session=demo.session, endpoint_url=demo.endpoint_url) as producer:
             put_seconds = demo.put_everything(producer)

@@ -4,7 +4,7 @@ Use them from pytest (this module itself needs only the standard library):
 
 ```python
 import pytest
-from kinesis_sdk.consumer.leases.table.contract import LEASE_STORE_CHECKS
+from kinesis_sdk.testing.contracts.lease_stores import LEASE_STORE_CHECKS
 
 @pytest.mark.parametrize("check", LEASE_STORE_CHECKS, ids=lambda check: check.__name__)
 def test_lease_store_contract(check):

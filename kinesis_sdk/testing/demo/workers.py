@@ -38,7 +38,7 @@ class WorkerProcess:
         self._errors = folder / f"{name}.log"
         with self._errors.open("wb") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "kinesis_sdk.cli.demo.worker_process"],
+                [sys.executable, "-m", "kinesis_sdk.testing.demo.worker_process"],
                 stdin=subprocess.PIPE,
                 stdout=errors,
                 stderr=errors,

@@ -4,7 +4,7 @@ Use them from pytest (this module itself needs only the standard library):
 
 ```python
 import pytest
-from kinesis_sdk.consumer.sinks.contract import SINK_CHECKS, SinkUnderTest
+from kinesis_sdk.testing.contracts.sinks import SINK_CHECKS, SinkUnderTest
 
 @pytest.mark.parametrize("check", SINK_CHECKS, ids=lambda check: check.__name__)
 def test_sink_contract(check):

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
@@ -10,6 +14,9 @@ from click.core import ParameterSource
 from kinesis_sdk.cli.extras import need
 from kinesis_sdk.cli.options import JSON_OPTION, PORT, Duration, connection_options
 from kinesis_sdk.cli.output import CommandError, ExitCode, with_exit_codes
+
+if TYPE_CHECKING:
+    from kinesis_sdk.admin import Connection
 
 _UI_DURATION = 90.0
 """Seconds over which the puts are spread with a console: the split comes after 36 s, the kill after 54 s."""
@@ -147,10 +154,10 @@ def demo(
       kinesis-sdk demo --stream my-stream --region eu-west-1 --no-kill-worker
       kinesis-sdk demo --no-exactly-once
     """
-    from kinesis_sdk.cli.demo.options import DemoOptions
-    from kinesis_sdk.cli.demo.progress import make_progress
-    from kinesis_sdk.cli.demo.report import print_report
-    from kinesis_sdk.cli.demo.runner import run_demo
+    from kinesis_sdk.testing.demo.options import DemoOptions
+    from kinesis_sdk.testing.demo.progress import make_progress
+    from kinesis_sdk.testing.demo.report import print_report
+    from kinesis_sdk.testing.demo.runner import run_demo
 
     if exactly_once:
         try:
@@ -178,13 +185,30 @@ def demo(
         stream=stream,
         region=region,
         profile=profile,
-        ui_port=ui_port if with_ui else None,
     )
+    console = partial(_serve_console, ui_port) if with_ui else None
     try:
         with make_progress(quiet=as_json) as progress:
-            report = run_demo(options, progress)
+            report = run_demo(options, progress, console)
     except KeyboardInterrupt:
         click.echo("Stopped. Worker processes and the fake AWS have ended.", err=True)
         sys.exit(ExitCode.INTERRUPTED)
     print_report(report, as_json=as_json)
     sys.exit(ExitCode.DONE if report.passed else ExitCode.BAD_ANSWER)
+
+
+@contextmanager
+def _serve_console(
+    port: int, connection: Connection, application: str, stream: str, failover_time: float
+) -> Iterator[str]:
+    from kinesis_sdk.cli.web.admin_backend import AdminBackend
+    from kinesis_sdk.cli.web.server import ConsoleServer
+
+    names = (application,)
+    backend = AdminBackend(connection, applications=names, stream=stream, failover_time=failover_time)
+    server = ConsoleServer(backend, port=port, applications=names, stream=stream)
+    server.start()
+    try:
+        yield server.url
+    finally:
+        server.stop()

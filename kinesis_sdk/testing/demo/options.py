@@ -27,5 +27,3 @@ class DemoOptions:
     region: str | None = None
     profile: str | None = None
     """Profile of ``~/.aws``; None for the usual credentials. The fake AWS needs none."""
-    ui_port: int | None = None
-    """TCP port of the console that shows the run; None for no console, 0 for a free port."""
