@@ -83,11 +83,13 @@ class _Row:
         "is_new",
         "lag_note",
         "last_sign",
+        "last_sign_after",
         "lease",
         "lower_since",
         "probe",
         "renewed",
         "since",
+        "since_after",
         "state",
         "state_since",
         "trend",
@@ -101,6 +103,10 @@ class _Row:
         """Time of the last change of the counter or the holder that was seen; the first look if there was none."""
         self.last_sign = now
         """Time of the change before that."""
+        self.last_sign_after = now
+        """Time of the scan before that one: the change came after it."""
+        self.since_after = now
+        """The same for `since`."""
         self.changed = False
         """Whether the counter was seen to change."""
         self.renewed = False
@@ -188,6 +194,7 @@ class FleetObserver:
         self._streams: dict[str | None, _Stream] = {}
         self._started: float | None = None
         self._scanned = 0.0
+        self._scanned_before = 0.0
         self._scan_began = 0.0
         self._was_watching = False
         self._sdk: set[str] = set()
@@ -225,7 +232,11 @@ class FleetObserver:
             self._started = now
         # Without a scan in between, the reason and the idle time of a move cannot be told.
         self._was_watching = first or now - self._scanned <= max(_GAP, self.failover_time)
-        self._scanned, self._scan_began = now, now if began is None else began
+        self._scanned_before, self._scanned, self._scan_began = (
+            self._scanned,
+            now,
+            now if began is None else began,
+        )
         self._unreadable = scan.unreadable
         self._entities = {}
         for item in scan.others.values():
@@ -420,6 +431,7 @@ class FleetObserver:
             row.renewed = lease.holder == old.holder
             row.changed = row.changed or lease.counter != old.counter
             row.last_sign, row.since = row.since, now
+            row.last_sign_after, row.since_after = row.since_after, self._scanned_before
         if lease.checkpoint != old.checkpoint:
             row.checkpoint_at = now
             row.trimmed = False
@@ -512,7 +524,8 @@ class FleetObserver:
             reason = "operator"
         elif row.handoff_to == after or (after in self._sdk and _is_handed_off(old, lease)):
             reason = "handoff"
-        elif now - row.last_sign > self.failover_time:
+        elif now - row.last_sign_after > self.failover_time:
+            # The last renewal came between two scans, so the silence may be longer than was seen, by the time between them.
             reason = "expired"
         elif self._holds_anything(before):
             reason = "stolen"

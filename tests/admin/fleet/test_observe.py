@@ -221,6 +221,22 @@ def test_stolen_and_expired() -> None:
     assert fleet.view().moves[0].idle == pytest.approx(18)
 
 
+def test_an_expired_lease_was_silent_for_longer_than_two_scans_show() -> None:
+    """a|1 renews right after a scan, and its lease is taken after exactly the failover time, right before a scan."""
+    fleet = Fleet(3)
+    fleet.take("a|1", 0, 1)
+    fleet.take("a|2", 2)
+    fleet.scan()
+    fleet.renew("a|1")
+    for _ in range(5):
+        fleet.renew("a|2")
+        fleet.scan(2)
+    fleet.take("a|2", 0, 1)
+    fleet.scan(1)
+    assert reasons(fleet) == [("a|1", "a|2", "expired")] * 2
+    assert fleet.view().moves[0].idle == pytest.approx(9)
+
+
 def test_a_row_that_appears_is_a_new_shard() -> None:
     fleet = Fleet(2)
     fleet.take("a", 0, 1)
