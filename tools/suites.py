@@ -18,6 +18,7 @@ from integration.localstack import install as localstack
 from integration.localstack.server import running_endpoint
 from integration.multilang import install as multilang
 from integration.postgres import why_no_postgres
+from integration.prometheus import why_none as why_no_prometheus
 from integration.spark import environments as spark
 
 
@@ -177,7 +178,7 @@ REST = (
         "sockets, signals, commands, stores, the wheel",
         800,
         ("integration", *(f"--ignore={path}" for path in _OWN_SUITES), *_BUT_SCENES),
-        needs=("localstack", "oldest", "postgresql"),
+        needs=("localstack", "oldest", "postgresql", "prometheus"),
     ),
     Suite(
         "pages",
@@ -314,6 +315,7 @@ PACKAGES = {
         "the oldest boto3 and protobuf (50 MB for each Python that is found)", 20, lambda: False
     ),
     "postgresql": Package("PostgreSQL", 0, lambda: True, why_no_postgres),
+    "prometheus": Package("Prometheus", 0, lambda: True, why_no_prometheus),
     "spark-newest": Package(
         f"Spark {spark.NEWEST} (1 GB, a minute)",
         60,

@@ -1,0 +1,147 @@
+"""A real Prometheus for tests, with the project's rules: Debian's package, which no test downloads."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests import HANG
+
+RULES = Path(__file__).parents[1] / "grafana" / "alerts.yml"
+
+
+def why_none() -> str | None:
+    """Return why there is no Prometheus; None if there is one."""
+    missing = [name for name in ("prometheus", "promtool") if shutil.which(name) is None]
+    return f"{', '.join(missing)} not found (Debian: apt-get install prometheus)" if missing else None
+
+
+class Prometheus:
+    """A running Prometheus.
+
+    Args:
+        url: Its address.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def get(self, path: str, **query: str) -> Any:
+        """Return what its API answers."""
+        with urllib.request.urlopen(
+            f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(query)}", timeout=HANG
+        ) as response:
+            return json.load(response)["data"]
+
+    def query(self, expression: str) -> list[dict[str, Any]]:
+        """Return the series of an expression, each with its labels and its value."""
+        result: list[dict[str, Any]] = self.get("query", query=expression)["result"]
+        return result
+
+    def alerts(self) -> list[dict[str, Any]]:
+        """Return the alerts that are pending or firing."""
+        alerts: list[dict[str, Any]] = self.get("alerts")["alerts"]
+        return alerts
+
+    def rules(self) -> list[dict[str, Any]]:
+        """Return the rules with the result of their newest evaluation."""
+        return [rule for group in self.get("rules")["groups"] for rule in group["rules"]]
+
+
+def promtool(*arguments: str) -> str:
+    """Run promtool, and return what it prints.
+
+    Raises:
+        AssertionError: If it fails; with what it prints.
+    """
+    result = subprocess.run(("promtool", *arguments), capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout + result.stderr
+
+
+def evaluate_rules(
+    folder: Path, series: Sequence[Mapping[str, str]], expected: Sequence[Mapping[str, Any]]
+) -> None:
+    """Let Prometheus evaluate the rules over series with a value each minute.
+
+    Args:
+        folder: For promtool's input.
+        series: ``input_series``.
+        expected: ``alert_rule_test``.
+
+    Raises:
+        AssertionError: If other alerts fire.
+    """
+    tests = {
+        "rule_files": [str(RULES)],
+        "evaluation_interval": "1m",
+        "tests": [{"interval": "1m", "input_series": series, "alert_rule_test": expected}],
+    }
+    path = folder / "alerts_test.yml"
+    path.write_text(json.dumps(tests))  # JSON is YAML
+    promtool("test", "rules", str(path))
+
+
+@contextlib.contextmanager
+def start_prometheus(folder: Path, targets: Mapping[str, str]) -> Iterator[Prometheus]:
+    """Start Prometheus with the rules of the project, unchanged.
+
+    Args:
+        folder: For its data, its configuration and its log.
+        targets: Addresses of `/metrics` by the name of the job. Each is read once a second, as the rules are.
+    """
+    jobs = [
+        {"job_name": name, "static_configs": [{"targets": [urllib.parse.urlsplit(url).netloc]}]}
+        for name, url in targets.items()
+    ]
+    configuration = {
+        "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
+        "rule_files": [str(RULES)],
+        "scrape_configs": jobs,
+    }
+    path = folder / "prometheus.yml"
+    path.write_text(json.dumps(configuration))  # JSON is YAML
+    # It cannot be told to choose a port and say which. Until it listens, another program could take this one: it ends then.
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    log = folder / "prometheus.log"
+    with log.open("wb") as printed:
+        process = subprocess.Popen(
+            [
+                "prometheus",
+                f"--config.file={path}",
+                f"--storage.tsdb.path={folder / 'prometheus'}",
+                f"--web.listen-address={address}",
+            ],
+            stdout=printed,
+            stderr=printed,
+            start_new_session=True,
+        )
+    try:
+        deadline = time.monotonic() + HANG
+        while True:
+            try:
+                with urllib.request.urlopen(f"http://{address}/-/ready", timeout=5):
+                    break
+            except (OSError, urllib.error.URLError):
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise RuntimeError(f"Prometheus did not begin:\n{log.read_text()[-3000:]}") from None
+                time.sleep(0.1)
+        yield Prometheus(f"http://{address}")
+    finally:
+        process.terminate()
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
