@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.once.memory import MAX_BYTES
+from kinesis_sdk.common.once.reader import OLDEST_MILLIS
 from kinesis_sdk.common.position import AtTimestamp, Latest
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.spark.connection import ConnectionSettings
@@ -86,6 +87,8 @@ class SourceOptions:
     """Whether repetitions of idempotent producers are left out. False returns every stored copy."""
     max_repetition_bytes: int = MAX_BYTES
     """Maximum bytes that a task remembers of the records of idempotent producers for each shard, to recognize repetitions."""
+    max_look_up_span: float = OLDEST_MILLIS / 1000
+    """For how long before a record its earlier copies are looked for at most. Programs that may put records can make a task read as much again."""
     fail_on_data_loss: bool = True
     """Whether the query fails if records that the checkpoint needs are deleted; otherwise it logs that and continues."""
     log_level: str | None = None
@@ -326,6 +329,7 @@ _SOURCE: _Table = {
     "misplacedAggregates": ("misplaced_aggregates", _choice("deliver", "discard")),
     "recognizeRepetitions": ("recognize_repetitions", _flag),
     "maxRepetitionBytes": ("max_repetition_bytes", _count(1 << 20, 4 << 30)),
+    "maxLookUpSpan": ("max_look_up_span", _duration(1, OLDEST_MILLIS / 1000)),
     "failOnDataLoss": ("fail_on_data_loss", _flag),
     "retrievalMode": ("retrieval_mode", _choice("polling", "fanout")),
 }

@@ -16,7 +16,7 @@ from kinesis_sdk.common.aggregate_reader import MAGIC, SubRecordColumns, decode_
 from kinesis_sdk.common.aws import KinesisClient
 from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.once.memory import MAX_BYTES, Shortage
-from kinesis_sdk.common.once.reader import Decision, RunReader
+from kinesis_sdk.common.once.reader import OLDEST_MILLIS, Decision, RunReader
 from kinesis_sdk.common.once.shell import carry_out
 from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.spark.reading import ShardRange
@@ -34,6 +34,8 @@ class RangeRepetitions:
         sleep: Called with the seconds to wait before a retry.
         max_bytes: Maximum bytes of what is remembered.
         recognizes: Whether repetitions are left out at all.
+        max_span: Seconds before a record's arrival from which on earlier copies are looked for at most. A bound of bytes would depend on
+            how the stream is read, and a range that is read again must have the same rows.
 
     Attributes:
         dropped: Number of user records that were left out.
@@ -50,6 +52,7 @@ class RangeRepetitions:
         sleep: Callable[[float], None],
         max_bytes: int = MAX_BYTES,
         recognizes: bool = True,
+        max_span: float = OLDEST_MILLIS / 1000,
     ) -> None:
         self._recognizes = recognizes
         self._item, self._client, self._clock, self._sleep = item, client, clock, sleep
@@ -63,6 +66,7 @@ class RangeRepetitions:
             contiguous=item.before is None,
             drops_equal=False,
             max_bytes=max_bytes,
+            reach_millis=round(max_span * 1000),
         )
         self.dropped: int = 0
         self.unknown: int = 0

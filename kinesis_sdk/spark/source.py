@@ -247,6 +247,7 @@ def _read(
                     sleep=time.sleep,
                     max_bytes=options.max_repetition_bytes,
                     recognizes=options.recognize_repetitions,
+                    max_span=options.max_look_up_span,
                 )
                 repetitions[item.stream.name, item.shard_id] = known
             known.begin(records)

@@ -60,11 +60,12 @@ def test_every_reader_option_in_any_case() -> None:
             "deaggregate": "False",
             "failOnDataLoss": "FALSE",
             "maxRepetitionBytes": "1048576",
+            "maxLookUpSpan": "1m",
             "recognizeRepetitions": "false",
             "retrievalMode": "polling",
         }
     )
-    assert options.max_repetition_bytes == 1 << 20
+    assert (options.max_repetition_bytes, options.max_look_up_span) == (1 << 20, 60.0)
     assert not options.recognize_repetitions
     assert options.connection == ConnectionSettings(
         region_name="eu-west-1",
@@ -114,6 +115,8 @@ def test_an_option_like_no_other_names_all() -> None:
     ("name", "value"),
     [
         ("maxRepetitionBytes", "1048575"),
+        ("maxLookUpSpan", "16m"),
+        ("maxLookUpSpan", "0"),
         ("tipLag", "5"),
         ("tipLag", "abc"),
         ("tipLag", "30 parsecs"),

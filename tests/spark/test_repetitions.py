@@ -85,12 +85,14 @@ class _Spy:
     def __init__(self, client: Any) -> None:
         self._client = client
         self.calls: list[str] = []
+        self.starts: list[Any] = []
 
     def __getattr__(self, name: str) -> Any:
         call = getattr(self._client, name)
 
         def spy(**request: Any) -> Any:
             self.calls.append(name)
+            self.starts += [request["Timestamp"]] if "Timestamp" in request else []
             return call(**request)
 
         return spy
@@ -125,13 +127,9 @@ def _ranges(world: World) -> dict[str, ShardRange]:
     return {item.shard_id: item for item in planner.plan_read()}
 
 
-def _judged(
-    world: World, item: ShardRange, client: Any, *, recognizes: bool = True
-) -> tuple[int, RangeRepetitions]:
+def _judged(world: World, item: ShardRange, client: Any, **settings: Any) -> tuple[int, RangeRepetitions]:
     """Return the rows of a range, and what recognized its repetitions."""
-    repetitions = RangeRepetitions(
-        item, client, clock=world.clock, sleep=world.clock.advance, recognizes=recognizes
-    )
+    repetitions = RangeRepetitions(item, client, clock=world.clock, sleep=world.clock.advance, **settings)
     iterator = world.client.get_shard_iterator(
         StreamName=STREAM, ShardId=item.shard_id, ShardIteratorType="TRIM_HORIZON"
     )["ShardIterator"]
@@ -170,6 +168,31 @@ def test_a_copy_that_may_not_be_looked_for_is_a_row_and_is_logged(
         rows, repetitions = _judged(world, child, world.client)
 
     assert (rows, repetitions.dropped, repetitions.unknown) == (1, 0, 1)
+    assert "may be repetitions" in caplog.text
+
+
+def test_a_mark_with_a_forged_date_makes_a_task_read_no_more_than_the_span(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World()
+    shard = "shardId-000000000000"
+    world.clock.advance(900)
+
+    def put(number: int, flags: int, seconds_ago: int) -> None:
+        date = int((world.clock.time() - seconds_ago) * 1000)
+        data = aggregate([Run(1, 4, flags, b"producer", date, number)], shard)
+        world.client.put_record(StreamName=STREAM, PartitionKey="a", ExplicitHashKey="1", Data=data)
+
+    put(7, 0, 0)
+    world.clock.advance(30)
+    put(7, REPEAT, 30)
+    put(8, REPEAT, 890)
+    spy = _Spy(world.client)
+    item = replace(_ranges(world)[shard], before=10**15)  # without a memory
+    rows, repetitions = _judged(world, item, spy, max_span=60.0)
+    assert (rows, repetitions.dropped, repetitions.unknown) == (2, 1, 1)
+    (start,) = spy.starts
+    assert world.clock.time() - start.timestamp() < 62
     assert "may be repetitions" in caplog.text
 
 

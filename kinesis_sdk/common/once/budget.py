@@ -1,4 +1,4 @@
-"""Budget of look-ups: how many bytes of a shard they may read again. Pure: time is passed in.
+"""Budget of look-ups: how many bytes of a shard they may read again, and with how many calls. Pure: time is passed in.
 
 A forged record of 77 bytes can ask for 15 minutes of a shard. What a look-up leaves out because of its budget is delivered and counted as
 unknown, so that the price of an attack is a possible second delivery, and never a loss or a stalled shard.
@@ -13,6 +13,9 @@ that pretends to be older cannot use it up."""
 YOUNG_MILLIS = 60_000
 """Milliseconds before its arrival from which on a record is looked for, up to which it counts as young."""
 
+CALL_BYTES = 400_000
+"""Bytes for which a call counts at least: a shard takes five calls a second, and gives 2 MB. So the budget also bounds calls that return little."""
+
 
 class LookUpBudget:
     """Bytes that look-ups may read: a bucket that fills by itself.
@@ -21,12 +24,14 @@ class LookUpBudget:
 
     Args:
         capacity: Bytes of the full bucket.
-        per_second: Bytes by which it fills in a second; 0 for one task whose result must not depend on time.
+        per_second: Bytes by which it fills in a second; 0 for one task that does not wait for it.
+        call_bytes: Minimum bytes that a response takes.
     """
 
-    __slots__ = ("_at", "_capacity", "_left", "_per_second")
+    __slots__ = ("_at", "_call_bytes", "_capacity", "_left", "_per_second")
 
-    def __init__(self, capacity: int, per_second: int = 0) -> None:
+    def __init__(self, capacity: int, per_second: int = 0, *, call_bytes: int = CALL_BYTES) -> None:
+        self._call_bytes = call_bytes
         self._capacity = capacity
         self._left: float = capacity
         self._per_second = per_second
@@ -46,8 +51,8 @@ class LookUpBudget:
         self._at = now_millis
 
     def take(self, size: int) -> None:
-        """Note bytes that were read."""
-        self._left -= size
+        """Note the bytes of a response."""
+        self._left -= max(size, self._call_bytes)
 
     def allows(self, *, only_young: bool) -> bool:
         """Return whether more may be read, for young records only or for all."""

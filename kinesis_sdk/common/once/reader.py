@@ -12,7 +12,7 @@ repeated, or late. A suspect is looked for in the reader's memory, and if that d
 | --- | --- |
 | R1 | A misplaced aggregate is dropped: its producer puts it again. One that is older than `OLDEST_MILLIS` was forwarded from elsewhere; it is treated like that of any other producer. If the shard's range is not known, the shards are listed before an aggregate is judged that was made for another shard. |
 | R2 | A run is suspect if it is marked (`REPEAT`, or `NAMED` without `FIRST`), or arrived `EARLY_MILLIS` before the end of its hold-off or later. |
-| R3 | A suspect record is dropped if an earlier valid copy arrived at `_earliest` or later. |
+| R3 | A suspect record is dropped if an earlier valid copy arrived at `_earliest` or later, within the reader's reach. |
 | R4 | The memory is complete since the first record that was read, and each of its entries has a position. |
 | R5 | If the memory begins later than that, the shard is read again from there on, and its parents as far as they reach. |
 | R6 | What can no longer be found out, or may not be read, is delivered and counted. |
@@ -307,6 +307,8 @@ class RunReader:
             for readers that have to return equal records for an equal range.
         max_bytes: Maximum bytes of the memory.
         budget: What the look-ups may read; None for any number of bytes.
+        reach_millis: Milliseconds before a record's arrival from which on its earlier copies matter at most. Unlike a budget, it leaves out
+            the same records in each reading. What it leaves out is delivered, and counted as unknown.
     """
 
     def __init__(
@@ -320,8 +322,10 @@ class RunReader:
         drops_equal: bool = True,
         max_bytes: int = MAX_BYTES,
         budget: LookUpBudget | None = None,
+        reach_millis: int = OLDEST_MILLIS,
     ) -> None:
         self._budget = budget
+        self._reach_millis = reach_millis
         self._stream_name = stream_name
         self._shard_id = shard_id
         self._range = hash_key_range
@@ -495,7 +499,7 @@ class RunReader:
     def _judge_name(
         self, sequence_number: str, sequence: int, sub: int, run: Run, key: bytes, arrival: int | None
     ) -> None:
-        since = _earliest(run, arrival)
+        since = self._since(run, arrival)
         memory = self._memory
         if arrival is not None:
             memory.reach(arrival - since, arrival)
@@ -505,11 +509,18 @@ class RunReader:
             self._decision.unknown += 1
         elif since < memory.since:
             self._suspects.append(_Suspect(sequence_number, sequence, sub, run, since, arrival, []))
+        elif since > _earliest(run, arrival):
+            self._decision.unknown += 1
+
+    def _since(self, run: Run, arrival: int | None) -> int:
+        """Return the earliest arrival of a copy for which a record of a suspect run is dropped, within the reach."""
+        since = _earliest(run, arrival)
+        return since if arrival is None else max(since, arrival - self._reach_millis)
 
     def _judge(
         self, sequence_number: str, sequence: int, sub: int, run: Run, key: bytes, arrival: int | None
     ) -> None:
-        since = _earliest(run, arrival)
+        since = self._since(run, arrival)
         memory = self._memory
         if arrival is not None:
             memory.reach(arrival - since, arrival)
@@ -520,8 +531,8 @@ class RunReader:
             self._suspects.append(_Suspect(sequence_number, sequence, sub, run, since, arrival, found))
             return
         self._repeat(sequence_number, sub, run, found)
-        if arrival is None and run.flags & REPEAT:
-            # Nothing tells from when on it would have to be looked for, nor from when on the memory is complete.
+        # Without an arrival, nothing tells from when on it would have to be looked for, nor from when on the memory is complete.
+        if run.flags & REPEAT if arrival is None else since > _earliest(run, arrival):
             self._decision.unknown += missing
 
     def _repeat(self, sequence_number: str, sub: int, run: Run, found: Iterable[Part]) -> None:
@@ -609,7 +620,11 @@ class RunReader:
         found = _joined([*suspect.found, *look_up.found(suspect)])
         self._repeat(suspect.sequence_number, suspect.sub, suspect.run, found)
         now = now_millis if look_up.now_millis is None else look_up.now_millis
-        if look_up.left_out(suspect) or now - suspect.since > self._history.kept:
+        if (
+            look_up.left_out(suspect)
+            or now - suspect.since > self._history.kept
+            or suspect.since > _earliest(suspect.run, suspect.arrival)
+        ):
             self._decision.unknown += suspect.run.count - _size(found)
 
     def forget_batch(self) -> None:
@@ -730,15 +745,20 @@ class LookUp:
         self._wanted = _Wanted(search.suspects)
         self._copies = Recollection(search.room) if search.room else None
         self._push(ReadShard(self._shard_id, self.since_millis))
-        self._keep_to_budget(0)
+        self._keep_to_budget()
 
-    def _keep_to_budget(self, size: int) -> None:
-        """Take bytes that were read; if no more may be read, begin again for young suspects alone, and end if that is not enough."""
+    def _charge(self, size: int) -> None:
+        """Take the bytes of a response."""
         self.bytes_read += size
+        if self._budget is not None:
+            self._budget.take(size)
+            self._keep_to_budget()
+
+    def _keep_to_budget(self) -> None:
+        """If no more may be read, begin again for young suspects alone, and end if that is not enough."""
         budget = self._budget
         if budget is None:
             return
-        budget.take(size)
         while self.step is not None and not budget.allows(only_young=self._only_young):
             young: list[_Suspect] = []
             if not self._only_young:
@@ -781,6 +801,7 @@ class LookUp:
         if self._is_probe:
             if records or at_end:
                 self._take_oldest(step.shard_id, _millis(records[0]) if records else None)
+            self._charge(sum(len(record.data) for record in records))
             return
         own = step.shard_id == self._shard_id
         size = sum(len(record.data) for record in records)
@@ -794,7 +815,7 @@ class LookUp:
             self._take(record, sequence if own else ANCESTOR, step.shard_id)
         if at_end:
             self._finish_shard(step.shard_id)
-        self._keep_to_budget(size)
+        self._charge(size)
 
     def _take(self, record: KinesisRecord, sequence: int, shard_id: str) -> None:
         columns = decode_columns(record.data) if record.data[:4] == MAGIC else None
