@@ -10,6 +10,7 @@ from kinesis_sdk.common.aggregate_reader import deaggregate
 from kinesis_sdk.common.once.reader import ListShards, RunReader
 from kinesis_sdk.common.once.table import NAMED, REPEAT, Run
 from kinesis_sdk.common.records import KinesisRecord
+from tests.common.once.steps import steps_of
 from tests.common.once.streams import EPOCH, MAX_HASH_KEY, STREAM, HashKeyRange, aggregate, moment
 
 SHARD = "shardId-000000000000"
@@ -116,3 +117,10 @@ def judge(
         dropped += decision.repeated
         assert len(users.without(decision.dropped)) == len(users) - decision.repeated
     return dropped
+
+
+def cost(arrived: Sequence[Arrived], past: Sequence[Arrived] = (), *, each: int = 1) -> float:
+    """Return the steps for each run that is judged, see `judge`."""
+    records, before = carriers(arrived), carriers(past, first=10**19)
+    runs = sum(len(one.runs) for one in [*arrived, *past])
+    return steps_of(lambda: judge(records, before, each=each)) / runs

@@ -11,20 +11,13 @@ from kinesis_sdk.common.hashkeys import MAX_HASH_KEY, hash_partition_key
 from kinesis_sdk.common.once import pieces
 from kinesis_sdk.common.once.memory import MAX_BYTES
 from kinesis_sdk.common.once.table import FIRST, MAX_RUNS, NAMED, REPEAT, Run, decode_table, encode_table
-from tests.common.once.forged import FORGED, OWNER, SHARD, Arrived, carriers, judge
+from tests.common.once.forged import FORGED, OWNER, SHARD, cost
 from tests.common.once.steps import steps_of
 from tests.common.once.streams import EPOCH, STREAM, Calls, LookUp, Stream, carry_out, read
 from tests.common.once.test_decisions import dropped_by_search
 from tests.fuzz import seeds
 
 SIZE = 30
-
-
-def cost(arrived: list[Arrived], past: list[Arrived] | None = None, *, each: int = 1) -> float:
-    """Steps for each run that is judged."""
-    records, before = carriers(arrived), carriers(past or [], first=10**19)
-    runs = sum(len(one.runs) for one in [*arrived, *(past or [])])
-    return steps_of(lambda: judge(records, before, each=each)) / runs
 
 
 @pytest.mark.parametrize("name", FORGED)

@@ -13,6 +13,11 @@ STEPS_PER_BYTE = 7.0
 """A run takes 38 bytes, so that is fewer steps for each run than `test_no_run_costs_many_steps` allows."""
 
 
+STEPS_PER_BYTE_OF_MANY = 35.0
+"""Where an arrival is not known, as some emulators report none, a memory keeps up to `MAX_SEALED` segments, and each run is looked for in all of them:
+about 12 steps for each, and a record with one run takes 107 bytes. More records make it no more."""
+
+
 @pytest.mark.fuzz
 @pytest.mark.parametrize("size", [10, 60])
 @pytest.mark.parametrize("seed", seeds(unit=25, fuzz=3_000))
@@ -20,6 +25,14 @@ def test_no_forgery_costs_many_steps_for_its_bytes(seed: int, size: int) -> None
     forgery = forge(seed, size)
     steps = steps_of(forgery.play)
     assert steps <= STEPS_PER_BYTE * forgery.read_bytes
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("seed", [70_015_921, 70_001_246, *seeds(unit=1, fuzz=500)])
+def test_many_forged_records_cost_what_a_full_memory_does(seed: int) -> None:
+    forgery = forge(seed, 300)
+    steps = steps_of(forgery.play)
+    assert steps <= STEPS_PER_BYTE_OF_MANY * forgery.read_bytes
 
 
 def search_steps(memory: RunMemory) -> int:
