@@ -74,9 +74,13 @@ class ResponseHeader:
         behind = response.get("MillisBehindLatest")
         if behind is None:
             return cls(ended=ended)
-        if isinstance(behind, (int, float)) and abs(behind) > _MAX_LAG_MILLIS:
+        try:
+            millis = int(behind)
+        except OverflowError as error:
+            raise ValueError(f"MillisBehindLatest: {error}") from error
+        if abs(millis) > _MAX_LAG_MILLIS:  # also if it came as text: arithmetic with it would fail later
             raise ValueError(f"MillisBehindLatest of more than {_MAX_LAG_MILLIS:,}")
-        return cls(millis_behind_latest=int(behind), ended=ended)
+        return cls(millis_behind_latest=millis, ended=ended)
 
 
 _MAX_LAG_MILLIS = 100 * 366 * 86_400_000

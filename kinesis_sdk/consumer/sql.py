@@ -115,7 +115,8 @@ def open_engine(
             may not be a database of this package at all.
 
     Raises:
-        ConfigError: If it is neither, or a SQLite database in memory, of which each thread would see another one.
+        ConfigError: If it is neither, a SQLite file that cannot be opened, or the URL of a SQLite database in memory, of which each thread
+            would see another one.
         ImportError: If SQLAlchemy, or the driver, is not installed.
     """
     sqlalchemy = import_sqlalchemy()
@@ -124,6 +125,7 @@ def open_engine(
         if not isinstance(database, sqlalchemy.engine.Engine):
             raise ConfigError(field, database, accepted)
         given: Engine = database
+        _check_given(field, given)
         return given
     url = _parse(field, database, accepted)
     if url.get_dialect().is_async:
@@ -163,7 +165,8 @@ def open_async_engine(field: str, database: str | AsyncEngine) -> AsyncEngine:
         database: URL of SQLAlchemy with an asynchronous driver, or an engine of ``create_async_engine``.
 
     Raises:
-        ConfigError: If it is neither, its driver is not asynchronous, or it is a SQLite database in memory.
+        ConfigError: If it is neither, its driver is not asynchronous, or it is a SQLite file that cannot be opened, or the URL of a SQLite
+            database in memory.
         ImportError: If SQLAlchemy, greenlet, or the driver, is not installed.
     """
     sqlalchemy = import_sqlalchemy()
@@ -174,6 +177,7 @@ def open_async_engine(field: str, database: str | AsyncEngine) -> AsyncEngine:
         "'sqlite+aiosqlite:///totals.db', or an engine of sqlalchemy.ext.asyncio.create_async_engine"
     )
     if isinstance(database, AsyncEngine):
+        _check_given(field, database.sync_engine)
         return database
     if not isinstance(database, str):
         raise ConfigError(field, database, accepted)
@@ -211,6 +215,13 @@ def _parse(field: str, database: str, accepted: str) -> URL:
     if url.get_backend_name() == "sqlite":
         _check_file(field, database, url.database)
     return url
+
+
+def _check_given(field: str, engine: Engine) -> None:
+    """See that the file of a SQLite engine which the user made can be opened; one in memory is the user's decision."""
+    url = engine.url
+    if url.get_backend_name() == "sqlite" and url.database not in (None, "", ":memory:"):
+        _check_file(field, url.render_as_string(), url.database)
 
 
 def _check_file(field: str, database: str, file: str | None) -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, ValuesView
 from typing import Any, ClassVar
 
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.serialization.extras import import_library
 
 Definition = str | Mapping[str, Any] | list[Any]
+
+_MAX_DEPTH = 500
+_CONTAINERS = (ValuesView, list, tuple)
 
 
 class AvroCodec:
@@ -45,6 +48,7 @@ class AvroCodec:
         self.parsed: Any = parse_avro("schema", self.definition)
         writer = self.parsed if writer_schema is None else parse_avro("writer_schema", writer_schema)
         self._read = avro_reader(writer, self.parsed)
+        self._is_recursive = _Shape(self.parsed).is_recursive
         self.name: str | None = name_of(self.parsed)
 
     def serialize(self, stream: str, value: Any, /) -> bytes:  # noqa: ARG002
@@ -52,7 +56,10 @@ class AvroCodec:
 
         Raises:
             Exception: If it does not match the schema; which class depends on the type.
+            ValueError: If the schema is recursive, and the value more than 500 levels deep.
         """
+        if self._is_recursive:
+            _check_depth(value)
         out = io.BytesIO()
         self._write(out, self.parsed, value)
         return out.getvalue()
@@ -64,6 +71,17 @@ class AvroCodec:
             Exception: If it is damaged, or was written with another schema; which class depends on the damage.
         """
         return self._read(data)
+
+
+def _check_depth(value: Any) -> None:
+    """Refuse a value at which fastavro's C code would overflow the stack and kill the process."""
+    level = [value]
+    for _ in range(_MAX_DEPTH):
+        inner = (item.values() if isinstance(item, Mapping) else item for item in level)
+        level = [item for items in inner if isinstance(items, _CONTAINERS) for item in items]
+        if not level:
+            return
+    raise ValueError(f"a value of more than {_MAX_DEPTH} levels")
 
 
 def parse_avro(field: str, schema: Definition) -> Any:

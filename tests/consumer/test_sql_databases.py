@@ -12,7 +12,16 @@ from kinesis_sdk.common.errors import ConfigError, SinkError, TransientSinkError
 
 sqlalchemy = pytest.importorskip("sqlalchemy")
 
-from kinesis_sdk.consumer.sql import _options, check_refusal, is_transient, open_engine, translated  # noqa: E402
+from sqlalchemy.ext.asyncio import create_async_engine  # noqa: E402
+
+from kinesis_sdk.consumer.sql import (  # noqa: E402
+    _options,
+    check_refusal,
+    is_transient,
+    open_async_engine,
+    open_engine,
+    translated,
+)
 
 exc = sqlalchemy.exc
 
@@ -236,6 +245,10 @@ def test_a_file_that_cannot_be_opened_is_refused_at_once(tmp_path, monkeypatch):
     for path, expected in refused.items():
         with pytest.raises(ConfigError, match=re.escape(expected)):
             open_engine("lease_store", f"sqlite:///{path}")
+        with pytest.raises(ConfigError, match=re.escape(expected)):
+            open_engine("lease_store", sqlalchemy.create_engine(f"sqlite:///{path}"))
+        with pytest.raises(ConfigError, match=re.escape(expected)):
+            open_async_engine("sink", create_async_engine(f"sqlite+aiosqlite:///{path}"))
     monkeypatch.setattr("os.access", lambda path, mode: False)
     with pytest.raises(ConfigError, match="may be read and written"):
         open_engine("lease_store", f"sqlite:///{tmp_path}/leases.db")

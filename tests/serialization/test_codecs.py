@@ -137,6 +137,11 @@ def test_a_deep_avro_value_is_an_error_and_does_not_kill_the_process(schema: Any
         codec.deserialize("s", one * 20_000 + b"\0" * 20_001)
     value = codec.deserialize("s", one * 3 + b"\0" * (1 if schema is LIST else 4))
     assert codec.serialize("s", value) == one * 3 + b"\0" * (1 if schema is LIST else 4)
+    deep: Any = None if schema is LIST else {"c": []}
+    for _ in range(20_000):
+        deep = {"n": deep} if schema is LIST else {"c": [deep]}
+    with pytest.raises(ValueError, match="500 levels"):
+        codec.serialize("s", deep)
 
 
 @pytest.mark.parametrize(
