@@ -76,6 +76,9 @@ _IDLE_FRACTION = 16
 _KEEP = 240.0
 """Seconds for which an unused iterator is certain to be valid; the service keeps it for five minutes."""
 
+_MAX_RATE = 1.0
+"""Records per millisecond that a shard takes."""
+
 _UNKNOWN_WEIGHT = 1_000
 """Expected records of an end for which nothing is known."""
 
@@ -155,6 +158,7 @@ class ShardLook:
         self._following: int | None = None
         self._seen_at: float | None = None
         self._rate = 0.0  # records per millisecond
+        self._rate_at_cut = 0.0  # the same behind a cut in the past
         self._busy_at: float | None = (
             None  # monotonic seconds at which there were records, or of the first look
         )
@@ -252,6 +256,12 @@ class ShardLook:
         """Note how many records the shard received since nothing followed the position."""
         if self._gap:
             self._rate = records / max(self._gap, 500.0)
+
+    def _note_rate_at_cut(self, page: Page) -> None:
+        """Note how many records the shard received behind a cut. No more than a shard takes: a request stores hundreds in a millisecond."""
+        arrivals = [arrival_of(record) for record in page.records]
+        if arrivals and arrivals[-1] > arrivals[0]:
+            self._rate_at_cut = min(_MAX_RATE, (len(arrivals) - 1) / (arrivals[-1] - arrivals[0]))
 
     def _walk_counted(self, count: int) -> Steps[None]:
         """Read one record more than the batch may hold, or all there are."""
@@ -379,6 +389,8 @@ class ShardLook:
             back = max(self._tip_lag, back // 8)  # busier than expected: a read nearer to the tip
         if cut.at_tip and page.caught_up and back:
             self._rate = len(page.records) / back
+        if not cut.at_tip:
+            self._note_rate_at_cut(page)
         for _ in range(_PAGES_AT_CUT):
             marks = self._unread(page)
             end = self._end_in(marks, page, cut.millis, cursor, self._expected(cut))
@@ -565,6 +577,7 @@ class ShardLook:
 
     def _expected(self, cut: Cut) -> int:
         """Return the expected number of records up to a cut."""
-        if not self._rate:
+        rate = self._rate or self._rate_at_cut
+        if not rate:
             return _UNKNOWN_WEIGHT
-        return max(1, round(self._rate * (cut.millis - self.lower_bound(cut.now))))
+        return max(1, round(rate * (cut.millis - self.lower_bound(cut.now))))

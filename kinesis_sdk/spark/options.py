@@ -376,6 +376,8 @@ def _read(
             name = others[key]
             ignored[name][1](str(text), name)
             continue
+        if key == "path":  # what `load("orders")` passes, as with sources of files and topics
+            raise ConfigError("path", text, "no path: name the stream by option streamName or streamArn")
         if name is None:
             close = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
             hint = f"{known[close[0]]} (the closest one), or another of " if close else "one of "

@@ -52,6 +52,9 @@ _CUT_MARGIN = 600_000
 """Milliseconds before the cut at which an old position is opened. Arrival times are approximate, and a record that was put a moment
 before may not have been readable yet. Compared with a retention period of a day or more, ten minutes do not matter."""
 
+_AHEAD = 5_000
+"""Milliseconds by which a time may lie ahead of the estimated time at Kinesis: it is waited for, as the estimate may be wrong."""
+
 _CUTS_PER_RETENTION = 4
 """An idle query writes a new cut this often per retention period: a cut that is older than the period means lost records."""
 
@@ -359,6 +362,13 @@ class StreamPlanner:
         for shard_id in sorted(missing):
             raise ConfigError("shardIds", shard_id, "ids of shards that the stream lists")
         now = self._now()
+        for read in reads:
+            if isinstance(read.start, AtTimestamp) and read.start.millis > now + _AHEAD:
+                raise ConfigError(
+                    "startingPosition",
+                    f"AT_TIMESTAMP {read.start.millis}",
+                    "a time in the past for a batch read",
+                )
         until = now + _STOP_MARGIN if before is None else min(now + _STOP_MARGIN, before + _ARRIVAL_MARGIN)
         cut = Cut(until, now, until > now)
         ends: dict[_Read, End] = {}

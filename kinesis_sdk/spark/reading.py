@@ -29,8 +29,11 @@ _LOGGER = logging.getLogger(__name__)
 
 _MAX_THREADS = 8
 
-_SPARE = 100
-"""Records that are asked for at least, beyond the expected ones."""
+_SPARE = 5
+"""Records that are asked for beyond the expected ones and a quarter of them. A record may have 10 MB."""
+
+_NEXT = 100
+"""Records that are asked for at least where a range turns out to be longer than expected."""
 
 _CONFIRMATIONS, _CONFIRM_SECONDS = 5, 5.0
 """Number of empty pages at the tip, and their minimum duration in seconds, after which a missing record counts as deleted."""
@@ -149,10 +152,12 @@ def read_range(io: ShardIo, item: ShardRange, policy: ReadPolicy) -> Iterator[li
 
 
 def _next_limit(item: ShardRange, policy: ReadPolicy, read: int) -> int:
-    """Return the records to ask for: a quarter more than expected, and full pages if the range turns out to be longer."""
-    if item.weight is None or read > item.weight:
+    """Return the records to ask for: a quarter more than expected, and ever more if the range turns out to be longer."""
+    if item.weight is None:
         return policy.limit
-    return min(policy.limit, item.weight - read + max(_SPARE, item.weight // 4))
+    if read > item.weight:
+        return min(policy.limit, max(_NEXT, 4 * read))
+    return min(policy.limit, item.weight - read + _SPARE + item.weight // 4)
 
 
 def _lose(item: ShardRange, policy: ReadPolicy) -> None:

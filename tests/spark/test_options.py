@@ -471,3 +471,10 @@ def test_the_text_of_a_position_is_canonical(
             found = parsed.for_stream(name)
             expected = value if isinstance(value, dict) else {"default": value}
             assert {shard_id: str(found.of(shard_id)) for shard_id in expected} == expected
+
+
+@pytest.mark.parametrize("parse", [SourceOptions.parse, SinkOptions.parse])
+def test_a_path_is_told_of_the_option_for_the_stream(parse: Any) -> None:
+    """As in ``load("orders")``, which other sources take."""
+    with pytest.raises(ConfigError, match=r"path.*'orders'.*streamName"):
+        parse({"path": "orders"})

@@ -1085,6 +1085,35 @@ def test_a_batch_read_from_latest_is_refused() -> None:
         Query(World(), starting("LATEST")).planner.plan_read()
 
 
+def test_a_batch_read_from_the_future_is_refused_at_once() -> None:
+    world = World()
+    began = world.clock.monotonic()
+    later = round((world.clock.time() + 600) * 1000)
+    with pytest.raises(ConfigError, match=r"startingPosition.*in the past for a batch read"):
+        Query(world, starting(f"AT_TIMESTAMP {later}")).planner.plan_read()
+    assert world.clock.monotonic() - began < 1
+
+
+@pytest.mark.parametrize("rate", [1, 4])
+def test_a_catch_up_in_small_spans_reads_few_records_more_than_once(rate: int) -> None:
+    """Kinesis records may be large: with full pages, each batch would read most of what follows it, up to 10 MB."""
+    world = World()
+    for _ in range(200):
+        world.put(rate)
+        world.clock.advance(1)
+    world.clock.advance(60)
+    query = Query(world, {**TRIM, "max_batch_span": 2.0})
+    fetched = 0
+    while query.plan():
+        before = world.aws.stats()["records_read"]
+        rows = query.read()
+        fetched += world.aws.stats()["records_read"] - before
+        query.commit(rows)
+    assert query.payloads == [b"k:%d" % number for number in range(200 * rate)]
+    assert len(query.batches) > 90
+    assert fetched <= 200 * rate + 8 * len(query.batches)
+
+
 # -- progress -------------------------------------------------------------------------------------------------------
 
 
