@@ -25,6 +25,7 @@ from kinesis_sdk.common.fastpath import GetRecordsPage, PutEntry
 from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.testing import FakeAws, FakeAwsServer, Fault, VirtualClock
+from tests import HANG
 
 FAST, PLAIN = StreamId("fast"), StreamId("plain")
 
@@ -217,7 +218,7 @@ def test_threads_share_a_client(client: Any) -> None:
     barrier = threading.Barrier(6)
 
     def work(thread: int) -> list[bytes]:
-        barrier.wait(30)
+        barrier.wait(HANG)
         mine = []
         for turn in range(25):
             data = [b"%d-%d-%d" % (thread, turn, index) for index in range(turn % 6 + 1)]

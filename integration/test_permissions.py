@@ -245,7 +245,7 @@ def consume(account: Account, *, reshard: bool = False, **settings: Any) -> None
     )
     worker.start()
     try:
-        assert received.wait(30)
+        assert received.wait(HANG)
         if reshard:
             admin = account.aws.client("kinesis")
             admin.split_shard(
@@ -260,10 +260,9 @@ def consume(account: Account, *, reshard: bool = False, **settings: Any) -> None
                 ],
             )
             deleted = ("LeaseTable", "dynamodb:DeleteItem")
-            for _ in range(300):
-                if deleted in account.used:
-                    break
-                threading.Event().wait(0.1)
+            deadline = time.monotonic() + HANG
+            while deleted not in account.used and time.monotonic() < deadline:
+                time.sleep(0.1)
     finally:
         worker.stop(timeout=HANG)
 

@@ -47,7 +47,7 @@ def test_a_clone_installs_into_an_empty_environment_and_works(wheel: Path, tmp_p
         "import kinesis_sdk; from kinesis_sdk.testing import FakeAws\n"
         "client = FakeAws().client('kinesis'); client.create_stream(StreamName='s', ShardCount=1)\n"
         "with kinesis_sdk.Producer(client=client) as producer:\n"
-        "    print(producer.put('s', 'key', b'data').result(10).shard_id)\n"
+        "    print(producer.put('s', 'key', b'data').result(300).shard_id)\n"
     )
     out = subprocess.run(
         [python, "-c", code], check=True, capture_output=True, text=True, cwd=tmp_path

@@ -14,6 +14,7 @@ from botocore.config import Config
 
 from kinesis_sdk.consumer.leases import Conflict, DynamoDBLeaseStore, Lease
 from kinesis_sdk.testing.contracts.lease_stores import LEASE_STORE_CHECKS, Check
+from tests import HANG
 
 pytest.register_assert_rewrite("tests.consumer.leases.test_store")
 
@@ -84,9 +85,9 @@ def test_sixteen_racers_and_one_winner(store: DynamoDBLeaseStore) -> None:
         for outcome in outcomes:
             seen = store.get("shard-0")
             assert seen is not None
-            barrier.wait(60)
+            barrier.wait(HANG)
             outcome.append((name, store.take(seen, name)))
-            barrier.wait(60)
+            barrier.wait(HANG)
 
     threads = [threading.Thread(target=race, args=(f"w{number}",)) for number in range(RACERS)]
     for thread in threads:

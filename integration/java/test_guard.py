@@ -47,12 +47,12 @@ def test_signals_and_status(tmp_path):
     process = Guarded(["sleep", "600"], tmp_path / "log")
     assert process.is_running
     process.signal(signal.SIGTERM)
-    assert process.wait(10) != 0
+    assert process.wait(HANG) != 0
     assert not process.is_running
     process.signal(signal.SIGTERM)  # no such process
     process.close()
     failed = Guarded(["sh", "-c", "echo said; exit 3"], tmp_path / "other")
-    assert failed.wait(10) == 3
+    assert failed.wait(HANG) == 3
     assert failed.tail() == "said"
     failed.close()
 

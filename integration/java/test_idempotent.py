@@ -22,6 +22,7 @@ from kinesis_sdk.common.aggregate_reader import MAGIC, decode, decode_columns
 from kinesis_sdk.common.once.table import NAMED, REPEAT, RunTable, decode_table
 from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.testing import start_server_process
+from tests import HANG
 
 SHARDS = 3
 SMALL = 3_000
@@ -99,7 +100,7 @@ def write(server: Any, kinesis: Any, stream: str, *, idempotent: bool) -> Writte
             if is_last:
                 producer.flush()
         for future in futures:
-            future.result(60)
+            future.result(HANG)
     stored = list(stored_records(kinesis, stream))
     tables = []
     for _shard, record in stored:

@@ -91,7 +91,7 @@ def test_both_daemons_and_each_child_say_the_same(stage, children):
         )  # fmt: skip
     inside.process.signal(signal.SIGTERM)
     stop(java, ours)
-    assert ours.worker.process.wait(30) == inside.process.wait(30) == 0, inside.process.tail()
+    assert ours.worker.process.wait(HANG) == inside.process.wait(HANG) == 0, inside.process.tail()
     java.worker.kill()
 
     theirs, mine = first(java), first(ours)

@@ -10,6 +10,7 @@ from integration.java.load import Load
 from integration.multilang import accounts
 from integration.multilang.scene import Tapped, logs, merge, split
 from integration.multilang.test_fleet import has_work, lost
+from tests import HANG
 
 
 def test_a_mixed_fleet_with_kills_and_freezes_of_each_kind(stage, children):
@@ -76,7 +77,7 @@ def test_a_mixed_fleet_with_kills_and_freezes_of_each_kind(stage, children):
 
     wait_for(lambda: not missing(), 120, lambda: f"{len(missing())} missing; {logs(*daemons)()}")
     second.worker.process.signal(signal.SIGTERM)
-    assert second.worker.process.wait(60) == 0
+    assert second.worker.process.wait(HANG) == 0
     count, continued = accounts.check(daemons)
     total = sum(len(daemon.records()) for daemon in daemons)
     print(

@@ -139,7 +139,7 @@ def test_a_windowed_query_over_the_stream(spark: Any, stream: Any, folder: Path)
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(300)
     found = {row.partitionKey: row.flights for row in spark.table(query.name).collect()}
     assert found == dict(expected)
 
@@ -161,9 +161,10 @@ def test_an_idle_query_looks_seldom_and_makes_no_batches(spark: Any, stream: Any
         began = time.monotonic()
         idle.endpoint.server.admin("faults", counter)
         time.sleep(3)
+        wait_for(lambda: idle.endpoint.server.admin("faults")[0]["seen"] >= 2, what="looks at both shards")
         (fault,) = idle.endpoint.server.admin("faults")
         # Two shards, a look each 200 ms: without a throttle of its own the source would make hundreds.
-        assert 2 <= fault["seen"] <= 2 * (time.monotonic() - began) / 0.18 + 10
+        assert fault["seen"] <= 2 * (time.monotonic() - began) / 0.18 + 10
         assert len(list(sink.folder.glob("*.json"))) <= batches + 1
     finally:
         query.stop()

@@ -107,7 +107,7 @@ def test_the_engine_asks_in_the_order_that_the_reader_expects(spark: Any, stream
             .trigger(availableNow=True)
             .start()
         )
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(300)
         with Path(path).open("a") as log:
             log.write("--\n")
     first, second = (part.split() for part in Path(path).read_text().split("--\n")[:2])

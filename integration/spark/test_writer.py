@@ -36,6 +36,7 @@ def save(frame: Any, stream: Any, **options: str) -> None:
 @pytest.mark.localstack
 def test_text_and_hash_keys_and_random_partition_keys(spark: Any, stream: Any) -> None:
     orders = stream(2)
+    began = time.time()
     save(rows_of(spark, 500), orders)
     save(rows_of(spark, 500).withColumn("explicitHashKey", F.lit(str(2**127 + 5))), orders)
     save(rows_of(spark, 500).select(F.col("data").cast("binary")), orders, partitionKey="random")
@@ -48,7 +49,9 @@ def test_text_and_hash_keys_and_random_partition_keys(spark: Any, stream: Any) -
     assert {row.shardId for row in hashed} == {"shardId-000000000001"}
     assert sum(row.subSequenceNumber is None for row in rows) >= 500
     assert {row.streamName for row in rows} == {orders.name}
-    assert all(abs(row.approximateArrivalTimestamp.timestamp() - time.time()) < 120 for row in rows[:5])
+    assert all(
+        began - 60 < row.approximateArrivalTimestamp.timestamp() < time.time() + 60 for row in rows[:5]
+    )
 
 
 def test_a_record_that_is_not_stored_fails_the_job_with_counts_by_cause(spark: Any, stream: Any) -> None:
@@ -129,7 +132,7 @@ def test_stream_to_stream(spark: Any, stream: Any, folder: Path) -> None:
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(300)
     assert stored(spark, target) == {f"k:{number}": 1 for number in range(300)}
 
 
