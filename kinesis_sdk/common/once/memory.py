@@ -73,9 +73,13 @@ CARRIER_BYTES = 50
 _SEGMENTS = 8
 """Number of segments that share the bytes of a memory, or the time for which it keeps its entries."""
 
-MAX_SEALED = 256
-"""Maximum segments besides the open one, because a search may visit all of them: several times as many as the bytes and the time ask for.
-More come of aggregates whose arrival is not known, which are never too old, and of look-ups over hours in which little was stored."""
+MAX_SEALED = 32
+"""Maximum segments besides the open one, because a search may visit all of them: twice as many as the time asks for, and one more for each `_LARGE`
+bytes that they take. More would come of aggregates whose arrival is not known, which are never too old, and of look-ups over hours in which
+little was stored."""
+
+_LARGE = 1 << 20
+"""Bytes that a full segment takes, also if it is compressed. In a memory of less than 32 MiB, full ones take less, and there are at most 24."""
 
 _MIN_SPAN = 10_000
 """Minimum milliseconds of arrivals after which a segment is followed by another one."""
@@ -591,7 +595,7 @@ class RunMemory:
         while sealed and self._sealed_bytes > allowed:
             self._forget_oldest()
             self._short_until = self.since
-        while len(sealed) > MAX_SEALED:
+        while len(sealed) > MAX_SEALED + self._sealed_bytes // _LARGE:
             self._forget_oldest()
 
     def _expire(self, arrival: int) -> None:
