@@ -10,7 +10,7 @@ from integration.ui.browser import PICTURES, open_browser, why_none
 from kinesis_sdk.cli.web.server import ConsoleServer
 from tests.cli.web.generated import GeneratedBackend
 
-SIZES = {"narrow": (1280, 900), "wide": (1600, 1000)}
+SIZES = {"narrow": (1280, 900), "wide": (1600, 1000), "phone": (400, 800)}
 
 
 @pytest.fixture(scope="session")

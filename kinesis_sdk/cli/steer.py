@@ -51,7 +51,7 @@ _SHOWN = 20
 
 
 class StartType(ParamType):
-    """A moment, ``LATEST``, ``TRIM_HORIZON``, or a sequence number with an optional ``/index`` in its aggregate."""
+    """A moment, ``LATEST``, ``TRIM_HORIZON``, or a sequence number with an optional ``/index`` in its aggregate, ``after:`` before it."""
 
     name = "start"
 
@@ -314,7 +314,7 @@ def rewind(to: Start, shards: tuple[str, ...], wait: float, **options: Any) -> N
     required=True,
     type=StartType("LATEST"),
     metavar="START",
-    help="A moment, LATEST, or a sequence number: the first record to process.",
+    help="A moment, LATEST, a sequence number (the first record to process), or after:NUMBER (what follows that record).",
 )
 @_SHARDS
 @_WAIT
@@ -328,6 +328,7 @@ def skip_to(to: Start, shards: tuple[str, ...], wait: float, **options: Any) -> 
     Examples:
       kinesis-sdk leases skip-to billing --to LATEST --shard 3
       kinesis-sdk leases skip-to billing --to 2026-11-21T09:00:00Z --dry-run
+      kinesis-sdk leases skip-to billing --to after:49653519871253469812/7 --shard 3
     """
     session = Session(options)
     steering = session.steering()

@@ -31,18 +31,40 @@ _PAGE = 1000
 _NARROW = 1.0
 """Seconds to which the search for the last record narrows the time before it reads every record."""
 
-Start = datetime | ExtendedSequenceNumber | str
-"""Start of an application: a time, a record (inclusive), ``LATEST`` or ``TRIM_HORIZON``."""
+
+@dataclass(frozen=True)
+class AfterRecord:
+    """A start right behind a record, whatever follows it there: to skip exactly up to it.
+
+    Attributes:
+        record: The last record that is skipped.
+    """
+
+    record: ExtendedSequenceNumber
+
+    def __str__(self) -> str:
+        return f"{_AFTER}{self.record}"
+
+
+Start = datetime | ExtendedSequenceNumber | AfterRecord | str
+"""Start of an application: a time, a record (inclusive), what follows a record, ``LATEST`` or ``TRIM_HORIZON``."""
+
+_AFTER = "after:"
 
 
 def parse_start(text: str) -> Start | None:
     """Return the start that ``LATEST``, ``TRIM_HORIZON``, ``<sequence number>`` or ``<sequence number>/<index>`` means.
+
+    With ``after:`` before a sequence number, it is what follows the record.
 
     Returns:
         None if the text is none of these.
     """
     if text.upper() in (LATEST, TRIM_HORIZON):
         return text.upper()
+    if text.lower().startswith(_AFTER):
+        record = parse_start(text[len(_AFTER) :])
+        return AfterRecord(record) if isinstance(record, ExtendedSequenceNumber) else None
     number, _, sub = text.partition("/")
     # Epoch seconds and milliseconds are shorter than any sequence number.
     if not is_sequence_number(number) or len(number) < 20 or (sub and not sub.isdigit()):
@@ -134,6 +156,8 @@ class PositionResolver:
             return _with_note(found, note)
         if isinstance(start, ExtendedSequenceNumber):
             return search.before_record(start, self._records.get((shard_id, start.sequence_number)))
+        if isinstance(start, AfterRecord):
+            return search.behind_record(start.record)
         if start == TRIM_HORIZON:
             return ResolvedStart(position=ExtendedSequenceNumber(TRIM_HORIZON))
         if start == LATEST:
@@ -173,6 +197,12 @@ def _with_note(found: ResolvedStart, note: str) -> ResolvedStart:
 def _arrival(record: KinesisRecord) -> float:
     stamp = record.approximate_arrival_timestamp
     return 0.0 if stamp is None else stamp.timestamp()
+
+
+def _check_index(start: ExtendedSequenceNumber, record: KinesisRecord) -> None:
+    last = last_user_record(record)
+    if start > last:
+        raise ConfigError("to", str(start), f"an index of up to {last.sub_sequence_number} in this aggregate")
 
 
 def last_user_record(record: KinesisRecord) -> ExtendedSequenceNumber:
@@ -242,15 +272,17 @@ class _Search:
             record = self.record_at(start)
         arrival = record.approximate_arrival_timestamp
         if start.sub_sequence_number > 0:
-            last = last_user_record(record)
-            if start > last:
-                raise ConfigError(
-                    "to", str(start), f"an index of up to {last.sub_sequence_number} in this aggregate"
-                )
+            _check_index(start, record)
             position = ExtendedSequenceNumber(start.sequence_number, start.sub_sequence_number - 1)
             return ResolvedStart(position=position, arrival=arrival)
         number = int(start.sequence_number)
         return self.last_before(_arrival(record), lambda one: int(one.sequence_number) >= number)
+
+    def behind_record(self, start: ExtendedSequenceNumber) -> ResolvedStart:
+        """Return the checkpoint that a record itself is: what follows it comes next."""
+        record = self.record_at(start)
+        _check_index(start, record)
+        return ResolvedStart(position=start, arrival=record.approximate_arrival_timestamp)
 
     def last_before(self, moment: float, is_beyond: Callable[[KinesisRecord], bool]) -> ResolvedStart:
         """Return the last record before the first one that is beyond.

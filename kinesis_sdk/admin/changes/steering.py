@@ -40,7 +40,13 @@ from kinesis_sdk.admin.changes.plan import (
     roots,
     skip_goals,
 )
-from kinesis_sdk.admin.changes.positions import PositionResolver, ResolvedStart, Start, show_start
+from kinesis_sdk.admin.changes.positions import (
+    AfterRecord,
+    PositionResolver,
+    ResolvedStart,
+    Start,
+    show_start,
+)
 from kinesis_sdk.admin.changes.rows import Row, TableRead
 from kinesis_sdk.admin.changes.transfer import (
     Export,
@@ -124,6 +130,8 @@ class Steering:
             ConfigError: If an argument is not accepted, or the stream is not known.
             AwsError: If a call failed.
         """
+        if isinstance(to, AfterRecord):
+            raise ConfigError("to", str(to), "the record itself: a rewind begins with it")
         read, stream = self.read(shards)
         rows = self._rows_of(read, stream)
         resolver = self._resolver(stream)
@@ -219,7 +227,7 @@ class Steering:
         """Plan to leave records out: every unfinished shard continues at a later position.
 
         Args:
-            to: Time, record (the first one to process; needs exactly one shard), or ``LATEST``.
+            to: Time, record (the first one to process) or what follows a record (both need exactly one shard), or ``LATEST``.
             shards: Shards to which it is restricted; all by default.
 
         Raises:
@@ -235,7 +243,7 @@ class Steering:
         chosen = self._chosen(shards, [*rows.rows, *(shard.shard_id for shard in listed)])
         if to == TRIM_HORIZON:
             raise ConfigError("to", to, "a moment, LATEST or a sequence number")
-        if isinstance(to, ExtendedSequenceNumber) and len(chosen) != 1:
+        if isinstance(to, (ExtendedSequenceNumber, AfterRecord)) and len(chosen) != 1:
             raise ConfigError("shard", sorted(chosen), "exactly one shard for a sequence number")
         wanted = [
             shard.shard_id

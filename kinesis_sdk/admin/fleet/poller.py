@@ -18,7 +18,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from random import Random
 from typing import Any
 
@@ -61,6 +62,28 @@ class CallCounter:
         self._clock = clock
         self._lock = threading.Lock()
         self._calls: deque[tuple[float, str]] = deque()
+        self._running: dict[object, tuple[float, str]] = {}
+
+    @contextmanager
+    def running(self, operation: str) -> Iterator[None]:
+        """Count a call, and know of it until it has ended."""
+        self.count(operation)
+        key = object()
+        with self._lock:
+            self._running[key] = (self._clock.monotonic(), operation)
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._running[key]
+
+    def longest(self) -> tuple[str, float] | None:
+        """Return the operation that has been running for the longest, and its seconds; None if none runs."""
+        with self._lock:
+            if not self._running:
+                return None
+            began, operation = min(self._running.values())
+            return operation, self._clock.monotonic() - began
 
     def count(self, operation: str) -> None:
         """Count a call."""
@@ -89,8 +112,8 @@ class _CountingClient:
             return value
 
         def counted(*args: Any, **kwargs: Any) -> Any:
-            self._counter.count("".join(part.capitalize() for part in name.split("_")))
-            return value(*args, **kwargs)
+            with self._counter.running("".join(part.capitalize() for part in name.split("_"))):
+                return value(*args, **kwargs)
 
         return counted
 
@@ -214,6 +237,10 @@ class FleetPoller:
     def application(self) -> Application:
         """The application that is watched."""
         return self._application
+
+    def longest_call(self) -> tuple[str, float] | None:
+        """Return the operation of the call that has been running for the longest, and its seconds; None if none runs."""
+        return self._counter.longest()
 
     @property
     def failover_time(self) -> float:

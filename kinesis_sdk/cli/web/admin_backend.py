@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import logging
 import threading
 import time
@@ -14,7 +15,7 @@ from kinesis_sdk.admin.fleet.model import ErrorCode
 from kinesis_sdk.admin.fleet.observe import FleetObserver
 from kinesis_sdk.admin.fleet.overview import look_at_all
 from kinesis_sdk.admin.fleet.poller import FleetPoller, Subscription
-from kinesis_sdk.admin.payload import PayloadKind, decode_payload
+from kinesis_sdk.admin.payload import MAX_SHOWN_BYTES, PayloadKind, decode_payload
 from kinesis_sdk.admin.records import parse_position, position_text, read_page
 from kinesis_sdk.admin.streams import Streams
 from kinesis_sdk.cli.web.backend import Plain
@@ -219,6 +220,10 @@ class PollerWatch:
                 self._focus[key] = self._poller.subscribe()
                 self._focus[key].focus(key)
 
+    def waiting(self) -> tuple[str, float] | None:
+        """Return the call that the poller waits for."""
+        return None if self._poller is None else self._poller.longest_call()
+
     def refresh(self) -> None:
         """Read the table again now, after a change."""
         if self._poller is not None:
@@ -267,6 +272,7 @@ def _record(record: UserRecord) -> Plain:
         "kind": decoded.kind.value,
         "text": preview[:_PREVIEW],
         "whole": decoded.pretty(),
+        "data": base64.b64encode(record.data[:MAX_SHOWN_BYTES]).decode("ascii"),
         "truncated": decoded.truncated,
         "aggregated": record.aggregated,
     }

@@ -27,6 +27,10 @@ KEEP_ALIVE = 10.0
 """Seconds after which a quiet stream of events sends a comment, so that a page that has gone is noticed."""
 FOCUS = 15.0
 """Seconds for which a lease counts as open after its page has asked for it; the page asks with each event."""
+PATIENCE = 5.0
+"""Seconds for which a call may run before the pages are told."""
+_LOOK = 2.0
+"""Seconds between two looks at what a quiet watch waits for."""
 _BACKLOG = 8
 """Events that wait for one slow page; then it gets a whole picture instead."""
 
@@ -45,6 +49,9 @@ class Watch(Protocol):
 
     def refresh(self) -> None:
         """Look again now."""
+
+    def waiting(self) -> tuple[str, float] | None:
+        """Return the operation that it waits for, and for how many seconds; None if it waits for none."""
 
     def close(self) -> None:
         """End for good. It may wait for a call that is being made."""
@@ -129,12 +136,21 @@ class Channel:
         try:
             if self._picture is not None:
                 yield _event("picture", self._picture)
+            quiet = 0.0
             while True:
+                pause = min(_LOOK, self._keep_alive)
                 try:
-                    event = await asyncio.wait_for(page.events.get(), self._keep_alive)
+                    event = await asyncio.wait_for(page.events.get(), pause)
                 except (asyncio.TimeoutError, TimeoutError):
-                    yield b": keep-alive\n\n"
+                    quiet += pause
+                    if (call := self._watch.waiting()) is not None and call[1] >= PATIENCE:
+                        yield _event("waiting", {"operation": call[0], "seconds": round(call[1])})
+                        quiet = 0.0
+                    elif quiet >= self._keep_alive:
+                        yield b": keep-alive\n\n"
+                        quiet = 0.0
                     continue
+                quiet = 0.0
                 if event is None:
                     return
                 yield event

@@ -20,9 +20,6 @@ from kinesis_sdk.admin.plain import plain
 LEASE_TRENDS_UP_TO = 64
 """Largest number of leases whose trends are sent: the table of a small fleet draws them, the map of a large one does not."""
 
-_AGE_STEPS = (10.0, 60.0, 600.0, 3600.0, 86400.0)
-"""Steps of a checkpoint's age, in seconds."""
-
 Picture = dict[str, Any]
 """A fleet as the page gets it: plain data. ``leases`` and ``owners`` are columns of equal length."""
 
@@ -50,7 +47,7 @@ def picture(view: FleetView, *, options: Sequence[str] = ()) -> Picture:
         "lag": [_lag(lease) for lease in leases],
         "left": [_time_left(lease.retention_left) for lease in leases],
         "kbps": [_rounded(lease.throughput_kbps) for lease in leases],
-        "age": [_age_step(lease.checkpointed_ago) for lease in leases],
+        "age": [_age(lease.checkpointed_ago) for lease in leases],
         "handler": [_rounded(lease.handler_seconds) for lease in leases],
         "note": [lease.note or lease.lag_note for lease in leases],
     }
@@ -176,10 +173,13 @@ def _time_left(seconds: float | None) -> int | None:
     return round(seconds / step) * step
 
 
-def _age_step(seconds: float | None) -> int | None:
+def _age(seconds: float | None) -> float | None:
+    """Round to two digits; below a minute, where healthy shards differ from scan to scan, to 0 and 10."""
     if seconds is None:
         return None
-    return sum(seconds >= step for step in _AGE_STEPS)
+    if seconds < 60:
+        return 10 if seconds >= 10 else 0
+    return _rounded(seconds)
 
 
 def _trend(values: Sequence[int | None]) -> list[int | None]:

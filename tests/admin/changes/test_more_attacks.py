@@ -8,6 +8,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from kinesis_sdk.admin.changes.execute import Status
+from kinesis_sdk.admin.changes.positions import AfterRecord
 from kinesis_sdk.admin.changes.recipes import Recipe
 from kinesis_sdk.admin.changes.workers import WorkerMarks
 from kinesis_sdk.common.errors import ChangeRefusedError, ConfigError, InvalidPositionError, KinesisSdkError
@@ -169,3 +170,15 @@ def test_skip_to_latest_of_a_shard_that_is_written_at_its_limit_ends(tmp_path):
     steering._sleep = sleep
     plan = steering.plan_skip("LATEST")
     assert plan.changes
+
+
+def test_a_skip_past_a_record_leaves_out_what_is_up_to_it(tmp_path):
+    fleet, _, _ = loaded(tmp_path)
+    checkpoint = fleet.checkpoints()[SHARD]
+    after = AfterRecord(checkpoint)
+    with pytest.raises(ConfigError, match="the record itself: a rewind begins with it"):
+        fleet.steering().plan_rewind(after, [SHARD])
+    with pytest.raises(ConfigError, match="exactly one shard for a sequence number"):
+        fleet.steering().plan_skip(after)
+    plan = fleet.steering().plan_skip(after, [SHARD])
+    assert f"--to after:{checkpoint}" in " ".join(plan.command)

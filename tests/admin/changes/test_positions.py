@@ -7,9 +7,9 @@ from itertools import pairwise
 
 import pytest
 
-from kinesis_sdk.admin.changes.positions import PositionResolver, parse_start, show_start
+from kinesis_sdk.admin.changes.positions import AfterRecord, PositionResolver, parse_start, show_start
 from kinesis_sdk.common.aggregate_writer import Aggregate
-from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.common.errors import ConfigError, InvalidPositionError
 from kinesis_sdk.common.hashkeys import hash_partition_key
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.stream import StreamId
@@ -184,6 +184,10 @@ def test_records_that_have_expired_are_told(stream):
         ("latest", "LATEST"),
         ("TRIM_HORIZON", "TRIM_HORIZON"),
         ("4" * 56, ExtendedSequenceNumber("4" * 56)),
+        ("after:" + "4" * 56, AfterRecord(ExtendedSequenceNumber("4" * 56))),
+        ("AFTER:" + "4" * 56 + "/7", AfterRecord(ExtendedSequenceNumber("4" * 56, 7))),
+        ("after:LATEST", None),
+        ("after:after:" + "4" * 56, None),
         ("4" * 56 + "/7", ExtendedSequenceNumber("4" * 56, 7)),
         ("1700000000", None),
         ("1700000000000", None),
@@ -196,3 +200,16 @@ def test_texts(text, start):
     assert parse_start(text) == start
     if start is not None:
         assert parse_start(show_start(start)) == start
+
+
+def test_what_follows_a_record(stream):
+    stream.put(aggregate(4))
+    record = stream.put(aggregate(10))
+    after = AfterRecord(ExtendedSequenceNumber(record, 4))
+    assert stream.resolve(after).position == ExtendedSequenceNumber(record, 4)
+    assert show_start(after) == f"after:{record}/4"
+    assert parse_start(show_start(after)) == after
+    with pytest.raises(ConfigError, match="an index of up to 9"):
+        stream.resolve(AfterRecord(ExtendedSequenceNumber(record, 10)))
+    with pytest.raises(InvalidPositionError, match="does not have this position"):
+        stream.resolve(AfterRecord(ExtendedSequenceNumber(str(int(record) + 1))))

@@ -11,6 +11,7 @@ import pytest
 
 from kinesis_sdk.admin import Application, Connection, FleetPoller, FleetView, Subscription
 from kinesis_sdk.admin.fleet.model import ErrorCode
+from kinesis_sdk.admin.fleet.poller import CallCounter
 from kinesis_sdk.cli.web.wire import picture
 from kinesis_sdk.common.clock import SystemClock
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
@@ -341,3 +342,16 @@ def test_the_threads_take_views_and_end() -> None:
             poller.refresh()
             assert poller.wait(30, newer_than=view) is not None
     assert threading.active_count() <= before
+
+
+def test_a_call_is_known_while_it_runs() -> None:
+    clock = VirtualClock()
+    counter = CallCounter(clock)
+    assert counter.longest() is None
+    with counter.running("Scan"):
+        clock.advance(4.0)
+        with counter.running("ListShards"):
+            clock.advance(2.0)
+            assert counter.longest() == ("Scan", 6.0)
+        assert counter.per_minute() == {"ListShards": 1, "Scan": 1}
+    assert counter.longest() is None

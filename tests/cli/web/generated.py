@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import random
 import threading
@@ -310,6 +311,7 @@ class ManualWatch:
         self.starts = 0
         self.focused: frozenset[str] = frozenset()
         self.refreshed = False
+        self.waits: tuple[str, float] | None = None
         self.stops = 0
 
     def start(self) -> None:
@@ -323,6 +325,9 @@ class ManualWatch:
 
     def refresh(self) -> None:
         self.refreshed = True
+
+    def waiting(self) -> tuple[str, float] | None:
+        return self.waits
 
     def close(self) -> None:
         self.stop()
@@ -448,6 +453,7 @@ class GeneratedBackend:
                     "kind": "json" if text.startswith("{") else "text",
                     "text": text,
                     "whole": json.dumps(json.loads(text), indent=2) if text.startswith("{") else text,
+                    "data": base64.b64encode(text.encode()).decode(),
                     "truncated": False,
                     "aggregated": True,
                 }
@@ -461,6 +467,9 @@ class GeneratedBackend:
                 "size": 16,
                 "kind": "hex",
                 "text": "00 ff 10 80 de ad be ef 00 01 02 03 04 05 06 07",
+                "data": base64.b64encode(
+                    bytes.fromhex("00 ff 10 80 de ad be ef 00 01 02 03 04 05 06 07")
+                ).decode(),
                 "whole": "00000000  00 ff 10 80 de ad be ef 00 01 02 03 04 05 06 07  ................",
                 "truncated": False,
                 "aggregated": False,

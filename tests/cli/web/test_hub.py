@@ -145,3 +145,19 @@ def test_an_open_lease_is_measured_more_often_and_has_its_history() -> None:
         await events.aclose()
 
     with_channel(test)
+
+
+def test_a_call_that_does_not_end_is_told() -> None:
+    async def run() -> None:
+        watch = ManualWatch(GeneratedFleet(4, 1), lambda view: None)
+        channel = Channel(lambda on_view: watch, keep_alive=0.0)
+        events = channel.events()
+        watch.waits = ("Scan", 4.9)
+        assert await anext(events) == b": keep-alive\n\n"
+        watch.waits = ("Scan", 5.4)
+        assert data_of(await anext(events)) == ("waiting", {"operation": "Scan", "seconds": 5})
+        watch.waits = None
+        assert await anext(events) == b": keep-alive\n\n"
+        await events.aclose()
+
+    asyncio.run(run())

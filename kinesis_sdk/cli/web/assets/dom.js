@@ -75,12 +75,14 @@ export function noTip() {
   byId("tip").hidden = true;
 }
 
+const LONG_LABEL = 200; // letters that a screen reader may be asked to read
+
 /** A button that copies a text and says so. */
 export function copyButton(text, label = "Copy") {
   const button = h("button", {
     type: "button",
     class: "small",
-    "aria-label": `${label}: ${text}`,
+    "aria-label": text.length > LONG_LABEL ? label : `${label}: ${text}`,
     on: {
       click: async (event) => {
         event.stopPropagation();

@@ -1,7 +1,7 @@
 // The map of a fleet: a row for each owner, a square for each shard, on one canvas. Rows and squares keep their places.
 
 import { announce, h, noTip, show, tip } from "./dom.js";
-import { clock, duration, kbps, lag, plural, shardName } from "./format.js";
+import { clock, duration, kbps, lag, middle, plural, shardName } from "./format.js";
 import { SCALES, colours, lagStep } from "./heat.js";
 
 const ROOMY = 19; // pixels of a row
@@ -9,6 +9,7 @@ const DENSE = 15; // of a row if there are many
 const MANY_ROWS = 90;
 const GAP = 2;
 const COLUMN_GAP = 36;
+const FEW = 12; // squares in a line for which a row gives up its sparkline
 const MIN_SQUARE = 9;
 const MAX_SQUARE = 26; // they are wider than high where there is room
 const COUNT = 34;
@@ -129,7 +130,9 @@ export class FleetMap {
     const columns = Math.max(1, Math.min(wanted, Math.floor((width + COLUMN_GAP) / needed)));
     const available = Math.floor((width - (columns - 1) * COLUMN_GAP) / columns);
     const showRate = columns === 1 && available - fixed - SPARK - RATE >= cellsWanted * (MIN_SQUARE + 2 + GAP);
-    const beside = fixed + SPARK + (showRate ? RATE : 0);
+    // A narrow screen shows the squares instead.
+    const spark = available - fixed - SPARK >= FEW * (MIN_SQUARE + GAP) ? SPARK : 0;
+    const beside = fixed + spark + (showRate ? RATE : 0);
     const square = Math.max(MIN_SQUARE, Math.min(MAX_SQUARE, Math.floor((available - beside) / cellsWanted) - GAP));
     const perLine = Math.max(4, Math.min(cellsWanted, Math.floor((available - beside) / (square + GAP))));
     // What belongs to a row stands right behind its squares.
@@ -161,7 +164,7 @@ export class FleetMap {
       });
     });
     this.rows = rows;
-    this.geometry = { width, columns, columnWidth, labelWidth, square, letter, showRate, height: 22 + deepest * rowHeight + 6, tall: Math.min(square, rowHeight - GAP) };
+    this.geometry = { width, columns, columnWidth, labelWidth, square, letter, showRate, spark, height: 22 + deepest * rowHeight + 6, tall: Math.min(square, rowHeight - GAP) };
     this.cellOf = new Map(this.cells.map((cell, n) => [cell.lease, n]));
     const ratio = devicePixelRatio || 1;
     const { height } = this.geometry;
@@ -186,7 +189,7 @@ export class FleetMap {
     const { leases, owners } = this.picture;
     const context = this.canvas.getContext("2d");
     const colour = colours();
-    const { width, height, columns, columnWidth, labelWidth, square, letter, showRate, tall } = this.geometry;
+    const { width, height, columns, columnWidth, labelWidth, square, letter, showRate, spark, tall } = this.geometry;
     const rowHeight = this.rowHeight;
     const ratio = devicePixelRatio || 1;
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
@@ -204,7 +207,7 @@ export class FleetMap {
       context.fillText("worst lag", right - (showRate ? RATE : 0), 9);
       if (showRate) context.fillText("throughput", right, 9);
       context.textAlign = "left";
-      context.fillText("10 min", right - LAG - SPARK - (showRate ? RATE : 0) + 8, 9);
+      if (spark) context.fillText("10 min", right - LAG - SPARK - (showRate ? RATE : 0) + 8, 9);
     }
     context.font = `12px ${colour.mono}`;
     const fits = Math.floor((labelWidth - 10) / letter);
@@ -222,7 +225,7 @@ export class FleetMap {
       const label = this.label(row);
       context.textAlign = "left";
       context.fillStyle = row.owner < 0 || silent ? colour.error : colour.text;
-      context.fillText(label.length > fits ? `${label.slice(0, fits - 1)}…` : label, row.x, y);
+      context.fillText(middle(label, fits), row.x, y);
       context.textAlign = "right";
       context.fillStyle = colour.dim;
       context.fillText(String(row.leases.length), row.x + labelWidth + COUNT - 10, y);
@@ -238,7 +241,7 @@ export class FleetMap {
         context.fillStyle = colour.dim;
         context.fillText(kbps(owners.kbps[row.owner]), row.x + columnWidth, y);
       }
-      if (row.owner >= 0) this.spark(context, owners.trend[row.owner], right - LAG - SPARK + 8, row.y + 3, SPARK - 14, rowHeight - 7, colour);
+      if (row.owner >= 0 && spark) this.spark(context, owners.trend[row.owner], right - LAG - SPARK + 8, row.y + 3, SPARK - 14, rowHeight - 7, colour);
     }
     const scale = SCALES[this.scale];
     const active = document.activeElement === this.canvas;
@@ -300,7 +303,11 @@ export class FleetMap {
   }
 
   spark(context, trend, x, y, width, height, colour) {
-    if (!trend || trend.length < 2) return;
+    if (!trend || trend.length < 2) {
+      context.fillStyle = colour.line; // something will be here
+      context.fillRect(x, Math.round(y + height), width, 1);
+      return;
+    }
     // One scale for all rows, in the steps of the legend, so that rows can be compared.
     const at = (value) => y + height - (Math.log10(1 + Math.max(0, value) / 500) / 5.3) * height;
     context.strokeStyle = colour.dim;

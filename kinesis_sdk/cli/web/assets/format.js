@@ -16,6 +16,12 @@ export function duration(seconds) {
 const trim = (text) => text.replace(/\.0$/, "");
 const pair = (a, unit, b, small) => (b ? `${a} ${unit} ${b} ${small}` : `${a} ${unit}`);
 
+/** The age of something that changes every few seconds while all is well: only an unusual one is told exactly. */
+export function age(seconds) {
+  if (seconds === null || seconds === undefined) return "–";
+  return seconds < 10 ? "< 10 s" : seconds < 60 ? "< 1 min" : duration(seconds);
+}
+
 /** Milliseconds behind latest. */
 export const lag = (millis) => (millis === null || millis === undefined ? "–" : duration(millis / 1000));
 
@@ -54,6 +60,14 @@ export function moment(epoch) {
 export function shardName(id) {
   const found = /^shardId-0*(\d+)$/.exec(id);
   return found ? found[1].padStart(4, "0") : id;
+}
+
+/** A name that is too long, without its middle: names differ at both ends. */
+export function middle(text, length) {
+  const letters = [...text];
+  if (letters.length <= length) return text;
+  const tail = Math.floor((length - 1) / 2);
+  return `${letters.slice(0, length - 1 - tail).join("")}…${letters.slice(letters.length - tail).join("")}`;
 }
 
 export const plural = (number, one, many = `${one}s`) => `${count(number)} ${number === 1 ? one : many}`;

@@ -5,7 +5,7 @@ import { duration, kbps } from "./format.js";
 export const LAG_STEPS = [1000, 10000, 60000, 600000, 3600000];
 const LEFT_STEPS = [86400, 21600, 7200, 3600, 900];
 const KBPS_STEPS = [50, 150, 400, 700, 900];
-export const AGE_TEXT = ["< 10 s", "< 1 min", "< 10 min", "< 1 h", "< 1 day", "≥ 1 day"];
+const AGE_STEPS = [10, 60, 600, 3600, 86400];
 
 const above = (value, steps) => (value === null || value === undefined ? -1 : steps.reduce((n, step) => n + (value >= step), 0));
 const below = (value, steps) => (value === null || value === undefined ? -1 : steps.reduce((n, step) => n + (value < step), 0));
@@ -31,8 +31,8 @@ export const SCALES = {
   },
   age: {
     name: "age of the checkpoint",
-    names: AGE_TEXT,
-    step: (leases, i) => leases.age[i] ?? -1,
+    names: names(AGE_STEPS, duration, "≥ 1 day"),
+    step: (leases, i) => above(leases.age[i], AGE_STEPS),
   },
 };
 

@@ -37,6 +37,7 @@ export class Live {
     this.application = application;
     this.picture = null;
     this.receivedAt = null;
+    this.waiting = null; // the call that AWS does not answer: {operation, seconds}
     this.state = "connecting";
     this.failures = 0;
     this.onPicture = onPicture;
@@ -58,6 +59,10 @@ export class Live {
     });
     this.source.addEventListener("picture", (event) => this.take(event, true));
     this.source.addEventListener("changes", (event) => this.take(event, false));
+    this.source.addEventListener("waiting", (event) => {
+      this.waiting = JSON.parse(event.data);
+      this.onState(this.state);
+    });
     this.source.addEventListener("error", () => {
       this.shut();
       this.change("disconnected");
@@ -73,6 +78,7 @@ export class Live {
     if (!whole && !this.picture) return;
     this.picture = whole ? data : applyChanges(this.picture, data);
     this.receivedAt = performance.now();
+    this.waiting = null;
     this.onPicture(this.picture, whole);
     performance.measure("update", "update-begin");
     performance.clearMarks("update-begin");

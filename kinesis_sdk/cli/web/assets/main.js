@@ -14,6 +14,9 @@ const VIEWS = { fleet: FleetView, stream: StreamView, shard: ShardView };
 const TITLES = { fleet: "Fleet", stream: "Stream", shard: "Shard" };
 const STALE = 3; // times the expected interval without an event
 
+/** The service of an operation that a console calls. */
+const serviceOf = (operation) => (/^(Scan|Query|DescribeTable|GetItem)$/.test(operation) ? "DynamoDB" : "Kinesis");
+
 /** A hue that belongs to a text, 0 to 359. */
 function hueOf(text) {
   let found = 0;
@@ -36,7 +39,16 @@ class App {
       ? h("span", { class: "badge strong", title: "started with --allow-changes" }, "changes allowed")
       : h("span", { class: "badge", title: "start it with --allow-changes to change leases" }, "read-only");
     put(byId("bar"), h("a", { class: "brand", href: "#/" }, h("img", { src: "/assets/icon.svg", alt: "" }), this.brand, this.where), this.tabs,
-      h("div", { class: "status" }, this.pulse, this.calls, mode, themeButton()));
+      h("div", { class: "status" }, this.pulse, this.calls, mode, themeButton(), h("button", { type: "button", class: "plain", "aria-label": "Keys", title: "Keys (?)", on: { click: showKeys } }, "?")));
+    addEventListener("keydown", (event) => {
+      if (event.target.closest?.("input, select, textarea, dialog") || event.ctrlKey || event.metaKey || event.altKey) return;
+      if (event.key === "?") showKeys();
+      const search = event.key === "/" ? byId("main").querySelector("input[type=search]") : null;
+      if (search) {
+        event.preventDefault();
+        search.focus();
+      }
+    });
     addEventListener("hashchange", () => this.open());
     setInterval(() => this.tick(), 1000);
   }
@@ -135,11 +147,12 @@ class App {
     const age = this.live.age();
     const error = picture?.head.error;
     const lost = this.live.state === "disconnected";
+    const { waiting } = this.live;
     const expected = Math.max(5, picture?.head.interval ?? 5);
     const late = this.live.state === "live" && age !== null && age > STALE * expected;
     const read = picture && age !== null ? picture.head.tableAge + age : null;
-    setClass(this.pulse, "live", !lost && !late && !error && this.live.state === "live" && age !== null);
-    setClass(this.pulse, "bad", Boolean(lost || late || error));
+    setClass(this.pulse, "live", !lost && !late && !waiting && !error && this.live.state === "live" && age !== null);
+    setClass(this.pulse, "bad", Boolean(lost || late || waiting || error));
     setText(this.pulse, lost ? "disconnected" : this.live.state === "hidden" ? "paused" : read === null ? "connecting" : `table read ${read < 1 ? "now" : `${duration(Math.floor(read))} ago`}`);
     if (picture) {
       if (!Object.keys(picture.head.calls).length) setText(this.calls, "");
@@ -154,12 +167,31 @@ class App {
     if (lost) {
       setText(banner, picture ? `Disconnected. What you see is ${duration(Math.floor(read))} old and no longer changes. Is the command still running?` : "The console does not respond. Is its command still running?");
     } else if (error && picture.leases.key.length) setText(banner, `The newest read failed; what you see is ${duration(Math.floor(read))} old. ${show(error)}`);
+    else if (waiting) setText(banner, `${serviceOf(waiting.operation)} does not answer: ${waiting.operation} has been running for ${duration(waiting.seconds)}.${picture ? ` What you see is ${duration(Math.floor(read))} old.` : ""}`);
     else if (late) setText(banner, `Nothing has arrived for ${duration(Math.floor(age))}. What you see is old.`);
-    banner.hidden = !(lost || late || (error && picture?.leases.key.length));
+    banner.hidden = !(lost || late || waiting || (error && picture?.leases.key.length));
     setClass(banner, "mild", !lost && !error);
     // A console that was restarted has another token for changes.
     if (lost) forgetSession();
   }
+}
+
+const KEYS = [
+  ["Fleet, map", [["arrows, Home, End", "choose a shard"], ["Space", "add it to the chosen ones, or take it away"], ["Enter", "open it"]]],
+  ["Fleet", [["/", "find a shard or an owner"], ["Enter in the search", "the first shard that was found"]]],
+  ["Stream", [["up, down", "choose a shard"], ["Enter", "open it"]]],
+  ["Records", [["Enter on the data", "all of it, and what can be done with it"]]],
+  ["Everywhere", [["?", "these keys"], ["Esc", "close them"]]],
+];
+
+function showKeys() {
+  const close = h("button", { type: "button", class: "primary", on: { click: () => dialog.close() } }, "Close");
+  const dialog = h("dialog", { class: "keys", "aria-label": "Keys", on: { close: () => dialog.remove() } },
+    h("h2", null, "Keys"),
+    h("dl", { class: "facts" }, KEYS.map(([where, keys]) => [h("dt", { class: "where" }, where), h("dd", null), keys.map(([key, what]) => [h("dt", null, h("kbd", null, key)), h("dd", null, what)])])),
+    close);
+  document.body.append(dialog);
+  dialog.showModal();
 }
 
 async function main() {

@@ -1,6 +1,6 @@
 // The record browser of a shard. It reads only when it is told to: one page for each click.
 
-import { h, put, setText, show } from "./dom.js";
+import { announce, copyButton, h, put, setText, show } from "./dom.js";
 import { bytes, clock, duration, moment, plural, shardName } from "./format.js";
 import { get, query } from "./api.js";
 import { failure } from "./view-applications.js";
@@ -14,8 +14,9 @@ const STARTS = [
 ];
 
 export class Records {
-  constructor({ stream, shard, lease, retention }) {
-    Object.assign(this, { stream, shard, lease, retention });
+  /** @param onChange Called with an operation and a position to plan a change of the shard; null where changes are not shown. */
+  constructor({ stream, shard, lease, retention, onChange = null }) {
+    Object.assign(this, { stream, shard, lease, retention, onChange });
     this.history = [];
     this.start = h("select", { "aria-label": "Where to begin", on: { change: () => this.startChanged() } }, STARTS.map(([value, name]) => h("option", { value }, name)));
     this.time = h("input", { type: "datetime-local", step: "1", "aria-label": "Time", hidden: true });
@@ -23,6 +24,7 @@ export class Records {
     this.go = h("button", { type: "button", class: "primary", on: { click: () => this.read() } }, "Read");
     this.back = h("button", { type: "button", disabled: true, on: { click: () => this.turn(-1) } }, "◀ Previous");
     this.next = h("button", { type: "button", disabled: true, on: { click: () => this.turn(1) } }, "Next ▶");
+    this.form = h("select", { "aria-label": "Form of the data", on: { change: () => this.draw() } }, FORMS.map(([value, name]) => h("option", { value }, name)));
     this.filter = h("input", { type: "search", placeholder: "filter this page", "aria-label": "Filter this page", on: { input: () => this.draw() } });
     this.status = h("span", { class: "note", role: "status" }, "Nothing is read before you ask.");
     this.slider = h("input", { type: "range", min: "0", max: "1000", value: "1000", "aria-label": "Travel in time: from the oldest kept record to now", on: { input: () => this.slide(), change: () => this.read() } });
@@ -31,7 +33,7 @@ export class Records {
     this.holder = h("div", { class: "scroll" });
     this.element = h("section", { class: "card", "aria-label": "Records" },
       h("header", null, h("h2", null, "Records"), this.status),
-      h("div", { class: "pager" }, this.start, this.time, this.sequence, this.go, this.back, this.next, h("span", { class: "grow" }, this.filter)),
+      h("div", { class: "pager" }, this.start, this.time, this.sequence, this.go, this.back, this.next, h("span", { class: "grow" }, this.form, " ", this.filter)),
       this.travel, this.holder);
   }
 
@@ -131,17 +133,32 @@ export class Records {
       h("tbody", null, records.map((record) => this.row(record)))));
   }
 
+  /** What can be done with an open record. */
+  acts(record, form) {
+    const position = `${record.sequence}/${record.sub}`;
+    const propose = (operation, to, text) => h("button", { type: "button", class: "small", on: { click: () => {
+      this.onChange(operation, to);
+      announce(`${text}: the change is shown, and nothing is written before you confirm`);
+    } } }, text);
+    return h("div", { class: "acts" },
+      copyButton(form === "pretty" ? record.whole : whole(record, form), "Copy the data"), copyButton(position, "Copy the position"),
+      this.onChange ? [propose("rewind", position, "Rewind to here"), propose("skip-to", `after:${position}`, "Skip past this")] : null);
+  }
+
   row(record) {
     const cell = h("td", { class: "payload" });
-    const preview = show(record.text.replaceAll(/\s+/g, " "));
+    const form = this.form.value;
+    const preview = show((form === "hex" ? hexOf(bytesOf(record), 32) : record.text).replaceAll(/\s+/g, " "));
     const pre = h("pre", { tabindex: "0", title: "click or Enter: all of it" }, preview || "(empty)");
     const toggle = () => {
       if (cell.dataset.open === undefined) {
         cell.dataset.open = "";
-        pre.textContent = lines(record.whole) + (record.truncated ? `\n… the first 64 KiB of ${bytes(record.size)}` : "");
+        pre.textContent = whole(record, form) + (record.truncated ? `\n… the first 64 KiB of ${bytes(record.size)}` : "");
+        cell.append(this.acts(record, form));
       } else {
         delete cell.dataset.open;
         pre.textContent = preview;
+        cell.lastChild.remove();
       }
     };
     pre.addEventListener("click", () => getSelection().isCollapsed && toggle());
@@ -154,6 +171,26 @@ export class Records {
       h("td", { class: "num" }, bytes(record.size), h("div", { class: "faint" }, record.kind === "hex" ? "bytes" : record.kind)),
       cell);
   }
+}
+
+const FORMS = [["pretty", "laid out"], ["text", "as text"], ["hex", "as bytes"]];
+const HEX_ROW = 16;
+
+const bytesOf = (record) => Uint8Array.from(atob(record.data), (character) => character.charCodeAt(0));
+const hexOf = (values, most = Infinity) => [...values.slice(0, most)].map((value) => value.toString(16).padStart(2, "0")).join(" ");
+
+/** A payload in a form that people chose. */
+function whole(record, form) {
+  if (form === "pretty") return lines(record.whole);
+  const values = bytesOf(record);
+  if (form === "text") return lines(new TextDecoder().decode(values));
+  const rows = [];
+  for (let at = 0; at < values.length; at += HEX_ROW) {
+    const row = values.slice(at, at + HEX_ROW);
+    const text = [...row].map((value) => (value >= 32 && value < 127 ? String.fromCharCode(value) : ".")).join("");
+    rows.push(`${at.toString(16).padStart(8, "0")}  ${hexOf(row).padEnd(3 * HEX_ROW - 1)}  ${text}`);
+  }
+  return rows.join("\n");
 }
 
 /** Text whose line breaks stay and whose other invisible characters are shown. */

@@ -63,6 +63,15 @@ class Steering {
     put(this.result);
   }
 
+  /** Fill the form, and show what it would do. */
+  propose(operation, to) {
+    this.operation.value = operation;
+    this.changed();
+    this.to.value = to;
+    this.form.scrollIntoView({ block: "nearest" });
+    this.plan();
+  }
+
   async plan() {
     const kind = this.operation.value;
     const body = { operation: kind, ...this.subject() };
@@ -141,7 +150,7 @@ const NOTE = "nothing is written before you confirm";
 export function shardChange(app, key) {
   const steering = new Steering(app, { operations: OF_ONE_SHARD, subject: () => ({ leases: [key] }) });
   const element = h("section", { class: "card", "aria-label": "Change" }, heading(h("h2", null, "Change"), NOTE), steering.form);
-  return { element, close: () => steering.close(), update: (picture) => steering.update(picture) };
+  return { element, close: () => steering.close(), update: (picture) => steering.update(picture), propose: (operation, to) => steering.propose(operation, to) };
 }
 
 /** The card of the shards that are chosen in the fleet; hidden while none is. */

@@ -1,13 +1,15 @@
 // Tables: sortable, and changed in place, so that a row that is read by a person or a screen reader stays where it is.
 
 import { h, put, s, setClass, setText, show } from "./dom.js";
-import { duration, kbps, lag, shardName } from "./format.js";
-import { AGE_TEXT, lagStep } from "./heat.js";
+import { age, duration, kbps, lag, middle, shardName } from "./format.js";
+import { lagStep } from "./heat.js";
 
 /** A line of ten minutes. */
 export function sparkline(width = 76, height = 16) {
   const line = s("polyline", { points: "" });
-  const element = s("svg", { class: "spark", width, height, viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" }, line);
+  // Until there are two samples, a dotted line says that something will be here.
+  const none = s("line", { x1: 0, x2: width, y1: height - 1, y2: height - 1 });
+  const element = s("svg", { class: "spark", width, height, viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" }, none, line);
   let before = "";
   return {
     element,
@@ -18,6 +20,7 @@ export function sparkline(width = 76, height = 16) {
         .map(([value, x]) => `${x.toFixed(1)},${(height - 1 - (Math.log10(1 + Math.max(0, value) / 500) / 5.3) * (height - 3)).toFixed(1)}`)
         .join(" ");
       if (points !== before) line.setAttribute("points", points);
+      none.setAttribute("visibility", points.includes(" ") ? "hidden" : "visible");
       before = points;
     },
   };
@@ -42,6 +45,7 @@ export function lagChip() {
 }
 
 const PAGE = 100;
+const OWNER = 34; // letters of an owner's name
 
 /** The table of leases: the alternative to the map, and the view of a small fleet. */
 export class LeaseTable {
@@ -49,7 +53,7 @@ export class LeaseTable {
    * @param {(lease: number, whole: boolean) => void} onOpen Called with the row that was chosen.
    * @param onMark Called with keys of leases and whether they are chosen; null for a table without boxes.
    */
-  constructor(onOpen, { sort = "owner", onMark = null } = {}) {
+  constructor(onOpen, { sort = "problem", onMark = null } = {}) {
     Object.assign(this, { onOpen, onMark });
     this.marked = new Set(); // keys of leases
     this.sort = sort;
@@ -66,10 +70,10 @@ export class LeaseTable {
       ["left", "Lost in", "num"],
       ["age", "Checkpoint", "num"],
       ["kbps", "Throughput", "num"],
-      ["note", "", ""],
+      ["problem", "Problem", ""],
     ];
     this.heads = this.columns.map(([name, title, kind]) => h("th", { scope: "col", class: kind },
-      ["shard", "owner", "state", "lag", "left", "kbps"].includes(name)
+      name !== "trend"
         ? h("button", { type: "button", on: { click: () => this.sortBy(name) } }, title)
         : title));
     this.pager = h("div", { class: "pager" });
@@ -89,14 +93,15 @@ export class LeaseTable {
 
   markSort() {
     this.columns.forEach(([name], n) => {
-      if (name === this.sort) this.heads[n].setAttribute("aria-sort", name === "lag" || name === "kbps" ? "descending" : "ascending");
+      if (name === this.sort) this.heads[n].setAttribute("aria-sort", ["lag", "kbps", "age", "problem"].includes(name) ? "descending" : "ascending");
       else this.heads[n].removeAttribute("aria-sort");
     });
   }
 
   order() {
-    const { leases, owners } = this.picture;
+    const { leases, owners, problems } = this.picture;
     const owner = (i) => (leases.owner[i] < 0 ? "" : owners.id[leases.owner[i]]);
+    const weight = new Map(problems.filter((problem) => problem.lease).map((problem, place) => [problem.lease, problems.length - place]));
     const list = leases.key.map((_, i) => i).filter((i) => leases.state[i] !== "finished");
     const found = this.find ? list.filter((i) => `${leases.key[i]} ${shardName(leases.shard[i])} ${owner(i) || "nobody"}`.toLowerCase().includes(this.find)) : list;
     const by = {
@@ -106,6 +111,9 @@ export class LeaseTable {
       lag: (a, b) => (leases.lag[b] ?? -1) - (leases.lag[a] ?? -1) || a - b,
       left: (a, b) => (leases.left[a] ?? Infinity) - (leases.left[b] ?? Infinity) || a - b,
       kbps: (a, b) => (leases.kbps[b] ?? -1) - (leases.kbps[a] ?? -1) || a - b,
+      age: (a, b) => (leases.age[b] ?? -1) - (leases.age[a] ?? -1) || a - b,
+      // The worst problem first, in the order of the server; what has none by its owner.
+      problem: (a, b) => (weight.get(leases.key[b]) ?? 0) - (weight.get(leases.key[a]) ?? 0) || leases.owner[a] - leases.owner[b] || a - b,
     }[this.sort];
     return found.sort(by);
   }
@@ -122,7 +130,7 @@ export class LeaseTable {
     const pages = Math.max(1, Math.ceil(order.length / PAGE));
     this.page = Math.min(this.page, pages - 1);
     const shown = order.slice(this.page * PAGE, (this.page + 1) * PAGE);
-    const titles = new Map(problems.filter((problem) => problem.lease).map((problem) => [problem.lease, problem]));
+    const titles = new Map([...problems].reverse().filter((problem) => problem.lease).map((problem) => [problem.lease, problem]));
     const kept = new Set(shown.map((i) => leases.key[i]));
     for (const [key, row] of this.rows) {
       if (!kept.has(key)) {
@@ -142,7 +150,9 @@ export class LeaseTable {
       row.box.checked = this.marked.has(key);
       row.box.setAttribute("aria-label", `Choose shard ${shardName(leases.shard[i])}`);
       setText(row.shard, shardName(leases.shard[i]));
-      setText(row.owner, leases.owner[i] < 0 ? "nobody" : show(owners.id[leases.owner[i]]));
+      const owner = leases.owner[i] < 0 ? "nobody" : show(owners.id[leases.owner[i]]);
+      setText(row.owner, middle(owner, OWNER));
+      if (row.owner.title !== owner) row.owner.title = owner;
       setClass(row.owner, "error", leases.owner[i] < 0);
       setText(row.state, leases.next[i] ? `${leases.state[i]} to ${show(leases.next[i])}` : leases.state[i]);
       setClass(row.state, "error", ["silent", "unowned", "unreadable", "no lease"].includes(leases.state[i]));
@@ -150,11 +160,13 @@ export class LeaseTable {
       row.trend.set(leases.trend?.[i] ?? []);
       setText(row.left, leases.left[i] === null ? "–" : duration(leases.left[i]));
       setClass(row.left, "error", leases.left[i] !== null && leases.left[i] < 7200);
-      setText(row.age, leases.age[i] === null ? "–" : AGE_TEXT[leases.age[i]]);
+      setText(row.age, age(leases.age[i]));
       setText(row.kbps, kbps(leases.kbps[i]));
       setText(row.note, problem ? `${problem.severity === "error" ? "✕" : "!"} ${problem.title}` : leases.pinned[i] ? `pinned to ${show(leases.pinned[i])}` : show(leases.note[i] ?? ""));
       setClass(row.note, "error", problem?.severity === "error");
       setClass(row.note, "warning", problem?.severity === "warning");
+      setClass(row.element, "bad", problem?.severity === "error");
+      setClass(row.element, "poor", problem?.severity === "warning");
     });
     this.drawPager(order.length, pages);
   }

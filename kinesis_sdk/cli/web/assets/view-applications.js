@@ -96,10 +96,10 @@ export class ApplicationsView {
     const place = new Map([...this.seen.keys()].map((name, n) => [name, n]));
     const rows = [...this.found].sort((a, b) => (place.get(a.name) ?? Infinity) - (place.get(b.name) ?? Infinity) || 0);
     const focused = document.activeElement?.dataset?.application;
-    put(this.holder, h("table", null,
+    put(this.holder, h("div", { class: "scroll" }, h("table", null,
       h("caption", { class: "unseen" }, "Applications, worst first"),
       h("thead", null, h("tr", null, [["Application", ""], ["Worst lag", ""], ["Problem", ""], ["Stream", ""], ["Over 1 min", "num"], ["Shards", "num"], ["No owner", "num"], ["Owners", "num"], ["Created", ""], ["Read", ""]].map(([title, kind]) => h("th", { scope: "col", class: kind }, title)))),
-      h("tbody", null, rows.map((one) => this.row(one, this.seen.get(one.name))))));
+      h("tbody", null, rows.map((one) => this.row(one, this.seen.get(one.name)))))));
     if (focused) this.holder.querySelector(`[data-application="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
   }
 

@@ -1,7 +1,7 @@
 // The fleet of one application: figures, problems, the map or the table, and what moves.
 
 import { announce, byId, command, empty, h, put, setClass, setText, show } from "./dom.js";
-import { clock, count, duration, lag, plural, shardName } from "./format.js";
+import { clock, count, duration, lag, middle, plural, shardName } from "./format.js";
 import { SCALES, lagStep } from "./heat.js";
 import { FleetMap, legend, summary } from "./fleetmap.js";
 import { LeaseTable, lagChip, sparkline } from "./tables.js";
@@ -10,12 +10,16 @@ import { onTheme } from "./theme.js";
 
 const TABLE_BELOW = 40; // leases
 const PROBLEMS = 5;
+const UNFOLDED = 2; // problems up to which each is shown with its remedy
+const OWNER = 18; // letters of an owner's name
 const STEADY = 5000; // milliseconds by which the worst lag may differ within a minute
 
 export class FleetView {
   constructor(app) {
     this.app = app;
     this.allProblems = false;
+    this.unfolded = new Set(); // ids of problems
+    this.acknowledged = new Set(); // ids of problems that are hidden until they end
     this.selected = null;
     this.shown = null; // "map" or "table"; null before the size of the fleet is known
     this.figures = new Figures();
@@ -186,17 +190,23 @@ export class FleetView {
     if (key === this.problemKey) return;
     this.problemKey = key;
     const focus = this.problems.contains(document.activeElement) ? document.activeElement.closest("li")?.dataset.id : null;
-    const shown = this.allProblems ? problems : problems.slice(0, PROBLEMS);
-    setText(this.problemNote, problems.length ? `${count(problems.length)}, worst first` : "");
-    this.problemMore.hidden = problems.length <= PROBLEMS;
+    const ids = new Set(problems.map(idOf));
+    // What has ended and begins again is new.
+    for (const id of this.acknowledged) if (!ids.has(id)) this.acknowledged.delete(id);
+    const listed = problems.filter((problem) => this.allProblems || !this.acknowledged.has(idOf(problem)));
+    const shown = this.allProblems ? listed : listed.slice(0, PROBLEMS);
+    const acknowledged = this.acknowledged.size;
+    setText(this.problemNote, problems.length ? `${count(problems.length)}, worst first${acknowledged ? ` · ${count(acknowledged)} acknowledged` : ""}` : "");
+    this.problemMore.hidden = problems.length <= PROBLEMS && !acknowledged;
     setText(this.problemMore, this.allProblems ? "Show fewer" : `Show all ${problems.length}`);
     if (!problems.length) {
       put(this.problems, h("li", { class: "none" }, head.watched < head.failoverTime
         ? h("span", { class: "quiet" }, "None so far. A worker that has stopped is recognized after one failover time.")
         : h("span", { class: "allgood" }, "No problem was found.")));
-    } else {
-      put(this.problems, shown.map((problem) => this.problem(problem)));
-      if (focus) this.problems.querySelector(`[data-id="${CSS.escape(focus)}"] .link`)?.focus();
+    } else if (!shown.length) put(this.problems, h("li", { class: "none quiet" }, "All problems are acknowledged. They are hidden until they end."));
+    else {
+      put(this.problems, shown.map((problem) => this.problem(problem, listed.length <= UNFOLDED)));
+      if (focus) this.problems.querySelector(`[data-id="${CSS.escape(focus)}"] summary`)?.focus();
     }
     const worst = problems.filter((problem) => problem.severity === "error").length;
     const told = worst ? `${plural(worst, "error")}: ${problems[0].title}` : "";
@@ -206,22 +216,45 @@ export class FleetView {
     }
   }
 
-  problem(problem) {
+  problem(problem, isOpen) {
+    const id = idOf(problem);
     const bad = problem.severity === "error";
     const subject = problem.shard ? `shard ${shardName(problem.shard)}` : problem.owner ? show(problem.owner) : null;
     const open = () => {
       if (problem.lease) this.app.go("shard", problem.lease);
-      else if (problem.owner) {
-        this.find.value = problem.owner;
-        this.draw();
-        this.find.focus();
-      }
+      else if (problem.owner) this.filter(problem.owner);
     };
-    return h("li", { class: bad ? "error-line" : "warning-line", data: { id: `${problem.code} ${problem.lease} ${problem.owner}` } },
-      h("span", { class: "sign", "aria-label": problem.severity }, bad ? "✕" : "!"),
-      h("span", { class: "name" }, problem.title),
-      h("span", { class: "what" }, subject ? [h("button", { type: "button", class: "link", on: { click: open } }, subject), problem.count > 1 ? ` · ${plural(problem.count, "lease")}` : "", ": "] : null, show(problem.text)),
-      h("span", { class: "remedy" }, h("span", null, show(problem.remedy)), problem.command ? command(problem.command) : null));
+    const details = h("details", { open: isOpen || this.unfolded.has(id), on: { toggle: () => (details.open ? this.unfolded.add(id) : this.unfolded.delete(id)) } },
+      h("summary", null,
+        h("span", { class: "sign", "aria-label": problem.severity }, bad ? "✕" : "!"),
+        h("span", { class: "name" }, problem.title),
+        h("span", { class: "what" }, subject ? [h("b", null, subject), problem.count > 1 ? ` · ${plural(problem.count, "lease")}` : "", ": "] : null, show(problem.text))),
+      h("div", { class: "remedy" }, h("span", null, show(problem.remedy)), problem.command ? command(problem.command) : null),
+      h("div", { class: "acts" },
+        subject ? h("button", { type: "button", class: "small", on: { click: open } }, problem.lease ? "Open the shard" : "Find the owner") : null,
+        this.acknowledged.has(id)
+          ? h("button", { type: "button", class: "small", on: { click: () => this.acknowledge(id, false) } }, "Show again")
+          : h("button", { type: "button", class: "small", title: "Hide it on this page until it ends", on: { click: () => this.acknowledge(id, true) } }, "Acknowledge")));
+    return h("li", { class: `${bad ? "error-line" : "warning-line"}${this.acknowledged.has(id) ? " acknowledged" : ""}`, data: { id } }, details);
+  }
+
+  acknowledge(id, on) {
+    if (on) this.acknowledged.add(id);
+    else this.acknowledged.delete(id);
+    this.problemKey = "";
+    this.drawProblems();
+  }
+
+  ownerLink(owner) {
+    if (owner === null) return "nobody";
+    return h("button", { type: "button", class: "link", title: show(owner), on: { click: () => this.filter(owner) } }, middle(show(owner), OWNER));
+  }
+
+  /** Show what an owner has. */
+  filter(owner) {
+    this.find.value = owner;
+    this.draw();
+    this.find.focus();
   }
 
   drawMoves() {
@@ -237,12 +270,12 @@ export class FleetView {
     put(this.moves, shown.map((move) => h("li", null,
       h("time", null, clock(move.at)),
       h("span", { class: "path" }, h("button", { type: "button", class: "link mono", on: { click: () => this.app.go("shard", move.lease_key) } }, shardName(move.shard_id)),
-        " ", short(move.before), " → ", short(move.after)),
+        " ", this.ownerLink(move.before), " → ", this.ownerLink(move.after)),
       h("span", { class: "why" }, move.idle === null ? move.reason : `${move.reason}, ${duration(move.idle)} idle`))));
   }
 }
 
-const short = (owner) => (owner === null ? "nobody" : show(owner));
+const idOf = (problem) => `${problem.code} ${problem.lease} ${problem.owner}`;
 
 class Figures {
   constructor() {

@@ -1,7 +1,7 @@
 // One shard: what is the case, who owned it, how its lag and checkpoint moved, its records, and what can be changed.
 
 import { announce, card, command, copyButton, empty, h, noTip, put, s, setText, show, tip } from "./dom.js";
-import { clock, count, duration, kbps, lag, moment, plural, shardName } from "./format.js";
+import { clock, count, duration, kbps, lag, middle, moment, plural, shardName } from "./format.js";
 import { get, query } from "./api.js";
 import { colours, lagStep } from "./heat.js";
 import { onTheme } from "./theme.js";
@@ -42,7 +42,7 @@ export class ShardView {
   build(lease) {
     this.built = true;
     const stream = lease.stream ? lease.stream.split(":")[1] : this.picture.head.streams[0] ?? this.app.session.stream;
-    this.records = new Records({ stream, shard: lease.shard_id, lease: () => this.detail.lease, retention: () => this.picture.head.retention });
+    this.records = new Records({ stream, shard: lease.shard_id, lease: () => this.detail.lease, retention: () => this.picture.head.retention, onChange: this.app.session.hasPlanner ? (operation, to) => this.steering.propose(operation, to) : null });
     this.steering = this.app.session.hasPlanner ? shardChange(this.app, this.key) : null;
     put(this.main,
       h("div", { class: "title" }, h("h1", null, `Shard ${shardName(lease.shard_id)}`), this.sub),
@@ -191,6 +191,7 @@ export class ShardView {
     context.fillRect(left, 4, plot, 26);
     const names = [...new Set(history.owners.map((span) => span.owner))];
     context.font = `12px ${colour.mono}`;
+    const letter = context.measureText("0").width; // monospaced
     for (const span of history.owners) {
       if (span.end < from) continue;
       const x0 = x(span.start);
@@ -205,7 +206,7 @@ export class ShardView {
         context.rect(x0, 4, w - 4, 26);
         context.clip();
         context.fillStyle = span.owner === null ? colour.text : "#ffffff";
-        context.fillText(span.owner === null ? "nobody" : show(span.owner), x0 + 7, 17.5);
+        context.fillText(middle(span.owner === null ? "nobody" : show(span.owner), Math.max(3, Math.floor((w - 14) / letter))), x0 + 7, 17.5);
         context.restore();
       }
     }
@@ -280,7 +281,8 @@ export class ShardView {
     context.font = `11px ${colour.font}`;
     context.fillStyle = colour.faint;
     context.textBaseline = "alphabetic";
-    for (let n = 0; n <= 4; n += 1) {
+    // On a narrow screen the texts would overprint each other.
+    for (let n = 0; n <= 4; n += plot < 360 ? 4 : plot < 480 ? 2 : 1) {
       context.textAlign = n === 0 ? "left" : n === 4 ? "right" : "center";
       const ago = (this.span * (4 - n)) / 4;
       context.fillText(n === 4 ? `now, ${clock(at)}` : `−${duration(ago)}`, left + (plot * n) / 4, height - 4);
