@@ -68,7 +68,7 @@ def _connection(facts: Facts) -> Iterator[Finding]:
             code="unreachable",
             level=Level.RED,
             title=f"{service} not reached",
-            text=f"No call to {service} succeeded: {reason}",
+            text=f"Calls to {service} fail: {reason}",
             remedy="Check region, credentials, endpoint and network; the other checks of this service were skipped.",
         )
 

@@ -19,12 +19,12 @@ from urllib.parse import urlsplit
 from kinesis_sdk.admin.connection import Connection
 from kinesis_sdk.admin.doctor.facts import Facts, Permission, ShardSample, Tried
 from kinesis_sdk.admin.doctor.permissions import ACTIONS, ALLOWED, ROLES, Action, permission_of
+from kinesis_sdk.admin.fleet.model import ErrorCode
 from kinesis_sdk.admin.lease_tables.place import lease_tables_of
 from kinesis_sdk.common.aggregate_reader import decode, is_misplaced
 from kinesis_sdk.common.aws import call_with_retries
 from kinesis_sdk.common.clock import Clock, SystemClock
 from kinesis_sdk.common.errors import (
-    AwsConfigError,
     AwsError,
     EndpointUnreachableError,
     KinesisSdkError,
@@ -58,6 +58,18 @@ _CONTRADICTION = {
 }
 """A condition that no row can meet."""
 _JAVA_TABLES = ("WorkerMetricStats", "CoordinatorState")
+
+
+_NO_ANSWER = "ReadTimeoutError"
+
+
+def _is_hopeless(error: AwsError) -> bool:
+    """Return whether the other calls to the service would fail, too, and take as long: no endpoint, no credentials, or no answer."""
+    return (
+        isinstance(error, EndpointUnreachableError)
+        or ErrorCode.of(error) is ErrorCode.AWS_SETTINGS
+        or error.code == _NO_ANSWER
+    )
 
 
 class Probes:
@@ -232,7 +244,7 @@ class Probes:
                 sleep=self._sleep,
             )
         except AwsError as error:
-            if isinstance(error, (EndpointUnreachableError, AwsConfigError)):
+            if _is_hopeless(error):
                 self._unreachable[service] = str(error)
             else:
                 self._actions[action] = permission_of(error.code, str(error))

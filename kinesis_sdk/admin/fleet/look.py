@@ -23,7 +23,7 @@ from kinesis_sdk.admin.fleet.model import (
 from kinesis_sdk.admin.fleet.observe import FleetObserver
 from kinesis_sdk.common.aws import call_with_retries
 from kinesis_sdk.common.clock import Clock, SystemClock
-from kinesis_sdk.common.errors import ConfigError, ResourceNotFoundError
+from kinesis_sdk.common.errors import ConfigError, KinesisSdkError, ResourceNotFoundError
 from kinesis_sdk.consumer.leases.table.store import TableScan
 
 SCAN_INTERVAL = 2.0
@@ -72,8 +72,14 @@ class Look:
             began = self._clock.monotonic()
             return self._application.scan()
 
-        # A table is often throttled during an incident, when people need this command.
-        self._scan = call_with_retries(scan, operation=None, timeout=_RETRIED_FOR, sleep=self._sleep)
+        try:
+            self._scan = scan()
+        except KinesisSdkError as error:
+            # Expired credentials stay expired while a person waits.
+            if ErrorCode.of(error) is ErrorCode.AWS_SETTINGS:
+                raise
+            # A table is often throttled during an incident, when people need this command.
+            self._scan = call_with_retries(scan, operation=None, timeout=_RETRIED_FOR, sleep=self._sleep)
         self._observer.observe_table(self._scan, self._clock.monotonic(), self._clock.time(), began=began)
         return self.view()
 

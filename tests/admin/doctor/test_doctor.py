@@ -12,7 +12,13 @@ from typing import Any
 import botocore.session
 import pytest
 from botocore.config import Config
-from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError, ParamValidationError
+from botocore.exceptions import (
+    ClientError,
+    EndpointConnectionError,
+    NoCredentialsError,
+    ParamValidationError,
+    ReadTimeoutError,
+)
 from click.testing import CliRunner
 
 from kinesis_sdk.admin import Connection
@@ -168,12 +174,22 @@ def test_a_call_that_fails_becomes_a_finding(error: Exception, which: str) -> No
             assert report.level is not Level.GREEN
 
 
-def test_an_endpoint_that_is_not_there_costs_few_attempts() -> None:
+@pytest.mark.parametrize(
+    "error",
+    [
+        EndpointConnectionError(endpoint_url="https://kinesis.example"),
+        ReadTimeoutError(endpoint_url="https://kinesis.example"),
+        ClientError({"Error": {"Code": "ExpiredTokenException", "Message": "The token is expired"}}, "Scan"),
+        NoCredentialsError(),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_every_call_would_fail_for_is_said_once_and_costs_few_attempts(error: Exception) -> None:
     world = World()
-    world.errors = dict.fromkeys(
-        (one.name for one in ACTIONS), EndpointConnectionError(endpoint_url="https://kinesis.example")
-    )
+    world.errors = dict.fromkeys((one.name for one in ACTIONS), error)
     report = world.examine()
+    assert report.level is Level.RED
+    assert "probe-failed" not in {one.code for one in report.findings}
     assert {one.title for one in report.findings if one.code == "unreachable"} == {
         "kinesis not reached",
         "dynamodb not reached",

@@ -10,7 +10,7 @@ from kinesis_sdk.admin import Application, Connection
 from kinesis_sdk.admin.fleet.look import Look
 from kinesis_sdk.admin.fleet.model import LagSource, LeaseView
 from kinesis_sdk.admin.fleet.observe import FleetObserver
-from kinesis_sdk.common.errors import ResourceNotFoundError, ThrottledError
+from kinesis_sdk.common.errors import AwsError, ResourceNotFoundError, ThrottledError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.shards import list_shards
 from kinesis_sdk.common.stream import StreamId
@@ -168,3 +168,14 @@ def test_a_table_that_is_throttled_is_read_again_and_given_up_in_the_end() -> No
     with pytest.raises(ThrottledError):
         look.table()
     assert scene.slept < 60
+
+
+def test_expired_credentials_are_told_at_once() -> None:
+    scene = Scene()
+    scene.aws.faults.add(Fault(kind="expired_credentials", operation="Scan"))
+    look = Look(
+        Application(scene.connection, "billing", sleep=scene.sleep), clock=scene.clock, sleep=scene.sleep
+    )
+    with pytest.raises(AwsError, match="expired"):
+        look.table()
+    assert scene.slept < 10
