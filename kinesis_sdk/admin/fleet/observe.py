@@ -96,16 +96,16 @@ class _Row:
         "trimmed",
     )
 
-    def __init__(self, lease: Lease, now: float, *, is_new: bool) -> None:
+    def __init__(self, lease: Lease, now: float, *, after: float, is_new: bool) -> None:
         self.lease = lease
         self.first_seen = now
         self.since = now
         """Time of the last change of the counter or the holder that was seen; the first look if there was none."""
         self.last_sign = now
         """Time of the change before that."""
-        self.last_sign_after = now
+        self.last_sign_after = after
         """Time of the scan before that one: the change came after it."""
-        self.since_after = now
+        self.since_after = after
         """The same for `since`."""
         self.changed = False
         """Whether the counter was seen to change."""
@@ -418,7 +418,9 @@ class FleetObserver:
     # Rows
 
     def _new_row(self, lease: Lease, now: float, at: float, *, first: bool) -> _Row:
-        row = _Row(lease, now, is_new=not first)
+        # Owners renew each third of the failover time. One that does not do so in the first half of it was silent before the first look.
+        after = now - self.failover_time / 2 if first else self._scanned_before
+        row = _Row(lease, now, after=after, is_new=not first)
         if not first and lease.holder is not None and not lease.is_finished:
             row.is_new = False
             self._add_move(row, None, "new shard", None, now, at)

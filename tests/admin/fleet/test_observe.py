@@ -146,6 +146,7 @@ def test_moves_have_reasons() -> None:
     fleet.release(1)
     fleet.scan(1)
     fleet.take("b", 1)
+    fleet.renew("a")
     fleet.scan(2)
     fleet.take("b", 2)  # from a worker that renewed a moment ago, and that holds nothing afterwards
     fleet.scan(1)
@@ -235,6 +236,18 @@ def test_an_expired_lease_was_silent_for_longer_than_two_scans_show() -> None:
     fleet.scan(1)
     assert reasons(fleet) == [("a|1", "a|2", "expired")] * 2
     assert fleet.view().moves[0].idle == pytest.approx(9)
+
+
+@pytest.mark.parametrize(("seconds", "reason"), [(4, "stolen"), (6, "expired")])
+def test_a_lease_that_was_not_renewed_since_the_first_look_had_expired(seconds: float, reason: str) -> None:
+    """A look of some seconds begins in the middle of a failover."""
+    fleet = Fleet(3)
+    fleet.take("a|1", 0, 1)
+    fleet.take("a|2", 2)
+    fleet.scan()
+    fleet.take("a|2", 0)
+    fleet.scan(seconds)
+    assert reasons(fleet) == [("a|1", "a|2", reason)]
 
 
 def test_a_row_that_appears_is_a_new_shard() -> None:
