@@ -15,7 +15,7 @@ COMPILE = .cache/uv/bin/uv pip compile --quiet --universal --generate-hashes --n
 MKDOCS = NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/mkdocs
 
 .DEFAULT_GOAL := help
-.PHONY: help install lint demo example test test-all unit integration browser spark spark-full spark-scale multilang java fuzz soak effects operations check english format bench bench-producer bench-consumer bench-calls bench-effects bench-lease-stores bench-fleet bench-admin bench-spark-plan bench-java bench-multilang bench-spark-jvm docs docs-serve reader mutants lock clean
+.PHONY: help install lint demo example test test-all unit integration browser spark spark-full spark-scale multilang java fuzz soak effects incidents operations check english format bench bench-producer bench-consumer bench-calls bench-effects bench-lease-stores bench-fleet bench-admin bench-spark-plan bench-java bench-multilang bench-spark-jvm docs docs-serve reader mutants lock clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -107,6 +107,9 @@ soak: install  ## Run producers and workers with random faults (MINUTES=15, SEED
 
 effects: install  ## Count effects while workers are killed and frozen (EFFECTS=1000000, SEED=7, ARGS='--stores sqlite', ARGS=--help).
 	@$(BIN)/python -m integration.effects.run --effects $(EFFECTS) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+incidents: install  ## Play fourteen incidents on a live fleet: what each view says of them, and when (ARGS='--only poison', ARGS=--help).
+	@$(BIN)/python -m integration.incidents.run $(ARGS)
 
 operations: install  ## Make random changes of the lease table of a running fleet (COUNT=200, SEED=7), judged record by record.
 	@$(BIN)/python -m integration.endtoend.operations --count $(COUNT) $(if $(SEED),--seed $(SEED)) $(ARGS)

@@ -37,6 +37,10 @@ ERROR = "cannot read the amount 'twelve'"
 """What the handler says of a poison record."""
 RATE = 40
 """Records per second."""
+LARGE = 100_000
+"""Bytes of a record that makes its shard hot."""
+LARGE_RATE = 0.96 * 2**20
+"""Bytes per second of such records. A shard accepts a MiB."""
 
 # Each process writes the numbers of its records to a file of its own. A poison record fails, and another one hangs, until the
 # file `mended` exists.
@@ -199,13 +203,15 @@ class Load:
         self._large.set()
 
     def _run(self) -> None:
-        while self._running.wait() and not self._over.wait(1 / RATE):
+        due = time.monotonic()
+        while self._running.wait():
+            is_large = self._large.is_set()
+            # What was missed because a call took long, or failed, is not caught up: that would be a burst.
+            due = max(due + (LARGE / LARGE_RATE if is_large else 1 / RATE), time.monotonic() - 0.5)
+            if self._over.wait(max(0.0, due - time.monotonic())):
+                return
             try:
-                if self._large.is_set():
-                    self.put(size=100_000, shard=2)
-                    self._over.wait(0.1 - 1 / RATE)
-                else:
-                    self.put()
+                self.put(size=LARGE if is_large else 0, shard=2 if is_large else None)
             except Exception:  # noqa: BLE001 - the incident is that AWS does not work; the next record has another number
                 self._over.wait(0.5)
 

@@ -1,0 +1,355 @@
+"""The fourteen incidents: how each is made, what each view has to say of it and when, and how it is healed."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from integration.incidents.fleet import (
+    APPLICATION,
+    COMMAND,
+    ERROR,
+    HANG_UP,
+    POISON,
+    STREAM,
+    TARGET,
+    Fleet,
+)
+
+
+@dataclass(frozen=True)
+class Says:
+    """A view has to say something within some time.
+
+    Attributes:
+        patterns: Regular expressions that have to be found in one answer: in its codes, or in its text.
+        within: Seconds after the beginning of the incident.
+    """
+
+    patterns: tuple[str, ...]
+    within: float
+
+
+@dataclass(frozen=True)
+class Calm:
+    """A view must answer, and must not name a problem besides these.
+
+    Attributes:
+        allowed: Codes that it may name all the same.
+    """
+
+    allowed: frozenset[str] = frozenset()
+
+
+Expected = Mapping[str, "Says | Calm"]
+
+
+@dataclass(frozen=True)
+class Incident:
+    """An incident.
+
+    Attributes:
+        name: For the command line.
+        what: What happens, for the table.
+        begin: Makes it.
+        expected: What the views have to say, by their names. Another view is asked, too, and may say what it likes.
+        lasts: Seconds for which it lasts at least.
+        heal: Ends it.
+        never: Regular expressions that no view may say at any time.
+        leaves_workers: Whether the workers are there afterwards, so that every record has to be processed in the end.
+    """
+
+    name: str
+    what: str
+    begin: Callable[[Fleet], None]
+    expected: Expected
+    lasts: float = 0.0
+    heal: Callable[[Fleet], None] = lambda _fleet: None
+    never: tuple[str, ...] = ()
+    leaves_workers: bool = True
+
+
+def _all(views: str, says: Says | Calm) -> dict[str, Says | Calm]:
+    return dict.fromkeys(views.split(), says)
+
+
+_FLEET = "explain show lag top console exporter"
+"""The views that read the lease table."""
+
+
+# -- how they are made ------------------------------------------------------------------------------------------------
+
+
+def _hang(fleet: Fleet) -> None:
+    fleet.age_next(90)
+    fleet.load.put(HANG_UP, shard=2)
+
+
+def _poison(fleet: Fleet) -> None:
+    fleet.age_next(90)
+    fleet.load.put(POISON, shard=2)
+
+
+_FROZEN = "frozen"
+
+
+def _freeze(fleet: Fleet) -> None:
+    pid = fleet.owner_process(TARGET)
+    (fleet.folder / _FROZEN).write_text(str(pid))
+    os.kill(pid, signal.SIGSTOP)
+
+
+def _thaw(fleet: Fleet) -> None:
+    os.kill(int((fleet.folder / _FROZEN).read_text()), signal.SIGCONT)
+
+
+def _kill(fleet: Fleet) -> None:
+    os.kill(fleet.owner_process(TARGET), signal.SIGKILL)
+
+
+def _hot(fleet: Fleet) -> None:
+    fleet.load.heat()
+
+
+def _throttle(fleet: Fleet) -> None:
+    fleet.fault(kind="throttle", stream=APPLICATION, probability=0.6)
+
+
+def _reshard(fleet: Fleet) -> None:
+    fleet.kinesis.split_shard(StreamName=STREAM, ShardToSplit=TARGET, NewStartingHashKey=str(5 * 2**128 // 8))
+    fleet.kinesis.merge_shards(
+        StreamName=STREAM,
+        ShardToMerge="shardId-000000000000",
+        AdjacentShardToMerge="shardId-000000000001",
+    )
+
+
+def _expire(fleet: Fleet) -> None:
+    fleet.load.pause()
+    fleet.fault(kind="expired_credentials")
+
+
+def _clear(fleet: Fleet) -> None:
+    fleet.clear_faults()
+    fleet.load.start()
+
+
+def _hang_aws(fleet: Fleet) -> None:
+    fleet.load.pause()
+    fleet.freeze_aws()
+
+
+def _thaw_aws(fleet: Fleet) -> None:
+    fleet.thaw_aws()
+    fleet.load.start()
+
+
+def _stop(fleet: Fleet) -> None:
+    fleet.load.pause()
+    fleet.age_next(90)
+    fleet.workers.end()
+    fleet.load.put(shard=2)
+
+
+def _foreign_row(fleet: Fleet) -> None:
+    shard = "shardId-000000000777"
+    row = {**fleet.rows()[TARGET], "leaseKey": {"S": shard}, "shardId": {"S": shard}}
+    for attribute in ("leaseOwner", "handoffOwner"):
+        row.pop(attribute, None)
+    fleet.dynamodb.put_item(TableName=APPLICATION, Item=row)
+
+
+def _full_disk(fleet: Fleet) -> None:
+    """Put records that fail, with a spool that has room for some of them."""
+    records = fleet.folder / "unsent.ndjson"
+    records.write_text("".join(f'{{"id": "{number}"}}\n' for number in range(500)))
+    fleet.fault(kind="partial", operation="PutRecords")
+    result = subprocess.run(
+        [
+            *(
+                *COMMAND,
+                "put",
+                STREAM,
+                str(records),
+                "--spool",
+                "unsent.spool",
+                "--ttl",
+                "2s",
+                "--key",
+                "id",
+                "--format",
+                "ndjson",
+            ),
+            *("--endpoint-url", fleet.endpoint_url),
+        ],
+        cwd=fleet.folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        # What no file may exceed ends as a full disk does: the rest of a write is refused.
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (32_768, 32_768)),
+    )
+    (fleet.folder / "put.log").write_text(f"{result.stdout}{result.stderr}exit {result.returncode}\n")
+
+
+# -- what they are ----------------------------------------------------------------------------------------------------
+
+INCIDENTS = (
+    Incident(
+        "hang",
+        "a handler hangs",
+        _hang,
+        {
+            **_all(_FLEET, Says((r"\bhandler\b", r"process_records runs for|kinesis_fleet"), 100)),
+            "alerts": Says(("KinesisHandlerStuck",), 110),
+        },
+        heal=Fleet.mend,
+    ),
+    Incident(
+        "poison",
+        "a handler raises on one record",
+        _poison,
+        {
+            **_all(
+                "explain show lag top console", Says((r"\bhandler-fails\b", ERROR, "on record [0-9]{20}"), 30)
+            ),
+            "exporter": Says((r"\bhandler-fails\b",), 30),
+            "alerts": Says(("KinesisHandlerStuck",), 40),
+            "log": Says((ERROR,), 20),
+        },
+        heal=Fleet.mend,
+        never=("a faster handler, more workers",),
+    ),
+    Incident(
+        "freeze",
+        "a worker process is frozen (SIGSTOP)",
+        _freeze,
+        {
+            **_all("top console", Says(('"reason": "expired"',), 30)),
+            "exporter": Says(("moves-expired",), 30),
+            "ready": Says(("503", "has not reported for"), 30),
+        },
+        heal=_thaw,
+        never=(r"moves-stolen|.reason.: .(stolen|released)",),
+    ),
+    Incident(
+        "kill",
+        "a worker process is killed (SIGKILL)",
+        _kill,
+        {
+            "log": Says(("was killed by SIGKILL; starting it again",), 10),
+            # The process is back before its leases expire, unless the machine is very busy.
+            **_all("show lag top console", Calm(frozenset({"silent-owner", "unbalanced"}))),
+        },
+        lasts=20,
+    ),
+    Incident(
+        "hot",
+        "a shard gets almost all that it accepts",
+        _hot,
+        {**_all("show lag top console exporter", Says(("hot-shard",), 120))},
+    ),
+    Incident(
+        "throttle",
+        "DynamoDB throttles 60 % of the calls to the lease table",
+        _throttle,
+        {
+            "doctor": Says(("table-throttled", "on-demand"), 60),
+            **_all("show lag top console", Calm(frozenset({"error"}))),
+        },
+        lasts=45,
+        heal=_clear,
+        never=(r"moves-(expired|stolen)",),
+    ),
+    Incident(
+        "reshard",
+        "a shard is split, two are merged",
+        _reshard,
+        {**_all("show lag top console exporter", Calm(frozenset({"moves-new shard", "unbalanced"})))},
+        lasts=30,
+    ),
+    Incident(
+        "expired",
+        "the credentials have expired",
+        _expire,
+        {
+            **_all("explain show lag", Says(("exit-3", "(?i)expired"), 15)),
+            "doctor": Says(("unreachable", "(?i)expired"), 30),
+            **_all("top console", Says(("error", "(?i)expired"), 20)),
+            "exporter": Says((r"\bup\b",), 80),
+            "alerts": Says(("KinesisLeaseTableNotRead",), 90),
+            "ready": Says(("503", "the lease table could not be read"), 40),
+            "log": Says(("ExpiredTokenException",), 20),
+        },
+        heal=_clear,
+    ),
+    Incident(
+        "silence",
+        "AWS does not answer (SIGSTOP)",
+        _hang_aws,
+        {
+            **_all("top console", Says(("error",), 40)),
+            "exporter": Says((r"\bup\b",), 90),
+            "ready": Says(("503",), 60),
+            "doctor": Says(("unreachable",), 90),
+        },
+        heal=_thaw_aws,
+    ),
+    Incident(
+        "clock",
+        "the clock is 300 s ahead",
+        lambda fleet: fleet.set_date(-300),
+        {
+            "doctor": Says(("clock-skew", "300 s"), 60),
+            **_all("lag", Calm(frozenset({"clock-skew"}))),
+        },
+        lasts=30,
+        heal=lambda fleet: fleet.set_date(0),
+    ),
+    Incident(
+        "iterator",
+        "half of all reads find an expired iterator",
+        lambda fleet: fleet.fault(kind="expired_iterator", probability=0.5),
+        {
+            "log": Says(("(?i)iterator",), 30),
+            **_all("show lag top console exporter", Calm(frozenset({"moves-new shard"}))),
+        },
+        lasts=20,
+        heal=_clear,
+    ),
+    Incident(
+        "stopped",
+        "all workers are stopped",
+        _stop,
+        {
+            **_all("explain show lag top console", Says((r"\bstopped\b", "start a worker"), 30)),
+            "exporter": Says(("stopped", "abandoned"), 30),
+            "alerts": Says(("KinesisApplicationAbandoned",), 40),
+        },
+        leaves_workers=False,
+    ),
+    Incident(
+        "row",
+        "the lease table has a row of a shard that does not exist",
+        _foreign_row,
+        {**_all("show lag top console exporter", Says(("foreign-row",), 40))},
+        lasts=30,
+        never=("StreamRecreatedError", "was deleted and created"),
+    ),
+    Incident(
+        "spool",
+        "the disk is full while failed records are spooled",
+        _full_disk,
+        {
+            "log": Says(
+                (r"[0-9]+ of these in the spool, [0-9]+ NOT in the spool", "(?i)too large|no space"), 90
+            ),
+            **_all("show lag top console", Calm()),
+        },
+        heal=_clear,
+    ),
+)
