@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kinesis_sdk.common.aggregate_reader import SubRecordColumns, deaggregate
@@ -17,7 +18,8 @@ from kinesis_sdk.common.user_records import UserRecords
 
 if TYPE_CHECKING:
     from kinesis_sdk.common.aws import KinesisClient
-    from kinesis_sdk.common.once.reader import Decision
+    from kinesis_sdk.common.clock import Clock
+    from kinesis_sdk.common.once.reader import Decision, LookUp
     from kinesis_sdk.common.stream import StreamId
 
 _LOGGER = logging.getLogger("kinesis_sdk.lambda_events")
@@ -35,7 +37,9 @@ def open_records(
     shard_id: str,
     look_up: KinesisClient | None = None,
     look_up_bytes: int = LOOK_UP_BYTES,
+    look_up_seconds: float | None = None,
     recognize: bool = True,
+    clock: Clock | None = None,
     sleep: Callable[[float], None] | None = None,
 ) -> list[UserRecords]:
     """Return the user records of each Kinesis record, without repetitions.
@@ -46,7 +50,9 @@ def open_records(
         shard_id: The shard.
         look_up: Client that reads the shard, and lists shards, for records that may be repetitions.
         look_up_bytes: Bytes that it may read.
+        look_up_seconds: Seconds that this may take; None for any time.
         recognize: Whether repetitions are left out.
+        clock: Measures these seconds; the system's by default.
         sleep: Waits between two attempts of a call, in seconds; `time.sleep` by default.
 
     Raises:
@@ -70,7 +76,20 @@ def open_records(
         stream = StreamId.parse(stream_arn)
     except ConfigError:
         return opened  # the stream of an emulator, or none of Kinesis
-    decision = _decide(carriers, tagged, stream, shard_id, look_up, look_up_bytes, sleep)
+    search = None
+    if look_up is not None:
+        from kinesis_sdk.common.once.shell import carry_out
+
+        search = partial(
+            carry_out,
+            client=look_up,
+            stream=stream,
+            shard_id=shard_id,
+            clock=clock,
+            sleep=sleep,
+            seconds=look_up_seconds,
+        )
+    decision = _decide(carriers, tagged, stream, shard_id, look_up_bytes, search)
     return [one.without(decision.dropped) for one in opened]
 
 
@@ -79,9 +98,8 @@ def _decide(
     tagged: Tagged,
     stream: StreamId,
     shard_id: str,
-    client: KinesisClient | None,
     look_up_bytes: int,
-    sleep: Callable[[float], None] | None,
+    search: Callable[[LookUp], None] | None,
 ) -> Decision:
     from kinesis_sdk.common.once.budget import LookUpBudget
     from kinesis_sdk.common.once.reader import RunReader
@@ -95,13 +113,11 @@ def _decide(
     now_millis = round(time.time() * 1000)
     look_up = reader.look_up(now_millis)
     if look_up is not None:
-        if client is None:
+        if search is None:
             while look_up.step is not None:
                 look_up.refused()
         else:
-            from kinesis_sdk.common.once.shell import carry_out
-
-            carry_out(look_up, client, stream, shard_id, sleep=sleep)
+            search(look_up)
     decision = reader.decide(now_millis)
     if decision.named:
         _LOGGER.warning(
@@ -110,10 +126,10 @@ def _decide(
             shard_id,
             decision.first_named,
         )
-    if decision.unknown and client is not None:
+    if decision.unknown and search is not None:
         if look_up is not None and look_up.over_budget is not None:
             _LOGGER.warning(
-                "%d user records of %s may be repetitions: look_up_bytes ended the search for earlier copies of them",
+                "%d user records of %s may be repetitions: look_up_bytes or the time that is left ended the search for earlier copies of them",
                 decision.unknown,
                 shard_id,
             )

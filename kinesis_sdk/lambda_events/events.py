@@ -16,7 +16,7 @@ from kinesis_sdk.common.record_ids import located_record_type
 from kinesis_sdk.common.records import KinesisRecord, UserRecord
 from kinesis_sdk.common.sequence import is_sequence_number
 from kinesis_sdk.common.user_records import UserRecords
-from kinesis_sdk.common.validation import check_bool, check_int
+from kinesis_sdk.common.validation import check_bool, check_int, check_seconds
 from kinesis_sdk.lambda_events.copies import LOOK_UP_BYTES, open_records
 
 if TYPE_CHECKING:
@@ -56,6 +56,9 @@ class KinesisEvent:
             the user records are first read, and raise `AwsError` if they keep failing.
         look_up_bytes: Maximum bytes that the look-ups of the event read, 0 to 1 TiB. Beyond it, records are delivered although they may be
             repetitions, which a warning says.
+        look_up_seconds: Maximum seconds that these calls take together, 0 to 900; a call that runs then is not interrupted. Beyond them, the same,
+            unless calls fail for another reason than that the shard is read too often: then their error is raised. The default None tries
+            each call for a minute.
         recognize: Whether repetitions of idempotent producers are left out. False returns every stored copy, also of the same event: for
             streams into which programs that are not trusted may put records.
 
@@ -65,7 +68,7 @@ class KinesisEvent:
 
     Raises:
         InvalidEventError: If it is not an event of Kinesis, or a record is damaged. The message names the place.
-        ConfigError: If ``look_up_bytes`` is out of range, or ``recognize`` no bool.
+        ConfigError: If ``look_up_bytes`` is or ``look_up_seconds`` is out of range, or ``recognize`` no bool.
     """
 
     def __init__(
@@ -74,13 +77,17 @@ class KinesisEvent:
         *,
         look_up: KinesisClient | None = None,
         look_up_bytes: int = LOOK_UP_BYTES,
+        look_up_seconds: float | None = None,
         recognize: bool = True,
     ) -> None:
         check_int("look_up_bytes", look_up_bytes, 0, 1 << 40)
+        if look_up_seconds is not None:
+            check_seconds("look_up_seconds", look_up_seconds, 0, 900)
         check_bool("recognize", recognize)
         self._recognize = recognize
         self._look_up = look_up
         self._look_up_bytes = look_up_bytes
+        self._look_up_seconds = look_up_seconds
         self._opened: list[UserRecords] | None = None
         items = event.get("Records") if isinstance(event, Mapping) else None
         if not isinstance(items, list):
@@ -136,6 +143,7 @@ class KinesisEvent:
                 shard_id=self.shard_id,
                 look_up=self._look_up,
                 look_up_bytes=self._look_up_bytes,
+                look_up_seconds=self._look_up_seconds,
                 recognize=self._recognize,
             )
             self._opened = [self._located(users) for users in opened]

@@ -102,7 +102,8 @@ def kinesis_handler(
         look_up: boto3 client of Kinesis that looks for earlier copies of records from idempotent producers, see
             `KinesisEvent`. If its calls keep failing, the handler raises their error, and Lambda delivers the batch again.
         look_up_bytes: Maximum bytes that these calls read for an event, 0 to 1 TiB, and no more than a shard gives in a quarter of the time
-            that is left before ``time_reserve``. Beyond it, records are delivered although they may be repetitions.
+            that is left before ``time_reserve``. They may take that time together. Beyond it, records are delivered although they may be
+            repetitions.
         recognize: Whether repetitions of idempotent producers are left out, see `KinesisEvent`.
 
     Raises:
@@ -125,9 +126,16 @@ def kinesis_handler(
 
         @wraps(function)
         def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
-            limit = look_up_bytes if look_up is None else _affordable(look_up_bytes, context, time_reserve)
+            seconds = None if look_up is None else _affordable_seconds(context, time_reserve)
+            limit = look_up_bytes
+            if seconds is not None:
+                limit = min(limit, int(seconds * _SHARD_BYTES_PER_SECOND))
             opened = KinesisEvent(
-                _without_window(event), look_up=look_up, look_up_bytes=limit, recognize=recognize
+                _without_window(event),
+                look_up=look_up,
+                look_up_bytes=limit,
+                look_up_seconds=seconds,
+                recognize=recognize,
             )
             return _process(opened, context, function, policy)
 
@@ -136,12 +144,12 @@ def kinesis_handler(
     return decorate if function is None else decorate(function)
 
 
-def _affordable(look_up_bytes: int, context: Any, time_reserve: float) -> int:
-    """Return the bytes that look-ups may read in a quarter of the time that is left."""
+def _affordable_seconds(context: Any, time_reserve: float) -> float | None:
+    """Return a quarter of the time that is left, for look-ups; None if it is not known."""
     if context is None or not hasattr(context, "get_remaining_time_in_millis"):
-        return look_up_bytes
-    seconds = context.get_remaining_time_in_millis() / 1000 - time_reserve
-    return min(look_up_bytes, max(0, int(seconds / 4 * _SHARD_BYTES_PER_SECOND)))
+        return None
+    left: float = context.get_remaining_time_in_millis() / 1000 - time_reserve
+    return min(900.0, max(0.0, left / 4))
 
 
 class _Policy:

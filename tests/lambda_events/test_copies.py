@@ -15,7 +15,7 @@ from kinesis_sdk.common.errors import TransientAwsError
 from kinesis_sdk.common.fast_get import get_records
 from kinesis_sdk.common.once.table import NAMED, REPEAT, Run
 from kinesis_sdk.lambda_events import KinesisEvent, RecentProgress, kinesis_handler
-from kinesis_sdk.lambda_events.copies import open_records
+from kinesis_sdk.lambda_events.copies import LOOK_UP_BYTES, open_records
 from kinesis_sdk.testing import FakeAws, Fault, VirtualClock
 from tests.common.once.streams import aggregate
 from tests.lambda_events.support import ARN
@@ -143,7 +143,7 @@ def test_beyond_the_budget_a_copy_is_delivered_and_said(
     calls = dict(world.aws.stats()["calls"])
     assert data(opened) == [1]
     assert world.aws.stats()["calls"].get("GetRecords") == calls.get("GetRecords")
-    assert "may be repetitions: look_up_bytes ended the search" in caplog.text
+    assert "may be repetitions: look_up_bytes or the time that is left ended the search" in caplog.text
     with pytest.raises(ConfigError, match="look_up_bytes=-1"):
         KinesisEvent(world.event(), look_up_bytes=-1)
 
@@ -168,6 +168,46 @@ def test_a_look_up_leaves_time_for_the_records(
 
     handler(world.event(1), Context())
     assert seen == ([] if looks_up else [1])
+
+
+def test_a_look_up_may_take_a_quarter_of_the_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Context:
+        def get_remaining_time_in_millis(self) -> int:
+            return 10_000
+
+    asked: list[tuple[float | None, int]] = []
+
+    def spy(*args: Any, **settings: Any) -> list[Any]:
+        asked.append((settings["look_up_seconds"], settings["look_up_bytes"]))
+        return open_records(*args, **settings)
+
+    monkeypatch.setattr("kinesis_sdk.lambda_events.events.open_records", spy)
+    world.put(1)
+    for client, context in ((world.client, Context()), (world.client, None), (None, Context())):
+        kinesis_handler(look_up=client, time_reserve=2.0)(lambda record: None)(world.event(), context)
+    assert asked == [(2.0, 4_000_000), (None, LOOK_UP_BYTES), (None, LOOK_UP_BYTES)]
+    with pytest.raises(ConfigError, match="look_up_seconds=901"):
+        KinesisEvent(world.event(), look_up_seconds=901)
+
+
+def test_a_throttled_look_up_ends_in_time_and_says_so(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.put(1)
+    world.put(1, flags=REPEAT)
+    carriers = KinesisEvent(world.event(1)).kinesis_records
+    world.aws.faults.add(
+        Fault(kind="error", operation="GetRecords", code="ProvisionedThroughputExceededException", status=400)
+    )
+    opened = open_records(
+        carriers,
+        stream_arn=ARN,
+        shard_id=SHARD,
+        look_up=world.client,
+        look_up_seconds=3.0,
+        clock=world.clock,
+        sleep=world.clock.advance,
+    )
+    assert [len(users) for users in opened] == [1]
+    assert "may be repetitions: look_up_bytes or the time that is left ended the search" in caplog.text
 
 
 def test_a_batch_with_gaps_is_no_proof_that_there_is_no_copy(world: World) -> None:

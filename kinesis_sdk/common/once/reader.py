@@ -778,6 +778,16 @@ class LookUp:
                 self._seen = {self._shard_id}
                 self._push(ReadShard(self._shard_id, self.since_millis))
 
+    def end(self) -> None:
+        """End with what was read, as if the budget were used up: there is no more time."""
+        if not self._has_begun:
+            self.refused()
+        if self.step is not None:
+            self.over_budget = self.over_budget or max(self._suspects, key=_span).sequence_number
+            self._waiting.clear()
+            self.step = None
+            self._sought = set()
+
     def left_out(self, suspect: _Suspect) -> bool:
         """Return whether an earlier copy of a suspect may exist where this look-up did not read."""
         if self.is_refused or self.is_blind:

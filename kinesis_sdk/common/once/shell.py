@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
+from math import inf
+from typing import TypeVar
 
 from kinesis_sdk.common.aws import DENIALS, KinesisClient, call_with_retries
 from kinesis_sdk.common.clock import Clock, SystemClock
-from kinesis_sdk.common.errors import AwsError, ResourceNotFoundError
+from kinesis_sdk.common.errors import AwsError, ResourceNotFoundError, ThrottledError
 from kinesis_sdk.common.once.reader import ListShards, LookUp, ReadShard
 from kinesis_sdk.common.position import AtTimestamp, Position, TrimHorizon
 from kinesis_sdk.common.records import KinesisRecord
@@ -17,6 +20,11 @@ from kinesis_sdk.common.stream import StreamId
 
 _MAX_RECORDS = 10_000
 """Maximum records of a GetRecords call (API reference)."""
+
+_CALL_SECONDS = 60.0
+"""Seconds for which a call is tried again."""
+
+T = TypeVar("T")
 
 
 def start_of(step: ReadShard) -> Position:
@@ -49,8 +57,9 @@ def carry_out(
     clock: Clock | None = None,
     sleep: Callable[[float], None] | None = None,
     shards: Iterable[Shard] | None = None,
+    seconds: float | None = None,
 ) -> None:
-    """Make the calls of a look-up, and wait for them. Failures are tried again for a minute.
+    """Make the calls of a look-up, and wait for them. Failures are tried again for a minute, or as long as there is time.
 
     Args:
         look_up: The look-up.
@@ -60,26 +69,58 @@ def carry_out(
         clock: Clock that measures the calls; the system's by default.
         sleep: Waits between two attempts, in seconds; `time.sleep` by default.
         shards: The shard and its ancestors, if they are known; by default the shards are listed.
+        seconds: Time after which the look-up ends with what it has read; None for any time. A call that runs then is not interrupted.
 
     Raises:
-        AwsError: If a call keeps failing, but not if it is denied: then the look-up ends without a result.
+        AwsError: If a call keeps failing, but not if it is denied: then the look-up ends without a result. Nor if it is throttled until
+            the time is over.
         ProtocolError: If a response cannot be read.
     """
-    clock = clock or SystemClock()
+    calls = _Calls(clock or SystemClock(), sleep or time.sleep, seconds)
     while (step := look_up.step) is not None:
+        if calls.left <= 0:
+            look_up.end()
+            continue
         try:
             if isinstance(step, ListShards):
                 look_up.listed(
-                    shards
-                    if shards is not None
-                    else call_with_retries(lambda: list_shards(client, stream), operation=None, sleep=sleep)
+                    shards if shards is not None else calls.make(lambda: list_shards(client, stream))
                 )
             else:
-                _read(look_up, step, client, stream, shard_id, clock, sleep)
+                _read(look_up, step, client, stream, shard_id, calls)
         except AwsError as error:
-            if not is_denied(error):
+            if is_denied(error):
+                look_up.refused()
+            elif not (isinstance(error, ThrottledError) and calls.left <= 0):
                 raise
-            look_up.refused()
+
+
+class _Calls:
+    """Calls that are tried again, as long as there is time.
+
+    Args:
+        clock: Measures the time.
+        sleep: Waits, given seconds.
+        seconds: How long they may take together; None for any time.
+    """
+
+    def __init__(self, clock: Clock, sleep: Callable[[float], None], seconds: float | None) -> None:
+        self.clock: Clock = clock
+        self._sleep = sleep
+        self._end = inf if seconds is None else clock.monotonic() + seconds
+
+    @property
+    def left(self) -> float:
+        """Seconds that are left."""
+        return self._end - self.clock.monotonic()
+
+    def make(self, call: Callable[[], T]) -> T:
+        """Make a call; raises the error of its last attempt."""
+        timeout = min(_CALL_SECONDS, max(0.0, self.left))
+        return call_with_retries(call, operation=None, timeout=timeout, sleep=self._wait)
+
+    def _wait(self, seconds: float) -> None:
+        self._sleep(max(0.0, min(seconds, self.left)))
 
 
 def _read(
@@ -88,14 +129,13 @@ def _read(
     client: KinesisClient,
     stream: StreamId,
     shard_id: str,
-    clock: Clock,
-    sleep: Callable[[float], None] | None,
+    calls: _Calls,
 ) -> None:
-    cursor = ShardCursor(client, stream, step.shard_id, start_of(step), clock=clock)
+    cursor = ShardCursor(client, stream, step.shard_id, start_of(step), clock=calls.clock)
     limit = step.limit or _MAX_RECORDS
-    while look_up.step is step:
+    while look_up.step is step and calls.left > 0:
         try:
-            page = call_with_retries(lambda: cursor.fetch(limit), operation=None, sleep=sleep)
+            page = calls.make(lambda: cursor.fetch(limit))
         except ResourceNotFoundError:
             if step.shard_id == shard_id:
                 raise

@@ -9,7 +9,7 @@ import pytest
 from kinesis_sdk.common.aggregate_reader import deaggregate
 from kinesis_sdk.common.errors import ResourceNotFoundError, TransientAwsError
 from kinesis_sdk.common.fast_get import get_records
-from kinesis_sdk.common.hashkeys import FULL_RANGE
+from kinesis_sdk.common.hashkeys import FULL_RANGE, HashKeyRange
 from kinesis_sdk.common.once.reader import Decision, RunReader
 from kinesis_sdk.common.once.shell import carry_out, is_at_end
 from kinesis_sdk.common.once.table import REPEAT, Run
@@ -58,13 +58,29 @@ class World:
         )["ShardIterator"]
         return get_records(self.client, iterator, 100).records
 
-    def judge(self, shard_id: str, records: list[KinesisRecord], **more: Any) -> Decision:
-        reader = RunReader(STREAM, shard_id, FULL_RANGE, **more)
+    def judge(
+        self,
+        shard_id: str,
+        records: list[KinesisRecord],
+        *,
+        owned: HashKeyRange | None = FULL_RANGE,
+        seconds: float | None = None,
+        **more: Any,
+    ) -> Decision:
+        reader = RunReader(STREAM, shard_id, owned, **more)
         reader.begin(records)
         deaggregate(records, on_tagged=reader.add)
         look_up = reader.look_up()
         assert look_up is not None
-        carry_out(look_up, self, StreamId(STREAM), shard_id, clock=self.clock, sleep=self.clock.advance)
+        carry_out(
+            look_up,
+            self,
+            StreamId(STREAM),
+            shard_id,
+            clock=self.clock,
+            sleep=self.clock.advance,
+            seconds=seconds,
+        )
         return reader.decide(int(self.clock.time() * 1000))
 
 
@@ -107,6 +123,58 @@ def test_a_call_that_keeps_failing_is_an_error(world: World) -> None:
     world.aws.faults.add(Fault(kind="error", operation="GetRecords"))
     with pytest.raises(TransientAwsError):
         world.judge(PARENT, records)
+
+
+@pytest.mark.parametrize("operation", ["GetShardIterator", "GetRecords", "ListShards"])
+def test_a_look_up_that_is_throttled_ends_in_time(world: World, operation: str) -> None:
+    """Other readers take what the shard gives. The record is delivered and counted, and what needs no look-up is decided."""
+    world.put(REPEAT)
+    world.put(REPEAT)
+    records = world.records(PARENT)
+    throttled = (
+        "LimitExceededException" if operation == "ListShards" else "ProvisionedThroughputExceededException"
+    )
+    world.aws.faults.add(Fault(kind="error", operation=operation, code=throttled, status=400))
+    began = world.clock.monotonic()
+    decision = world.judge(PARENT, records, owned=None, parents=(), seconds=2.0)
+    assert 2 <= world.clock.monotonic() - began < 2.5
+    if operation == "ListShards":
+        assert (decision.repeated, decision.unknown) == (0, 2), (
+            "without the range, neither is known to be valid"
+        )
+    else:
+        assert (decision.repeated, decision.unknown) == (1, 1)
+
+
+@pytest.mark.parametrize("operation", ["GetRecords", "ListShards"])
+def test_another_failure_is_an_error_once_the_time_is_over(world: World, operation: str) -> None:
+    world.put(REPEAT)
+    records = world.records(PARENT)
+    world.aws.faults.add(Fault(kind="error", operation=operation))
+    began = world.clock.monotonic()
+    with pytest.raises(TransientAwsError):
+        world.judge(PARENT, records, owned=None, seconds=2.0)
+    assert world.clock.monotonic() - began < 2.5
+
+
+def test_a_look_up_over_many_responses_ends_in_time(world: World) -> None:
+    world.put()
+    world.clock.advance(5)
+    world.put(REPEAT)
+    world.put(REPEAT)
+    records = world.records(PARENT)
+    world.aws.faults.add(Fault(kind="empty_read", operation="GetRecords"))
+    original, pages = world.client.get_records, []
+
+    def slowly(**request: Any) -> Any:
+        pages.append(request)
+        world.clock.advance(0.7)
+        return original(**request)
+
+    world.client.get_records = slowly
+    decision = world.judge(PARENT, records[1:], parents=(), seconds=2.0)
+    assert len(pages) == 3
+    assert (decision.repeated, decision.unknown) == (1, 1)
 
 
 @pytest.mark.parametrize("operation", ["GetShardIterator", "GetRecords", "ListShards"])
