@@ -22,7 +22,7 @@ DEMO = [sys.executable, "-m", "kinesis_sdk.cli", "demo"]
 
 def test_demo_accounts_for_every_record() -> None:
     result = subprocess.run(
-        [*DEMO, "--duration", "6", "--json"], capture_output=True, text=True, timeout=HANG, check=False
+        [*DEMO, "--duration", "6s", "--json"], capture_output=True, text=True, timeout=HANG, check=False
     )
     assert result.returncode == 0, result.stdout + result.stderr
     report = json.loads(result.stdout)
@@ -42,7 +42,7 @@ def test_demo_accounts_for_every_record() -> None:
 
 def test_without_exactly_once_the_same_run_has_duplicates_with_reasons() -> None:
     result = subprocess.run(
-        [*DEMO, "--duration", "6", "--no-exactly-once", "--json"],
+        [*DEMO, "--duration", "6s", "--no-exactly-once", "--json"],
         capture_output=True,
         text=True,
         timeout=HANG,
@@ -57,7 +57,7 @@ def test_without_exactly_once_the_same_run_has_duplicates_with_reasons() -> None
 
 def test_make_demo_prints_plain_lines_where_there_is_no_terminal() -> None:
     """The README's first command, in the environment that runs this test."""
-    options = "--duration 2 --no-kill-worker --no-split-shard"
+    options = "--duration 2s --no-kill-worker --no-split-shard"
     stamp = Path(sys.prefix, ".installed")
     if not stamp.exists() or stamp.stat().st_mtime < (ROOT / "pyproject.toml").stat().st_mtime:
         pytest.skip("this environment is not one of `make install`, or is older than pyproject.toml")
@@ -78,7 +78,7 @@ def test_make_demo_prints_plain_lines_where_there_is_no_terminal() -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 def test_a_lease_that_is_lost_and_taken_again_is_accounted_for() -> None:
     # What an overloaded machine does, forced: the only worker cannot run for longer than its leases last.
-    started = [*DEMO, "--workers", "1", "--duration", "6", "--no-exactly-once"]
+    started = [*DEMO, "--workers", "1", "--duration", "6s", "--no-exactly-once"]
     printed = []
     with subprocess.Popen(started, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
         try:
@@ -159,7 +159,7 @@ _WITH_SIGINT = "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 def test_ctrl_c_stops_everything_that_the_demo_started() -> None:
     # A shell starts what it puts into the background with SIGINT ignored, and children inherit that.
-    started = [sys.executable, "-c", _WITH_SIGINT, *DEMO, "--duration", "60"]
+    started = [sys.executable, "-c", _WITH_SIGINT, *DEMO, "--duration", "60s"]
     with subprocess.Popen(
         started, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:

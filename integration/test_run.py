@@ -285,7 +285,7 @@ def test_two_signals_stop_at_once(account, command):
 
 def test_a_handler_that_hangs_is_killed_after_the_stop_timeout(account, command):
     account.put(50)
-    run = command("--stop-timeout", "1", handler="billing:hangs")
+    run = command("--stop-timeout", "1s", handler="billing:hangs")
     run.wait_until(lambda: run.notes("hangs"))
     run.process.send_signal(signal.SIGTERM)
     assert run.end() == 1
@@ -307,7 +307,7 @@ def test_no_process_outlives_a_killed_supervisor(account, command):
 
 def test_a_hanging_handler_does_not_outlive_a_killed_supervisor(account, command):
     account.put(50)
-    run = command("--stop-timeout", "1", handler="billing:hangs")
+    run = command("--stop-timeout", "1s", handler="billing:hangs")
     run.wait_until(lambda: run.notes("hangs"))
     children = run.children()
     run.process.kill()

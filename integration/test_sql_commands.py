@@ -140,7 +140,7 @@ def test_a_fleet_is_seen_rewound_and_drained(
 
 def test_a_look_at_an_empty_database_creates_nothing(account: Any, lease_store: str, tmp_path: Path) -> None:
     operator = Operator(account.endpoint_url, lease_store, tmp_path)
-    for arguments in (("apps",), ("leases", "list", "app"), ("leases", "rewind", "app", "--to", "15m")):
+    for arguments in (("apps",), ("leases", "list", "app"), ("leases", "rewind", "app", "--to", "-15m")):
         operator.run(*arguments, code=2)
     if lease_store.startswith("sqlite"):
         assert not (tmp_path / "leases.db").exists()

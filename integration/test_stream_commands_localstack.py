@@ -70,7 +70,7 @@ def test_put_tail_and_copy(run: Run, stream: str, tmp_path: Path) -> None:
     try:
         result = json.loads(run("copy", stream, target, "--json").stdout)
         assert result["transfer"]["acknowledged"] == 300
-        lines = run("tail", target, "--from", "1h", "--until", "now", "--json").stdout.splitlines()
+        lines = run("tail", target, "--from", "-1h", "--until", "now", "--json").stdout.splitlines()
         assert {json.loads(line)["partition_key"] for line in lines} == {str(number) for number in range(300)}
     finally:
         run("stream", "delete", target, "--yes")

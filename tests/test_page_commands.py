@@ -150,8 +150,8 @@ def stands_for_something(error: click.BadParameter, words: list[str]) -> bool:
 
 def test_a_wrong_command_is_refused() -> None:
     for wrong in (
-        "leases rewind billing --too 15m",
-        "leases rewnd billing --to 15m",
+        "leases rewind billing --too -15m",
+        "leases rewnd billing --to -15m",
         "lag",
         "stream scale orders many",
         "leases rewind billing --to yesterday-ish",

@@ -191,7 +191,7 @@ def test_a_live_worker_is_drained_and_takes_leases_again(open_page, keep_picture
     with (
         working(orders, "web1", failover_time=3.0),
         working(orders, "web2", failover_time=3.0),
-        console(*arguments, "--failover-time", "3") as (_, url),
+        console(*arguments, "--failover-time", "3s") as (_, url),
     ):
         page = open_page(url)
         eventually(lambda: holders() == {"web1", "web2"})
@@ -243,7 +243,7 @@ def test_a_port_that_is_taken_is_an_error_of_one_line(orders: str) -> None:
 
 
 def test_the_demo_is_watched(open_page, keep_picture) -> None:
-    with console("demo", "--ui", "--ui-port", "0", "--duration", "25") as (process, url):
+    with console("demo", "--ui", "--ui-port", "0", "--duration", "25s") as (process, url):
         page = open_page(url)
         # The split makes two shards of one, and the survivor of the kill owns all of them.
         page.get_by_text("new shard").first.wait_for(timeout=LONG)

@@ -65,8 +65,6 @@ if TYPE_CHECKING:
     from kinesis_sdk.admin.reading import RecordFilter as RecordFilter
     from kinesis_sdk.admin.reading import read_stream as read_stream
     from kinesis_sdk.admin.records import RecordPage as RecordPage
-    from kinesis_sdk.admin.records import parse_position as parse_position
-    from kinesis_sdk.admin.records import position_text as position_text
     from kinesis_sdk.admin.records import read_page as read_page
     from kinesis_sdk.admin.repetitions import FirstCopy as FirstCopy
     from kinesis_sdk.admin.repetitions import first_copy as first_copy
@@ -137,7 +135,7 @@ else:
             "kinesis_sdk.admin.transfer.run": ("TransferProgress", "TransferResult"),
             "kinesis_sdk.admin.transfer.state": ("StateFile",),
             "kinesis_sdk.admin.payload": ("DecodedPayload", "PayloadKind", "decode_payload"),
-            "kinesis_sdk.admin.records": ("RecordPage", "parse_position", "position_text", "read_page"),
+            "kinesis_sdk.admin.records": ("RecordPage", "read_page"),
             "kinesis_sdk.admin.repetitions": ("FirstCopy", "first_copy"),
             "kinesis_sdk.admin.scaling": ("ScalePlan",),
             "kinesis_sdk.admin.streams": (

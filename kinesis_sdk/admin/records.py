@@ -6,7 +6,7 @@ To read a whole window of a stream, or to follow it, see `kinesis_sdk.admin.read
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,17 +15,9 @@ from kinesis_sdk.admin.payload import decode_payload
 from kinesis_sdk.common.aggregate_reader import deaggregate
 from kinesis_sdk.common.aws import call_with_retries
 from kinesis_sdk.common.clock import Clock, SystemClock
-from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.fast_get import GetRecordsPage
-from kinesis_sdk.common.position import (
-    AfterSequence,
-    AtSequence,
-    AtTimestamp,
-    Ended,
-    Latest,
-    Position,
-    TrimHorizon,
-)
+from kinesis_sdk.common.position import AfterSequence, Ended, Latest, Position
+from kinesis_sdk.common.position_text import format_position
 from kinesis_sdk.common.records import UserRecord
 from kinesis_sdk.common.response_header import NO_RESPONSE
 from kinesis_sdk.common.shard_cursor import ShardCursor
@@ -70,7 +62,7 @@ class RecordPage:
         return {
             "shard_id": self.shard_id,
             "records": [record_to_dict(self.shard_id, record) for record in self.records],
-            "next_position": position_text(self.next_position),
+            "next_position": format_position(self.next_position),
             "millis_behind_latest": self.millis_behind_latest,
             "at_tip": self.at_tip,
             "iterator": self.iterator,
@@ -210,43 +202,6 @@ def record_to_dict(shard_id: str, record: UserRecord, *, limit: int | None = Non
         "data": decoded.value(),
         "truncated": decoded.truncated,
     }
-
-
-def position_text(position: Position) -> str:
-    """Return a position as text that `parse_position` reads: for addresses of pages and for state files."""
-    if isinstance(position, AtTimestamp):
-        return f"time:{position.millis}"
-    if isinstance(position, AtSequence):
-        return f"at:{position.sequence_number}"
-    if isinstance(position, AfterSequence):
-        sub = "" if position.sub_sequence_number is None else f"/{position.sub_sequence_number}"
-        return f"after:{position.sequence_number}{sub}"
-    return str(position)
-
-
-def parse_position(text: str) -> Position:
-    """Return the position that `position_text` wrote.
-
-    Raises:
-        ConfigError: If the text is not a position.
-    """
-    kinds: Mapping[str, Position] = {str(one): one for one in (TrimHorizon(), Latest(), Ended())}
-    if text in kinds:
-        return kinds[text]
-    kind, _, rest = text.partition(":")
-    number, slash, sub = rest.partition("/")
-    digits = number.isascii() and number.isdigit() and len(number) <= 128
-    if kind == "time" and digits and not slash and len(number) <= 15:
-        return AtTimestamp(int(number))
-    if kind == "at" and digits and not slash:
-        return AtSequence(number)
-    if kind == "after" and digits and (not slash or (sub.isascii() and sub.isdigit() and len(sub) <= 18)):
-        return AfterSequence(number, sub_sequence_number=int(sub) if slash else None)
-    raise ConfigError(
-        "position",
-        text,
-        "TRIM_HORIZON, LATEST, time:<epoch ms>, at:<sequence number> or after:<sequence number>[/<n>]",
-    )
 
 
 def _is_last(page: GetRecordsPage, record: UserRecord) -> bool:

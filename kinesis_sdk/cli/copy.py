@@ -9,9 +9,17 @@ from typing import Any
 import click
 
 from kinesis_sdk.cli.interrupts import interrupt_on_terminate
-from kinesis_sdk.cli.options import DURATION, JSON_OPTION, Moment, connection_options, make_connection
+from kinesis_sdk.cli.options import (
+    BEGINNING,
+    DURATION,
+    JSON_OPTION,
+    Ending,
+    connection_options,
+    make_connection,
+)
 from kinesis_sdk.cli.output import note, print_json, with_exit_codes
 from kinesis_sdk.cli.tail import ending, starting, surroundings
+from kinesis_sdk.common.position import Position
 
 
 @click.command()
@@ -20,12 +28,12 @@ from kinesis_sdk.cli.tail import ending, starting, surroundings
 @click.option(
     "--from",
     "start",
-    type=Moment("LATEST", "TRIM_HORIZON"),
+    type=BEGINNING,
     default="TRIM_HORIZON",
     show_default=True,
-    help="How long ago (15m), a time (ISO 8601), TRIM_HORIZON or LATEST.",
+    help="How long ago (-15m), a time (ISO 8601), TRIM_HORIZON or LATEST.",
 )
-@click.option("--until", type=Moment("NOW"), help="End there: how long ago, a time, or NOW (the default).")
+@click.option("--until", type=Ending(), help="End there: how long ago, a time, or NOW (the default).")
 @click.option("--follow", is_flag=True, help="Keep copying until Ctrl-C.")
 @click.option("--to-region", metavar="REGION", help="Region of TARGET; by default that of SOURCE.")
 @click.option("--to-profile", metavar="NAME", help="Profile for TARGET; by default that of SOURCE.")
@@ -60,7 +68,7 @@ from kinesis_sdk.cli.tail import ending, starting, surroundings
 def copy(
     source: str,
     target: str,
-    start: datetime | str,
+    start: Position,
     until: datetime | str | None,
     follow: bool,
     to_region: str | None,
@@ -86,9 +94,9 @@ def copy(
 
     \b
     Examples:
-      kinesis-sdk copy orders orders-replay --from 2h --until 1h
+      kinesis-sdk copy orders orders-replay --from -2h --until -1h
       kinesis-sdk copy orders orders --to-region eu-central-1 --follow --state mirror.state
-      kinesis-sdk copy orders orders --from 1d --to-endpoint-url http://localhost:4566
+      kinesis-sdk copy orders orders --from -1d --to-endpoint-url http://localhost:4566
     """
     from kinesis_sdk.admin.connection import Connection
     from kinesis_sdk.admin.transfer.copy import copy_stream

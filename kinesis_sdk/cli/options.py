@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from datetime import datetime, timedelta, timezone
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import click
+
+from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.common.position import AtTimestamp, Latest, Position, TrimHorizon
+from kinesis_sdk.common.position_text import parse_duration, parse_position, parse_time
 
 if TYPE_CHECKING:
     from kinesis_sdk.admin import Connection
@@ -77,11 +82,9 @@ else:
     ParamType = click.ParamType
     """Base of the types of options. It is generic for type checkers, but not in older releases of click."""
 
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-
 
 class Duration(ParamType):
-    """A length of time such as ``500ms``, ``90``, ``90s``, ``15m``, ``2h`` or ``1d``; passed as seconds.
+    """A duration such as ``500ms``, ``90s`` or ``1h30m``; passed as seconds.
 
     Args:
         least: Least number of seconds that is accepted.
@@ -96,69 +99,69 @@ class Duration(ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return the seconds."""
-        seconds = float(value) if isinstance(value, (int, float)) else parse_duration(str(value))
-        if seconds is None:
-            self.fail(f"{value!r} is not a length of time, such as 30s, 15m, 2h or 1d", param, ctx)
-        if not self._least <= seconds <= self._most:
-            self.fail(f"{value!r} is not within {self._least:g}s to {self._most:g}s", param, ctx)
-        return seconds
+        text = value if isinstance(value, str) else f"{value:f}s"  # a file of --config has numbers of seconds
+        try:
+            return parse_duration(text, field=self.name, least=self._least, most=self._most)
+        except ConfigError as error:
+            self.fail(rejected(error), param, ctx)
 
 
 DURATION = Duration()
 
 
-def parse_duration(text: str) -> float | None:
-    """Return the seconds of a text such as ``15m``; None if it is not a length of time. A number alone means seconds."""
-    number = text.rstrip("abcdefghijklmnopqrstuvwxyz")
-    unit = text[len(number) :] or "s"
-    if (
-        unit not in _UNITS
-        or not number.replace(".", "", 1).isascii()
-        or not number.replace(".", "", 1).isdigit()
-    ):
-        return None
-    return float(number) * _UNITS[unit]
-
-
-class Moment(ParamType):
-    """A moment: ISO 8601 (``2026-11-21T09:00:00Z``; without an offset it is local time), or how long ago (``15m``).
-
-    Passed as a `datetime` with a time zone, or as one of the words that the option accepts, in capitals.
+class PositionType(ParamType):
+    """A position of one of some types, in the grammar of `kinesis_sdk.common.position_text`.
 
     Args:
-        words: Words that are accepted besides, for example ``TRIM_HORIZON``.
-        now: Returns the present moment, for tests.
+        accepted: The types.
+        now: Returns epoch seconds, for tests.
     """
 
-    name = "moment"
+    name = "position"
 
-    def __init__(
-        self,
-        *words: str,
-        now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
-    ) -> None:
-        self._words = words
+    def __init__(self, *accepted: type[Position], now: Callable[[], float] = time.time) -> None:
+        self._accepted = accepted
+        self._now = now
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Position:
+        """Return the position."""
+        if not isinstance(value, str):
+            return value  # type: ignore[no-any-return]
+        try:
+            return parse_position(value, now=self._now(), accepted=self._accepted)
+        except ConfigError as error:
+            self.fail(rejected(error), param, ctx)
+
+
+BEGINNING = PositionType(TrimHorizon, Latest, AtTimestamp)
+"""Type of options that say where to begin in every shard of a stream."""
+
+
+class Ending(ParamType):
+    """A time at which to end, or ``NOW``; passed as a `datetime` in UTC, or as ``"NOW"``.
+
+    Args:
+        now: Returns epoch seconds, for tests.
+    """
+
+    name = "time"
+
+    def __init__(self, now: Callable[[], float] = time.time) -> None:
         self._now = now
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime | str:
-        """Return the moment or the word."""
-        if isinstance(value, datetime):
-            return value
-        text = str(value)
-        if text.upper() in self._words:
-            return text.upper()
-        ago = parse_duration(text.removeprefix("-"))
-        # A bare number may be meant as seconds or as an epoch, so it needs its unit.
-        if ago is not None and text[-1].isalpha():
-            return self._now() - timedelta(seconds=ago)
+        """Return the time or the word."""
+        if isinstance(value, datetime) or value.upper() == NOW:
+            return value if isinstance(value, datetime) else NOW
         try:
-            # Python 3.10 does not know the Z of UTC.
-            moment = datetime.fromisoformat(text[:-1] + "+00:00" if text[-1:] in ("Z", "z") else text)
-        except ValueError:
-            accepted = "".join(f", {word}" for word in self._words)
-            self.fail(
-                f"{text!r} is not a moment, such as 2026-11-21T09:00:00Z, 15m (15 minutes ago){accepted}",
-                param,
-                ctx,
-            )
-        return moment if moment.tzinfo is not None else moment.astimezone()
+            return AtTimestamp(parse_time(value, field=self.name, now=self._now())).moment
+        except ConfigError as error:
+            self.fail(f"{rejected(error)}; or NOW", param, ctx)
+
+
+NOW = "NOW"
+
+
+def rejected(error: ConfigError) -> str:
+    """Return what a command says of the rejected value of an option."""
+    return f"got {str(error.value)[:80]!r}, expected {error.accepted}"

@@ -7,7 +7,6 @@ import shlex
 import sys
 import time
 from collections.abc import Callable
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,7 +14,7 @@ import click
 
 from kinesis_sdk.admin.fleet.words import counted
 from kinesis_sdk.cli.application import application_options, open_application
-from kinesis_sdk.cli.options import DURATION, JSON_OPTION, YES_OPTION, Moment, ParamType
+from kinesis_sdk.cli.options import DURATION, JSON_OPTION, YES_OPTION, ParamType, rejected
 from kinesis_sdk.cli.output import (
     CommandError,
     ExitCode,
@@ -51,24 +50,25 @@ _SHOWN = 20
 
 
 class StartType(ParamType):
-    """A moment, ``LATEST``, ``TRIM_HORIZON``, or a sequence number with an optional ``/index`` in its aggregate, ``after:`` before it."""
+    """A start, see `kinesis_sdk.admin.changes.positions.parse_start`.
+
+    Args:
+        skips: Whether it is that of a skip instead of a rewind.
+    """
 
     name = "start"
 
-    def __init__(self, *words: str) -> None:
-        self._moment = Moment(*words)
-        self._words = words
+    def __init__(self, *, skips: bool) -> None:
+        self._skips = skips
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Start:
         """Return the start."""
-        from kinesis_sdk.admin.changes.positions import parse_start
+        from kinesis_sdk.admin.changes.positions import REWIND_STARTS, SKIP_STARTS, parse_start
 
-        start = parse_start(value) if isinstance(value, str) else None
-        if start is not None and (not isinstance(start, str) or start in self._words):
-            return start
-        moment = self._moment.convert(value, param, ctx)
-        assert isinstance(moment, (datetime, str))
-        return moment
+        try:
+            return parse_start(value, SKIP_STARTS if self._skips else REWIND_STARTS, now=time.time())
+        except ConfigError as error:
+            self.fail(rejected(error), param, ctx)
 
 
 def change_options(command: _F) -> _F:
@@ -280,9 +280,9 @@ def finish(steering: Steering, plan: ChangePlan, outcomes: list[Outcome]) -> Non
 @click.option(
     "--to",
     required=True,
-    type=StartType("LATEST", "TRIM_HORIZON"),
+    type=StartType(skips=False),
     metavar="START",
-    help="A moment (2026-11-21T09:00:00Z, 15m), TRIM_HORIZON, a sequence number, or LATEST.",
+    help="A time (2026-11-21T09:00:00Z, or -15m: so long ago), TRIM_HORIZON, LATEST, or a record (at:<sequence number>).",
 )
 @_SHARDS
 @_WAIT
@@ -297,7 +297,7 @@ def rewind(to: Start, shards: tuple[str, ...], wait: float, **options: Any) -> N
 
     \b
     Examples:
-      kinesis-sdk leases rewind billing --to 15m --dry-run
+      kinesis-sdk leases rewind billing --to -15m --dry-run
       kinesis-sdk leases rewind billing --to 2026-11-21T09:00:00Z
       kinesis-sdk leases rewind billing --to TRIM_HORIZON --shard 3 --yes
     """
@@ -312,9 +312,9 @@ def rewind(to: Start, shards: tuple[str, ...], wait: float, **options: Any) -> N
 @click.option(
     "--to",
     required=True,
-    type=StartType("LATEST"),
+    type=StartType(skips=True),
     metavar="START",
-    help="A moment, LATEST, a sequence number (the first record to process), or after:NUMBER (what follows that record).",
+    help="A time, LATEST, the first record to process (at:<sequence number>), or the last one to skip (after:<sequence number>).",
 )
 @_SHARDS
 @_WAIT

@@ -14,22 +14,20 @@ import click
 
 from kinesis_sdk.admin.payload import MAX_SHOWN_BYTES, PayloadKind, decode_payload, escaped
 from kinesis_sdk.cli.interrupts import interrupt_on_terminate
-from kinesis_sdk.cli.options import JSON_OPTION, Moment, connection_options, make_connection
+from kinesis_sdk.cli.options import BEGINNING, JSON_OPTION, Ending, connection_options, make_connection
 from kinesis_sdk.cli.output import note, print_json_line, with_exit_codes
 from kinesis_sdk.common.clock import SystemClock
 from kinesis_sdk.common.errors import ConfigError
-from kinesis_sdk.common.position import Latest, Position, TrimHorizon
+from kinesis_sdk.common.position import AtTimestamp, Position
 from kinesis_sdk.common.text import printable
 
 if TYPE_CHECKING:
     from kinesis_sdk.admin.merge import ShardRecord
 
-_WORDS: dict[str, Position] = {"LATEST": Latest(), "TRIM_HORIZON": TrimHorizon()}
 
-
-def starting(value: datetime | str) -> datetime | Position:
+def starting(value: Position) -> datetime | Position:
     """Return where to begin for the value of ``--from``."""
-    return _WORDS[value] if isinstance(value, str) else value
+    return value.moment if isinstance(value, AtTimestamp) else value
 
 
 def ending(value: datetime | str | None) -> datetime | None:
@@ -47,14 +45,14 @@ def surroundings() -> dict[str, Any]:
 @click.option(
     "--from",
     "start",
-    type=Moment("LATEST", "TRIM_HORIZON"),
+    type=BEGINNING,
     default="LATEST",
     show_default=True,
-    help="How long ago (15m), a time (ISO 8601), TRIM_HORIZON or LATEST.",
+    help="How long ago (-15m), a time (ISO 8601), TRIM_HORIZON or LATEST.",
 )
 @click.option(
     "--until",
-    type=Moment("NOW"),
+    type=Ending(),
     help="End there: how long ago, a time, or NOW. Without it, the stream is followed.",
 )
 @click.option(
@@ -72,7 +70,7 @@ def surroundings() -> dict[str, Any]:
 @with_exit_codes
 def tail(
     stream: str,
-    start: datetime | str,
+    start: Position,
     until: datetime | str | None,
     shards: tuple[str, ...],
     keys: tuple[str, ...],
@@ -92,10 +90,10 @@ def tail(
     \b
     Examples:
       kinesis-sdk tail orders
-      kinesis-sdk tail orders --from 15m --until now --grep '"status": *"failed"'
+      kinesis-sdk tail orders --from -15m --until now --grep '"status": *"failed"'
       kinesis-sdk tail orders --from 2026-11-22T09:00:00Z --key customer-7 --limit 20
       kinesis-sdk tail orders --from TRIM_HORIZON --raw | head -1
-      kinesis-sdk tail orders --from 1h --until now --json | jq -r .partition_key | sort | uniq -c
+      kinesis-sdk tail orders --from -1h --until now --json | jq -r .partition_key | sort | uniq -c
     """
     from kinesis_sdk.admin.reading import RecordFilter, read_stream
 

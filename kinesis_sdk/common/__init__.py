@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from kinesis_sdk.common.hashkeys import HashKeyRange as HashKeyRange
     from kinesis_sdk.common.metrics import Metrics as Metrics
     from kinesis_sdk.common.metrics import NoMetrics as NoMetrics
+    from kinesis_sdk.common.position_text import format_position as format_position
+    from kinesis_sdk.common.position_text import parse_duration as parse_duration
+    from kinesis_sdk.common.position_text import parse_position as parse_position
+    from kinesis_sdk.common.position_text import parse_time as parse_time
     from kinesis_sdk.common.records import KinesisRecord as KinesisRecord
     from kinesis_sdk.common.records import UserRecord as UserRecord
     from kinesis_sdk.common.sequence import AT_TIMESTAMP as AT_TIMESTAMP
@@ -33,6 +37,12 @@ else:
             "kinesis_sdk.common.aggregate_reader": ("deaggregate",),
             "kinesis_sdk.common.clock": ("Clock", "SystemClock"),
             "kinesis_sdk.common.metrics": ("Metrics", "NoMetrics"),
+            "kinesis_sdk.common.position_text": (
+                "parse_duration",
+                "parse_position",
+                "parse_time",
+                "format_position",
+            ),
             "kinesis_sdk.common.records": ("KinesisRecord", "UserRecord"),
             "kinesis_sdk.common.sequence": (
                 "AT_TIMESTAMP",

@@ -19,10 +19,14 @@ record (see `iterator_start`), and the reader drops the user records up to the p
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
+
+MAX_MILLIS = 253_402_300_799_999
+"""Last millisecond of the year 9999, the latest time that a request can name."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 AT_SEQUENCE_NUMBER = "AT_SEQUENCE_NUMBER"
 AFTER_SEQUENCE_NUMBER = "AFTER_SEQUENCE_NUMBER"
@@ -53,6 +57,11 @@ class AtTimestamp:
     """
 
     millis: int
+
+    @property
+    def moment(self) -> datetime:
+        """The time, in UTC."""
+        return _EPOCH + timedelta(milliseconds=self.millis)
 
     def __str__(self) -> str:
         return f"{AT_TIMESTAMP} {self.millis}"
@@ -155,8 +164,7 @@ def iterator_request(position: Position) -> dict[str, Any]:
     if isinstance(start, AtSequence):
         return {"ShardIteratorType": AT_SEQUENCE_NUMBER, "StartingSequenceNumber": start.sequence_number}
     if isinstance(start, AtTimestamp):
-        moment = datetime.fromtimestamp(start.millis / 1000, timezone.utc)
-        return {"ShardIteratorType": AT_TIMESTAMP, "Timestamp": moment}
+        return {"ShardIteratorType": AT_TIMESTAMP, "Timestamp": start.moment}
     if isinstance(start, Ended):
         raise ValueError("a shard that was read to its end has no iterator")  # noqa: TRY004 - a state, not a type
     return {"ShardIteratorType": str(start)}

@@ -46,16 +46,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kinesis_sdk.common.errors import ConfigError
-from kinesis_sdk.common.position import AfterSequence, AtSequence, AtTimestamp, Ended, TrimHorizon
+from kinesis_sdk.common.position import MAX_MILLIS, AfterSequence, AtSequence, AtTimestamp, Ended, TrimHorizon
 from kinesis_sdk.common.sequence import SHARD_END, TRIM_HORIZON, is_sequence_number
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.spark.errors import OffsetError
 
 VERSION = 2
-
-MAX_MILLIS = 253_402_300_799_999
-"""Last millisecond of the year 9999, the latest time that a request can name."""
-
 
 ShardPosition = AfterSequence | AtSequence | AtTimestamp | TrimHorizon | Ended
 """Positions that an offset can hold: between Kinesis records, and resolved."""

@@ -1,6 +1,6 @@
 """Options of the data source: names, defaults and ranges. An unknown option is an error that names the closest one.
 
-Names are case-insensitive. A duration is a number with a unit: ``500ms``, ``10s``, ``2m``, ``1h``, ``1d``.
+Names are case-insensitive. Durations and positions are in the grammar of `kinesis_sdk.common.position_text`.
 
 The reader checks the options of the writer and ignores them, and the other way round, because a temporary view passes the same
 options to both.
@@ -9,15 +9,16 @@ options to both.
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from kinesis_sdk.common.clock import Clock, SystemClock
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.once.memory import MAX_BYTES
 from kinesis_sdk.common.once.reader import OLDEST_MILLIS
-from kinesis_sdk.common.position import AtTimestamp, Latest
+from kinesis_sdk.common.position import MAX_MILLIS, AtTimestamp, Latest
+from kinesis_sdk.common.position_text import parse_duration, parse_position
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.spark.connection import ConnectionSettings
 from kinesis_sdk.spark.logs import LEVELS
@@ -27,9 +28,7 @@ from kinesis_sdk.spark.tasks import MAX_TASKS
 if TYPE_CHECKING:
     from kinesis_sdk.spark.partition import ProducerSettings
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)", re.IGNORECASE | re.ASCII)
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-
+_CLOCK = SystemClock()
 MAX_PAGE = 10_000
 """Maximum records of a GetRecords response (API reference)."""
 
@@ -47,7 +46,7 @@ class SourceOptions:
     starting_position: StartingPosition | None = None
     """Position to start from. None means LATEST for streaming queries and TRIM_HORIZON for batch reads."""
     ending_position: Latest | AtTimestamp = field(default_factory=Latest)
-    """Position at which a batch read ends: LATEST (when the read is planned) or AT_TIMESTAMP."""
+    """Position at which a batch read ends: LATEST (when the read is planned) or a time."""
     max_batch_span: float | None = None
     """Maximum stream time per batch. None means that it adapts to the speed of the query, so that a query that is behind catches up
     in batches of about the length of its trigger. A duration is a hard upper bound: a query with a longer trigger falls behind.
@@ -100,8 +99,12 @@ class SourceOptions:
         return ", ".join(stream.name for stream in self.streams)
 
     @classmethod
-    def parse(cls, options: Mapping[str, str]) -> SourceOptions:
+    def parse(cls, options: Mapping[str, str], *, clock: Clock = _CLOCK) -> SourceOptions:
         """Parse the options that Spark passes.
+
+        Args:
+            options: The options.
+            clock: Tells the time for positions such as ``-15m``.
 
         Raises:
             ConfigError: If an option is unknown, the streams are missing or do not fit together, or a value is out of range.
@@ -118,7 +121,10 @@ class SourceOptions:
         names = {stream.name for stream in streams}
         text = values.pop("starting_position", None)
         if text is not None:
-            values["starting_position"] = StartingPosition.parse(text, streams=names)
+            values["starting_position"] = StartingPosition.parse(text, now=clock.time(), streams=names)
+        text = values.pop("ending_position", None)
+        if text is not None:
+            values["ending_position"] = _ending(text, "endingPosition", clock.time())
         chosen = cls(streams=streams, connection=_take_connection(values, streams), **values)
         if chosen.misplaced_aggregates == "discard" and not chosen.deaggregate:
             raise ConfigError("misplacedAggregates", "discard", "deliver where deaggregate is false")
@@ -197,32 +203,8 @@ class SinkOptions:
         )
 
 
-def parse_duration(text: str, option: str) -> float:
-    """Return the seconds of ``500ms``, ``10s``, ``2m``, ``1h``, ``1d``, or ``0``.
-
-    Args:
-        text: The text.
-        option: Name of the option, for the error.
-
-    Raises:
-        ConfigError: If the text is not a duration. A number without a unit is ambiguous.
-    """
-    if text.strip() == "0":
-        return 0.0
-    match = _DURATION.fullmatch(text.strip())
-    if not match:
-        raise ConfigError(option, text, "a duration with a unit, such as 500ms, 10s, 2m, 1h or 1d")
-    return float(match[1]) * _UNITS[match[2].lower()]
-
-
 def _duration(low: float, high: float) -> Callable[[str, str], float]:
-    def read(text: str, option: str) -> float:
-        seconds = parse_duration(text, option)
-        if not low <= seconds <= high:
-            raise ConfigError(option, text, f"a duration from {low:g}s to {high:g}s")
-        return seconds
-
-    return read
+    return lambda text, option: parse_duration(text, field=option, least=low, most=high)
 
 
 def _count(low: int, high: int) -> Callable[[str, str], int]:
@@ -270,18 +252,24 @@ def _names(text: str, option: str) -> frozenset[str]:
     return frozenset(names)
 
 
-def _position_text(text: str, option: str) -> str:
-    """Return the text itself, which is parsed again when the streams are known."""
-    StartingPosition.parse(text, option)
+def _starting_text(text: str, option: str) -> str:
+    """Return the text itself. It is parsed again when the streams are known, and the time that it may be relative to."""
+    StartingPosition.parse(text, option, now=_LAST)
     return text
 
 
-def _ending(text: str, option: str) -> Latest | AtTimestamp:
-    position = StartingPosition.parse(text, option)
-    if position.shards or position.streams or not isinstance(position.default, Latest | AtTimestamp):
-        raise ConfigError(option, text, "LATEST or 'AT_TIMESTAMP <ISO 8601 time or epoch milliseconds>'")
-    return position.default
+def _ending_text(text: str, option: str) -> str:
+    _ending(text, option, _LAST)
+    return text
 
+
+def _ending(text: str, option: str, now: float) -> Latest | AtTimestamp:
+    position = parse_position(text, field=option, now=now, accepted=(Latest, AtTimestamp))
+    assert isinstance(position, Latest | AtTimestamp)
+    return position
+
+
+_LAST = MAX_MILLIS / 1000
 
 _Reader = Callable[[str, str], Any]
 _Table = dict[str, tuple[str, _Reader]]
@@ -310,8 +298,8 @@ STREAM_OPTIONS = ("streamName", "streamArn", "streamNames")
 _SOURCE: _Table = {
     **_COMMON,
     "streamNames": ("stream_names", _text),
-    "startingPosition": ("starting_position", _position_text),
-    "endingPosition": ("ending_position", _ending),
+    "startingPosition": ("starting_position", _starting_text),
+    "endingPosition": ("ending_position", _ending_text),
     "maxBatchSpan": ("max_batch_span", _duration(0, 31_536_000)),
     "maxRecordsPerShard": ("max_records_per_shard", _count(1, MAX_PAGE)),
     "tipLag": ("tip_lag", _duration(0, 60)),

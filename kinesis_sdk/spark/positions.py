@@ -4,11 +4,11 @@
 | --- | --- |
 | ``LATEST`` | records that arrive after the first start of the query |
 | ``TRIM_HORIZON`` | the oldest record |
-| ``AT_TIMESTAMP 2026-01-31T12:00:00Z``, ``AT_TIMESTAMP 1769860800000`` | records that arrived then (epoch milliseconds) or later |
-| ``{"default": "TRIM_HORIZON", "shardId-000000000001": "AFTER_SEQUENCE_NUMBER 4957…"}`` | positions by shard, if the query reads one stream |
+| ``2026-01-31T12:00:00Z``, ``@1769860800000``, ``-15m`` | records that arrived then or later |
+| ``{"default": "TRIM_HORIZON", "shardId-000000000001": "after:4957…"}`` | positions by shard, if the query reads one stream |
 | ``{"default": "LATEST", "orders": "TRIM_HORIZON", "flights": {"default": …, "shardId-…": …}}`` | positions by stream |
 
-A key that begins with ``shardId-`` is a shard id, unless its value is an object; another key is a stream name. Within the object of a
+The positions are in the grammar of `kinesis_sdk.common.position_text`. A key that begins with ``shardId-`` is a shard id, unless its value is an object; another key is a stream name. Within the object of a
 stream, every key but ``default`` is a shard id. Where ``default`` is missing, it is that of all streams, and LATEST for these.
 
 A shard that is created later always starts at its oldest record, whatever the starting position is.
@@ -19,30 +19,31 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 from typing import Any
 
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.position import (
-    AFTER_SEQUENCE_NUMBER,
     AfterSequence,
+    AtSequence,
     AtTimestamp,
+    Ended,
     Latest,
+    Position,
     TrimHorizon,
 )
-from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON
+from kinesis_sdk.common.position_text import parse_position
 from kinesis_sdk.common.stream import StreamId
-from kinesis_sdk.spark.offsets import MAX_MILLIS, ShardPosition
+from kinesis_sdk.spark.offsets import ShardPosition
 
 _ACCEPTED = (
-    "LATEST, TRIM_HORIZON, 'AT_TIMESTAMP <ISO 8601 time or epoch milliseconds>', or a JSON object of shard ids or stream names "
-    "(and 'default') with these, or with 'AFTER_SEQUENCE_NUMBER <number>' for a shard"
+    "the text of a position, or a JSON object of shard ids or stream names (and 'default') with such texts"
 )
 _DEFAULT = "default"
 _SHARD_PREFIX = "shardId-"
 
-Start = TrimHorizon | Latest | AtTimestamp | AfterSequence
-"""Positions that users can write. Their text is canonical."""
+_KINDS: tuple[type[Position], ...] = (TrimHorizon, Latest, AtTimestamp, AtSequence, AfterSequence)
+Start = TrimHorizon | Latest | AtTimestamp | AtSequence | AfterSequence
+"""Positions that users can write, without an index in an aggregate. Offsets store their `str`, which must not change."""
 
 
 @dataclass(frozen=True)
@@ -61,13 +62,19 @@ class StartingPosition:
 
     @classmethod
     def parse(
-        cls, text: str, option: str = "startingPosition", *, streams: Collection[str] | None = None
+        cls,
+        text: str,
+        option: str = "startingPosition",
+        *,
+        now: float | None = None,
+        streams: Collection[str] | None = None,
     ) -> StartingPosition:
         """Parse what the user wrote, or its canonical text.
 
         Args:
             text: The text.
             option: Name of the option, for the error.
+            now: Epoch seconds, for times such as ``-15m``; None for canonical text, which has none.
             streams: Names of the streams that the query reads; None if they are unknown. If there is one, positions by shard
                 become positions of that stream, so that they never apply to a stream that the query reads later.
 
@@ -76,21 +83,21 @@ class StartingPosition:
         """
         stripped = text.strip()
         if not stripped.startswith("{"):
-            return cls(_without_number(stripped, option))
+            return cls(_without_number(stripped, option, now))
         try:
             items = json.loads(stripped)
         except (ValueError, RecursionError) as error:
             raise ConfigError(option, text, f"{_ACCEPTED}; this is not JSON ({error})") from error
         default: Start = Latest()
         if _DEFAULT in items:
-            default = _without_number(items.pop(_DEFAULT), f"{option}[{_DEFAULT}]")
+            default = _without_number(items.pop(_DEFAULT), f"{option}[{_DEFAULT}]", now)
         shards: dict[str, Start] = {}
         found: dict[str, StartingPosition] = {}
         for name, value in sorted(items.items()):
             if name.startswith(_SHARD_PREFIX) and not isinstance(value, Mapping):
-                shards[name] = _parse_start(value, f"{option}[{name}]")
+                shards[name] = _parse_start(value, f"{option}[{name}]", now)
             else:
-                found[name] = _parse_stream(name, value, default, option, streams)
+                found[name] = _parse_stream(name, value, default, option, now, streams)
         if shards and found:
             raise ConfigError(
                 option,
@@ -151,7 +158,7 @@ class StartingPosition:
 
 
 def _parse_stream(
-    name: str, value: Any, default: Start, option: str, streams: Collection[str] | None
+    name: str, value: Any, default: Start, option: str, now: float | None, streams: Collection[str] | None
 ) -> StartingPosition:
     field_name = f"{option}[{name}]"
     try:
@@ -169,64 +176,31 @@ def _parse_stream(
             f"names of streams that the query reads ({', '.join(sorted(streams))}), or shard ids ({_SHARD_PREFIX}…), as keys",
         )
     if not isinstance(value, Mapping):
-        return StartingPosition(_without_number(value, field_name))
+        return StartingPosition(_without_number(value, field_name, now))
     shards = {
-        shard_id: _parse_start(start, f"{field_name}[{shard_id}]")
+        shard_id: _parse_start(start, f"{field_name}[{shard_id}]", now)
         for shard_id, start in sorted(value.items())
         if shard_id != _DEFAULT
     }
     if _DEFAULT in value:
-        default = _without_number(value[_DEFAULT], f"{field_name}[{_DEFAULT}]")
+        default = _without_number(value[_DEFAULT], f"{field_name}[{_DEFAULT}]", now)
     return StartingPosition(default, shards)
 
 
-def _without_number(value: Any, option: str) -> Start:
-    start = _parse_start(value, option)
-    if isinstance(start, AfterSequence):
+def _without_number(value: Any, option: str, now: float | None) -> Start:
+    start = _parse_start(value, option, now)
+    if isinstance(start, AtSequence | AfterSequence):
         raise ConfigError(option, value, "a position without a sequence number, which belongs to one shard")
     return start
 
 
-def _parse_start(value: Any, option: str) -> Start:
+def _parse_start(value: Any, option: str, now: float | None) -> Start:
     if not isinstance(value, str):
         raise ConfigError(option, value, _ACCEPTED)
-    kind, _, rest = value.strip().partition(" ")
-    kind, rest = kind.upper(), rest.strip()
-    if kind == LATEST and not rest:
-        return Latest()
-    if kind == TRIM_HORIZON and not rest:
-        return TrimHorizon()
-    if kind == AT_TIMESTAMP and rest:
-        return AtTimestamp(parse_instant(rest, option))
-    if kind == AFTER_SEQUENCE_NUMBER and rest.isascii() and rest.isdigit() and len(rest) <= 129:
-        return AfterSequence(rest)
-    raise ConfigError(option, value, _ACCEPTED)
-
-
-def parse_instant(text: str, option: str) -> int:
-    """Return epoch milliseconds from epoch milliseconds or ISO 8601; a time without a zone is UTC.
-
-    Args:
-        text: The text.
-        option: Name of the option, for the error.
-
-    Raises:
-        ConfigError: If the text is neither.
-    """
-    if text.isascii() and text.isdigit():
-        if len(text) > len(str(MAX_MILLIS)) or int(text) > MAX_MILLIS:
-            raise ConfigError(
-                option, text, f"epoch milliseconds from 0 to {MAX_MILLIS} (the end of the year 9999)"
-            )
-        return int(text)
-    try:
-        # Python 3.10 does not accept the letter Z.
-        moment = datetime.fromisoformat(text[:-1] + "+00:00" if text[-1:] in "Zz" else text)
-    except ValueError as error:
-        raise ConfigError(option, text, "an ISO 8601 time or epoch milliseconds") from error
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=timezone.utc)
-    millis = round(moment.timestamp() * 1000)
-    if not 0 <= millis <= MAX_MILLIS:
-        raise ConfigError(option, text, "a time from 1970 to 9999")
-    return millis
+    position = parse_position(value, field=option, now=now, accepted=_KINDS)
+    if isinstance(position, AfterSequence) and position.sub_sequence_number is not None:
+        if position.sub_sequence_number < 0:
+            return AtSequence(position.sequence_number)
+        raise ConfigError(option, value, "a position without an index: a batch holds whole Kinesis records")
+    assert not isinstance(position, Ended)
+    return position

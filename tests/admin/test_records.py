@@ -8,19 +8,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinesis_sdk.admin.connection import Connection
-from kinesis_sdk.admin.records import parse_position, position_text, read_page
+from kinesis_sdk.admin.records import read_page
 from kinesis_sdk.common.aggregate_writer import Aggregate
 from kinesis_sdk.common.errors import ConfigError, InvalidPositionError
 from kinesis_sdk.common.hashkeys import hash_partition_key
 from kinesis_sdk.common.position import (
     AfterSequence,
-    AtSequence,
     AtTimestamp,
     Ended,
     Latest,
     Position,
     TrimHorizon,
 )
+from kinesis_sdk.common.position_text import parse_position
 from kinesis_sdk.testing import FakeAws, Fault, VirtualClock
 from tests.fuzz import how_many
 
@@ -168,8 +168,8 @@ def test_a_page_as_data_for_json(shard: Shard) -> None:
     data = json.loads(json.dumps(shard.page(limit=2).to_dict()))
     assert [(one["encoding"], one["data"]) for one in data["records"]] == [("json", {"a": 1}), ("text", "x")]
     assert data["records"][0]["sequence_number"] == number
-    assert isinstance(parse_position(data["next_position"]), AfterSequence)
-    rest = shard.page(parse_position(data["next_position"]))
+    assert isinstance(parse_position(data["next_position"], now=None), AfterSequence)
+    rest = shard.page(parse_position(data["next_position"], now=None))
     assert [record.data for record in rest.records] == [b"\xff"]
 
 
@@ -178,27 +178,3 @@ def test_arguments_out_of_range_are_named(shard: Shard) -> None:
         shard.page(limit=0)
     with pytest.raises(InvalidPositionError):
         shard.page(AfterSequence("5"))
-
-
-@pytest.mark.parametrize(
-    "position",
-    [
-        TrimHorizon(),
-        Latest(),
-        Ended(),
-        AtTimestamp(1_700_000_000_123),
-        AtSequence("123"),
-        AfterSequence("123"),
-        AfterSequence("123", sub_sequence_number=4),
-    ],
-)
-def test_positions_as_text(position: Position) -> None:
-    assert parse_position(position_text(position)) == position
-
-
-@pytest.mark.parametrize(
-    "text", ["", "time:", "time:x", "after:", "after:1/", "at:1/2", "after:1/x", "time:" + "9" * 20, "at:٣"]
-)
-def test_texts_that_are_no_positions(text: str) -> None:
-    with pytest.raises(ConfigError, match="position="):
-        parse_position(text)

@@ -76,7 +76,7 @@ OF_FILE = {
 
 
 @pytest.mark.parametrize(
-    "command", [["lag"], ["lag", "--max-lag", "5m"], ["leases", "rewind", "--to", "15m", "--dry-run"]]
+    "command", [["lag"], ["lag", "--max-lag", "5m"], ["leases", "rewind", "--to", "-15m", "--dry-run"]]
 )
 def test_a_command_takes_all_from_the_file(command: list[str], file: str, opened: dict[str, Any]) -> None:
     result = run(*command, "--config", file)

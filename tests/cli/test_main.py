@@ -106,7 +106,7 @@ def test_options_reach_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(demo_runner, "run_demo", run)
     CliRunner().invoke(
-        cli, ["demo", "--stream", "orders", "--repeat", "3", "--workers", "1", "--duration", "5"]
+        cli, ["demo", "--stream", "orders", "--repeat", "3", "--workers", "1", "--duration", "5s"]
     )
     assert seen[0].stream == "orders"
     assert seen[0].repeat == 3

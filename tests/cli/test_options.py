@@ -13,65 +13,55 @@ from kinesis_sdk.cli import output
 from kinesis_sdk.cli.extras import need
 from kinesis_sdk.cli.lazy_group import LazyGroup
 from kinesis_sdk.cli.main import cli
-from kinesis_sdk.cli.options import DURATION, Moment, connection_options, make_connection, parse_duration
+from kinesis_sdk.cli.options import (
+    DURATION,
+    Duration,
+    Ending,
+    PositionType,
+    connection_options,
+    make_connection,
+)
 from kinesis_sdk.cli.output import CommandError, ExitCode, confirm, with_exit_codes
 from kinesis_sdk.common.errors import AwsConfigError, ConfigError, EndpointUnreachableError
+from kinesis_sdk.common.position import AtTimestamp, Latest, TrimHorizon
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=timezone.utc)
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("90", 90.0),
-        ("90s", 90.0),
-        ("500ms", 0.5),
-        ("1.5h", 5400.0),
-        ("15m", 900.0),
-        ("15min", 900.0),
-        ("2d", 172800.0),
-        ("", None),
-        ("s", None),
-        ("-5s", None),
-        ("5 s", None),
-        ("1.2.3s", None),
-        ("٣s", None),
-        ("5parsecs", None),
-    ],
-)
-def test_durations(text: str, seconds: float | None) -> None:
-    assert parse_duration(text) == seconds
-
-
-def test_a_duration_that_is_none_names_the_forms() -> None:
-    with pytest.raises(click.BadParameter, match="30s, 15m, 2h or 1d"):
-        DURATION.convert("soon", None, None)
+def test_the_types_of_options_speak_the_grammar_of_positions() -> None:
+    assert DURATION.convert("1h30m", None, None) == 5400.0
+    assert DURATION.convert(20, None, None) == 20.0  # from a file of --config
+    beginning = PositionType(Latest, AtTimestamp, now=NOW.timestamp)
+    assert beginning.convert("-15m", None, None) == AtTimestamp(millis(NOW) - 900_000)
+    assert beginning.convert(Latest(), None, None) == Latest()
+    ending = Ending(now=NOW.timestamp)
+    assert ending.convert("now", None, None) == "NOW"
+    assert ending.convert("2026-11-21T09:00:00", None, None) == datetime(2026, 11, 21, 9, tzinfo=timezone.utc)
+    assert ending.convert("-15m", None, None) == NOW - timedelta(minutes=15)
+    assert ending.convert(NOW, None, None) == NOW
 
 
 @pytest.mark.parametrize(
-    ("text", "moment"),
+    ("kind", "text", "message"),
     [
-        ("2026-11-21T09:00:00Z", datetime(2026, 11, 21, 9, tzinfo=timezone.utc)),
-        ("2026-11-21T09:00:00+02:00", datetime(2026, 11, 21, 7, tzinfo=timezone.utc)),
-        ("15m", NOW - timedelta(minutes=15)),
-        ("-15m", NOW - timedelta(minutes=15)),
-        ("latest", "LATEST"),
+        (DURATION, "30", "got '30', expected a duration .*; write 30s for seconds"),
+        (Duration(1.0, 60.0), "5h", "got '5h', expected a duration from 1s to 60s"),
+        (Duration(1.0, 60.0), 90, "from 1s to 60s"),
+        (PositionType(Latest, AtTimestamp), "15m", "got '15m', expected LATEST, a time .*; write -15m"),
+        (PositionType(TrimHorizon), "LATEST", "got 'LATEST', expected TRIM_HORIZON$"),
+        (Ending(), "soon", "expected a time .*; or NOW"),
+        (Ending(), "x" * 5000, "got 'x{80}', expected a time"),
     ],
 )
-def test_moments(text: str, moment: datetime | str) -> None:
-    assert Moment("LATEST", now=lambda: NOW).convert(text, None, None) == moment
+def test_a_text_of_another_kind_is_refused_with_the_forms(
+    kind: click.ParamType[Any], text: Any, message: str
+) -> None:
+    with pytest.raises(click.BadParameter, match=message):
+        kind.convert(text, None, None)
 
 
-def test_a_moment_without_an_offset_is_local_time() -> None:
-    moment = Moment().convert("2026-11-21T09:00:00", None, None)
-    assert isinstance(moment, datetime)
-    assert moment == datetime(2026, 11, 21, 9).astimezone()
-
-
-@pytest.mark.parametrize("text", ["900", "yesterday", "LATEST", ""])
-def test_a_moment_that_is_none_names_the_forms(text: str) -> None:
-    with pytest.raises(click.BadParameter, match="15 minutes ago"):
-        Moment("TRIM_HORIZON").convert(text, None, None)
+def millis(moment: datetime) -> int:
+    return round(moment.timestamp() * 1000)
 
 
 def run(function: Any, *arguments: str) -> Any:

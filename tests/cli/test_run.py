@@ -94,7 +94,7 @@ def test_a_name_that_a_lease_store_or_a_fan_out_consumer_cannot_have_is_rejected
     [
         (["lag"], []),
         (["leases", "list"], []),
-        (["leases", "rewind"], ["--to", "15m"]),
+        (["leases", "rewind"], ["--to", "-15m"]),
         (["worker", "list"], []),
         (["balance"], []),
         (["top"], ["--json"]),
@@ -257,10 +257,23 @@ def test_options_win_over_the_file(tmp_path):
     )
     assert settings_with(config_file=str(path)).consumer_config().initial_position == "LATEST"
     assert settings_with().consumer_config() == ConsumerConfig()
-    moment = "2026-01-01T00:00:00+00:00"
-    assert settings_with(initial_position=moment).consumer_config().initial_position == datetime(
-        2026, 1, 1, tzinfo=timezone.utc
-    )
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        '"2026-01-01"',
+        '"2026-01-01T01:00+01:00"',
+        '"@1767225600000"',
+        "2026-01-01",
+        "2026-01-01T00:00:00",
+        "2026-01-01 00:00:00Z",
+    ],
+)
+def test_a_time_in_the_file_is_utc_without_an_offset(tmp_path, written):
+    path = tmp_path / "run.toml"
+    path.write_text(f"initial_position = {written}\n")
+    assert read_config(str(path)).initial_position == datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 
 @pytest.mark.parametrize(
@@ -270,6 +283,10 @@ def test_options_win_over_the_file(tmp_path):
         ({"leases": 5}, "leases=5"),
         ({"nonsense": 5}, "nonsense"),
         ({"max_threads": "many"}, "max_threads"),
+        ({"initial_position": "15m"}, "initial_position='15m'"),
+        ({"initial_position": "-15m"}, "no time relative to now"),
+        ({"initial_position": "at:5"}, "expected TRIM_HORIZON, LATEST, a time"),
+        ({"initial_position": 5}, "initial_position=5"),
     ],
 )
 def test_a_wrong_name_or_value_is_named(values, message):

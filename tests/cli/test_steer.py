@@ -137,10 +137,10 @@ def test_without_a_terminal_nothing_is_changed(operator):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("leases", "rewind", "app", "--to", "tomorrow"), 2, "is not a moment"),
+        (("leases", "rewind", "app", "--to", "tomorrow"), 2, "expected TRIM_HORIZON, LATEST, a time"),
         (("leases", "rewind", "app", "--to", "2099-01-01T00:00:00Z"), 2, "a moment in the past"),
-        (("leases", "skip-to", "app", "--to", "TRIM_HORIZON"), 2, "is not a moment"),
-        (("leases", "rewind", "nothing", "--to", "15m"), 2, "nothing"),
+        (("leases", "skip-to", "app", "--to", "TRIM_HORIZON"), 2, "expected LATEST, a time"),
+        (("leases", "rewind", "nothing", "--to", "-15m"), 2, "nothing"),
         (("leases", "move", "app", "--shard", "0", "--to", "w9"), 2, "a worker of the table: a"),
         (("leases", "release", "app", "--shard", "77"), 2, "shard"),
         (("worker", "drain", "app", "a"), 4, "no other worker would hold the leases"),

@@ -376,7 +376,7 @@ def test_wrong_arguments_of_tail(run: Run, streams: Streams) -> None:
     assert "grep='('" in run(*window("--grep", "("), code=2).output
     assert "raw=True" in run(*window("--raw", "--json"), code=2).output
     assert "shard='7'" in run(*window("--shard", "7"), code=2).output
-    assert "15 minutes ago" in run("tail", "orders", "--from", "yesterday", code=2).output
+    assert "or -15m" in run("tail", "orders", "--from", "yesterday", code=2).output
     assert "a time that has passed" in run("tail", "orders", "--from", "2099-01-01T00:00:00Z", code=2).output
 
 

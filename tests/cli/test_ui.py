@@ -141,7 +141,7 @@ def test_a_missing_package_is_named_with_its_extra(
 
 @pytest.mark.parametrize(
     ("arguments", "port", "duration"),
-    [([], None, 12.0), (["--ui"], 8787, 90.0), (["--ui", "--ui-port", "0", "--duration", "20"], 0, 20.0)],
+    [([], None, 12.0), (["--ui"], 8787, 90.0), (["--ui", "--ui-port", "0", "--duration", "20s"], 0, 20.0)],
 )
 def test_a_demo_with_a_console_takes_longer(
     monkeypatch: pytest.MonkeyPatch, arguments: list[str], port: int | None, duration: float

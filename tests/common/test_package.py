@@ -34,6 +34,10 @@ def test_exported_names() -> None:
         "TRIM_HORIZON",
         "UserRecord",
         "deaggregate",
+        "format_position",
+        "parse_duration",
+        "parse_position",
+        "parse_time",
     ]
     assert all(hasattr(common, name) for name in common.__all__)
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinesis_sdk.common.position import (
+    MAX_MILLIS,
     AfterSequence,
     AtSequence,
     AtTimestamp,
@@ -18,7 +19,7 @@ from kinesis_sdk.common.position import (
     TrimHorizon,
 )
 from kinesis_sdk.spark.errors import OffsetError
-from kinesis_sdk.spark.offsets import MAX_MILLIS, QueryOffset, ShardPosition, StreamOffset
+from kinesis_sdk.spark.offsets import QueryOffset, ShardPosition, StreamOffset
 from kinesis_sdk.testing.kinesis.sequence import SequenceNumbers
 from tests import fuzz
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import time
 from typing import Any
 
 import pytest
@@ -10,11 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinesis_sdk.common.errors import ConfigError
-from kinesis_sdk.common.position import AfterSequence, AtTimestamp, Latest, TrimHorizon
+from kinesis_sdk.common.position import AfterSequence, AtSequence, AtTimestamp, Latest, TrimHorizon
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.spark.connection import ConnectionSettings
-from kinesis_sdk.spark.options import SinkOptions, SourceOptions, parse_duration
-from kinesis_sdk.spark.positions import StartingPosition, parse_instant
+from kinesis_sdk.spark.options import SinkOptions, SourceOptions
+from kinesis_sdk.spark.positions import StartingPosition
+from kinesis_sdk.testing import VirtualClock
 from tests import fuzz
 
 NAME = {"streamName": "orders"}
@@ -251,20 +251,6 @@ def test_whose_names_the_rows_have() -> None:
         assert "hush" not in str(caught.value)
 
 
-@given(
-    st.integers(0, 10**6), st.sampled_from([("ms", 0.001), ("s", 1), ("m", 60), ("h", 3600), ("d", 86400)])
-)
-def test_durations(number: int, unit: tuple[str, float]) -> None:
-    assert parse_duration(f"{number}{unit[0]}", "x") == number * unit[1]
-    assert parse_duration(f" {number} {unit[0].upper()} ", "x") == number * unit[1]
-
-
-@pytest.mark.parametrize("text", ["", "5", "-5s", "5 s s", "1e3s", "s", "5min", "٣s"])
-def test_what_is_no_duration(text: str) -> None:
-    with pytest.raises(ConfigError):
-        parse_duration(text, "x")
-
-
 def test_several_streams() -> None:
     arns = [f"arn:aws:kinesis:eu-north-1:12345678901{n}:stream/s{n}" for n in range(2)]
     options = SourceOptions.parse({"streamNames": f" orders, {arns[0]} ,{arns[1]}"})
@@ -317,6 +303,19 @@ def test_positions() -> None:
         "12"
     )
     assert StartingPosition.parse(f'{{"{a}": "TRIM_HORIZON"}}').of(b) == Latest()
+    at = StartingPosition.parse(f'{{"{a}": "at:12", "{b}": "at:12/0"}}')
+    assert at.resolve(a, 1) == at.resolve(b, 1) == AtSequence("12")
+    assert StartingPosition.parse(str(at)) == at
+
+
+def test_times_relative_to_now() -> None:
+    clock = VirtualClock()
+    options = SourceOptions.parse({**NAME, "startingPosition": "-1h", "endingPosition": "-15m"}, clock=clock)
+    now = round(clock.time() * 1000)
+    assert options.starting_position == StartingPosition(AtTimestamp(now - 3_600_000))
+    assert options.ending_position == AtTimestamp(now - 900_000)
+    with pytest.raises(ConfigError, match="relative to now"):
+        StartingPosition.parse("-1h")
 
 
 SHARD = "shardId-000000000001"
@@ -413,6 +412,7 @@ def test_positions_that_do_not_fit_the_streams(names: str, value: dict[str, Any]
             '{"shardId-1": 5}',
             "{" + '"a":{' * 100_000,
         ),
+        *('{"default": "after:5"}', '{"default": "at:5"}', '{"shardId-1": "at:5/2"}', "15m", "1769860800000"),
         *('{"default": "AFTER_SEQUENCE_NUMBER 5"}', '{"shardId-1": "AFTER_SEQUENCE_NUMBER x"}'),
         *("AT_TIMESTAMP 253402300800000", "AT_TIMESTAMP " + "9" * 5000, "AT_TIMESTAMP 1969-12-31T23:59:59Z"),
     ],
@@ -420,22 +420,6 @@ def test_positions_that_do_not_fit_the_streams(names: str, value: dict[str, Any]
 def test_what_is_no_position(text: str) -> None:
     with pytest.raises(ConfigError):
         StartingPosition.parse(text)
-
-
-def test_instants() -> None:
-    assert parse_instant("1769860800000", "x") == 1769860800000
-    assert parse_instant("2026-01-31T12:00:00", "x") == 1769860800000
-    assert parse_instant("2026-01-31T13:00:00.250+01:00", "x") == 1769860800250
-
-
-@pytest.mark.skipif(not hasattr(time, "tzset"), reason="a process cannot change its time zone here")
-def test_a_time_without_a_zone_is_utc_wherever_the_machine_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as there:
-        there.setenv("TZ", "JST-9")
-        time.tzset()
-        found = parse_instant("2026-01-31T12:00:00", "x")
-    time.tzset()
-    assert found == 1769860800000
 
 
 SPECS = st.one_of(

@@ -529,7 +529,8 @@ def test_at_timestamp() -> None:
     assert query.payloads == put
 
 
-def test_positions_per_shard() -> None:
+@pytest.mark.parametrize(("kind", "read"), [("after", 2), ("at", 3)])
+def test_positions_per_shard(kind: str, read: int) -> None:
     world = World(3)
     hashes = {s["ShardId"]: int(s["HashKeyRange"]["StartingHashKey"]) for s in world.open_shards()}
     names = sorted(hashes)
@@ -542,16 +543,14 @@ def test_positions_per_shard() -> None:
     )
     number = page["Records"][1]["SequenceNumber"]
     world.clock.advance(1)
-    text = json.dumps(
-        {"default": "LATEST", names[0]: "TRIM_HORIZON", names[1]: f"AFTER_SEQUENCE_NUMBER {number}"}
-    )
+    text = json.dumps({"default": "LATEST", names[0]: "TRIM_HORIZON", names[1]: f"{kind}:{number}"})
     query = Query(world, starting(text))
     query.run(3)
-    assert [shard for shard, _, _ in query.rows] == [names[0]] * 4 + [names[1]] * 2
+    assert [shard for shard, _, _ in query.rows] == [names[0]] * 4 + [names[1]] * read
     query.restart()
     put = world.put(1, hash_key=hashes[names[2]])
     query.run(3)
-    assert query.payloads[6:] == put
+    assert query.payloads[4 + read :] == put
 
 
 def test_a_position_for_a_shard_that_does_not_exist_is_refused() -> None:

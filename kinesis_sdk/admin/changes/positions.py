@@ -10,7 +10,7 @@ four of its five to the application.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
@@ -19,9 +19,17 @@ from kinesis_sdk.common.aws import KinesisClient, call_with_retries
 from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import ConfigError, ThrottledError
 from kinesis_sdk.common.fast_get import GetRecordsPage
-from kinesis_sdk.common.position import AtSequence, AtTimestamp, Position, TrimHorizon
+from kinesis_sdk.common.position import (
+    AfterSequence,
+    AtSequence,
+    AtTimestamp,
+    Latest,
+    Position,
+    TrimHorizon,
+)
+from kinesis_sdk.common.position_text import parse_position
 from kinesis_sdk.common.records import KinesisRecord
-from kinesis_sdk.common.sequence import LATEST, TRIM_HORIZON, ExtendedSequenceNumber, is_sequence_number
+from kinesis_sdk.common.sequence import LATEST, TRIM_HORIZON, ExtendedSequenceNumber
 from kinesis_sdk.common.shard_cursor import ShardCursor, is_at_tip
 from kinesis_sdk.common.stream import StreamId
 
@@ -38,44 +46,56 @@ class AfterRecord:
 
     Attributes:
         record: The last record that is skipped.
+        whole: Whether all of its Kinesis record is skipped, whatever the index is.
     """
 
     record: ExtendedSequenceNumber
+    whole: bool = False
 
     def __str__(self) -> str:
-        return f"{_AFTER}{self.record}"
+        return f"after:{self.record.sequence_number}" if self.whole else f"after:{self.record}"
 
 
 Start = datetime | ExtendedSequenceNumber | AfterRecord | str
 """Start of an application: a time, a record (inclusive), what follows a record, ``LATEST`` or ``TRIM_HORIZON``."""
 
-_AFTER = "after:"
+REWIND_STARTS: tuple[type[Position], ...] = (TrimHorizon, Latest, AtTimestamp, AtSequence)
+SKIP_STARTS: tuple[type[Position], ...] = (Latest, AtTimestamp, AtSequence, AfterSequence)
 
 
-def parse_start(text: str) -> Start | None:
-    """Return the start that ``LATEST``, ``TRIM_HORIZON``, ``<sequence number>`` or ``<sequence number>/<index>`` means.
+def parse_start(text: str, accepted: Collection[type[Position]], *, now: float) -> Start:
+    """Return the start that a text means, in the grammar of `kinesis_sdk.common.position_text`.
 
-    With ``after:`` before a sequence number, it is what follows the record.
+    Args:
+        text: The text.
+        accepted: What the change takes: `REWIND_STARTS` or `SKIP_STARTS`.
+        now: Epoch seconds, for times such as ``-15m``.
 
-    Returns:
-        None if the text is none of these.
+    Raises:
+        ConfigError: If the text is none of them.
     """
-    if text.upper() in (LATEST, TRIM_HORIZON):
-        return text.upper()
-    if text.lower().startswith(_AFTER):
-        record = parse_start(text[len(_AFTER) :])
-        return AfterRecord(record) if isinstance(record, ExtendedSequenceNumber) else None
-    number, _, sub = text.partition("/")
-    # Epoch seconds and milliseconds are shorter than any sequence number.
-    if not is_sequence_number(number) or len(number) < 20 or (sub and not sub.isdigit()):
-        return None
-    return ExtendedSequenceNumber(number, int(sub or 0))
+    position = parse_position(text, field="to", now=now, accepted=accepted)
+    if isinstance(position, AtTimestamp):
+        return position.moment
+    if isinstance(position, AtSequence):
+        return ExtendedSequenceNumber(position.sequence_number)
+    if isinstance(position, AfterSequence):
+        index = position.sub_sequence_number
+        if index is None:
+            return AfterRecord(ExtendedSequenceNumber(position.sequence_number), whole=True)
+        if AfterSequence in accepted and index >= 0:
+            return AfterRecord(ExtendedSequenceNumber(position.sequence_number, index))
+        return ExtendedSequenceNumber(position.sequence_number, index + 1)
+    return str(position)
 
 
 def show_start(start: Start) -> str:
-    """Return a start as the command line takes it."""
+    """Return a start as text that `parse_start` reads."""
     if isinstance(start, datetime):
         return start.astimezone(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    if isinstance(start, ExtendedSequenceNumber):
+        index = f"/{start.sub_sequence_number}" if start.sub_sequence_number else ""
+        return f"at:{start.sequence_number}{index}"
     return str(start)
 
 
@@ -157,7 +177,7 @@ class PositionResolver:
         if isinstance(start, ExtendedSequenceNumber):
             return search.before_record(start, self._records.get((shard_id, start.sequence_number)))
         if isinstance(start, AfterRecord):
-            return search.behind_record(start.record)
+            return search.behind_record(start)
         if start == TRIM_HORIZON:
             return ResolvedStart(position=ExtendedSequenceNumber(TRIM_HORIZON))
         if start == LATEST:
@@ -278,11 +298,12 @@ class _Search:
         number = int(start.sequence_number)
         return self.last_before(_arrival(record), lambda one: int(one.sequence_number) >= number)
 
-    def behind_record(self, start: ExtendedSequenceNumber) -> ResolvedStart:
+    def behind_record(self, start: AfterRecord) -> ResolvedStart:
         """Return the checkpoint that a record itself is: what follows it comes next."""
-        record = self.record_at(start)
-        _check_index(start, record)
-        return ResolvedStart(position=start, arrival=record.approximate_arrival_timestamp)
+        record = self.record_at(start.record)
+        position = last_user_record(record) if start.whole else start.record
+        _check_index(position, record)
+        return ResolvedStart(position=position, arrival=record.approximate_arrival_timestamp)
 
     def last_before(self, moment: float, is_beyond: Callable[[KinesisRecord], bool]) -> ResolvedStart:
         """Return the last record before the first one that is beyond.

@@ -217,7 +217,8 @@ class Steering:
         ]
         for one in copies:
             if one.shard_id != shard_id:
-                command = self._command("rewind", stream, to=one.sequence_number, shards=[one.shard_id])
+                copy = show_start(ExtendedSequenceNumber(one.sequence_number))
+                command = self._command("rewind", stream, to=copy, shards=[one.shard_id])
                 notes.append(f"rewind {one.shard_id} as well: kinesis-sdk {shlex.join(command)}")
         if copies[0].shard_id != shard_id:
             return TRIM_HORIZON, notes

@@ -11,7 +11,6 @@ from typing import Any
 
 from kinesis_sdk.admin.connection import Connection
 from kinesis_sdk.admin.reading import Notice, read_stream
-from kinesis_sdk.admin.records import parse_position, position_text
 from kinesis_sdk.admin.streams import Streams
 from kinesis_sdk.admin.transfer.put import bulk_config, identity
 from kinesis_sdk.admin.transfer.run import Transfer, TransferProgress, TransferRecord, TransferResult
@@ -20,6 +19,7 @@ from kinesis_sdk.common.clock import Clock, SystemClock
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.hashkeys import HashKeyRange, hash_partition_key
 from kinesis_sdk.common.position import AfterSequence, AtTimestamp, Latest, Position, TrimHorizon
+from kinesis_sdk.common.position_text import format_position, parse_position
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer import Producer, ProducerConfig
 
@@ -114,7 +114,7 @@ def copy_stream(
                 state=state,
                 task=task,
                 fixed={
-                    "start": position_text(window.start),
+                    "start": format_position(window.start),
                     "until": None if window.until is None else window.until.isoformat(),
                 },
                 on_progress=on_progress,
@@ -143,7 +143,7 @@ def copy_stream(
             producer.close(timeout=10.0)
     return CopyResult(
         transfer=result,
-        start=position_text(window.start),
+        start=format_position(window.start),
         until=window.until,
         hidden_hash_keys=copied.hidden_hash_keys,
     )
@@ -166,7 +166,7 @@ def _window(
     """Return the window of a run: that of the run that it continues, or a new one, without words that change their meaning."""
     if saved:
         until = None if saved["until"] is None else datetime.fromisoformat(saved["until"])
-        window = _Window(parse_position(saved["start"]), until)
+        window = _Window(parse_position(saved["start"], now=None), until)
         end = "without end" if until is None else f"to {until.isoformat(timespec='seconds')}"
         notice(f"continuing the copy from {window.start} {end}")
         return window

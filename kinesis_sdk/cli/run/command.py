@@ -19,18 +19,21 @@ import click
 from kinesis_sdk.cli.application import CONFIG_OPTION, check_application, config_file
 from kinesis_sdk.cli.extras import need
 from kinesis_sdk.cli.options import (
+    BEGINNING,
     JSON_OPTION,
     LEASE_STORE_OPTION,
     Duration,
-    Moment,
+    Ending,
     connection_options,
     make_connection,
 )
 from kinesis_sdk.cli.output import CommandError, ExitCode, note, print_json_line, with_exit_codes
+from kinesis_sdk.common.position_text import format_position
 
 if TYPE_CHECKING:
     from kinesis_sdk.admin import Connection
     from kinesis_sdk.common.aws import KinesisClient
+    from kinesis_sdk.common.position import Position
     from kinesis_sdk.common.stream import StreamId
 
 
@@ -72,13 +75,13 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--until",
-    type=Moment("NOW"),
+    type=Ending(),
     help="End once everything that arrived before this moment is processed: now, or ISO 8601.",
 )
 @click.option(
     "--initial-position",
-    type=Moment("LATEST", "TRIM_HORIZON"),
-    help="Start of shards without a lease: LATEST, TRIM_HORIZON, ISO 8601, or how long ago (15m). "
+    type=BEGINNING,
+    help="Start of shards without a lease: LATEST, TRIM_HORIZON, ISO 8601, or how long ago (-15m). "
     "By default that of --config, else LATEST.",
 )
 @CONFIG_OPTION
@@ -148,7 +151,7 @@ def run(
     lease_store: str | None,
     processes: int,
     until: datetime | str | None,
-    initial_position: datetime | str | None,
+    initial_position: Position | None,
     reloads: bool,
     health_port: int | None,
     health_host: str,
@@ -221,9 +224,7 @@ def run(
         worker_id=f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}",
         config_file=None if config_path is None else str(Path(config_path).resolve()),
         lease_store=lease_store,
-        initial_position=initial_position.isoformat()
-        if isinstance(initial_position, datetime)
-        else initial_position,
+        initial_position=None if initial_position is None else format_position(initial_position),
         region=region,
         profile=profile,
         endpoint_url=endpoint_url,

@@ -17,7 +17,8 @@ name = "billing"
 stream = "orders"
 region = "eu-west-1"
 ```
-Names are those of `ConsumerConfig`; a table holds the fields of one of its groups. ``on_handler_error`` is a word, or a table with the fields of one of the policies
+Names are those of `ConsumerConfig`; ``initial_position`` may also be a time: ``2026-11-21T09:00:00Z`` (UTC without an offset, with or without
+quotes) or ``"@1732179600000"``. A table holds the fields of one of its groups. ``on_handler_error`` is a word, or a table with the fields of one of the policies
 (`kinesis_sdk.consumer.error_policy`); functions and classes are written as ``module:attribute``. The table ``[application]`` stands for options of
 the command line, see `ApplicationSettings`.
 """
@@ -25,6 +26,7 @@ the command line, see `ApplicationSettings`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from datetime import date
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -32,12 +34,15 @@ from typing import Any
 from kinesis_sdk.cli.run.policy_table import policy_from
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.extras import install_hint
+from kinesis_sdk.common.position import AtTimestamp, Latest, TrimHorizon
+from kinesis_sdk.common.position_text import parse_position
 from kinesis_sdk.consumer import ConsumerConfig
 from kinesis_sdk.consumer.config import GROUP_OF_FIELD
 from kinesis_sdk.consumer.leases.table.location import check_location, without_password
 
 _TABLE = "application"
 _POLICY = "on_handler_error"
+_POSITION = "initial_position"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,6 +179,23 @@ def _parse(text: str, path: str) -> dict[str, Any]:
     return parsed
 
 
+def initial_position_from(value: Any) -> Any:
+    """Return a start position as `ConsumerConfig` takes it: a word, or a `datetime`.
+
+    Args:
+        value: Text in the grammar of `kinesis_sdk.common.position_text`, or a date or time of TOML; another value is returned as it is.
+
+    Raises:
+        ConfigError: If a text is not one of these positions, or a time relative to now: each process would begin elsewhere.
+    """
+    if isinstance(value, date):  # a datetime is one, too
+        value = value.isoformat()
+    if not isinstance(value, str):
+        return value
+    start = parse_position(value, field=_POSITION, now=None, accepted=(TrimHorizon, Latest, AtTimestamp))
+    return start.moment if isinstance(start, AtTimestamp) else str(start)
+
+
 def config_from(values: dict[str, Any], *, loads: bool = False) -> ConsumerConfig:
     """Return the configuration that a file's content describes.
 
@@ -192,6 +214,9 @@ def config_from(values: dict[str, Any], *, loads: bool = False) -> ConsumerConfi
             raise _unknown(name, "the name of a field of ConsumerConfig or of one of its groups")
         if name == _POLICY and isinstance(value, dict):
             given[name] = policy_from(value, loads=loads)
+            continue
+        if name == _POSITION:
+            given[name] = initial_position_from(value)
             continue
         if name not in groups:
             given[name] = value

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
 from typing import Any, Literal
 
-from kinesis_sdk.cli.run.config_file import read_config
+from kinesis_sdk.cli.run.config_file import initial_position_from, read_config
 from kinesis_sdk.consumer import ConsumerConfig
 
 
@@ -24,7 +23,7 @@ class RunSettings:
         dynamodb_table: Table whose stream is read, or the ARN of a stream; None for Kinesis streams.
         config_file: TOML file with settings of the consumer; None for none.
         lease_store: URL of the lease store; None leaves it to the file.
-        initial_position: ``LATEST``, ``TRIM_HORIZON`` or an ISO 8601 moment; None leaves it to the file.
+        initial_position: Text of a position, for shards without a lease; None leaves it to the file.
         until: ISO 8601 moment at which the worker ends; None for no end.
         region: AWS region; None for the usual one.
         profile: Profile of ``~/.aws``; None for the usual credentials.
@@ -82,7 +81,4 @@ class RunSettings:
         position = self.initial_position
         if position is None:
             return config
-        words = ("LATEST", "TRIM_HORIZON")
-        return config.with_fields(
-            initial_position=position if position in words else datetime.fromisoformat(position)
-        )
+        return config.with_fields(initial_position=initial_position_from(position))

@@ -534,8 +534,8 @@ class TopApp(App[None]):
         if lease is None:
             return
         questions = {
-            "rewind": ("Rewind {} to", "15m, 2026-11-22T09:00:00Z, TRIM_HORIZON, or a sequence number"),
-            "skip-to": ("Skip {} forward to", "LATEST, 5m, 2026-11-22T09:00:00Z, or a sequence number"),
+            "rewind": ("Rewind {} to", "-15m, 2026-11-22T09:00:00Z, TRIM_HORIZON, or at:<sequence number>"),
+            "skip-to": ("Skip {} forward to", "LATEST, -5m, 2026-11-22T09:00:00Z, or at:<sequence number>"),
             "move": ("Move {} to the worker", "id of a live worker"),
         }
         if verb == "release":

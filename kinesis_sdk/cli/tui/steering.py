@@ -6,16 +6,13 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-import click
-
 from kinesis_sdk.admin.applications import Application
 from kinesis_sdk.admin.changes.plan import ChangePlan
-from kinesis_sdk.admin.changes.positions import Start
+from kinesis_sdk.admin.changes.positions import REWIND_STARTS, SKIP_STARTS, parse_start
 from kinesis_sdk.admin.changes.steering import Steering
-from kinesis_sdk.cli.steer import StartType, surroundings
+from kinesis_sdk.cli.steer import surroundings
 from kinesis_sdk.cli.tui.changes import Command, Planned
-from kinesis_sdk.common.errors import AdminError, ConfigError
-from kinesis_sdk.common.sequence import LATEST, TRIM_HORIZON
+from kinesis_sdk.common.errors import AdminError
 
 _WAIT = 60.0
 """Seconds to wait for an owner that acts on a change."""
@@ -72,10 +69,11 @@ class SteeringChanges:
             plan = steering.plan_release(shards)
         elif command.verb == "move":
             plan = steering.plan_move(shards, command.to or "")
-        elif command.verb == "rewind":
-            plan = steering.plan_rewind(start_of(command.to or ""), shards)
         else:
-            plan = steering.plan_skip(start_of(command.to or ""), shards)
+            rewinds = command.verb == "rewind"
+            kinds = REWIND_STARTS if rewinds else SKIP_STARTS
+            start = parse_start(command.to or "", kinds, now=around["clock"].time())
+            plan = steering.plan_rewind(start, shards) if rewinds else steering.plan_skip(start, shards)
         return Planned(
             command,
             tuple(describe(plan)),
@@ -99,18 +97,6 @@ class SteeringChanges:
     def stop(self) -> None:
         """Make a change that is under way end at its next wait; what was written stays. From any thread."""
         self._stopped.set()
-
-
-def start_of(text: str) -> Start:
-    """Return the position that a user typed: a moment, how long ago, a sequence number, or a word of the API.
-
-    Raises:
-        ConfigError: If it is none of them.
-    """
-    try:
-        return StartType(LATEST, TRIM_HORIZON).convert(text, None, None)
-    except click.BadParameter as error:
-        raise ConfigError("to", text, error.message) from error
 
 
 def describe(plan: ChangePlan) -> list[str]:

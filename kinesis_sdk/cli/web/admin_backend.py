@@ -16,11 +16,12 @@ from kinesis_sdk.admin.fleet.observe import FleetObserver
 from kinesis_sdk.admin.fleet.overview import look_at_all
 from kinesis_sdk.admin.fleet.poller import FleetPoller, Subscription
 from kinesis_sdk.admin.payload import MAX_SHOWN_BYTES, PayloadKind, decode_payload
-from kinesis_sdk.admin.records import parse_position, position_text, read_page
+from kinesis_sdk.admin.records import read_page
 from kinesis_sdk.admin.streams import Streams
 from kinesis_sdk.cli.web.backend import Plain
 from kinesis_sdk.cli.web.hub import MakeWatch
 from kinesis_sdk.common.errors import ConfigError, KinesisSdkError, without_userinfo
+from kinesis_sdk.common.position_text import format_position, parse_position
 from kinesis_sdk.common.records import UserRecord
 from kinesis_sdk.common.shards import is_shard_id
 
@@ -142,13 +143,18 @@ class AdminBackend:
         if not is_shard_id(shard):
             raise ConfigError("shard", shard, "a shard id")
         page = read_page(
-            self._connection, stream, shard, parse_position(position), limit=limit, iterator=iterator
+            self._connection,
+            stream,
+            shard,
+            parse_position(position, now=time.time()),
+            limit=limit,
+            iterator=iterator,
         )
         return {
             "records": [_record(record) for record in page.records],
             "behind": page.millis_behind_latest,
             "tip": page.at_tip,
-            "next": position_text(page.next_position),
+            "next": format_position(page.next_position),
             "iterator": page.iterator,
             "children": list(page.children),
         }

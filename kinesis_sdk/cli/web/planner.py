@@ -7,17 +7,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import click
-
 from kinesis_sdk.admin import Connection
 from kinesis_sdk.admin.applications import Application
 from kinesis_sdk.admin.changes.execute import Outcome, Status
 from kinesis_sdk.admin.changes.plan import ChangePlan
-from kinesis_sdk.admin.changes.positions import Start
+from kinesis_sdk.admin.changes.positions import REWIND_STARTS, SKIP_STARTS, parse_start
 from kinesis_sdk.admin.changes.rows import WriteKind
 from kinesis_sdk.admin.changes.steering import Steering
 from kinesis_sdk.admin.changes.workers import WorkerMarks
-from kinesis_sdk.cli.steer import StartType
 from kinesis_sdk.cli.web.backend import Plain
 from kinesis_sdk.cli.web.wire import command_line
 from kinesis_sdk.common.clock import Clock, SystemClock
@@ -84,7 +81,7 @@ class AdminPlanner:
         lines: list[Callable[[str], None]] = []
         opened = self._open(application)
         steering = Steering(opened, report=_last(lines), threads=self._threads, **self._around)
-        plan = make_plan(steering, operation, request)
+        plan = make_plan(steering, operation, request, self._around["clock"].time())
         if plan.refusals:
             raise KinesisSdkError("; ".join(refusal.reason for refusal in plan.refusals))
 
@@ -173,7 +170,7 @@ def _leases(request: Mapping[str, Any]) -> list[str]:
     return leases
 
 
-def make_plan(steering: Steering, operation: str, request: Mapping[str, Any]) -> ChangePlan:
+def make_plan(steering: Steering, operation: str, request: Mapping[str, Any], now: float) -> ChangePlan:
     """Return the plan that a page asks for: ``leases``, and ``to``, a position or a worker, and ``swap``.
 
     Raises:
@@ -189,26 +186,10 @@ def make_plan(steering: Steering, operation: str, request: Mapping[str, Any]) ->
         return steering.plan_move(
             leases, _text(request, "to", "the id of a worker"), swap=bool(request.get("swap"))
         )
-    start = read_start(str(request.get("to") or ""))
+    to = str(request.get("to") or "")
     if operation == "rewind":
-        return steering.plan_rewind(start, leases)
-    return steering.plan_skip(start, leases)
-
-
-def read_start(text: str) -> Start:
-    """Return the start that a text means: as ``--to`` of the command line.
-
-    Raises:
-        ConfigError: If it is not a start.
-    """
-    try:
-        return StartType("TRIM_HORIZON", "LATEST").convert(text, None, None)
-    except click.UsageError as error:
-        raise ConfigError(
-            "to",
-            text,
-            "a time such as 2026-11-21T09:00Z or 15m (ago), TRIM_HORIZON, LATEST, a sequence number",
-        ) from error
+        return steering.plan_rewind(parse_start(to, REWIND_STARTS, now=now), leases)
+    return steering.plan_skip(parse_start(to, SKIP_STARTS, now=now), leases)
 
 
 def _show_marks(

@@ -7,7 +7,14 @@ from itertools import pairwise
 
 import pytest
 
-from kinesis_sdk.admin.changes.positions import AfterRecord, PositionResolver, parse_start, show_start
+from kinesis_sdk.admin.changes.positions import (
+    REWIND_STARTS,
+    SKIP_STARTS,
+    AfterRecord,
+    PositionResolver,
+    parse_start,
+    show_start,
+)
 from kinesis_sdk.common.aggregate_writer import Aggregate
 from kinesis_sdk.common.errors import ConfigError, InvalidPositionError
 from kinesis_sdk.common.hashkeys import hash_partition_key
@@ -178,28 +185,69 @@ def test_records_that_have_expired_are_told(stream):
     assert "the stream has nothing before" in found.note
 
 
+NUMBER = "4" * 56
+
+
 @pytest.mark.parametrize(
     ("text", "start"),
     [
         ("latest", "LATEST"),
         ("TRIM_HORIZON", "TRIM_HORIZON"),
-        ("4" * 56, ExtendedSequenceNumber("4" * 56)),
-        ("after:" + "4" * 56, AfterRecord(ExtendedSequenceNumber("4" * 56))),
-        ("AFTER:" + "4" * 56 + "/7", AfterRecord(ExtendedSequenceNumber("4" * 56, 7))),
-        ("after:LATEST", None),
-        ("after:after:" + "4" * 56, None),
-        ("4" * 56 + "/7", ExtendedSequenceNumber("4" * 56, 7)),
-        ("1700000000", None),
-        ("1700000000000", None),
-        ("4" * 56 + "/x", None),
-        ("15m", None),
-        ("", None),
+        ("2026-11-21T09:00", datetime(2026, 11, 21, 9, tzinfo=timezone.utc)),
+        ("-15m", datetime(2026, 11, 22, 11, 45, tzinfo=timezone.utc)),
+        (f"at:{NUMBER}", ExtendedSequenceNumber(NUMBER)),
+        (f"at:{NUMBER}/0", ExtendedSequenceNumber(NUMBER)),
     ],
 )
 def test_texts(text, start):
-    assert parse_start(text) == start
-    if start is not None:
-        assert parse_start(show_start(start)) == start
+    now = datetime(2026, 11, 22, 12, tzinfo=timezone.utc).timestamp()
+    assert parse_start(text, REWIND_STARTS, now=now) == start
+    assert parse_start(show_start(start), REWIND_STARTS, now=now) == start
+    if start != "TRIM_HORIZON":
+        assert parse_start(text, SKIP_STARTS, now=now) == start
+
+
+@pytest.mark.parametrize(
+    ("text", "start"),
+    [
+        (f"after:{NUMBER}/7", AfterRecord(ExtendedSequenceNumber(NUMBER, 7))),
+        (f"at:{NUMBER}/8", AfterRecord(ExtendedSequenceNumber(NUMBER, 7))),
+        (f"AFTER:{NUMBER}", AfterRecord(ExtendedSequenceNumber(NUMBER), whole=True)),
+    ],
+)
+def test_texts_of_places_that_are_skipped_to(text, start):
+    assert parse_start(text, SKIP_STARTS, now=0.0) == start
+    assert parse_start(show_start(start), SKIP_STARTS, now=0.0) == start
+
+
+def test_a_rewind_begins_with_a_record():
+    start = ExtendedSequenceNumber(NUMBER, 7)
+    assert parse_start(f"at:{NUMBER}/7", REWIND_STARTS, now=0.0) == start
+    assert parse_start(show_start(start), REWIND_STARTS, now=0.0) == start
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "15m",
+        "1700000000",
+        NUMBER,
+        f"{NUMBER}/7",
+        f"after:{NUMBER}",
+        f"after:{NUMBER}/6",
+        "after:LATEST",
+        "SHARD_END",
+    ],
+)
+def test_texts_that_are_no_start_of_a_rewind(text):
+    with pytest.raises(ConfigError, match=r"^to=.*expected TRIM_HORIZON, LATEST, a time"):
+        parse_start(text, REWIND_STARTS, now=0.0)
+
+
+def test_a_skip_does_not_go_to_the_horizon():
+    with pytest.raises(ConfigError, match="expected LATEST, a time"):
+        parse_start("TRIM_HORIZON", SKIP_STARTS, now=0.0)
 
 
 def test_what_follows_a_record(stream):
@@ -208,7 +256,9 @@ def test_what_follows_a_record(stream):
     after = AfterRecord(ExtendedSequenceNumber(record, 4))
     assert stream.resolve(after).position == ExtendedSequenceNumber(record, 4)
     assert show_start(after) == f"after:{record}/4"
-    assert parse_start(show_start(after)) == after
+    whole = AfterRecord(ExtendedSequenceNumber(record), whole=True)
+    assert stream.resolve(whole).position == ExtendedSequenceNumber(record, 9)
+    assert show_start(whole) == f"after:{record}"
     with pytest.raises(ConfigError, match="an index of up to 9"):
         stream.resolve(AfterRecord(ExtendedSequenceNumber(record, 10)))
     with pytest.raises(InvalidPositionError, match="does not have this position"):

@@ -53,7 +53,7 @@ def test_the_record_is_delivered_again(fleet, flags):
     assert plan.notes[0] == (
         f"record {acknowledged}/0 is a repetition; it is delivered at {first} in {SHARD}"
     )
-    assert plan.command[plan.command.index("--to") + 1] == f"{first}/0"
+    assert plan.command[plan.command.index("--to") + 1] == f"at:{first}"
     steering.apply(plan)
     fleet.run(5)
     assert [data for _, data in fleet.again(mark)] == [b"100", b"101", b"1", b"2"]
@@ -71,7 +71,7 @@ def test_a_copy_in_the_parent(fleet):
     plan = steering.plan_rewind(ExtendedSequenceNumber(acknowledged), [LEFT])
     assert plan.notes[:2] == (
         f"record {acknowledged}/0 is a repetition; it is delivered at {first} in {SHARD}",
-        f"rewind {SHARD} as well: kinesis-sdk leases rewind app --stream orders --to {first} --shard {SHARD}",
+        f"rewind {SHARD} as well: kinesis-sdk leases rewind app --stream orders --to at:{first} --shard {SHARD}",
     )
     assert [(change.goal.shard_id, str(change.goal.position)) for change in plan.changes] == [
         (LEFT, "TRIM_HORIZON/0")
@@ -88,7 +88,7 @@ def test_a_first_copy_that_may_have_expired(fleet):
     fleet.clock.advance(24 * 3600 - 7)
     plan = fleet.steering().plan_rewind(ExtendedSequenceNumber(acknowledged), [SHARD])
     assert "may be a repetition of one that has expired" in plan.notes[0]
-    assert plan.command[plan.command.index("--to") + 1] == f"{acknowledged}/0"
+    assert plan.command[plan.command.index("--to") + 1] == f"at:{acknowledged}"
 
 
 def test_a_plain_number_costs_no_further_call(fleet):

@@ -408,7 +408,7 @@ class Steering:
             self.hold.set()
 
 
-REWIND = "kinesis-sdk leases rewind billing --shard shardId-000000000000 --to 15m --region us-east-1"
+REWIND = "kinesis-sdk leases rewind billing --shard shardId-000000000000 --to -15m --region us-east-1"
 
 
 def change(view: FleetView, keys: Sequence[str], services: Services) -> list[str]:
@@ -418,10 +418,10 @@ def change(view: FleetView, keys: Sequence[str], services: Services) -> list[str
 @pytest.mark.parametrize(
     ("keys", "command"),
     [
-        (("r", "1", "5", "m", "enter"), REWIND),
-        (("k", "5", "m", "enter"), REWIND.replace("rewind", "skip-to").replace("15m", "5m")),
-        (("m", "w", "2", "enter"), REWIND.replace("rewind", "move").replace("15m", "w2")),
-        (("l",), REWIND.replace("rewind", "release").replace(" --to 15m", "")),
+        (("r", "minus", "1", "5", "m", "enter"), REWIND),
+        (("k", "minus", "5", "m", "enter"), REWIND.replace("rewind", "skip-to").replace("-15m", "-5m")),
+        (("m", "w", "2", "enter"), REWIND.replace("rewind", "move").replace("-15m", "w2")),
+        (("l",), REWIND.replace("rewind", "release").replace(" --to -15m", "")),
     ],
 )
 def test_a_key_shows_its_command_and_does_nothing_else(keys: tuple[str, ...], command: str) -> None:
@@ -433,7 +433,7 @@ def test_a_key_shows_its_command_and_does_nothing_else(keys: tuple[str, ...], co
 
 def test_a_change_is_planned_shown_confirmed_and_made() -> None:
     steering = Steering()
-    keys = ("down", "r", "1", "5", "m", "enter")
+    keys = ("down", "r", "minus", "1", "5", "m", "enter")
     text = "\n".join(change(SMALL, keys, Services(changes=steering)))
     assert "checkpoint: 1 → 2" in text
     assert "repeats [b]4 h[/]" in text

@@ -223,7 +223,7 @@ def test_payloads_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert "customer" not in caplog.text
 
 
-PLAN = {"operation": "rewind", "leases": ["shardId-000000000001"], "to": "15m"}
+PLAN = {"operation": "rewind", "leases": ["shardId-000000000001"], "to": "-15m"}
 
 
 def test_a_read_only_console_shows_a_change_and_cannot_make_it() -> None:

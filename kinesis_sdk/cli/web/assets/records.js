@@ -74,9 +74,9 @@ export class Records {
       if (!found || !/^\d+$/.test(found.sequence_number)) return { position: found?.sequence_number === "LATEST" ? "LATEST" : "TRIM_HORIZON" };
       return { position: `after:${found.sequence_number}/${Math.max(0, found.sub_sequence_number)}` };
     }
-    if (kind === "time") return { position: `time:${new Date(this.time.value).getTime()}` };
+    if (kind === "time") return { position: `@${new Date(this.time.value).getTime()}` };
     if (kind === "sequence") return { position: `at:${this.sequence.value.trim()}` };
-    if (kind === "latest") return { position: `time:${Date.now() - 60000}` };
+    if (kind === "latest") return { position: `@${Date.now() - 60000}` };
     return { position: "TRIM_HORIZON" };
   }
 
@@ -141,8 +141,8 @@ export class Records {
       announce(`${text}: the change is shown, and nothing is written before you confirm`);
     } } }, text);
     return h("div", { class: "acts" },
-      copyButton(form === "pretty" ? record.whole : whole(record, form), "Copy the data"), copyButton(position, "Copy the position"),
-      this.onChange ? [propose("rewind", position, "Rewind to here"), propose("skip-to", `after:${position}`, "Skip past this")] : null);
+      copyButton(form === "pretty" ? record.whole : whole(record, form), "Copy the data"), copyButton(`at:${position}`, "Copy the position"),
+      this.onChange ? [propose("rewind", `at:${position}`, "Rewind to here"), propose("skip-to", `after:${position}`, "Skip past this")] : null);
   }
 
   row(record) {

@@ -29,7 +29,7 @@ class Steering {
   constructor(app, { operations, subject, label = "Change" }) {
     Object.assign(this, { app, subject });
     this.operation = h("select", { "aria-label": label, on: { change: () => this.changed() } }, operations.map((value) => h("option", { value }, OPERATIONS[value][0])));
-    this.to = h("input", { type: "text", placeholder: "15m, 2026-11-21T09:00Z, TRIM_HORIZON", "aria-label": "Target: how long ago, a time, TRIM_HORIZON, LATEST or a sequence number", on: { keydown: (event) => event.key === "Enter" && this.plan() } });
+    this.to = h("input", { type: "text", placeholder: "-15m, 2026-11-21T09:00Z, TRIM_HORIZON", "aria-label": "Target: how long ago, a time, TRIM_HORIZON, LATEST or at: and a sequence number", on: { keydown: (event) => event.key === "Enter" && this.plan() } });
     this.worker = h("select", { "aria-label": "To worker" });
     this.swap = h("input", { type: "checkbox" });
     this.swapLabel = h("label", { title: "The worker gives one of its leases to the present owner, so that the fleet does not move it back" }, this.swap, "swap");

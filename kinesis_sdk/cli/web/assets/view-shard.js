@@ -143,7 +143,7 @@ export class ShardView {
       ["failing for", duration(failing.seconds)],
       ["failed calls", count(failing.attempts)],
       ["error", h("code", { class: "wrap" }, show(failing.error))],
-      [records === 1 ? "record" : `${count(records)} records from`, at ? h("span", null, h("code", { class: "wrap" }, at), " ", copyButton(at)) : null],
+      [records === 1 ? "record" : `${count(records)} records from`, at ? h("span", null, h("code", { class: "wrap" }, at), " ", copyButton(`at:${at}`)) : null],
       ["next call", failing.retry_in < 1 ? "now" : `in ${duration(failing.retry_in)}`],
     ];
     if (!this.failing.contains(document.activeElement)) put(this.failing, facts.filter(([, value]) => value !== null).map(([name, value]) => [h("dt", null, name), h("dd", null, value)]));

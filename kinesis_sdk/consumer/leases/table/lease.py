@@ -15,6 +15,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from kinesis_sdk.common.hashkeys import HashKeyRange
+from kinesis_sdk.common.position import MAX_MILLIS
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, ExtendedSequenceNumber
 from kinesis_sdk.common.shards import Shard
 from kinesis_sdk.common.text import printable
@@ -220,8 +221,6 @@ _MAX_NUMBER = 2**63 - 2
 """Largest number that is read: the KCL uses Java's ``long``, and the next write of a counter adds one."""
 _SAFE_DIGITS = 18
 """Number of digits below which a number is certainly in range."""
-_MAX_MILLIS = 253_402_300_799_999
-"""The end of the year 9999, in epoch milliseconds."""
 _MAX_KBPS = 1e9
 """No shard delivers a terabyte per second; DynamoDB rejects numbers of more than 38 digits."""
 
@@ -290,7 +289,7 @@ def _timestamp(item: Item) -> int | None:
     if INITIAL_TIMESTAMP not in item:
         return None
     millis = _whole(item[INITIAL_TIMESTAMP]["N"])
-    if not 0 <= millis <= _MAX_MILLIS:
+    if not 0 <= millis <= MAX_MILLIS:
         raise ValueError(f"out of range: {millis}")
     return millis
 

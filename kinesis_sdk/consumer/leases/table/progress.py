@@ -10,13 +10,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from kinesis_sdk.common.position import MAX_MILLIS
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber, is_sequence_number
 from kinesis_sdk.common.text import printable
 
 _SEPARATOR = "|"
-_MAX_MILLIS = 253_402_300_799_999
-"""The end of the year 9999, in epoch milliseconds; no duration is longer."""
-
 
 MAX_ERROR = 160
 """Characters of an error that are kept: its class and the beginning of its text."""
@@ -50,8 +48,8 @@ class Failing(NamedTuple):
         error = _printable(self.error).replace("%", "%25").replace(_SEPARATOR, "%7C")
         numbers = (
             min(max(self.attempts, 0), _MAX_NUMBER),
-            min(max(self.since_millis, 0), _MAX_MILLIS),
-            min(max(self.retry_millis, 0), _MAX_MILLIS),
+            min(max(self.since_millis, 0), MAX_MILLIS),
+            min(max(self.retry_millis, 0), MAX_MILLIS),
             min(max(self.records, 0), _MAX_NUMBER),
         )
         return ",".join((*map(str, numbers), "" if self.position is None else str(self.position), error))
@@ -69,8 +67,8 @@ class Failing(NamedTuple):
             raise ValueError(f"not a sequence number: {sequence[:60]!r}")
         return cls(
             _number(attempts, _MAX_NUMBER),
-            _number(since, _MAX_MILLIS),
-            _number(retry, _MAX_MILLIS),
+            _number(since, MAX_MILLIS),
+            _number(retry, MAX_MILLIS),
             _number(records, _MAX_NUMBER),
             ExtendedSequenceNumber(sequence, _number(sub, _MAX_NUMBER)) if position else None,
             _printable(error[: 3 * MAX_ERROR].replace("%7C", _SEPARATOR).replace("%25", "%")),
@@ -102,7 +100,7 @@ class Progress(NamedTuple):
 
     def to_text(self) -> str:
         """Return the value of the attribute."""
-        numbers = ("" if number is None else str(min(max(number, 0), _MAX_MILLIS)) for number in self[:3])
+        numbers = ("" if number is None else str(min(max(number, 0), MAX_MILLIS)) for number in self[:3])
         failing = "" if self.failing is None else self.failing.to_text()
         return _SEPARATOR.join((*numbers, failing, self.owner))
 
@@ -130,7 +128,7 @@ def _printable(error: str) -> str:
 
 
 def _millis(text: str) -> int | None:
-    return _number(text, _MAX_MILLIS) if text else None
+    return _number(text, MAX_MILLIS) if text else None
 
 
 def _number(text: str, largest: int) -> int:
