@@ -25,6 +25,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from botocore.exceptions import EndpointConnectionError
 
 from kinesis_sdk.common.aggregate_reader import deaggregate
 from kinesis_sdk.common.errors import (
@@ -345,6 +346,33 @@ def test_records_wait_for_a_stream_that_is_created_later_if_told_so(
     assert all(len(future.result(0).attempts) <= 2 for future in futures)
     assert "stream later: failed to load shard map (attempt 1)" in caplog.text
     assert stored(aws, "later") == Counter({b"x": 50})
+
+
+def test_an_endpoint_that_is_late_at_the_start_is_named_at_once_and_waited_for(
+    make: Make, aws: FakeAws, gate: Gate, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A sidecar or a network that comes up a moment after the process."""
+    logged: list[bool] = []
+
+    def describe(**request: Any) -> dict[str, Any]:
+        if len(logged) < 3:
+            logged.append("failed to load shard map (attempt 1): DescribeStreamSummary" in caplog.text)
+            raise EndpointConnectionError(endpoint_url="https://kinesis.example")
+        gate.replace.pop("put_records", None)
+        answer: dict[str, Any] = gate.client.describe_stream_summary(**request)
+        return answer
+
+    def put_records(**_: Any) -> dict[str, Any]:
+        raise EndpointConnectionError(endpoint_url="https://kinesis.example")
+
+    gate.replace["describe_stream_summary"] = describe
+    gate.replace["put_records"] = put_records
+    producer = make()
+    with caplog.at_level(logging.WARNING):
+        record = producer.put(STREAM, "k", b"x")
+        assert record.result(LONG).shard_id
+    assert logged == [False, True, True]
+    assert stored(aws, STREAM) == Counter({b"x": 1})
 
 
 def test_without_a_region_there_is_no_producer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

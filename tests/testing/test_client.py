@@ -6,6 +6,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from kinesis_sdk.testing import FakeAws, VirtualClock
+from kinesis_sdk.testing.errors import AwsError
 from tests.testing.conftest import Account
 
 
@@ -51,6 +52,25 @@ def test_what_is_not_there_says_so(account: Account) -> None:
         account.kinesis.put_recordz()
     with pytest.raises(ValueError, match="s3"):
         account.aws.client("s3")
+
+
+@pytest.mark.parametrize(
+    ("service", "operation"),
+    [
+        ("kinesis", "PutResourcePolicy"),
+        ("kinesis", "EnableEnhancedMonitoring"),
+        ("kinesis", "StartStreamEncryption"),
+        ("kinesis", "UpdateStreamWarmThroughput"),
+        ("kinesis", "UpdateAccountSettings"),
+        ("kinesis", "TagResource"),
+        ("dynamodb", "UpdateTimeToLive"),
+    ],
+)
+def test_an_operation_that_the_guide_calls_absent_says_so(
+    account: Account, service: str, operation: str
+) -> None:
+    with pytest.raises(AwsError, match=f"no operation {operation} of {service}"):
+        account.aws.call(service, operation, {})
 
 
 def test_requests_are_not_changed_and_answers_not_shared(account: Account) -> None:
