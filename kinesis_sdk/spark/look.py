@@ -23,6 +23,7 @@ API cost per look:
 
 from __future__ import annotations
 
+import zlib
 from typing import NamedTuple
 
 from kinesis_sdk.common.errors import InvalidPositionError
@@ -150,6 +151,7 @@ class ShardLook:
         self.shard_id = shard_id
         self._io = io
         self._tip_lag = tip_lag
+        self._phase = zlib.crc32(shard_id.encode()) / (1 << 32)
         self._pace = Pace()
         self._position: ShardPosition = TrimHorizon()
         self._via: ShardPosition | None = None
@@ -218,7 +220,11 @@ class ShardLook:
         if self._following is not None or self._seen_at is None or self._busy_at is None:
             return True
         now = self._io.clock.monotonic()
-        return now >= self._seen_at + min((now - self._busy_at) / _IDLE_FRACTION, bound)
+        pause = (now - self._busy_at) / _IDLE_FRACTION
+        if pause >= bound > 0:
+            # At a place of its own in each period: a thousand shards that became idle together are not looked at together.
+            pause = bound - (self._seen_at + self._phase * bound) % bound
+        return now >= self._seen_at + min(pause, bound)
 
     @property
     def quiet_for(self) -> float:

@@ -338,6 +338,21 @@ def test_the_cut_stays_where_it_was_until_a_clock_that_was_set_back_has_reached_
     assert query.payloads == put
 
 
+def test_idle_shards_are_looked_at_one_after_the_other_and_each_in_every_period() -> None:
+    world = World(shards=60)
+    world.put()
+    query = Query(world, TRIM)
+    query.run(200)
+    looks = []
+    for _ in range(25):
+        before = world.calls()["GetRecords"]
+        assert query.run_batch() is None
+        looks.append(world.calls()["GetRecords"] - before)
+        world.clock.advance(1)
+    assert max(looks) <= 25
+    assert all(sum(looks[begin : begin + 5]) == 60 for begin in range(5, 25, 5))
+
+
 def test_an_idle_shard_costs_one_call_a_look() -> None:
     world = World(4)
     query = Query(world, TRIM)
