@@ -625,3 +625,48 @@ def test_a_row_is_unreadable_or_can_be_consumed(changes):
         after = store.get("s")
         assert after.counter == row.counter + 5
         assert after.owner is None
+
+
+# Rows that contradict the stream
+
+
+@pytest.mark.parametrize("kind", ["no such shard", "finished", "checkpoint", "hash keys"])
+@pytest.mark.parametrize("running", [True, False])
+def test_a_row_that_contradicts_the_stream_costs_its_own_shard_at_most(kind, running, caplog):
+    """The stream was not recreated: another row has a position that only this stream can have given."""
+    fleet = fleet_of(3, "maker")
+    fleet.put(30)
+    fleet.run(5)
+    if not running:
+        fleet.stop("maker")
+        fleet.run(5)
+    bad = key(777) if kind == "no such shard" else key(1)
+    row = dict(fleet.table.get_item(TableName="app", Key={"leaseKey": {"S": key(1)}})["Item"])
+    changes = {
+        "no such shard": {name: value for name, value in row.items() if name not in ("leaseKey", "leaseOwner")},
+        "finished": {"checkpoint": {"S": SHARD_END}},
+        "checkpoint": {"checkpoint": {"S": "49500000000000000000000000000000000000000000000000000001"}},
+        "hash keys": {"startingHashKey": {"S": "0"}, "endingHashKey": {"S": "5"}},
+    }[kind]
+    damage(fleet, bad, **changes)
+    if not running:
+        fleet.add("a")
+    name = "maker" if running else "a"
+    fleet.run(200)
+    assert fleet.engines[name].error is None, "the worker goes on"
+    before = len(fleet.delivered)
+    fleet.put(30)
+    fleet.run(10)
+    delivered = {shard_id for _, shard_id, *_ in fleet.delivered[before:]}
+    assert {key(0), key(2)} <= delivered
+    owned = fleet.store.get(bad).checkpoint
+    if not running or kind in ("no such shard", "hash keys"):
+        assert bad in problems(fleet, name), "it is named for as long as it is wrong"
+        assert any(f"lease {bad}: needs repair: " in line for line in errors(caplog))
+    else:
+        assert not owned.is_sentinel, "its owner has written its position again"
+    fleet.table.delete_item(TableName="app", Key={"leaseKey": {"S": bad}})
+    fleet.run(200)
+    assert problems(fleet, name) == {}
+    if kind != "no such shard":
+        assert fleet.run(60, fleet.all_delivered), "the row is made again, and the shard is read"

@@ -511,7 +511,12 @@ class LeaseCoordinator:
                 if counters.get(key) != counter or now >= until:
                     del self._unwritable[key]
             unwritable = {key: problem for key, (_, problem, _) in self._unwritable.items()}
-        problems = {**find_row_problems(scan, self._streams), **find_cycles(leases), **unwritable}
+        problems = {
+            **self._leader_tasks.misfits(leases),
+            **find_row_problems(scan, self._streams),
+            **find_cycles(leases),
+            **unwritable,
+        }
         for key, problem in problems.items():
             self._problem_log.log(
                 now,

@@ -85,36 +85,60 @@ class HashRangeHoleTracker:
 def find_contradiction(shards: Iterable[Shard], leases: Iterable[Lease]) -> str | None:
     """Return evidence that the leases belong to a deleted stream of the same name; None if there is none.
 
-    While a stream exists, sequence numbers and shard ids only increase, and the starting sequence number and hash key range
-    of a shard never change. These can only come from a deleted stream: a checkpoint before the start of its shard, a finished
-    lease of an open shard, another hash key range, a shard id above every listed one.
+    Rows that contradict the stream while another row proves it are wrong themselves: see `find_misfits`.
 
     Args:
         shards: All shards, listed after the leases were read.
         leases: This stream's leases, with shard ids as keys.
     """
+    contradictions, proven = _compare(shards, leases)
+    return None if proven else next(iter(contradictions.values()), None)
+
+
+def find_misfits(shards: Iterable[Shard], leases: Iterable[Lease]) -> dict[str, str]:
+    """Return the rows that contradict a stream which other rows prove to be theirs, as evidence by lease key.
+
+    A person or another program wrote them, or a backup was restored in part. Arguments as for `find_contradiction`.
+    """
+    contradictions, proven = _compare(shards, leases)
+    return contradictions if proven else {}
+
+
+def _compare(shards: Iterable[Shard], leases: Iterable[Lease]) -> tuple[dict[str, str], bool]:
+    """Return the contradictions by lease key, and whether a row proves that the leases belong to this stream.
+
+    While a stream exists, sequence numbers and shard ids only increase, and the starting sequence number and hash key range
+    of a shard never change. These can only come from a deleted stream: a checkpoint before the start of its shard, a finished
+    lease of an open shard, another hash key range, a shard id above every listed one. A checkpoint at or after the start of its shard
+    cannot: the deleted stream ended before this one began.
+    """
     by_id = {shard.shard_id: shard for shard in shards}
     newest = max(by_id, default=None)
+    found: dict[str, str] = {}
+    proven = False
     for lease in leases:
         shard = by_id.get(lease.lease_key)
+        position = lease.checkpoint
         if shard is None:
             if newest is not None and is_shard_id(lease.lease_key) and lease.lease_key > newest:
-                return f"there is a lease of {lease.lease_key}, but the stream's newest shard is {newest}"
-            continue
-        if lease.hash_key_range is not None and lease.hash_key_range != shard.hash_key_range:
-            return (
+                found[lease.lease_key] = (
+                    f"there is a lease of {lease.lease_key}, but the stream's newest shard is {newest}"
+                )
+        elif lease.hash_key_range is not None and lease.hash_key_range != shard.hash_key_range:
+            found[lease.lease_key] = (
                 f"the lease of {lease.lease_key} covers hash keys {lease.hash_key_range.start} to "
                 f"{lease.hash_key_range.end}, the shard {shard.hash_key_range.start} to {shard.hash_key_range.end}"
             )
-        if lease.is_finished and shard.is_open:
-            return f"the lease of {lease.lease_key} is finished, but the shard is open"
-        position = lease.checkpoint
-        if not position.is_sentinel and int(position.sequence_number) < int(shard.starting_sequence_number):
-            return (
+        elif lease.is_finished and shard.is_open:
+            found[lease.lease_key] = f"the lease of {lease.lease_key} is finished, but the shard is open"
+        elif not position.is_sentinel and int(position.sequence_number) < int(shard.starting_sequence_number):
+            found[lease.lease_key] = (
                 f"the checkpoint of {lease.lease_key} is {position.sequence_number}, "
                 f"but the shard starts at {shard.starting_sequence_number}"
             )
-    return None
+        elif not position.is_sentinel:
+            proven = True
+    return found, proven
 
 
 def find_row_problems(scan: TableScan, streams: StreamDirectory) -> dict[str, str]:

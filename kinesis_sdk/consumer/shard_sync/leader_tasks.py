@@ -11,7 +11,7 @@ Scan per ``lease_cleanup_interval``, and a ListShards per stream every half hour
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from random import Random
@@ -36,6 +36,7 @@ from kinesis_sdk.consumer.leases.table.store import LeaseStore, TableScan, is_re
 from kinesis_sdk.consumer.shard_sync.audit import (
     HashRangeHoleTracker,
     find_contradiction,
+    find_misfits,
     find_lease_hole,
     find_row_problems,
     plan_ranges,
@@ -114,6 +115,7 @@ class LeaderTasks:
         self._missing_since: dict[str | None, float] = {}
         self._garbage_at = float("-inf")
         self._contradictions: dict[str | None, int] = {}
+        self._misfits: dict[str | None, Mapping[str, tuple[str, Lease]]] = {}
 
     def _fields(self, stream: object, shard_id: str | None = None) -> dict[str, str | None]:
         return log_fields(stream=stream, shard=shard_id, worker=self._worker_id)
@@ -296,9 +298,16 @@ class LeaderTasks:
     def _check_identity(
         self, tracked: TrackedStream, shards: Sequence[Shard], leases: Sequence[Lease]
     ) -> None:
+        leases = tuple(leases)
         evidence = find_contradiction(shards, leases)
         if evidence is None:
             self._contradictions.pop(tracked.key, None)
+            found = find_misfits(shards, leases)
+            self._misfits[tracked.key] = {
+                tracked.lease_key(lease.lease_key): (found[lease.lease_key], lease)
+                for lease in leases
+                if lease.lease_key in found
+            }
             return
         contradictions = self._contradictions[tracked.key] = self._contradictions.get(tracked.key, 0) + 1
         if contradictions < _MAX_CONTRADICTIONS:
@@ -308,6 +317,23 @@ class LeaderTasks:
             "table are no longer valid. Delete its leases (or the table), or choose another application_name, "
             "to start at the initial position"
         )
+
+    def misfits(self, rows: Iterable[Lease]) -> dict[str, str]:
+        """Return the rows that are as they were when they contradicted a stream which other rows proved to be theirs.
+
+        Args:
+            rows: Rows of a newer scan.
+
+        Returns:
+            What is wrong with each, by lease key.
+        """
+        known = {key: found for each in self._misfits.values() for key, found in each.items()}
+        return {
+            row.lease_key: f"{problem}; the other rows fit the stream, so this one is wrong"
+            for row in (rows if known else ())
+            for problem, judged in ([known[row.lease_key]] if row.lease_key in known else [])
+            if (row.checkpoint, row.hash_key_range) == (judged.checkpoint, judged.hash_key_range)
+        }
 
     # Auditing
 

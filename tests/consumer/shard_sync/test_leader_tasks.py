@@ -21,6 +21,7 @@ from kinesis_sdk.consumer.shard_sync import leader_tasks
 from kinesis_sdk.consumer.shard_sync.audit import (
     HashRangeHoleTracker,
     find_contradiction,
+    find_misfits,
     find_lease_hole,
     plan_ranges,
 )
@@ -448,6 +449,17 @@ def test_what_proves_a_recreated_stream():
     assert find_contradiction(shards[1:], [lease(0, "SHARD_END")]) is None, "its retention ended"
     assert find_contradiction([], [lease(0, "5")]) is None
     assert find_contradiction(shards, [lease(0, "SHARD_END")][:0]) is None
+
+
+def test_a_row_is_wrong_where_another_proves_the_stream():
+    shards = [shard(0, LOW, "500"), shard(1, HIGH, "500")]
+    wrong = [lease(0, "499"), lease(0, "SHARD_END"), lease(0, hash_key_range=HIGH), lease(7)]
+    for one in wrong:
+        assert find_misfits(shards, [one, lease(1, "LATEST")]) == {}, "LATEST proves nothing"
+        rows = [one, lease(1, "500")]
+        assert find_contradiction(shards, rows) is None
+        assert list(find_misfits(shards, rows)) == [one.lease_key]
+        assert find_contradiction(shards, rows[:1]) is not None
 
 
 def recreate(fleet, shards=1):
