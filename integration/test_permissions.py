@@ -94,6 +94,7 @@ COMMANDS = {
         "stream scale orders 4 --yes",
         "stream consumers orders --register billing",
         "stream consumers orders --deregister billing --yes",
+        "leases delete-row billing --row 1 --yes",
         "leases delete-app billing --yes",
         "stream delete orders --yes",
         "stream create orders --shards 1 --tag team=billing",
@@ -411,7 +412,7 @@ def test_an_operator_needs_the_policy_and_all_of_it(
     for command in COMMANDS[role]:
         if command.startswith("leases import"):
             fleet.store.delete("shardId-000000000001")  # a row that it has to put back
-        if command.startswith("leases delete-app"):
+        if command.startswith("leases delete") and fleet.engines:
             for name in ("a", "b"):
                 fleet.stop(name)
             fleet.run(60)

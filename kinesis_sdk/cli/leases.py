@@ -35,6 +35,7 @@ _LEASES = {
     "unpin": ("kinesis_sdk.cli.steer:unpin", "Remove the pin of a lease."),
     "export": ("kinesis_sdk.cli.steer:export", "Save the leases to a file."),
     "import": ("kinesis_sdk.cli.steer:import_leases", "Bring the leases to the positions of a saved file."),
+    "delete-row": ("kinesis_sdk.cli.steer:delete_row", "Delete one row that no worker can use."),
     "delete-app": ("kinesis_sdk.cli.steer:delete_app", "Delete a stopped application: its lease table."),
 }
 """Home and short help of each command of the group."""

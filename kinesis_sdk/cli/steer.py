@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from kinesis_sdk.admin.changes.plan import ChangePlan
     from kinesis_sdk.admin.changes.positions import Start
     from kinesis_sdk.admin.changes.removal import Removal
+    from kinesis_sdk.admin.changes.row_removal import RowRemoval
     from kinesis_sdk.admin.changes.steering import Steering
     from kinesis_sdk.admin.changes.transfer import Export
     from kinesis_sdk.admin.changes.workers import WorkerMarks
@@ -171,6 +172,12 @@ class Session:
         from kinesis_sdk.admin.changes.removal import Removal
 
         return Removal(self.application, **self._common)
+
+    def row_removal(self) -> RowRemoval:
+        """Return the removal of single rows of the application."""
+        from kinesis_sdk.admin.changes.row_removal import RowRemoval
+
+        return RowRemoval(self.application, **self._common)
 
     def command(self, *parts: str) -> tuple[str, ...]:
         """Return a command of this application, as the user could type it."""
@@ -537,6 +544,37 @@ def import_leases(file: Any, verbose: bool, wait: float, **options: Any) -> None
         f"Change {counted(len(plan.changes), 'lease')} of {plan.application}?",
         counts_unchanged=not verbose,
     )
+
+
+@click.command("delete-row", short_help="Delete one row that no worker can use.")
+@change_options
+@click.option("--row", required=True, metavar="KEY", help="Key of the row, or the number of its shard.")
+def delete_row(row: str, **options: Any) -> None:
+    r"""Delete one row of the lease table: one that cannot be read, that is of no shard, or whose position is wrong.
+
+    A lease that its owner renews is not deleted; the row is watched for --failover-time. The audit log keeps the row as it was.
+
+    \b
+    Examples:
+      kinesis-sdk leases delete-row billing --row shardId-000000000777 --dry-run
+      kinesis-sdk leases delete-row billing --row 7 --yes
+    """
+    session = Session(options)
+    removal = session.row_removal()
+    plan = removal.plan(row)
+    command = session.command("leases", "delete-row", session.application.name, "--row", plan.lease_key)
+    call = session.application.table.operation(plan.write.kind)
+    note(f"{call} {printable(plan.lease_key)}, on condition that the row is as it was read")
+    for effect in plan.effects:
+        note(f"What to expect: {effect}.")
+    note(f"Command: kinesis-sdk {shlex.join(command)}")
+    if not session.dry_run:
+        confirm(f"Delete the row {printable(plan.lease_key)}?", yes=session.yes)
+        removal.delete(plan, command=command)
+    if session.as_json:
+        print_json({"row": plan.lease_key, "effects": plan.effects, "deleted": not session.dry_run})
+    if not session.dry_run:
+        note("Done: 1 row deleted. The audit log has it as it was.")
 
 
 @click.command("delete-app", short_help="Delete a stopped application: its lease table.")

@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 import shlex
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from botocore.exceptions import ClientError
 from click.testing import CliRunner
 
+from kinesis_sdk.admin import Application
+from kinesis_sdk.admin.changes.row_removal import RowRemoval
 from kinesis_sdk.admin.lease_tables.dynamodb import DynamoDBLeaseTable
 from kinesis_sdk.cli import application as application_module
 from kinesis_sdk.cli import steer, worker
 from kinesis_sdk.cli.main import cli
+from kinesis_sdk.common.errors import ChangeRefusedError
+from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer import ConsumerConfig
 from tests.admin.changes.operators import SHARD, SLOW, SteeredFleet
 from tests.admin.changes.places import both_places, place  # noqa: F401 - a fixture
@@ -378,7 +383,18 @@ def test_a_damaged_export_is_refused(operator, tmp_path, damage):
 @both_places
 def test_the_commands_are_listed_and_have_examples():
     result = CliRunner().invoke(cli, ["leases", "--help"])
-    for name in ("rewind", "skip-to", "release", "move", "pin", "unpin", "export", "import", "delete-app"):
+    for name in (
+        "rewind",
+        "skip-to",
+        "release",
+        "move",
+        "pin",
+        "unpin",
+        "export",
+        "import",
+        "delete-row",
+        "delete-app",
+    ):
         assert name in result.stdout
         text = CliRunner().invoke(cli, ["leases", name, "--help"]).stdout
         assert f"kinesis-sdk leases {name} billing" in text
@@ -418,3 +434,72 @@ def test_ctrl_c_between_two_writes_tells_what_was_done_and_the_rest(operator, mo
     )
     events = [json.loads(line)["event"] for line in operator.audit.read_text().splitlines()]
     assert events == ["begin", "done", "begin", "interrupted", "begin", "done"]
+
+
+@both_places
+@pytest.mark.parametrize("kind", ["no such shard", "cannot be read", "finished"])
+def test_one_row_is_deleted(operator, kind):
+    operator = operator(shards=2)
+    fleet = operator.fleet
+    keys = sorted(lease.lease_key for lease in fleet.store.list())
+    bad = "shardId-000000000777" if kind == "no such shard" else keys[1]
+    if kind == "no such shard":
+        fleet.store.create_if_absent(replace(fleet.store.get(keys[1]), lease_key=bad, owner=None))
+    elif kind == "finished":
+        fleet.stop("a")
+        fleet.run(30)
+        lease = fleet.store.get(bad)
+        fleet.store.delete(bad)
+        fleet.store.create_if_absent(replace(lease, checkpoint=ExtendedSequenceNumber("SHARD_END")))
+        fleet.add("b", fleet.checkpointer("b", "each batch"))
+    else:
+        fleet.stop("a")
+        fleet.run(30)
+        damage_row(fleet, bad)
+    command = ("leases", "delete-row", "app", "--row", bad if kind == "finished" else str(int(bad[-12:])))
+    result = operator.run(
+        *command, "--stream", "orders", "--audit-log", str(operator.audit), "--dry-run", "--json"
+    )
+    assert result.exit_code == 0, result.stderr
+    shown = json.loads(result.stdout)
+    assert (shown["row"], shown["deleted"]) == (bad, False)
+    assert ("has no such shard: no record is concerned" in " ".join(shown["effects"])) == (
+        kind == "no such shard"
+    )
+    assert ("rewind afterwards (leases rewind --shard 0001)" in " ".join(shown["effects"])) == (
+        kind != "no such shard"
+    )
+    result = operator.change(*command)
+    assert result.exit_code == 0, result.stderr
+    assert "Done: 1 row deleted" in result.stderr
+    begin, done = (json.loads(line) for line in operator.audit.read_text().splitlines())
+    assert (begin["event"], done["event"], done["delete_row"]) == ("begin", "done", bad)
+    if fleet.place == "dynamodb" or kind != "cannot be read":
+        assert begin["before"]["leaseKey"] == {"S": bad}, "the row as it was"
+    assert fleet.store.get(bad) is None
+    result = operator.change(*command)
+    assert result.exit_code == 2
+    assert "the key of one of the" in result.stderr
+
+
+@both_places
+def test_a_row_in_use_is_not_deleted(operator):
+    operator = operator()
+    fleet = operator.fleet
+    result = operator.change("leases", "delete-row", "app", "--row", "0")
+    assert result.exit_code == 4
+    assert f"{SHARD} is in use: a renews it" in result.stderr
+    removal = RowRemoval(
+        Application(fleet.connection, "app", stream="orders"),
+        audit_log=operator.audit,
+        clock=fleet.clock,
+        sleep=fleet.run,
+    )
+    fleet.stop("a")
+    fleet.run(30)
+    plan = removal.plan(SHARD)
+    fleet.add("b", fleet.checkpointer("b", "each batch"))
+    fleet.run(5)
+    with pytest.raises(ChangeRefusedError, match="has changed meanwhile; nothing was deleted"):
+        removal.delete(plan)
+    assert fleet.store.get(SHARD).owner == "b"

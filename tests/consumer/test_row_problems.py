@@ -643,7 +643,9 @@ def test_a_row_that_contradicts_the_stream_costs_its_own_shard_at_most(kind, run
     bad = key(777) if kind == "no such shard" else key(1)
     row = dict(fleet.table.get_item(TableName="app", Key={"leaseKey": {"S": key(1)}})["Item"])
     changes = {
-        "no such shard": {name: value for name, value in row.items() if name not in ("leaseKey", "leaseOwner")},
+        "no such shard": {
+            name: value for name, value in row.items() if name not in ("leaseKey", "leaseOwner")
+        },
         "finished": {"checkpoint": {"S": SHARD_END}},
         "checkpoint": {"checkpoint": {"S": "49500000000000000000000000000000000000000000000000000001"}},
         "hash keys": {"startingHashKey": {"S": "0"}, "endingHashKey": {"S": "5"}},

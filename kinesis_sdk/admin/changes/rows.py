@@ -88,6 +88,7 @@ class WriteKind(str, Enum):
 
     UPDATE = "UpdateItem"
     PUT = "PutItem"
+    DELETE = "DeleteItem"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +97,7 @@ class RowWrite:
 
     Attributes:
         lease_key: Key of the row.
-        kind: The call. A `WriteKind.PUT` stores ``sets`` as the whole item.
+        kind: The call. A `WriteKind.PUT` stores ``sets`` as the whole item, a `WriteKind.DELETE` has none.
         sets: Attributes to set, in DynamoDB's wire form.
         removes: Attributes to remove.
         equals: Condition: values that attributes must have.
@@ -130,14 +131,17 @@ class RowWrite:
             result["Item"] = dict(self.sets)
         else:
             result["Key"] = {attributes.LEASE_KEY: {"S": self.lease_key}}
+        if self.kind is WriteKind.UPDATE:
             sets = ", ".join(f"{name_of(name)} = {value_of(value)}" for name, value in self.sets.items())
             removes = ", ".join(name_of(name) for name in self.removes)
             result["UpdateExpression"] = " ".join(
                 f"{verb} {what}" for verb, what in (("SET", sets), ("REMOVE", removes)) if what
             )
-        result["ConditionExpression"] = " AND ".join(
-            [f"{name_of(name)} = {value_of(value)}" for name, value in self.equals.items()]
-            + [f"attribute_not_exists({name_of(name)})" for name in self.absent]
+        conditions = [f"{name_of(name)} = {value_of(value)}" for name, value in self.equals.items()]
+        conditions += [f"attribute_not_exists({name_of(name)})" for name in self.absent]
+        # A row to delete may have its key only; then the condition is that it is there.
+        result["ConditionExpression"] = (
+            " AND ".join(conditions) or f"attribute_exists({name_of(attributes.LEASE_KEY)})"
         )
         result["ExpressionAttributeNames"] = names
         if values:

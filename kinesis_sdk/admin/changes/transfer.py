@@ -21,7 +21,7 @@ from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON, Exte
 from kinesis_sdk.common.shards import Shard, ShardGraph
 from kinesis_sdk.common.text import printable
 from kinesis_sdk.consumer.leases.table.lease import CHANGED_BY, Lease
-from kinesis_sdk.consumer.shard_sync.audit import find_contradiction
+from kinesis_sdk.consumer.shard_sync.audit import find_contradiction, find_misfits
 
 FORMAT = "kinesis-sdk leases"
 _VERSION = 1
@@ -279,10 +279,8 @@ def _refuse_import(table: StreamRows, exported: Mapping[str, Row], shards: Seque
     graph = ShardGraph(shards)
     there = {**table.rows, **exported}
     refusals = []
-    # Workers stop if a row cannot be of the stream, see `find_contradiction`.
-    evidence = find_contradiction(
-        shards, [replace(row.lease, lease_key=row.lease.shard) for row in exported.values()]
-    )
+    leases = [replace(row.lease, lease_key=row.lease.shard) for row in exported.values()]
+    evidence = find_contradiction(shards, leases) or next(iter(find_misfits(shards, leases).values()), None)
     if evidence is not None:
         refusals.append(Refusal(reason=f"the export does not belong to this stream: {evidence}"))
     for shard in in_creation_order(shards):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from kinesis_sdk.admin.doctor.facts import Facts, Permission
@@ -15,6 +16,7 @@ from kinesis_sdk.common.text import printable
 from kinesis_sdk.consumer.leases.intervals import IntervalSettings, default_intervals, scan_read_units
 from kinesis_sdk.consumer.leases.java.migration import MIGRATION_KEY, is_upgrading_from_2x
 from kinesis_sdk.consumer.leases.table.lease import ENTITY_TYPE, LEASE_KEY, Lease
+from kinesis_sdk.consumer.shard_sync.audit import find_contradiction, find_misfits
 
 SKEW_YELLOW = 5.0
 """Seconds of clock skew from which starting positions by time and KCL 3's leader are off."""
@@ -515,7 +517,11 @@ def _rows(facts: Facts) -> Iterator[Finding]:
             command=("leases", "show", facts.application),
         )
     listed = {shard.shard_id: shard for shard in facts.shards}
-    stale = [lease.shard for lease in facts.leases if not lease.is_finished and lease.shard not in listed]
+    stale = [
+        lease.shard
+        for lease in facts.leases
+        if not lease.is_finished and lease.shard not in listed and lease.shard < max(listed, default="")
+    ]
     if stale:
         yield Finding(
             code="shards-gone",
@@ -525,23 +531,30 @@ def _rows(facts: Facts) -> Iterator[Finding]:
             f"{', '.join(stale[:5])}.",
             remedy="What was not read of them is lost; workers delete the rows. Compare retention with lag below.",
         )
-    older = [
-        lease.shard
-        for lease in facts.leases
-        if not lease.checkpoint.is_sentinel
-        and lease.shard in listed
-        and int(lease.checkpoint.sequence_number) < int(listed[lease.shard].starting_sequence_number)
-    ]
-    if older:
+    by_shard = [replace(lease, lease_key=lease.shard) for lease in facts.leases]
+    evidence = find_contradiction(facts.shards, by_shard)
+    if evidence is not None:
         yield Finding(
             code="stream-recreated",
             level=Level.RED,
-            title="checkpoints of a former stream",
-            text=f"{len(older)} checkpoints are older than the first sequence number of their shard ({', '.join(older[:5])}): "
-            "the stream was deleted and created again.",
+            title="leases of a former stream",
+            text=f"{printable(evidence[:1].upper() + evidence[1:])}: the stream was deleted and created again.",
             remedy="Delete the lease table or choose another application name; every worker refuses these positions.",
         )
-    if not (missing or stale or older or facts.unreadable or damaged):
+    misfits = find_misfits(facts.shards, by_shard)
+    if misfits:
+        keys = {lease.shard: lease.lease_key for lease in facts.leases}
+        first, reason = next(iter(misfits.items()))
+        yield Finding(
+            code="misfit-rows",
+            level=Level.RED,
+            title="wrong rows",
+            text=f"{len(misfits)} row{' contradicts' if len(misfits) == 1 else 's contradict'} the stream, which the others fit: "
+            f"{printable(reason)}.",
+            remedy="Give the row a position (leases rewind), or delete it; workers make the row of an existing shard again.",
+            command=("leases", "delete-row", facts.application, "--row", keys[first]),
+        )
+    if not (missing or stale or misfits or evidence or facts.unreadable or damaged):
         yield Finding(
             code="rows",
             level=Level.GREEN,

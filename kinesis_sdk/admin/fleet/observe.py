@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from kinesis_sdk.admin.applications import StreamFacts, metrics_in
@@ -49,7 +49,7 @@ from kinesis_sdk.consumer.leases.java.leader_lock import CLAIM_TIME
 from kinesis_sdk.consumer.leases.strategies.groups import SEPARATOR, Groups
 from kinesis_sdk.consumer.leases.table.lease import CHANGED_BY, Lease, entity_type_of
 from kinesis_sdk.consumer.leases.table.store import TableScan
-from kinesis_sdk.consumer.shard_sync.audit import find_contradiction, find_cycles
+from kinesis_sdk.consumer.shard_sync.audit import find_contradiction, find_cycles, find_misfits
 
 STALE = 10.0
 """Seconds for which a scan may show an older state of a row. Replicas of DynamoDB usually agree within one."""
@@ -160,6 +160,7 @@ class _Stream:
     listed_at: float | None = None
     facts: StreamFacts | None = None
     contradiction: str | None = None
+    misfits: Mapping[str, str] = field(default_factory=dict)
     recreated_at: float | None = None
     is_gone: bool = False
     hole: HashKeyRange | None = None
@@ -297,7 +298,12 @@ class FleetObserver:
         known.shards = known.graph.shards
         known.listed_at = now
         known.is_gone = False
-        known.contradiction = find_contradiction(known.shards.values(), self._leases_by_shard(name))
+        leases = self._leases_by_shard(name)
+        known.contradiction = find_contradiction(known.shards.values(), leases)
+        known.misfits = {
+            _key(name, shard_id): evidence
+            for shard_id, evidence in find_misfits(known.shards.values(), leases).items()
+        }
         self._find_holes(name, known, now)
         self._refresh_states(now)
 
@@ -877,6 +883,7 @@ class FleetObserver:
                 for known in self._streams.values()
                 if known.contradiction is not None
             },
+            misfits={key: text for known in self._streams.values() for key, text in known.misfits.items()},
             missing_streams=tuple(known.stream.name for known in self._streams.values() if known.is_gone),
             recreated_streams=tuple(
                 known.stream.name for known in self._streams.values() if known.recreated_at is not None

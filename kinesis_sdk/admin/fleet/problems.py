@@ -44,6 +44,7 @@ CODES: Mapping[str, tuple[Severity, str]] = {
     "no-lease": (Severity.ERROR, "no lease"),
     "hole": (Severity.ERROR, "hash keys not covered"),
     "unreadable-row": (Severity.ERROR, "unreadable row"),
+    "misfit-row": (Severity.ERROR, "wrong row"),
     "no-timestamp": (Severity.ERROR, "no starting time"),
     "parent-cycle": (Severity.ERROR, "cycle of parents"),
     "lag": (Severity.ERROR, "lag"),
@@ -128,6 +129,7 @@ class TableFacts:
         retentions: Retention in seconds, by ``streamName``.
         holes: Uncovered hash keys.
         contradictions: Evidence that rows belong to a deleted stream of the same name, by stream.
+        misfits: Evidence that a single row is not of the stream which the other rows are of, by lease key.
         missing_streams: Streams that do not exist.
         recreated_streams: Streams whose creation time changed while they were watched.
         table_recreated_for: Seconds since most counters went back; None if they did not.
@@ -140,6 +142,7 @@ class TableFacts:
     retentions: Mapping[str | None, float] = field(default_factory=dict)
     holes: tuple[Hole, ...] = ()
     contradictions: Mapping[str, str] = field(default_factory=dict)
+    misfits: Mapping[str, str] = field(default_factory=dict)
     missing_streams: tuple[str, ...] = ()
     recreated_streams: tuple[str, ...] = ()
     table_recreated_for: float | None = None
@@ -292,6 +295,16 @@ def _of_the_table(view: FleetView, facts: TableFacts, settings: ProblemSettings)
             "start a worker: it compares the leases with the shards and creates what is missing",
             severity=None if hole.age >= settings.hole else Severity.WARNING,
         )
+    by_key = {lease.lease_key: lease for lease in view.leases}
+    for key, evidence in facts.misfits.items():
+        yield _problem(
+            view,
+            "misfit-row",
+            f"{printable(evidence)}; the other rows fit the stream, so this row is wrong",
+            "give it a position (leases rewind or skip-to), or delete it: workers make the row of an existing shard again",
+            lease=by_key.get(key),
+            command=("leases", "delete-row", view.application, "--row", key),
+        )
     for keys, code, what, remedy in (
         (
             facts.expired_shards,
@@ -306,9 +319,17 @@ def _of_the_table(view: FleetView, facts: TableFacts, settings: ProblemSettings)
             "delete it if no other program uses it",
         ),
     ):
-        by_key = {lease.lease_key: lease for lease in view.leases}
         for key in keys:
-            yield _problem(view, code, f"the row {printable(key)} is {what}", remedy, lease=by_key.get(key))
+            yield _problem(
+                view,
+                code,
+                f"the row {printable(key)} is {what}",
+                remedy,
+                lease=by_key.get(key),
+                command=("leases", "delete-row", view.application, "--row", key)
+                if code == "foreign-row"
+                else None,
+            )
 
 
 def _of_owners(view: FleetView) -> Iterable[_Found]:

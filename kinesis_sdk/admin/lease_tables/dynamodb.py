@@ -29,7 +29,7 @@ from kinesis_sdk.consumer.leases.table.lease import LEASE_KEY, Item
 from kinesis_sdk.consumer.leases.table.store import TableScan
 
 _BESIDE = ("-CoordinatorState", "-WorkerMetricStats")
-_METHODS = {WriteKind.UPDATE: "update_item", WriteKind.PUT: "put_item"}
+_METHODS = {WriteKind.UPDATE: "update_item", WriteKind.PUT: "put_item", WriteKind.DELETE: "delete_item"}
 _ELSEWHERE = "If the workers keep their leases in another database, give its URL (--lease-store)."
 
 

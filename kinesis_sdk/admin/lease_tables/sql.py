@@ -24,7 +24,7 @@ _T = TypeVar("_T")
 
 _MAX_SHOWN = 20
 """Maximum number of applications that a message names."""
-_STATEMENTS = {WriteKind.UPDATE: "UPDATE", WriteKind.PUT: "INSERT"}
+_STATEMENTS = {WriteKind.UPDATE: "UPDATE", WriteKind.PUT: "INSERT", WriteKind.DELETE: "DELETE"}
 
 
 class SqlLeaseTables:
@@ -144,6 +144,8 @@ class SqlLeaseTable:
         """Carry out a write in one statement."""
         if write.kind is WriteKind.PUT:
             return self.store.create_if_absent(lease_from_item(write.sets))
+        if write.kind is WriteKind.DELETE:
+            return self.store.remove(write.lease_key, equals=write.equals)
         return self.store.change(
             write.lease_key,
             equals=write.equals,

@@ -36,8 +36,8 @@ from kinesis_sdk.consumer.leases.table.store import LeaseStore, TableScan, is_re
 from kinesis_sdk.consumer.shard_sync.audit import (
     HashRangeHoleTracker,
     find_contradiction,
-    find_misfits,
     find_lease_hole,
+    find_misfits,
     find_row_problems,
     plan_ranges,
 )

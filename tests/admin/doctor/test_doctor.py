@@ -32,6 +32,8 @@ from kinesis_sdk.cli import doctor as command
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.hashkeys import hash_partition_key
 from kinesis_sdk.common.sequence import TRIM_HORIZON, ExtendedSequenceNumber
+from kinesis_sdk.common.shards import list_shards
+from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer.leases.table.lease import Lease
 from kinesis_sdk.testing import Fault
 from tests.admin.doctor.support import Aggregate, World, only
@@ -479,6 +481,16 @@ def test_checkpoints_of_a_former_stream_are_red() -> None:
     assert lease is not None
     world.store.checkpoint(lease, ExtendedSequenceNumber("7"))
     assert world.finding("stream-recreated").level is Level.RED
+    # Another row has a position that only this stream can have given: then this one is wrong.
+    world.put(5)
+    first = world.store.get("shardId-000000000000")
+    shard = list_shards(world.kinesis, StreamId("orders"))[0]
+    assert first is not None
+    world.store.checkpoint(first, ExtendedSequenceNumber(shard.starting_sequence_number))
+    finding = world.finding("misfit-rows")
+    assert finding.level is Level.RED
+    assert finding.command == ("leases", "delete-row", "billing", "--row", "shardId-000000000001")
+    assert not [one for one in world.examine().findings if one.code == "stream-recreated"]
 
 
 def test_who_wrote_the_table() -> None:

@@ -169,6 +169,12 @@ def foreign(fleet: Fleet) -> FleetView:
     return pass_time(fleet, 5)
 
 
+def misfit(fleet: Fleet) -> FleetView:
+    fleet.checkpoint(0, "5000")
+    fleet._put(replace(fleet[1], lease_key=shard_id(777)))
+    return pass_time(fleet, 10)
+
+
 def expired(fleet: Fleet) -> FleetView:
     fleet.shards = even_shards(4, first=4)
     for shard in fleet.shards:
@@ -247,6 +253,7 @@ SCENES: dict[str, Callable[[Fleet], FleetView]] = {
     "horizon-soon": horizon_soon,
     "trimmed": trimmed,
     "foreign-row": foreign,
+    "misfit-row": misfit,
     "shard-expired": expired,
     "damaged-row": damaged,
     "unbalanced": unbalanced,

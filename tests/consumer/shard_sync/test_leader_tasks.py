@@ -21,8 +21,8 @@ from kinesis_sdk.consumer.shard_sync import leader_tasks
 from kinesis_sdk.consumer.shard_sync.audit import (
     HashRangeHoleTracker,
     find_contradiction,
-    find_misfits,
     find_lease_hole,
+    find_misfits,
     plan_ranges,
 )
 from kinesis_sdk.consumer.shard_sync.plan import plan_sync

@@ -81,6 +81,7 @@ _COLUMNS: Mapping[str, tuple[str, str]] = {
 """Attributes that have a column, because writes change or demand them: name and type of the column."""
 _REST = "attributes"
 """Column with all other attributes, as JSON in DynamoDB's wire form."""
+_KEY_COLUMNS = ("application", "lease_key")
 
 _READ_ATTEMPTS = 4
 _CHANGE_ATTEMPTS = 50
@@ -439,6 +440,22 @@ class SqlLeaseStore:
         raise TransientLeaseStoreError(
             f"{self._name}: row {lease_key} was changed {_CHANGE_ATTEMPTS} times by others meanwhile"
         )
+
+    def remove(self, lease_key: str, *, equals: Item) -> bool:
+        """Delete a row that is as it was read, in wire form. A row that cannot be read is deleted whatever it has.
+
+        Returns:
+            False if it is another one now, or if there is none; nothing is deleted then.
+        """
+        row = self._row(lease_key)
+        if row is None:
+            return False
+        try:
+            now = {name: value for name, value in _item_of(row).items() if name != attributes.LEASE_KEY}
+        except ValueError:
+            return not equals and self._changes_a_row(lease_key, {}, None)
+        unchanged = {name: value for name, value in row._mapping.items() if name not in _KEY_COLUMNS}
+        return now == equals and self._changes_a_row(lease_key, unchanged, None)
 
     def delete_application(self) -> int:
         """Delete all leases of the application in one statement, and return how many there were."""
