@@ -292,10 +292,11 @@ INCIDENTS = (
         "AWS does not answer (SIGSTOP)",
         _hang_aws,
         {
-            **_all("top console", Says(("error",), 40)),
+            **_all("top console", Says(("error", "Read timeout"), 40)),
+            **_all("explain show lag", Says(("exit-3", "Read timeout"), 60)),
             "exporter": Says((r"\bup\b",), 90),
             "ready": Says(("503",), 60),
-            "doctor": Says(("unreachable",), 90),
+            "doctor": Says(("unreachable", "Read timeout"), 120),
         },
         heal=_thaw_aws,
     ),

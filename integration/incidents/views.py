@@ -25,7 +25,7 @@ VIEWS = ("explain", "show", "lag", "top", "console", "exporter", "alerts", "doct
 """The columns of the table. `alerts` is a real Prometheus; `ready` and `log` are those of `kinesis-sdk run`."""
 BEHIND = 60.0
 """Seconds of lag beside which a view must not claim that there is no problem."""
-_PATIENCE = 90.0
+_PATIENCE = 120.0
 """Seconds after which a command that is still running counts as hanging."""
 
 

@@ -104,7 +104,8 @@ class Connection:
                     region_name=self.region,
                     endpoint_url=self.endpoint_url,
                     max_pool_connections=32,
-                    read_timeout=15.0,
+                    # For each piece of an answer. A person waits for it, and the call is repeated once.
+                    read_timeout=8.0,
                 )
             return self._clients[service]
 

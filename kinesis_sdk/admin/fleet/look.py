@@ -23,13 +23,13 @@ from kinesis_sdk.admin.fleet.model import (
 from kinesis_sdk.admin.fleet.observe import FleetObserver
 from kinesis_sdk.common.aws import call_with_retries
 from kinesis_sdk.common.clock import Clock, SystemClock
-from kinesis_sdk.common.errors import ConfigError, KinesisSdkError, ResourceNotFoundError
+from kinesis_sdk.common.errors import ConfigError, ResourceNotFoundError, ThrottledError
 from kinesis_sdk.consumer.leases.table.store import TableScan
 
 SCAN_INTERVAL = 2.0
 """Seconds between two scans of a look that watches for a while."""
 _RETRIED_FOR = 30.0
-"""Seconds for which a read of the table that fails is repeated."""
+"""Seconds for which a throttled read of the table is repeated."""
 _RENEWAL_POLL = 1.0
 """Seconds between two scans that wait for the next renewal of an owner."""
 
@@ -59,7 +59,7 @@ class Look:
         self._scan: TableScan | None = None
 
     def table(self) -> FleetView:
-        """Read the table, and return the view. A transient failure is repeated for about half a minute.
+        """Read the table, and return the view. A throttled read is repeated for about half a minute.
 
         Raises:
             ConfigError: If there is no such table.
@@ -74,11 +74,8 @@ class Look:
 
         try:
             self._scan = scan()
-        except KinesisSdkError as error:
-            # Expired credentials stay expired while a person waits.
-            if ErrorCode.of(error) is ErrorCode.AWS_SETTINGS:
-                raise
-            # A table is often throttled during an incident, when people need this command.
+        except ThrottledError:
+            # A table is often throttled during an incident, when people need this command. No other failure passes while they wait.
             self._scan = call_with_retries(scan, operation=None, timeout=_RETRIED_FOR, sleep=self._sleep)
         self._observer.observe_table(self._scan, self._clock.monotonic(), self._clock.time(), began=began)
         return self.view()
