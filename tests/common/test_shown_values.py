@@ -6,7 +6,6 @@ import pytest
 
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.validation import MAX_INT, check_int
-from kinesis_sdk.consumer import ConsumerConfig, Worker
 from kinesis_sdk.multilang.settings import parse_settings
 
 
@@ -24,12 +23,6 @@ def test_integers_have_64_bits(value: int) -> None:
     check_int("hash_key", 2**100, 0, 2**128)
     with pytest.raises(ConfigError, match=r"an integer of at least 0, and below 2\^63"):
         check_int("size", value, 0)
-
-
-@pytest.mark.parametrize("sink", ["sqlite:///x.db", 7])
-def test_a_sink_must_be_one(sink: object) -> None:
-    with pytest.raises(ConfigError, match=r"sink=.*SqlSink"):
-        Worker("s", application_name="a", handler=print, sink=sink, config=ConsumerConfig())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
