@@ -128,7 +128,7 @@ RULES = [rule for group in ALERTS["groups"] for rule in group["rules"]]
 def test_an_alert_names_what_exists(rule: dict[str, Any]) -> None:
     assert check(rule["expr"], shown=" ".join(rule["annotations"].values())) == []
     assert rule["labels"]["severity"] in ("critical", "warning")
-    assert rule["annotations"].keys() == {"summary", "remedy"}
+    assert rule["annotations"].keys() == {"summary", "remedy", "runbook_url"}
 
 
 def test_the_alerts_have_names_of_their_own_and_are_documented() -> None:
@@ -183,3 +183,43 @@ def test_a_label_that_an_aggregation_drops_is_noticed() -> None:
     assert not check(
         "max by (application) (kinesis_fleet_shard_lag_seconds)", shown="{{ $labels.application }}"
     )
+
+
+INHIBIT = yaml.safe_load(
+    (FOLDER.parent / "examples" / "monitoring" / "alertmanager.yaml").read_text(encoding="utf-8")
+)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
+def test_an_alert_leads_to_a_section_of_a_page(rule: dict[str, Any]) -> None:
+    page, _, section = rule["annotations"]["runbook_url"].partition("#")
+    text = (FOLDER.parent / page).read_text(encoding="utf-8")
+    sections = {
+        re.sub(r"[^a-z0-9 -]", "", title.lower()).replace(" ", "-")
+        for title in re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    }
+    assert not section or section in sections
+
+
+def test_what_only_follows_from_an_alert_is_not_sent_beside_it() -> None:
+    names = {rule["alert"] for rule in RULES}
+    left_out: dict[str, set[str]] = {}
+    for rule in INHIBIT["inhibit_rules"]:
+        assert rule["equal"] == ["application"]
+        ((source,), (targets,)) = rule["source_matchers"], rule["target_matchers"]
+        source = source.removeprefix("alertname=").strip('"')
+        matched = {
+            name for name in names if re.fullmatch(targets.removeprefix("alertname=~").strip('"'), name)
+        }
+        assert source in names
+        assert len(matched) == targets.count("|") + 1, "each part of the pattern is an alert"
+        assert source not in matched, "an alert would hide itself"
+        left_out[source] = matched
+    # The alerts of a dead application: the rules or Alertmanager leave all but one out.
+    of_a_dead_one = {
+        rule["alert"]
+        for rule in RULES
+        if "unless on (application) kinesis_fleet_abandoned == 1" in rule["expr"]
+    }
+    assert of_a_dead_one == {"KinesisShardsWithoutOwner", "KinesisShardNotRead", "KinesisSilentWorkers"}
+    assert {"KinesisLagHigh", "KinesisLagGrows", "KinesisProblems"} <= left_out["KinesisApplicationAbandoned"]
