@@ -22,6 +22,10 @@ SKEW_YELLOW = 5.0
 """Seconds of clock skew from which starting positions by time and KCL 3's leader are off."""
 SKEW_RED = 60.0
 """Seconds of clock skew from which a KCL 3 leader treats a worker as dead; at 300 s AWS rejects each signature."""
+BEHIND = 60.0
+"""Seconds of lag that are told, as in the views of a fleet."""
+FAILING_CALLS = 3
+"""Calls of a handler that fail in a row and are told, as there."""
 SHARD_BYTES = 1 << 20
 """Bytes per second that a shard accepts."""
 SHARD_RECORDS = 1000
@@ -703,6 +707,45 @@ def _retention(facts: Facts) -> Iterator[Finding]:
     )
 
 
+def _lag(facts: Facts) -> Iterator[Finding]:
+    late = {shard: lag for shard, lag in facts.lags.items() if lag > BEHIND}
+    if late:
+        shard, lag = max(late.items(), key=lambda one: one[1])
+        yield Finding(
+            code="lag",
+            level=Level.YELLOW,
+            title="behind",
+            text=f"{len(late)} of {len(facts.lags)} sampled leases {'is' if len(late) == 1 else 'are'} more than a minute behind, {shard} "
+            f"by {_duration(lag)}.",
+            remedy="Look whether it catches up, and what its owner does.",
+            command=("leases", "explain", facts.application, shard),
+        )
+
+
+def _handlers(facts: Facts) -> Iterator[Finding]:
+    failing = [
+        (progress.failing, lease)
+        for lease in facts.leases or ()
+        if not lease.is_finished
+        and (progress := lease.current_progress) is not None
+        and progress.failing is not None
+        and progress.failing.attempts >= FAILING_CALLS
+    ]
+    if not failing:
+        return
+    worst, lease = max(failing, key=lambda one: one[0].since_millis)
+    where = "" if worst.position is None else f" at record {worst.position}"
+    yield Finding(
+        code="handler-fails",
+        level=Level.RED,
+        title="handler fails",
+        text=f"The handler of {len(failing)} shard{'' if len(failing) == 1 else 's'} fails, of {printable(lease.shard)} for "
+        f"{_duration(worst.since_millis / 1000)} and {worst.attempts} calls{where}: {printable(worst.error)}.",
+        remedy="Mend the handler, or let it leave the record out; nothing of the shard is processed meanwhile.",
+        command=("leases", "explain", facts.application, lease.shard),
+    )
+
+
 def _duration(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s"
@@ -724,5 +767,7 @@ _CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     _rows,
     _writers,
     _retention,
+    _lag,
+    _handlers,
     _records,
 )

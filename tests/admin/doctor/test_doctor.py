@@ -35,6 +35,7 @@ from kinesis_sdk.common.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from kinesis_sdk.common.shards import list_shards
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer.leases.table.lease import Lease
+from kinesis_sdk.consumer.leases.table.progress import Failing, Progress
 from kinesis_sdk.testing import Fault
 from tests.admin.doctor.support import Aggregate, World, only
 
@@ -537,6 +538,38 @@ def test_retention_against_lag(age: float, level: Level) -> None:
     finding = world.finding("retention")
     assert finding.level is level
     assert (finding.command == ("lag", "billing")) is (level is not Level.GREEN)
+
+
+@pytest.mark.parametrize(("age", "told"), [(30.0, False), (90.0, True)])
+def test_a_lag_of_a_minute_is_told(age: float, told: bool) -> None:
+    world = World(shards=1)
+    world.put(10)
+    world.clock.advance(age)
+    found = [one for one in world.examine().findings if one.code == "lag"]
+    assert bool(found) is told
+    for finding in found:
+        assert finding.level is Level.YELLOW
+        assert finding.text.startswith(
+            "1 of 1 sampled leases is more than a minute behind, shardId-000000000000 by "
+        )
+        assert finding.command == ("leases", "explain", "billing", "shardId-000000000000")
+
+
+@pytest.mark.parametrize(("attempts", "told"), [(2, False), (3, True)])
+def test_a_failing_handler_is_red(attempts: int, told: bool) -> None:
+    world = World()
+    lease = world.store.get("shardId-000000000001")
+    assert lease is not None
+    failing = Failing(attempts, 90_000, 500, 1, ExtendedSequenceNumber("5", 2), "KeyError: 'price'")
+    taken = world.store.take(lease, "a")
+    world.store.renew(dataclasses.replace(taken, progress=Progress(90_000, None, None, "a", failing)))
+    found = [one for one in world.examine().findings if one.code == "handler-fails"]
+    assert bool(found) is told
+    for finding in found:
+        assert finding.level is Level.RED
+        assert finding.text == (
+            "The handler of 1 shard fails, of shardId-000000000001 for 90 s and 3 calls at record 5/2: KeyError: 'price'."
+        )
 
 
 def test_a_hot_shard() -> None:
