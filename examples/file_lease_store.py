@@ -36,7 +36,7 @@ from kinesis_sdk import (
     Worker,
 )
 from kinesis_sdk.common.hashkeys import HashKeyRange
-from kinesis_sdk.consumer.leases import lease_from_item, lease_to_item
+from kinesis_sdk.consumer.leases import HandlerRequest, lease_from_item, lease_to_item
 
 
 class FileLeaseStore:
@@ -176,6 +176,13 @@ class FileLeaseStore:
         """Store the worker that gets a lease while it is alive."""
         with self._table() as table:
             return table.set_pin(lease_key, worker_id)
+
+    def set_handler_request(
+        self, lease_key: str, request: HandlerRequest | None, *, instead_of: HandlerRequest | None = None
+    ) -> bool:
+        """Store what an operator asks the holder of a lease for."""
+        with self._table() as table:
+            return table.set_handler_request(lease_key, request, instead_of=instead_of)
 
     def delete(self, lease_key: str, *, unowned: Lease | None = None, finished: bool = False) -> bool:
         """Remove a lease."""

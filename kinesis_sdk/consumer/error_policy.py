@@ -60,6 +60,32 @@ class Decision(Enum):
 
 
 @dataclass(frozen=True, kw_only=True)
+class PoisonRecord:
+    """A poison record, as passed to the dead-letter hook.
+
+    Attributes:
+        record: The record.
+        error: Error that the handler raised when it last got the record alone. If an operator left the record out before the
+            handler failed on it, a `HandlerError` that says so.
+        attempts: Number of times that the record was delivered alone.
+        shard_id: Shard of the record.
+        stream: Stream of the record.
+        by_operator: Whether an operator left it out (``kinesis-sdk leases skip-record``), and not the policy.
+    """
+
+    record: UserRecord
+    error: BaseException
+    attempts: int
+    shard_id: str
+    stream: StreamId
+    by_operator: bool = False
+
+
+DeadLetterHook = Callable[[PoisonRecord], Awaitable[None] | None]
+"""Takes a record that is not processed; may be a coroutine function. The record counts as processed when it returns."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class RetryBatch:
     """Policy that redelivers the batch until the handler returns. Records that it checkpointed are left out.
 
@@ -69,15 +95,20 @@ class RetryBatch:
     Attributes:
         initial_delay: Seconds before the first retry, 0.001 to 3600; it doubles with each failure, with jitter.
         max_delay: Maximum seconds before a retry, ``initial_delay`` to 3600.
+        dead_letter: Called with a `PoisonRecord` that an operator left out (``kinesis-sdk leases skip-record``); the policy
+            itself never leaves a record out. None: such a record is named in the log, and stays in the stream.
 
     Raises:
-        ConfigError: If a value is outside its range.
+        ConfigError: If a value is outside its range or has the wrong type.
     """
 
     initial_delay: float = 0.5
     max_delay: float = 30.0
+    dead_letter: DeadLetterHook | None = None
 
     def __post_init__(self) -> None:
+        if self.dead_letter is not None:
+            _check_hook(self.dead_letter)
         check_seconds("on_handler_error.initial_delay", self.initial_delay, 0.001, 3600)
         check_seconds("on_handler_error.max_delay", self.max_delay, self.initial_delay, 3600)
 
@@ -88,30 +119,24 @@ class RetryBatch:
 
 @dataclass(frozen=True, kw_only=True)
 class StopWorker:
-    """Policy that stops the worker cleanly. ``Worker.run`` then raises `HandlerError` with the handler's error as its cause."""
+    """Policy that stops the worker cleanly. ``Worker.run`` then raises `HandlerError` with the handler's error as its cause.
+
+    Attributes:
+        dead_letter: As in `RetryBatch`.
+
+    Raises:
+        ConfigError: If it is not a function.
+    """
+
+    dead_letter: DeadLetterHook | None = None
+
+    def __post_init__(self) -> None:
+        if self.dead_letter is not None:
+            _check_hook(self.dead_letter)
 
     def decide(self, failure: Failure) -> Decision:
         """Return what happens to the records of a failed call: no worker stops while the store of a sink is away."""
         return Decision.RETRY if isinstance(failure.error, SinkError) else Decision.STOP
-
-
-@dataclass(frozen=True, kw_only=True)
-class PoisonRecord:
-    """A poison record, as passed to the dead-letter hook.
-
-    Attributes:
-        record: The record.
-        error: Error that the handler raised when it last got the record alone.
-        attempts: Number of times that the record was delivered alone.
-        shard_id: Shard of the record.
-        stream: Stream of the record.
-    """
-
-    record: UserRecord
-    error: BaseException
-    attempts: int
-    shard_id: str
-    stream: StreamId
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,17 +165,14 @@ class BisectBatch:
         ConfigError: If a value is outside its range or has the wrong type.
     """
 
-    dead_letter: Callable[[PoisonRecord], Awaitable[None] | None]
+    dead_letter: DeadLetterHook
     attempts: int = 3
     retry_only: tuple[type[Exception], ...] = ()
     initial_delay: float = 0.5
     max_delay: float = 30.0
 
     def __post_init__(self) -> None:
-        if not callable(self.dead_letter):
-            raise ConfigError(
-                "on_handler_error.dead_letter", self.dead_letter, "a function of a PoisonRecord"
-            )
+        _check_hook(self.dead_letter)
         check_int("on_handler_error.attempts", self.attempts, 1, 1000)
         check_seconds("on_handler_error.initial_delay", self.initial_delay, 0.001, 3600)
         check_seconds("on_handler_error.max_delay", self.max_delay, self.initial_delay, 3600)
@@ -172,6 +194,11 @@ class BisectBatch:
         if failure.size > 1:
             return Decision.HALVE if failure.halved or failure.attempts >= self.attempts else Decision.REPEAT
         return Decision.SET_ASIDE if failure.attempts >= self.attempts else Decision.REPEAT
+
+
+def _check_hook(hook: object) -> None:
+    if not callable(hook):
+        raise ConfigError("on_handler_error.dead_letter", hook, "a function of a PoisonRecord")
 
 
 HandlerErrorPolicy = RetryBatch | BisectBatch | StopWorker

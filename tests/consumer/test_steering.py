@@ -9,7 +9,8 @@ import pytest
 
 from kinesis_sdk.common.errors import LeaseLostError, RestartShardError
 from kinesis_sdk.common.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
-from kinesis_sdk.consumer import ConsumerConfig, RecordHandler
+from kinesis_sdk.consumer import ConsumerConfig, RecordHandler, RetryBatch
+from kinesis_sdk.consumer.leases.table.handler_request import HandlerRequest, Verb
 from tests.consumer.fleet.engines import Fleet
 from tests.consumer.fleet.operator import set_position
 from tests.consumer.leases.test_handoff import on_dynamodb
@@ -276,6 +277,92 @@ def test_progress_tells_of_a_handler_that_does_not_begin_or_restarts(callback):
     )
     fleet.run(100)
     assert fleet.store.get(key(0)).current_progress.failing is None
+
+
+def poisoned(workers=("a",), **options):
+    """Return a fleet whose handler fails on the third of five records, the position of that record, and what was set aside."""
+    fleet = Fleet(config=HORIZON)
+    dead = []
+    fleet.config = fleet.config.with_fields(on_handler_error=RetryBatch(dead_letter=dead.append, **options))
+
+    def handle(batch):
+        for each in batch.records:
+            if each.data == fleet.sent[2]:
+                raise KeyError("price")
+        fleet.processed.extend(each.data for each in batch.records)
+
+    fleet.processed = []
+    for name in workers:
+        fleet.add(name, handle)
+    fleet.put(5)
+    fleet.run(40)
+    failing = fleet.store.get(key(0)).current_progress.failing
+    assert failing.records == 1
+    return fleet, failing.position, dead
+
+
+def test_an_operator_leaves_one_record_out_and_the_request_ends_with_its_checkpoint():
+    fleet, position, dead = poisoned()
+    assert fleet.processed == fleet.sent[:2]
+    fleet.store.set_handler_request(key(0), HandlerRequest(Verb.LEAVE_OUT, "r1", position))
+    fleet.run(3)
+    assert fleet.processed == [*fleet.sent[:2], *fleet.sent[3:]], "all other records, each once"
+    assert [(poison.record.data, str(poison.error)) for poison in dead] == [(fleet.sent[2], "'price'")]
+    fleet.run(70)
+    row = fleet.store.get(key(0))
+    assert row.checkpoint > position
+    assert (row.handler_request, row.current_progress.failing) == (None, None)
+
+
+def test_the_next_owner_leaves_the_same_record_out():
+    fleet, position, dead = poisoned(workers=("a", "b"))
+    holder = fleet.store.get(key(0)).holder
+    fleet.crash(holder)
+    fleet.store.set_handler_request(key(0), HandlerRequest(Verb.LEAVE_OUT, "r1", position))
+    fleet.run(80)
+    assert [poison.record.data for poison in dead] == [fleet.sent[2]]
+    row = fleet.store.get(key(0))
+    assert (row.holder != holder, row.checkpoint > position, row.handler_request) == (True, True, None)
+
+
+def test_a_record_that_was_left_out_comes_again_after_a_rewind():
+    fleet, position, dead = poisoned()
+    fleet.store.set_handler_request(key(0), HandlerRequest(Verb.LEAVE_OUT, "r1", position))
+    fleet.run(80)
+    assert len(dead) == 1
+    set_position(fleet.store, key(0), ExtendedSequenceNumber(TRIM_HORIZON))
+    fleet.run(30)
+    assert fleet.store.get(key(0)).current_progress.failing.position == position
+    assert len(dead) == 1
+
+
+@pytest.mark.parametrize("callback", ["initialize", "process_records"])
+def test_an_operator_has_the_next_attempt_made_now(callback):
+    fleet = Fleet(config=HORIZON.with_fields(on_handler_error=RetryBatch(initial_delay=600, max_delay=600)))
+    calls = []
+
+    class Handler(RecordHandler):
+        def initialize(self, context):
+            if callback == "initialize":
+                calls.append(fleet.clock.monotonic())
+                raise OSError("no database")
+
+        def process_records(self, batch):
+            calls.append(fleet.clock.monotonic())
+            raise KeyError("price")
+
+    fleet.put(1)
+    fleet.add("a", Handler)
+    fleet.run(30)
+    assert len(calls) == 1
+    asked_at = fleet.clock.monotonic()
+    fleet.store.set_handler_request(key(0), HandlerRequest(Verb.RETRY, "r1"))
+    fleet.run(5)
+    assert len(calls) == 2
+    assert calls[1] - asked_at <= NOTICE
+    assert fleet.store.get(key(0)).handler_request is None
+    fleet.run(60)
+    assert len(calls) == 2, "once"
 
 
 def test_progress_names_the_age_of_the_oldest_unprocessed_record():

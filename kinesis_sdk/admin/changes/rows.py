@@ -208,8 +208,16 @@ def position_removals(item: Item) -> tuple[str, ...]:
     """Return the attributes of a row that a new position removes, see `recipes`.
 
     A mark that all records up to a time are processed goes as well. It holds for its checkpoint: a rewind to exactly this position
-    would leave it valid, and a worker with ``until`` would end without a look at the records that are to come again.
+    would leave it valid, and a worker with ``until`` would end without a look at the records that are to come again. So does a
+    request to a handler: a record that was left out comes again, too.
     """
     return tuple(
-        name for name in (*_PENDING, attributes.INITIAL_TIMESTAMP, attributes.PROCESSED_UNTIL) if name in item
+        name
+        for name in (
+            *_PENDING,
+            attributes.INITIAL_TIMESTAMP,
+            attributes.PROCESSED_UNTIL,
+            attributes.HANDLER_REQUEST,
+        )
+        if name in item
     )

@@ -50,8 +50,9 @@ def policy_from(values: Mapping[str, Any], *, loads: bool) -> HandlerErrorPolicy
                 accepted,
                 problem=f"{_FIELD}.{name} is invalid: expected one of {accepted}",
             )
-    if make is BisectBatch:
+    if make is BisectBatch or "dead_letter" in given:
         given["dead_letter"] = _function(given.get("dead_letter"), loads=loads)
+    if make is BisectBatch:
         given["retry_only"] = _classes(given.get("retry_only", []), loads=loads)
     return make(**given)
 

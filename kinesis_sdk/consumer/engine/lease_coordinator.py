@@ -413,13 +413,17 @@ class LeaseCoordinator:
         )
 
     def _find_foreign_changes(self, leases: list[Lease]) -> None:
-        """End the held leases whose rows another worker or an operator has changed."""
+        """End the held leases whose rows another worker or an operator has changed; find requests of operators."""
         rows = {lease.lease_key: lease for lease in leases} if len(self.held) else {}
         for held in self.held:
             row = rows.get(held.key)
-            if row is not None and held.observe_foreign_change(row):
+            if row is None:
+                continue
+            if held.observe_foreign_change(row):
                 self.held.remove(held)
                 self._listener.on_lease_lost(held)
+            else:
+                held.observe_handler_request(row)
 
     def _hand_off_all(self, view: TableView, seen_at: float) -> None:
         """Hand off what this worker holds, because it drains.

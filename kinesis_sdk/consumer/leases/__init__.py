@@ -13,6 +13,7 @@ from kinesis_sdk.consumer.leases.strategies import (
 )
 from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
 from kinesis_sdk.consumer.leases.table.expiry import LeaseObserver
+from kinesis_sdk.consumer.leases.table.handler_request import HandlerRequest
 from kinesis_sdk.consumer.leases.table.lease import Lease, lease_from_item, lease_to_item
 from kinesis_sdk.consumer.leases.table.memory import InMemoryLeaseStore
 from kinesis_sdk.consumer.leases.table.progress import Progress
@@ -22,6 +23,7 @@ from kinesis_sdk.consumer.leases.table.transitions import Conflict
 
 __all__ = [
     # rows
+    "HandlerRequest",
     "Lease",
     "Progress",
     "lease_from_item",

@@ -42,6 +42,7 @@ from kinesis_sdk.consumer.leases.table.progress import Failing, Progress
 from kinesis_sdk.consumer.shard.auto_checkpoint import AutoCheckpoint
 from kinesis_sdk.consumer.shard.bad_position import Quarantine
 from kinesis_sdk.consumer.shard.delivery import Delivery, FailingCalls
+from kinesis_sdk.consumer.shard.handler_requests import HandlerRequests
 from kinesis_sdk.consumer.shard.reader import ShardReader, UserBatch
 from kinesis_sdk.consumer.shard.runtime import ShardRuntime
 from kinesis_sdk.consumer.shard.state import ShardState, ShutdownReason
@@ -110,6 +111,8 @@ class ShardConsumer:
         self._reader: ShardReader | None = None
         self._start_requested = False
         self._restart_read = False
+        self._requests = HandlerRequests(held, self._logger)
+        held.on_handler_request = lambda: self.on_ready()  # noqa: PLW0108 - the scheduler sets `on_ready` later
         self._quarantine = Quarantine(runtime, held, self.metrics)
         self._delivery: Delivery | None = None
         # Header of the last response.
@@ -304,6 +307,7 @@ class ShardConsumer:
             if self._must_wait(now):
                 return _NEVER
             self._check_reasons(now)
+            self._follow_requests(now)
             if now < self._retry_at and self.held.gone is None and not self._is_leaving:
                 # Something else woke this step: a read that ended, or a changed lease. Without this, a shard whose records
                 # arrive in quick succession would call a failing `initialize` once for each of them.
@@ -338,6 +342,17 @@ class ShardConsumer:
                 return _NEVER  # the end of the call wakes this step
             self._delivery.forget(now)
         return None
+
+    def _follow_requests(self, now: float) -> None:
+        """Carry out what an operator asks for, while the shard is consumed."""
+        if self.held.gone is not None or self.state is ShardState.SHUTTING_DOWN:
+            return
+        if self._requests.take_new() is not None:
+            # A record can only be left out when its call is due, so both requests end the pause.
+            self._retry_at = now
+            if self._delivery is not None:
+                self._delivery.retry_now()
+        self._requests.end(now)
 
     def _must_wait(self, now: float) -> bool:
         """Return whether a running call must end before the shard can shut down; no new call is started meanwhile."""
@@ -533,6 +548,7 @@ class ShardConsumer:
             handler=self._handler.inner,
             checkpointer=self._checkpointer,
             metrics=self.metrics,
+            requests=self._requests,
             on_call_ended=self.on_ready,
         )
         self.state = ShardState.PROCESSING
@@ -640,6 +656,7 @@ class ShardConsumer:
             self._begin_shutdown(ShutdownReason.SHARD_END if reader.ended else ShutdownReason.UNTIL)
             return now
         self._auto.run(self._moves, now)
+        self._requests.end(now)
         if self._should_free_memory(delivery):
             self._unoffered_since = delivery.waiting_since
             reader.rewind(self._checkpointer.delivered)

@@ -20,7 +20,7 @@ import heapq
 import inspect
 import itertools
 import logging
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -38,6 +38,7 @@ from kinesis_sdk.common.user_records import part_of, payload_bytes
 from kinesis_sdk.consumer.checkpointer import Checkpointer
 from kinesis_sdk.consumer.error_policy import (
     BisectBatch,
+    DeadLetterHook,
     Decision,
     Failure,
     PoisonRecord,
@@ -48,6 +49,7 @@ from kinesis_sdk.consumer.handler import RecordBatch, RecordHandler
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
 from kinesis_sdk.consumer.leases.table.progress import MAX_ERROR
 from kinesis_sdk.consumer.shard.batch_size import BatchSize
+from kinesis_sdk.consumer.shard.handler_requests import HandlerRequests
 from kinesis_sdk.consumer.shard.runtime import ShardRuntime
 from kinesis_sdk.consumer.shard.watermark import WatermarkTracker
 
@@ -179,6 +181,7 @@ class FailingCalls:
         records: Number of records that the last of them got and did not checkpoint.
         position: Position of the first of these records; None if there are none.
         error: Class and text of the last error.
+        cause: The last error itself.
     """
 
     attempts: int
@@ -187,6 +190,7 @@ class FailingCalls:
     records: int
     position: ExtendedSequenceNumber | None
     error: str
+    cause: BaseException | None = None
 
 
 class _Call:
@@ -270,6 +274,7 @@ class Delivery:
         handler: The user's handler.
         checkpointer: Its bound follows what was delivered.
         metrics: Metrics of the shard.
+        requests: Tells the record that an operator wants left out.
         on_call_ended: Called from any thread when a call has ended that was still running when `advance` returned.
 
     Attributes:
@@ -293,6 +298,7 @@ class Delivery:
         handler: RecordHandler,
         checkpointer: Checkpointer,
         metrics: BoundMetrics,
+        requests: HandlerRequests,
         on_call_ended: Callable[[], None],
     ) -> None:
         self._logger = runtime.log(_LOGGER, held.shard_id)
@@ -301,6 +307,7 @@ class Delivery:
         self._handler = handler
         self._checkpointer = checkpointer
         self._metrics = metrics
+        self._requests = requests
         self._on_call_ended = on_call_ended
         self._policy = runtime.config.error_policy
         self._concurrency = handler.concurrency or runtime.config.concurrency
@@ -549,11 +556,23 @@ class Delivery:
             return self._pausing[0][0]
         return None
 
+    def retry_now(self) -> None:
+        """Let the calls that wait for their next attempt begin with the next `advance`."""
+        for _, _, lane in sorted(self._pausing, key=lambda pausing: pausing[:2]):
+            self._ready.append(lane)
+        self._pausing.clear()
+
     def _begin(self, lane: _Lane) -> None:
-        lane.busy = True
         sub_batch, size = lane.pending[0], lane.size
         left = sub_batch.left
+        before_left_out = self._before_left_out(sub_batch)
+        if before_left_out == 0:
+            self._leave_out(lane)
+            return
+        lane.busy = True
         count = sub_batch.fixed_size or size.take(left)
+        if before_left_out is not None:
+            count = min(count, before_left_out)
         if size.is_reduced or count < min(left, size.limit):
             self._note_size(lane, count)
         records = sub_batch.part(sub_batch.begin, count)
@@ -581,6 +600,16 @@ class Delivery:
         except BaseException:
             self._calls.remove(call)
             raise
+
+    def _before_left_out(self, sub_batch: _SubBatch) -> int | None:
+        """Return how many records of a sub-batch come before the one that an operator left out; None if it is not among them."""
+        position = self._requests.left_out
+        if position is None:
+            return None
+        place = bisect_left(sub_batch.records, position, lo=sub_batch.begin, key=position_of)
+        if place == len(sub_batch.records) or position_of(sub_batch.records[place]) != position:
+            return None
+        return place - sub_batch.begin
 
     def _note_size(self, lane: _Lane, count: int) -> None:
         """Log once that calls get fewer records than they may, and once that they no longer do; measure it all the time."""
@@ -631,6 +660,12 @@ class Delivery:
                 self._settle(call)
             except BaseException as error:  # noqa: BLE001 - raised below, after the other calls are settled
                 fatal = fatal or error
+        self._note_finished()
+        if fatal is not None:
+            raise fatal
+
+    def _note_finished(self) -> None:
+        """Let the position follow what is finished, and return the memory of batches that are."""
         if self._parallel:
             watermark = self._tracker.watermark
             if watermark is not None:
@@ -640,8 +675,6 @@ class Delivery:
         ):
             self._releases.popleft()[1]()
         self._note_waiting()
-        if fatal is not None:
-            raise fatal
 
     def _settle(self, call: _Call) -> None:
         lane, error = call.lane, call.error
@@ -751,7 +784,7 @@ class Delivery:
         if decision is Decision.HALVE:
             self._halve(lane, count, error)
         elif decision is Decision.SET_ASIDE and isinstance(policy, BisectBatch):
-            self._dead_letter(lane, policy, error, now)
+            self._dead_letter(lane, policy.dead_letter, error, now)
         else:
             self._pause(lane, error, now)
 
@@ -766,6 +799,7 @@ class Delivery:
             records=count,
             position=position_of(sub_batch.records[sub_batch.begin]),
             error=f"{type(error).__name__}: {error}"[:MAX_ERROR],
+            cause=error,
         )
         self.failing = next(iter(self._failing.values()))
 
@@ -813,7 +847,15 @@ class Delivery:
         lane.pending.extendleft(reversed(halves))
         self._ready.append(lane)
 
-    def _dead_letter(self, lane: _Lane, policy: BisectBatch, error: BaseException, now: float) -> None:
+    def _dead_letter(
+        self,
+        lane: _Lane,
+        hook: DeadLetterHook,
+        error: BaseException,
+        now: float,
+        *,
+        by_operator: bool = False,
+    ) -> None:
         """Pass a single record to the dead-letter hook; if the hook fails, retry the record."""
         sub_batch = lane.pending[0]
         record = sub_batch.records[sub_batch.begin]
@@ -824,26 +866,55 @@ class Delivery:
             attempts=attempts,
             shard_id=self._held.shard_id,
             stream=self._runtime.stream,
+            by_operator=by_operator,
         )
         try:
-            result = policy.dead_letter(poison)
+            result = hook(poison)
             if inspect.isawaitable(result):
                 self._runtime.wait_for(result)
         except (Exception, asyncio.CancelledError) as hook_error:  # noqa: BLE001 - the record was not accepted
             self.last_error = f"dead_letter: {type(hook_error).__name__}: {hook_error}"
+            if lane.key not in self._failing:
+                self._note_failing(lane, 1, hook_error, now)
             self._pause(lane, hook_error, now)
             return
         self._logger.error(
-            "shard %s: record %s was passed to the dead-letter hook after %d attempts",
+            "shard %s: record %s was passed to the dead-letter hook %s",
             self._held.shard_id,
             position_of(record),
-            attempts,
+            "at the request of an operator" if by_operator else f"after {attempts} attempts",
             exc_info=error,
         )
-        self.failures = 0
-        self.last_error = None
         self.records_dead_lettered += 1
         self._metrics.add(catalogue.RECORDS_DEAD_LETTERED, 1)
+        self._set_aside(lane, record, now)
+
+    def _leave_out(self, lane: _Lane) -> None:
+        """Pass the next record of a lane to the dead-letter hook, if the policy has one, because an operator wants it left out."""
+        now = self._runtime.clock.monotonic()
+        sub_batch = lane.pending[0]
+        record = sub_batch.records[sub_batch.begin]
+        failing = self._failing.get(lane.key)
+        cause = None if failing is None else failing.cause
+        hook = self._policy.dead_letter
+        if hook is None:
+            self._logger.error(
+                "shard %s: record %s is left out at the request of an operator, and the policy has no dead-letter hook that "
+                "could take it",
+                self._held.shard_id,
+                position_of(record),
+                exc_info=cause,
+            )
+            self._set_aside(lane, record, now)
+        else:
+            error = cause or HandlerError(f"record {position_of(record)} is left out by an operator")
+            self._dead_letter(lane, hook, error, now, by_operator=True)
+        self._note_finished()
+
+    def _set_aside(self, lane: _Lane, record: UserRecord, now: float) -> None:
+        """Count the next record of a lane as finished, although the handler has not processed it."""
+        self.failures = 0
+        self.last_error = None
         if not self._parallel:
             self._checkpointer.advance(position_of(record))
         lane.size.succeeded(1)

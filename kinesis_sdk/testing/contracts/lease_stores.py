@@ -34,6 +34,7 @@ from kinesis_sdk.common.sequence import (
     TRIM_HORIZON,
     ExtendedSequenceNumber,
 )
+from kinesis_sdk.consumer.leases.table.handler_request import HandlerRequest, Verb
 from kinesis_sdk.consumer.leases.table.lease import Lease, ProcessedUntil
 from kinesis_sdk.consumer.leases.table.memory import InMemoryLeaseStore
 from kinesis_sdk.consumer.leases.table.progress import Progress
@@ -145,6 +146,7 @@ def every_attribute_is_stored(store: LeaseStore) -> None:
         ),
         standby_heartbeats={"c|host:3": 5},
         progress=Progress(1_500, None, 12, "b|host:2"),
+        handler_request=HandlerRequest(Verb.LEAVE_OUT, "a-1", _position("9", 2)),
         pinned_to="d|host:4",
         draining=("e|host:5", "f|host:6"),
         extra={"fromTheFuture": {"L": [{"S": "x"}]}},
@@ -549,6 +551,28 @@ def pins_leave_the_counter(store: LeaseStore) -> None:
     _equal(store.get("other"), None, "pins create no row")
 
 
+def requests_leave_the_counter(store: LeaseStore) -> None:
+    """A request to a handler is stored, replaced, and removed by who names it, without disturbing the owner."""
+    mine = _taken(store)
+    one = HandlerRequest(Verb.RETRY, "a1")
+    two = HandlerRequest(Verb.LEAVE_OUT, "b2", _position("7", 3))
+    _equal(store.set_handler_request(KEY, one), True, "a request is stored")
+    _equal(store.get(KEY), replace(mine, handler_request=one), "nothing else changes")
+    _equal(store.set_handler_request(KEY, two), True, "a request is replaced")
+    mine = _row(store.renew(mine), "the owner need not know of the request")
+    _row(store.checkpoint(mine, _position("5")), "the owner need not know of the request")
+    _equal(_row(store.get(KEY)).handler_request, two, "writes of the owner keep it")
+    _equal(store.set_handler_request(KEY, None, instead_of=one), False, "it is not the one that is to go")
+    _equal(_row(store.get(KEY)).handler_request, two, "another request stays")
+    _equal(store.set_handler_request(KEY, None, instead_of=two), True, "a request is removed")
+    _equal(store.set_handler_request(KEY, None, instead_of=two), False, "it is gone already")
+    _equal(store.set_handler_request(KEY, None), True, "removing any request succeeds without one")
+    _equal(_row(store.get(KEY)).handler_request, None, "it is gone")
+    for request in (one, None):
+        _equal(store.set_handler_request("other", request), False, "there is no such row")
+    _equal(store.get("other"), None, "requests create no row")
+
+
 def delete_is_final(store: LeaseStore) -> None:
     """A deleted row is not brought back by any write."""
     mine = _taken(store)
@@ -660,6 +684,7 @@ def _operation(
     position = _position(rng.choice(["5", "6", SHARD_END, TRIM_HORIZON]))
     if not position.is_sentinel:
         position = _position(position.sequence_number, rng.randrange(3))
+    ask = HandlerRequest(Verb.LEAVE_OUT, owner, _position("5", rng.randrange(3)))
     measured = replace(
         row,
         throughput_kbps=rng.choice([None, 0.5, 0.000001]),
@@ -689,6 +714,12 @@ def _operation(
             ("put_standby_heartbeat", lambda store: store.put_standby_heartbeat(key, owner, moment or None)),
             ("set_drain", lambda store: store.set_drain(key, owner, moment > 0)),
             ("set_pin", lambda store: store.set_pin(key, owner if moment else None)),
+            (
+                "set_handler_request",
+                lambda store: store.set_handler_request(
+                    key, ask if moment else None, instead_of=ask if step % 2 else None
+                ),
+            ),
             ("delete", lambda store: moment == 0 and step % 5 == 0 and store.delete(key)),
             ("delete if finished", lambda store: store.delete(key, finished=True)),
             ("delete as seen", lambda store: moment == 0 and store.delete(key, unowned=row)),
@@ -720,6 +751,7 @@ def _plain(row: Lease) -> Lease:
         progress=None,
         draining=(),
         pinned_to=None,
+        handler_request=None,
     )
 
 
@@ -782,6 +814,7 @@ LEASE_STORE_CHECKS: tuple[Check, ...] = (
     standby_heartbeats_leave_the_counter,
     drain_marks_leave_the_counter,
     pins_leave_the_counter,
+    requests_leave_the_counter,
     delete_is_final,
     unowned_lease_is_deleted_as_seen,
     finished_lease_is_deleted_only_while_it_is_finished,

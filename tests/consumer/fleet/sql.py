@@ -31,6 +31,7 @@ METHODS = (
     "put_standby_heartbeat",
     "set_drain",
     "set_pin",
+    "set_handler_request",
     "delete",
 )
 

@@ -13,6 +13,7 @@ from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer.leases.table import lease as attributes
 from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
+from kinesis_sdk.consumer.leases.table.handler_request import HandlerRequest, Verb
 from kinesis_sdk.consumer.leases.table.lease import Lease
 from kinesis_sdk.consumer.leases.table.progress import Progress
 from kinesis_sdk.testing import FakeAws, VirtualClock
@@ -91,6 +92,12 @@ WRITES: dict[str, list[tuple[Lease, Write]]] = {
     "standby": [(full(), lambda store, row: store.put_standby_heartbeat(row.lease_key, "<worker id>", 1))],
     "drain": [(full(), lambda store, row: store.set_drain(row.lease_key, "<worker id>", True))],
     "pin": [(full(), lambda store, row: store.set_pin(row.lease_key, "b"))],
+    "request": [
+        (
+            full(),
+            lambda store, row: store.set_handler_request(row.lease_key, HandlerRequest(Verb.RETRY, "r")),
+        )
+    ],
 }
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from kinesis_sdk.common.hashkeys import MAX_HASH_KEY, HashKeyRange
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
+from kinesis_sdk.consumer.leases.table.handler_request import HandlerRequest, Verb
 from kinesis_sdk.consumer.leases.table.lease import (
     Lease,
     ProcessedUntil,
@@ -267,6 +268,19 @@ leases = st.builds(
             st.text("aé|%,: 27C", max_size=160),
         ),
     ),
+    handler_request=st.none()
+    | st.builds(
+        HandlerRequest,
+        st.just(Verb.RETRY),
+        st.from_regex(r"[a-z0-9-]{0,63}[a-z0-9]", fullmatch=True),
+        st.none(),
+    )
+    | st.builds(
+        HandlerRequest,
+        st.just(Verb.LEAVE_OUT),
+        st.just("b-1"),
+        st.builds(ExtendedSequenceNumber, st.integers(0, 2**186).map(str), st.integers(0, 10**12 - 1)),
+    ),
     pinned_to=st.none() | names,
     draining=st.sets(names, max_size=2).map(lambda s: tuple(sorted(s))),
     extra=st.dictionaries(st.sampled_from(["x", "y"]), st.just({"S": "kept"})),
@@ -278,6 +292,32 @@ leases = st.builds(
 @given(leases)
 def test_every_lease_round_trips(lease):
     assert lease_from_item(lease_to_item(lease)) == lease
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "retry",
+        "retry,",
+        "retry,a b",
+        "retry,-",
+        "retry,\u0661",
+        f"retry,{'a' * 65}",
+        "retry,a,5/0",
+        "leave-out,a",
+        "leave-out,a,5",
+        "leave-out,a,5/-1",
+        "leave-out,a,TRIM_HORIZON/0",
+        "leave-out,a,5/0,6/0",
+        f"leave-out,a,{'9' * 130}/0",
+        "leave-out,a,5/" + "9" * 13,
+        "delete,a",
+    ],
+)
+def test_a_request_that_cannot_be_read_counts_as_none(text):
+    lease = lease_from_item({**BASE, "handlerRequest": {"S": text}})
+    assert (lease.handler_request, lease.damaged) == (None, ("handlerRequest",))
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from kinesis_sdk.common.errors import (
 from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer.leases import Conflict, InMemoryLeaseStore, Lease, SqlLeaseStore
+from kinesis_sdk.consumer.leases.table.handler_request import HandlerRequest, Verb
 from kinesis_sdk.consumer.leases.table.location import check_location, store_at
 from kinesis_sdk.testing.contracts import lease_stores
 from kinesis_sdk.testing.contracts.lease_stores import KEY, LEASE_STORE_CHECKS, new_lease
@@ -199,6 +200,7 @@ WRITES = {
     "put_standby_heartbeat": lambda store, row: store.put_standby_heartbeat(KEY, "b", 1),
     "set_drain": lambda store, row: store.set_drain(KEY, "b", True),
     "set_pin": lambda store, row: store.set_pin(KEY, "b"),
+    "set_handler_request": lambda store, row: store.set_handler_request(KEY, HandlerRequest(Verb.RETRY, "r")),
     "delete": lambda store, row: store.delete(KEY),
     "delete as seen": lambda store, row: store.delete(KEY, unowned=row),
 }
@@ -427,8 +429,8 @@ CLOCK = re.compile(r"now|date|time\b|current_|clock|interval|julian|strftime", r
 def statements_of_the_contract(monkeypatch, *, returning=True):
     """Let a store keep the contract, and return the texts of its statements."""
     # A few sequences make all statements.
-    monkeypatch.setattr(lease_stores, "STEPS", 80)
-    monkeypatch.setattr(lease_stores, "SEQUENCES", 1)
+    monkeypatch.setattr(lease_stores, "STEPS", 40)
+    monkeypatch.setattr(lease_stores, "SEQUENCES", 4)
     one = sqlite_in_memory()
     one.engine.dialect.update_returning = returning
     found = []
@@ -463,7 +465,7 @@ def test_names_are_compared_exactly_in_mysql():
     table = sqlite_in_memory()._table
     lines = str(CreateTable(table).compile(dialect=mysql.dialect())).splitlines()
     texts = [line for line in lines if re.search(r"VARCHAR|TEXT", line)]
-    assert len(texts) == 11
+    assert len(texts) == 12
     assert all("COLLATE utf8mb4_bin" in line for line in texts)
     assert "COLLATE" not in str(CreateTable(table).compile(dialect=postgresql.dialect()))
 

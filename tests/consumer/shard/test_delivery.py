@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinesis_sdk.common.errors import HandlerError, ThrottledError
+from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.common.metrics import NOT_MEASURED
 from kinesis_sdk.common.records import UserRecord
 from kinesis_sdk.common.response_header import ResponseHeader
@@ -22,9 +23,11 @@ from kinesis_sdk.consumer.checkpointer import Checkpointer
 from kinesis_sdk.consumer.error_policy import BisectBatch, RetryBatch, StopWorker
 from kinesis_sdk.consumer.handler import FunctionHandler, HandlerSource
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
+from kinesis_sdk.consumer.leases.table.handler_request import HandlerRequest, Verb
 from kinesis_sdk.consumer.leases.table.progress import MAX_ERROR
 from kinesis_sdk.consumer.runtime.threads import run_inline
 from kinesis_sdk.consumer.shard.delivery import Delivery
+from kinesis_sdk.consumer.shard.handler_requests import HandlerRequests
 from kinesis_sdk.consumer.shard.runtime import ShardRuntime
 from kinesis_sdk.consumer.shard_sync.children import ChildLeases
 from kinesis_sdk.testing import VirtualClock
@@ -78,12 +81,14 @@ class Scene:
             run_step=self.waiting.append if deferred else lambda function: function(),
             run_async=self.run_async if deferred else run_inline,
         )
+        self.requests = HandlerRequests(self.held, FieldLogger(logging.getLogger(__name__)))
         self.delivery = Delivery(
             self.runtime,
             held=self.held,
             handler=FunctionHandler(handle),
             checkpointer=self.checkpointer,
             metrics=NOT_MEASURED,
+            requests=self.requests,
             on_call_ended=self.wake,
         )
 
@@ -197,6 +202,111 @@ def test_a_dead_lettered_record_no_longer_fails(accepts):
     assert (scene.delivery.failing is None) is accepts
     scene.run()
     assert scene.delivery.failing is None
+
+
+# Left out by an operator
+
+
+def leave_out(scene, number):
+    """What the owner knows once a scan has shown the request."""
+    scene.held.handler_request = HandlerRequest(Verb.LEAVE_OUT, f"r{number}", at(number))
+    scene.delivery.retry_now()
+
+
+@pytest.mark.parametrize("policy", [RetryBatch, StopWorker, BisectBatch])
+@pytest.mark.parametrize("concurrency", [1, 2])
+def test_exactly_the_record_that_an_operator_names_is_left_out(policy, concurrency):
+    processed, dead = [], []
+
+    def handle(batch):
+        if any(r.sequence_number == "3" for r in batch.records):
+            raise KeyError("price")
+        processed.extend(r.sequence_number for r in batch.records)
+
+    scene = Scene(handle, policy=policy(dead_letter=dead.append), concurrency=concurrency)
+    scene.offer(*map(record, range(1, 6)))
+    leave_out(scene, 3)
+    assert scene.run() is None
+    assert sorted(processed) == ["1", "2", "4", "5"], "each once: no call ever got the record"
+    (poison,) = dead
+    assert (poison.record.sequence_number, poison.by_operator) == ("3", True)
+    assert isinstance(poison.error, HandlerError)
+    assert scene.checkpointer.largest_delivered == at(5)
+    assert (scene.released, scene.delivery.is_empty) == (["5"], True)
+    assert (scene.delivery.records_delivered, scene.delivery.records_dead_lettered) == (5, 1)
+
+
+@pytest.mark.parametrize("concurrency", [1, 2])
+def test_the_last_record_of_a_batch_that_fails_is_left_out_at_once(concurrency, caplog):
+    def handle(batch):
+        if batch.records[-1].sequence_number == "2":
+            raise KeyError("price")
+
+    scene = Scene(handle, concurrency=concurrency)
+    scene.offer(record(1, "a"), record(2, "b"))
+    scene.run(100)
+    assert scene.delivery.failing.position == at(2)
+    began = scene.clock.monotonic()
+    leave_out(scene, 2)
+    assert scene.step() is None
+    assert scene.clock.monotonic() == began
+    assert scene.delivery.failing is None
+    assert scene.checkpointer.largest_delivered == at(2)
+    assert scene.released == ["2"]
+    (line,) = [r for r in caplog.records if "left out" in r.getMessage()]
+    assert "record 2/0 is left out at the request of an operator" in line.getMessage()
+    assert line.exc_info[0] is KeyError, "the last error of the handler"
+
+
+def test_a_hook_that_fails_gets_the_record_again_and_nothing_passes_it():
+    dead = []
+
+    def hook(poison):
+        if scene.clock.monotonic() < 30:
+            raise OSError("no queue")
+        dead.append(poison.record.sequence_number)
+
+    processed = []
+    scene = Scene(
+        lambda batch: processed.extend(r.sequence_number for r in batch.records),
+        policy=RetryBatch(dead_letter=hook),
+    )
+    scene.offer(record(1), record(2), record(3))
+    leave_out(scene, 2)
+    scene.run(20)
+    assert (processed, dead) == (["1"], [])
+    assert scene.delivery.failing.error == "OSError: no queue"
+    assert scene.checkpointer.largest_delivered == at(1)
+    assert scene.run() is None
+    assert (processed, dead) == (["1", "3"], ["2"])
+
+
+def test_a_record_that_is_elsewhere_changes_nothing():
+    processed = []
+    scene = Scene(lambda batch: processed.append([r.sequence_number for r in batch.records]))
+    scene.offer(record(1), record(3))
+    leave_out(scene, 2)
+    assert scene.run() is None
+    assert processed == [["1", "3"]]
+
+
+def test_the_next_attempt_begins_at_once_if_an_operator_wants_it():
+    moments = []
+
+    def handle(batch):
+        moments.append(scene.clock.monotonic())
+        if len(moments) < 8:
+            raise KeyError("price")
+
+    scene = Scene(handle)
+    scene.offer(record(1))
+    scene.run(20)
+    failures = len(moments)
+    assert scene.step() > scene.clock.monotonic(), "it waits"
+    scene.delivery.retry_now()
+    scene.step()
+    assert len(moments) == failures + 1
+    assert moments[-1] == scene.clock.monotonic()
 
 
 def test_what_is_no_exception_reaches_the_step():

@@ -29,6 +29,7 @@ from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.text import printable
 from kinesis_sdk.consumer.leases.ownership.throughput_meter import SteadyRate, ThroughputMeter
+from kinesis_sdk.consumer.leases.table.handler_request import HandlerRequest
 from kinesis_sdk.consumer.leases.table.lease import Lease
 from kinesis_sdk.consumer.leases.table.progress import Progress
 from kinesis_sdk.consumer.leases.table.store import LeaseStore, is_rejected_row
@@ -68,6 +69,8 @@ class HeldLease:
         handed_off_row: The row as `release` left it, if the requester is a worker of this package; else None.
         unwritable: Why DynamoDB rejects writes of this row by any worker; None while it does not.
         problem: Why the shard cannot be consumed although the lease is held, as of the last scan; None if it can.
+        handler_request: What an operator asks for, as of the last scan; None if nothing.
+        on_handler_request: Called from any thread when there is another request; set by the shard consumer.
         changed_from_outside: Whether the lease was lost to a row that still names this worker.
     """
 
@@ -105,6 +108,8 @@ class HeldLease:
         self.handed_off_row: Lease | None = None
         self.unwritable: str | None = None
         self.problem: str | None = None
+        self.handler_request: HandlerRequest | None = lease.handler_request
+        self.on_handler_request: Callable[[], None] = lambda: None
         self.changed_from_outside: bool = False
         # Set before the first release is sent, and never cleared.
         self._releasing = False
@@ -203,6 +208,25 @@ class HeldLease:
         if ahead > 1 or (ahead == 1 and row.holder != self._worker_id):
             return self._lose_to(row)
         return False
+
+    def observe_handler_request(self, row: Lease) -> None:
+        """Check a scanned row for a request of an operator. Does not block on in-flight writes.
+
+        A stale read from before the take may show a request that the former owner has removed, so a row with a lower counter does
+        not count.
+        """
+        if row.counter < self.acquired_counter or row.handler_request == self.handler_request:
+            return
+        self.handler_request = row.handler_request
+        self.on_handler_request()
+
+    def end_handler_request(self, request: HandlerRequest) -> None:
+        """Remove a request from the row, unless an operator has replaced it.
+
+        Raises:
+            KinesisSdkError: If the call failed; repeating it is safe.
+        """
+        self._store.set_handler_request(self.key, None, instead_of=request)
 
     def accept_repaired_row(self, row: Lease) -> bool:
         """Continue with a row that was repaired manually, if no worker has written it since this one did.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from kinesis_sdk.common.aws import DynamoDBClient, call_with_retries, translate_errors
@@ -29,6 +30,7 @@ from kinesis_sdk.common.text import printable
 from kinesis_sdk.common.truncated_responses import reject_truncated_responses
 from kinesis_sdk.consumer.leases.table import lease as attributes
 from kinesis_sdk.consumer.leases.table import transitions
+from kinesis_sdk.consumer.leases.table.handler_request import HandlerRequest
 from kinesis_sdk.consumer.leases.table.lease import (
     Item,
     Lease,
@@ -445,6 +447,16 @@ class DynamoDBLeaseStore:
         """Store the worker that gets this lease while it is alive."""
         return self._set(lease_key, {attributes.PINNED_TO: {"S": worker_id} if worker_id else None})
 
+    def set_handler_request(
+        self, lease_key: str, request: HandlerRequest | None, *, instead_of: HandlerRequest | None = None
+    ) -> bool:
+        """Store what an operator asks the holder for."""
+        value = None if request is None else {"S": request.to_text()}
+        name = attributes.HANDLER_REQUEST
+        if instead_of is None:
+            return self._set(lease_key, {name: value})
+        return self._set(lease_key, {name: value}, demanded={name: {"S": instead_of.to_text()}})
+
     def delete(self, lease_key: str, *, unowned: Lease | None = None, finished: bool = False) -> bool:
         """Remove a lease."""
         request: dict[str, Any] = {
@@ -474,12 +486,25 @@ class DynamoDBLeaseStore:
             return False
         return True
 
-    def _set(self, lease_key: str, changes: Mapping[str, Any]) -> bool:
-        """Set attributes of a row that exists; None removes one. Without the condition, a deleted row would be created."""
+    def _set(
+        self,
+        lease_key: str,
+        changes: Mapping[str, Any],
+        *,
+        demanded: Mapping[str, Any] = MappingProxyType({}),
+    ) -> bool:
+        """Set attributes of a row that exists and has others as demanded; None removes one.
+
+        Without the condition, a deleted row would be created.
+        """
         names = {f"#s{position}": name for position, name in enumerate(changes)}
         values = {f":s{n}": value for n, value in enumerate(changes.values()) if value is not None}
-        sets = ", ".join(f"#s{n} = :s{n}" for n in range(len(names)) if f":s{n}" in values)
-        removes = ", ".join(f"#s{n}" for n in range(len(names)) if f":s{n}" not in values)
+        sets = ", ".join(f"#s{n} = :s{n}" for n in range(len(changes)) if f":s{n}" in values)
+        removes = ", ".join(f"#s{n}" for n in range(len(changes)) if f":s{n}" not in values)
+        conditions = ["attribute_exists(#key)"]
+        for n, (name, value) in enumerate(demanded.items()):
+            names[f"#d{n}"], values[f":d{n}"] = name, value
+            conditions.append(f"#d{n} = :d{n}")
         request: dict[str, Any] = {"ExpressionAttributeValues": values} if values else {}
         try:
             with translate_errors("UpdateItem", self._client):
@@ -489,7 +514,7 @@ class DynamoDBLeaseStore:
                     UpdateExpression=" ".join(
                         f"{verb} {what}" for verb, what in (("SET", sets), ("REMOVE", removes)) if what
                     ),
-                    ConditionExpression="attribute_exists(#key)",
+                    ConditionExpression=" AND ".join(conditions),
                     ExpressionAttributeNames={"#key": attributes.LEASE_KEY, **names},
                     **request,
                 )

@@ -3,8 +3,8 @@
 Attribute names and types are those of the KCL's ``DynamoDBLeaseSerializer`` (1.x to 3.x). Every KCL can read the rows
 that are written here, and the rows of every KCL can be read here. Unknown attributes are kept, because rows are changed
 by update expressions only. This SDK adds attributes that the Java KCL ignores and keeps:
-`INITIAL_TIMESTAMP`, `HANDOFF_OWNER`, `PROCESSED_UNTIL`, `PROGRESS`, `PINNED_TO`, `CHANGED_BY`, and those that begin with `STANDBY` or
-`DRAIN`.
+`INITIAL_TIMESTAMP`, `HANDOFF_OWNER`, `PROCESSED_UNTIL`, `PROGRESS`, `HANDLER_REQUEST`, `PINNED_TO`, `CHANGED_BY`, and those that begin
+with `STANDBY` or `DRAIN`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from kinesis_sdk.common.position import MAX_MILLIS
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, ExtendedSequenceNumber
 from kinesis_sdk.common.shards import Shard
 from kinesis_sdk.common.text import printable
+from kinesis_sdk.consumer.leases.table.handler_request import HandlerRequest
 from kinesis_sdk.consumer.leases.table.progress import Progress
 
 LEASE_KEY = "leaseKey"
@@ -55,6 +56,8 @@ STANDBY = "standby:"
 """This SDK's: prefix of the attribute that carries a standby heartbeat; the worker id follows. See `ownership.standby`."""
 PROGRESS = "progress"
 """This SDK's: what the holder knows about its shard; see `Progress`."""
+HANDLER_REQUEST = "handlerRequest"
+"""This SDK's: what an operator asks the holder for while its handler fails; see `HandlerRequest`."""
 PINNED_TO = "pinnedTo"
 """This SDK's: id of the worker that gets this lease while it is alive."""
 DRAIN = "drain:"
@@ -115,6 +118,7 @@ class Lease:
         processed_until: How far a worker with ``until`` processed the shard; None if none did. See `was_processed_until`.
         standby_heartbeats: Heartbeats of standby workers, by worker id; see `STANDBY`.
         progress: What its last writer knew about the shard; see `current_progress`.
+        handler_request: What an operator asks the holder for; None if nothing.
         pinned_to: Worker that gets this lease while it is alive; see `PINNED_TO`.
         draining: Ids of workers that hold no leases, sorted; see `DRAIN`.
         extra: Attributes that this SDK does not know, in DynamoDB's wire form.
@@ -140,6 +144,7 @@ class Lease:
     processed_until: ProcessedUntil | None = None
     standby_heartbeats: Mapping[str, int] = field(default_factory=dict)
     progress: Progress | None = None
+    handler_request: HandlerRequest | None = None
     pinned_to: str | None = None
     draining: tuple[str, ...] = ()
     extra: Item = field(default_factory=dict)
@@ -306,6 +311,10 @@ def _progress(item: Item) -> Progress | None:
     return Progress.from_text(item[PROGRESS]["S"]) if PROGRESS in item else None
 
 
+def _handler_request(item: Item) -> HandlerRequest | None:
+    return HandlerRequest.from_text(item[HANDLER_REQUEST]["S"]) if HANDLER_REQUEST in item else None
+
+
 def _pinned_to(item: Item) -> str | None:
     return (item[PINNED_TO]["S"] or None) if PINNED_TO in item else None
 
@@ -323,6 +332,7 @@ _OPTIONAL: tuple[tuple[tuple[str, ...], Callable[[Item], object]], ...] = (
     ((PROCESSED_UNTIL,), _processed_until),
     ((PENDING_CHECKPOINT, PENDING_CHECKPOINT_SUB, PENDING_CHECKPOINT_STATE), _pending),
     ((PROGRESS,), _progress),
+    ((HANDLER_REQUEST,), _handler_request),
     ((PINNED_TO,), _pinned_to),
 )
 
@@ -398,6 +408,7 @@ def _read(item: Item) -> Lease:
         processed_until=_processed_until(item),
         standby_heartbeats=heartbeats,
         progress=_progress(item),
+        handler_request=_handler_request(item),
         pinned_to=_pinned_to(item),
         draining=draining,
         extra=extra,
@@ -426,6 +437,7 @@ _KNOWN = frozenset(
         HANDOFF_OWNER,
         PROCESSED_UNTIL,
         PROGRESS,
+        HANDLER_REQUEST,
         PINNED_TO,
     }
 )
@@ -504,6 +516,7 @@ def lease_to_item(lease: Lease) -> dict[str, Any]:
         (HANDOFF_OWNER, lease.handoff_owner),
         (PINNED_TO, lease.pinned_to),
         (PROGRESS, lease.progress.to_text() if lease.progress is not None else None),
+        (HANDLER_REQUEST, lease.handler_request.to_text() if lease.handler_request is not None else None),
     ):
         if text:
             item[name] = {"S": text}

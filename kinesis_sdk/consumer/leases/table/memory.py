@@ -13,6 +13,7 @@ from typing import Any
 from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer.leases.table import transitions
+from kinesis_sdk.consumer.leases.table.handler_request import HandlerRequest
 from kinesis_sdk.consumer.leases.table.lease import Lease
 from kinesis_sdk.consumer.leases.table.store import TableScan
 from kinesis_sdk.consumer.leases.table.transitions import Conflict, with_measurements_of
@@ -142,6 +143,17 @@ class InMemoryLeaseStore:
     def set_pin(self, lease_key: str, worker_id: str | None) -> bool:
         """Store the worker that gets this lease while it is alive."""
         return self._set(lease_key, pinned_to=worker_id or None)
+
+    def set_handler_request(
+        self, lease_key: str, request: HandlerRequest | None, *, instead_of: HandlerRequest | None = None
+    ) -> bool:
+        """Store what an operator asks the holder for."""
+        with self._lock:
+            row = self._rows.get(lease_key)
+            if row is None or (instead_of is not None and row.handler_request != instead_of):
+                return False
+            self._rows[lease_key] = replace(row, handler_request=request)
+            return True
 
     def delete(self, lease_key: str, *, unowned: Lease | None = None, finished: bool = False) -> bool:
         """Remove a lease."""

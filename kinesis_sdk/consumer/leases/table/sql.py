@@ -30,6 +30,7 @@ from kinesis_sdk.common.text import printable
 from kinesis_sdk.common.validation import check_seconds, check_text
 from kinesis_sdk.consumer.leases.table import lease as attributes
 from kinesis_sdk.consumer.leases.table import transitions
+from kinesis_sdk.consumer.leases.table.handler_request import HandlerRequest
 from kinesis_sdk.consumer.leases.table.lease import (
     Item,
     Lease,
@@ -77,6 +78,7 @@ _COLUMNS: Mapping[str, tuple[str, str]] = {
     attributes.THROUGHPUT_KBPS: ("throughput_kbps", "F"),
     attributes.PROGRESS: ("progress", "S"),
     attributes.PINNED_TO: ("pinned_to", "S"),
+    attributes.HANDLER_REQUEST: ("handler_request", "S"),
 }
 """Attributes that have a column, because writes change or demand them: name and type of the column."""
 _REST = "attributes"
@@ -326,6 +328,14 @@ class SqlLeaseStore:
     def set_pin(self, lease_key: str, worker_id: str | None) -> bool:
         """Store the worker that gets this lease while it is alive."""
         return self._changes_a_row(lease_key, {}, {"pinned_to": worker_id or None})
+
+    def set_handler_request(
+        self, lease_key: str, request: HandlerRequest | None, *, instead_of: HandlerRequest | None = None
+    ) -> bool:
+        """Store what an operator asks the holder for."""
+        demanded = {} if instead_of is None else {"handler_request": instead_of.to_text()}
+        value = None if request is None else request.to_text()
+        return self._changes_a_row(lease_key, demanded, {"handler_request": value})
 
     def delete(self, lease_key: str, *, unowned: Lease | None = None, finished: bool = False) -> bool:
         """Remove a lease."""

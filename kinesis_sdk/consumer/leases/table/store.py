@@ -14,6 +14,7 @@ from typing import Protocol
 from kinesis_sdk.common.errors import LeaseRowRejectedError, PermanentAwsError
 from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
+from kinesis_sdk.consumer.leases.table.handler_request import HandlerRequest
 from kinesis_sdk.consumer.leases.table.lease import Item, Lease
 from kinesis_sdk.consumer.leases.table.transitions import Conflict
 
@@ -272,6 +273,24 @@ class LeaseStore(Protocol):
 
         Raises:
             KinesisSdkError: If the call fails.
+        """
+        ...
+
+    def set_handler_request(
+        self, lease_key: str, request: HandlerRequest | None, *, instead_of: HandlerRequest | None = None
+    ) -> bool:
+        """Store what an operator asks the holder of a lease for; None removes it. The counter stays.
+
+        Args:
+            lease_key: The row.
+            request: The request; it replaces another one.
+            instead_of: The request that the row must carry; None for any, or none.
+
+        Returns:
+            False if there is no row with this key, or it does not carry that request; none may be created.
+
+        Raises:
+            KinesisSdkError: If the call fails; a retryable one is repeated.
         """
         ...
 

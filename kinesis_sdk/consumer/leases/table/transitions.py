@@ -6,7 +6,8 @@ cases, condition and write must be one atomic step.
 
 Ownership is fenced by the counter. A writer names the counter that it saw last, and every write of an owner adds one, so
 a worker whose lease was taken cannot write it any more. Some writes leave the counter alone, because they must not
-disturb the owner: the handoff request, metadata (children, hash key range), standby heartbeats, drain marks and pins.
+disturb the owner: the handoff request, metadata (children, hash key range), standby heartbeats, drain marks, pins and requests to
+a handler.
 
 | `LeaseStore` method | function | condition | attributes changed | KCL source |
 |---|---|---|---|---|
@@ -25,6 +26,7 @@ disturb the owner: the handoff request, metadata (children, hash key range), sta
 | ``put_standby_heartbeat`` | – | the row exists | ``standby:<worker id>`` | – (this SDK's) |
 | ``set_drain`` | – | the row exists | ``drain:<worker id>`` | – (this SDK's) |
 | ``set_pin`` | – | the row exists | ``pinnedTo`` | – (this SDK's) |
+| ``set_handler_request`` | – | the row exists; with ``instead_of``: it carries that request | ``handlerRequest`` | – (this SDK's) |
 | ``delete`` | – | none; with ``unowned``: the counter, or no row; with ``finished``: ``checkpoint`` = ``SHARD_END``, or no row | the row | ``deleteLease`` |
 
 The methods of the KCL are those of ``DynamoDBLeaseRefresher`` (3.x), its conditions those of ``DynamoDBLeaseSerializer``.

@@ -1,0 +1,76 @@
+"""Requests of an operator to the handler of a shard, carried out by the owner of its lease.
+
+An operator writes the attribute ``handlerRequest`` of the lease's row, and the owner finds it with its regular scan. Neither needs the
+counter, so a request never disturbs the owner. The owner removes what it has carried out: a retry at once, a record that is left
+out as soon as the checkpoint has passed it. If the owner dies in between, the next one finds the request and leaves the same record out.
+"""
+
+from __future__ import annotations
+
+from kinesis_sdk.common.errors import KinesisSdkError
+from kinesis_sdk.common.log_fields import FieldLogger
+from kinesis_sdk.common.sequence import ExtendedSequenceNumber
+from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
+from kinesis_sdk.consumer.leases.table.handler_request import HandlerRequest, Verb
+
+_REPEAT_AFTER = 10.0
+"""Seconds after which a removal that failed is tried again."""
+
+
+class HandlerRequests:
+    """The requests for one shard. Used by the shard's step.
+
+    Args:
+        held: The lease.
+        log: Logger of the shard.
+    """
+
+    def __init__(self, held: HeldLease, log: FieldLogger) -> None:
+        self._held = held
+        self._logger = log
+        # Kept when the row no longer shows them: scans may be stale, and show a request once more, or not yet.
+        self._seen: HandlerRequest | None = None
+        self._ended: HandlerRequest | None = None
+        self._end_at = 0.0
+
+    @property
+    def left_out(self) -> ExtendedSequenceNumber | None:
+        """Position of the record that is to be left out; None if there is none."""
+        request = self._held.handler_request
+        return None if request is None or request == self._ended else request.record
+
+    def take_new(self) -> HandlerRequest | None:
+        """Return a request that has not been returned before; None if there is none."""
+        request = self._held.handler_request
+        if request is None or request == self._seen:
+            return None
+        self._seen, self._end_at = request, 0.0
+        self._logger.warning(
+            "shard %s: an operator asks for %s (request %s)",
+            self._held.shard_id,
+            "the next call of the handler now"
+            if request.verb is Verb.RETRY
+            else f"record {request.record} to be left out",
+            request.id,
+        )
+        return request
+
+    def end(self, now: float) -> None:
+        """Remove the request from the row if it is carried out."""
+        request = self._seen
+        if request is None or request == self._ended or now < self._end_at:
+            return
+        if request.record is not None and self._held.lease.checkpoint < request.record:
+            return
+        try:
+            self._held.end_handler_request(request)
+        except KinesisSdkError as error:
+            self._end_at = now + _REPEAT_AFTER
+            self._logger.warning(
+                "shard %s: request %s is carried out, and cannot be removed from the row yet: %s",
+                self._held.shard_id,
+                request.id,
+                error,
+            )
+            return
+        self._ended = request
