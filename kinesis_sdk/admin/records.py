@@ -15,11 +15,13 @@ from kinesis_sdk.admin.payload import decode_payload
 from kinesis_sdk.common.aggregate_reader import deaggregate
 from kinesis_sdk.common.aws import call_with_retries
 from kinesis_sdk.common.clock import Clock, SystemClock
+from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.fast_get import GetRecordsPage
 from kinesis_sdk.common.position import AfterSequence, Ended, Latest, Position
-from kinesis_sdk.common.position_text import format_position
-from kinesis_sdk.common.records import UserRecord
+from kinesis_sdk.common.position_text import format_position, parse_position
+from kinesis_sdk.common.records import UserRecord, position_of
 from kinesis_sdk.common.response_header import NO_RESPONSE
+from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.shard_cursor import ShardCursor
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.validation import check_int
@@ -152,6 +154,27 @@ def read_page(
         children=child_ids(page) if page.next_iterator is None else (),
         reads=reads,
     )
+
+
+def read_record(
+    connection: Connection, stream: str | StreamId, shard_id: str, position: ExtendedSequenceNumber
+) -> UserRecord:
+    """Read one user record.
+
+    Raises:
+        ConfigError: If the shard has no such record: it has expired, or the position is that of another shard.
+        AwsError: If a call fails; throttled calls are retried for some seconds.
+    """
+    page = read_page(
+        connection,
+        stream,
+        shard_id,
+        parse_position(f"at:{position}", now=None),
+        limit=1,
+    )
+    if page.records and position_of(page.records[0]) == position:
+        return page.records[0]
+    raise ConfigError("record", str(position), f"a record that shard {shard_id} still has")
 
 
 def user_records_after(

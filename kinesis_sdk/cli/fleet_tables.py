@@ -238,18 +238,19 @@ def problem_lines(problems: Sequence[Problem], options: Sequence[str] = ()) -> l
         problems: Worst first.
         options: Options of the connection, for commands that are shown.
     """
+
+    def line(arguments: Sequence[str]) -> str:
+        return f"[kinesis-sdk {shlex.join([printable(part) for part in arguments] + list(options))}]"
+
     lines = []
     for problem in problems:
         error = problem.severity is Severity.ERROR
         head = text("✕ " if error else "! ", "bold red" if error else "yellow")
         head.append(f"{problem.title}: ", style="bold")
         head.append(printable(problem.text, 600))
-        command = (
-            ""
-            if not problem.command
-            else f"  [kinesis-sdk {shlex.join([printable(part) for part in problem.command] + list(options))}]"
-        )
-        lines.append((head, f"  {problem.remedy}{command}"))
+        command = f"  {line(problem.command)}" if problem.command else ""
+        more = "".join(f"\n    to {action.title}: {line(action.command)}" for action in problem.actions)
+        lines.append((head, f"  {problem.remedy}{command}{more}"))
     return lines
 
 

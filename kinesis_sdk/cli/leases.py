@@ -33,6 +33,11 @@ _LEASES = {
     "move": ("kinesis_sdk.cli.steer:move", "Move a lease to a live worker."),
     "pin": ("kinesis_sdk.cli.steer:pin", "Give a lease to one worker for as long as it is alive."),
     "unpin": ("kinesis_sdk.cli.steer:unpin", "Remove the pin of a lease."),
+    "retry": ("kinesis_sdk.cli.failing:retry", "Have a failing handler called again now."),
+    "skip-record": (
+        "kinesis_sdk.cli.failing:skip_record",
+        "Leave out the one record on which a handler fails.",
+    ),
     "export": ("kinesis_sdk.cli.steer:export", "Save the leases to a file."),
     "import": ("kinesis_sdk.cli.steer:import_leases", "Bring the leases to the positions of a saved file."),
     "delete-row": ("kinesis_sdk.cli.steer:delete_row", "Delete one row that no worker can use."),
@@ -221,7 +226,15 @@ def explain(
         )
         return
     for paragraph in paragraphs:
-        click.echo(textwrap.fill(printable(paragraph, 2000), 100))
+        click.echo(_wrapped(printable(paragraph, 2000)))
+
+
+def _wrapped(paragraph: str) -> str:
+    """Return a paragraph in lines of 100 characters; a command at its end has a line of its own, so that it can be copied."""
+    head, mark, command = paragraph.partition(": kinesis-sdk ")
+    if not mark or not paragraph.startswith("To "):
+        return textwrap.fill(paragraph, 100)
+    return f"{textwrap.fill(head, 100)}:\n    kinesis-sdk {command}"
 
 
 def _look(application: Application, failover_time: float) -> Look:

@@ -37,6 +37,7 @@ from kinesis_sdk.common.text import printable
 if TYPE_CHECKING:
     from kinesis_sdk.admin.applications import Application
     from kinesis_sdk.admin.changes.execute import Outcome
+    from kinesis_sdk.admin.changes.handler_control import HandlerControl
     from kinesis_sdk.admin.changes.plan import ChangePlan
     from kinesis_sdk.admin.changes.positions import Start
     from kinesis_sdk.admin.changes.removal import Removal
@@ -108,7 +109,7 @@ _SHARDS = click.option(
     metavar="SHARD",
     help="Only this shard, for example 3; may be given several times.",
 )
-_WAIT = click.option(
+WAIT_OPTION = click.option(
     "--timeout",
     "wait",
     type=DURATION,
@@ -116,6 +117,7 @@ _WAIT = click.option(
     show_default=True,
     help="How long to wait until the owners act on the change; the change goes on. 0s does not wait.",
 )
+"""``--timeout``, passed as ``wait``."""
 
 
 def surroundings() -> dict[str, Any]:
@@ -166,6 +168,12 @@ class Session:
         from kinesis_sdk.admin.changes.workers import WorkerMarks
 
         return WorkerMarks(self.application, **self._common)
+
+    def control(self) -> HandlerControl:
+        """Return what asks the owners of shards whose handlers fail."""
+        from kinesis_sdk.admin.changes.handler_control import HandlerControl
+
+        return HandlerControl(self.application, **self._common)
 
     def removal(self) -> Removal:
         """Return the removal of the application."""
@@ -292,7 +300,7 @@ def finish(steering: Steering, plan: ChangePlan, outcomes: list[Outcome]) -> Non
     help="A time (2026-11-21T09:00:00Z, or -15m: so long ago), TRIM_HORIZON, LATEST, or a record (at:<sequence number>).",
 )
 @_SHARDS
-@_WAIT
+@WAIT_OPTION
 def rewind(to: Start, shards: tuple[str, ...], wait: float, **options: Any) -> None:
     r"""Process records again: every record from START on comes once more, and none is skipped.
 
@@ -324,7 +332,7 @@ def rewind(to: Start, shards: tuple[str, ...], wait: float, **options: Any) -> N
     help="A time, LATEST, the first record to process (at:<sequence number>), or the last one to skip (after:<sequence number>).",
 )
 @_SHARDS
-@_WAIT
+@WAIT_OPTION
 def skip_to(to: Start, shards: tuple[str, ...], wait: float, **options: Any) -> None:
     r"""Leave records out: every shard continues at START.
 
@@ -355,7 +363,7 @@ def skip_to(to: Start, shards: tuple[str, ...], wait: float, **options: Any) -> 
     metavar="SHARD",
     help="The shard; may be given several times.",
 )
-@_WAIT
+@WAIT_OPTION
 def release(shards: tuple[str, ...], wait: float, **options: Any) -> None:
     r"""Take leases from their owners: the live worker with the fewest leases gets them.
 
@@ -385,7 +393,7 @@ def release(shards: tuple[str, ...], wait: float, **options: Any) -> None:
     is_flag=True,
     help="Give one of the worker's leases to the present owner in return; for one shard.",
 )
-@_WAIT
+@WAIT_OPTION
 def move(shards: tuple[str, ...], worker: str, swap: bool, wait: float, **options: Any) -> None:
     r"""Move leases to a live worker of this SDK or of KCL 3.
 
@@ -522,7 +530,7 @@ def export(output: Path | None, skip_unreadable: bool, as_json: bool, **options:
 @change_options
 @click.argument("file", type=click.File(encoding="utf-8"))
 @click.option("--verbose", "-v", is_flag=True, help="List the rows that need no change, too.")
-@_WAIT
+@WAIT_OPTION
 def import_leases(file: Any, verbose: bool, wait: float, **options: Any) -> None:
     r"""Restore the leases of `leases export`: rows that are missing are put back, the others are rewound or skipped.
 

@@ -14,11 +14,18 @@ import click
 
 from kinesis_sdk.admin.payload import MAX_SHOWN_BYTES, PayloadKind, decode_payload, escaped
 from kinesis_sdk.cli.interrupts import interrupt_on_terminate
-from kinesis_sdk.cli.options import BEGINNING, JSON_OPTION, Ending, connection_options, make_connection
+from kinesis_sdk.cli.options import JSON_OPTION, Ending, PositionType, connection_options, make_connection
 from kinesis_sdk.cli.output import note, print_json_line, with_exit_codes
 from kinesis_sdk.common.clock import SystemClock
 from kinesis_sdk.common.errors import ConfigError
-from kinesis_sdk.common.position import AtTimestamp, Position
+from kinesis_sdk.common.position import (
+    AfterSequence,
+    AtSequence,
+    AtTimestamp,
+    Latest,
+    Position,
+    TrimHorizon,
+)
 from kinesis_sdk.common.text import printable
 
 if TYPE_CHECKING:
@@ -45,10 +52,10 @@ def surroundings() -> dict[str, Any]:
 @click.option(
     "--from",
     "start",
-    type=BEGINNING,
+    type=PositionType(TrimHorizon, Latest, AtTimestamp, AtSequence, AfterSequence),
     default="LATEST",
     show_default=True,
-    help="How long ago (-15m), a time (ISO 8601), TRIM_HORIZON or LATEST.",
+    help="How long ago (-15m), a time (ISO 8601), TRIM_HORIZON or LATEST; with one --shard also at:<sequence number>, or after:.",
 )
 @click.option(
     "--until",
@@ -93,12 +100,15 @@ def tail(
       kinesis-sdk tail orders --from -15m --until now --grep '"status": *"failed"'
       kinesis-sdk tail orders --from 2026-11-22T09:00:00Z --key customer-7 --limit 20
       kinesis-sdk tail orders --from TRIM_HORIZON --raw | head -1
+      kinesis-sdk tail orders --shard 5 --from at:49646437577108476416916876405888793568205392454944292866 --limit 1
       kinesis-sdk tail orders --from -1h --until now --json | jq -r .partition_key | sort | uniq -c
     """
     from kinesis_sdk.admin.reading import RecordFilter, read_stream
 
     if raw and as_json:
         raise ConfigError("raw", True, "one of --raw and --json")
+    if isinstance(start, (AtSequence, AfterSequence)) and len(shards) != 1:
+        raise ConfigError("shard", list(shards), "exactly one shard for a sequence number")
     wanted = RecordFilter.make(keys, grep)
     write = _write_raw if raw else _write_json if as_json else _write_text
     connection = make_connection(**options)

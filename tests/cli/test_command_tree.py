@@ -35,6 +35,7 @@ HELP_DIFFERS = {
     **TYPES_DIFFER,
     "--all": "what is left out by default",
     "--allow-changes": "what may be changed",
+    "--from": "a tail of one shard may begin at a record",
     "--health-port": "whether several processes share it",
     "--host": "whether a token protects it",
     "--shards": "of the demo's stream, or of the one to create",

@@ -130,6 +130,7 @@ def restored(row: Row) -> Lease:
         standby_heartbeats={},
         draining=(),
         progress=None,
+        handler_request=None,
         extra=extra,
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from kinesis_sdk.admin.applications import short_shard
+from kinesis_sdk.admin.fleet.failing import failing_text
 from kinesis_sdk.admin.fleet.model import (
     FleetView,
     LagSource,
@@ -14,7 +15,7 @@ from kinesis_sdk.admin.fleet.model import (
     OwnerView,
     Problem,
 )
-from kinesis_sdk.admin.fleet.problems import failing_text, lag_growth
+from kinesis_sdk.admin.fleet.problems import lag_growth
 from kinesis_sdk.admin.fleet.words import duration
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON
 from kinesis_sdk.common.text import printable
@@ -261,9 +262,13 @@ def _what_to_do(view: FleetView, lease: LeaseView, by_key: Mapping[str, LeaseVie
     ]
     for problem in found:
         command = (
-            "" if not problem.command or problem.command[:2] == ("leases", "explain") else _command(problem)
+            ""
+            if not problem.command or problem.command[:2] == ("leases", "explain")
+            else f" Command: {_command(problem.command)}"
         )
         yield f"Problem ({problem.code}): {problem.text}. What to do: {problem.remedy}.{command}"
+        for action in problem.actions:
+            yield f"To {action.title}: {_command(action.command)}"
     if not found and lease.state in (LeaseState.HELD, LeaseState.HANDOFF) and _watched(view):
         yield "No problem was found: the lease is renewed."
 
@@ -278,5 +283,5 @@ def _concerns(problem: Problem, lease: LeaseView, workers: set[str | None]) -> b
     return problem.code in ("stopped", "table-recreated", "stream-recreated", "stream-missing")
 
 
-def _command(problem: Problem) -> str:
-    return f" Command: kinesis-sdk {' '.join(printable(part) for part in problem.command)}"
+def _command(arguments: tuple[str, ...]) -> str:
+    return f"kinesis-sdk {' '.join(printable(part) for part in arguments)}"

@@ -107,6 +107,19 @@ class LagReading:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Action:
+    """Something that an operator can do about a problem.
+
+    Attributes:
+        title: What it does, as a verb with its object.
+        command: Arguments of ``kinesis-sdk``.
+    """
+
+    title: str
+    command: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Problem:
     """Something that keeps records from being processed, or soon will.
 
@@ -117,6 +130,7 @@ class Problem:
         text: What was seen, in one sentence, with numbers.
         remedy: What to do, in one sentence.
         command: Arguments of ``kinesis-sdk`` that help, empty if none does.
+        actions: What an operator can do, the most likely first; empty if ``command`` says it all.
         lease_key: The lease it is about; None if it is about an owner or the whole application.
         shard_id: The shard of that lease.
         owner: The worker it is about, or that owns the lease; None if there is none.
@@ -129,6 +143,7 @@ class Problem:
     text: str
     remedy: str
     command: tuple[str, ...] = ()
+    actions: tuple[Action, ...] = ()
     lease_key: str | None = None
     shard_id: str | None = None
     owner: str | None = None

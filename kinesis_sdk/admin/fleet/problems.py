@@ -12,9 +12,10 @@ from typing import NamedTuple
 
 from kinesis_sdk.admin.applications import short_shard
 from kinesis_sdk.admin.fleet.balance import balance_of
+from kinesis_sdk.admin.fleet.failing import actions_of, failing_text
 from kinesis_sdk.admin.fleet.model import (
+    Action,
     FleetView,
-    HandlerFailure,
     LeaseState,
     LeaseView,
     OwnerKind,
@@ -189,6 +190,7 @@ def _problem(
     owner: str | None = None,
     count: int = 1,
     weight: float = 0.0,
+    actions: tuple[Action, ...] = (),
 ) -> _Found:
     if command is None:
         command = () if lease is None else ("leases", "explain", view.application, shard_argument(lease))
@@ -199,6 +201,7 @@ def _problem(
         text=text,
         remedy=remedy,
         command=command,
+        actions=actions,
         lease_key=None if lease is None else lease.lease_key,
         shard_id=None if lease is None else lease.shard_id,
         owner=owner if lease is None or owner is not None else lease.owner,
@@ -511,19 +514,8 @@ def _handler_fails(case: _Case) -> _Found | None:
         else "look at the worker's log and mend the handler; no record is processed before the call succeeds",
         lease=lease,
         weight=failing.seconds,
+        actions=actions_of(view.application, view.streams, lease, shard_argument(lease)),
     )
-
-
-def failing_text(failing: HandlerFailure) -> str:
-    """Return for how long a handler has failed, on what, and with which error."""
-    if failing.position is None:
-        what = "its handler has failed"
-    elif failing.records == 1:
-        what = f"process_records has failed on record {failing.position}"
-    else:
-        what = f"process_records has failed on {failing.records:,} records from {failing.position} on"
-    retry = f", next call in {duration(failing.retry_in)}" if failing.retry_in >= 1 else ""
-    return f"{what} for {duration(failing.seconds)} ({failing.attempts:,} times{retry}): {failing.error}"
 
 
 def _starting_point(case: _Case) -> _Found | None:

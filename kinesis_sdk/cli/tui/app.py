@@ -42,11 +42,12 @@ HELP = (
     "t       tail of a shard: its newest records, one read in two seconds while it is open",
     "r k     rewind a shard, skip forward",
     "l m     release a lease, move it to another worker",
+    "n x     call a failing handler again now, leave out the record on which it fails",
     "y       copy the command that is shown; esc drops it",
     "?       this page",
     "q       quit",
     "",
-    "r, k, l and m show the command that will run. Without --allow-changes it is only shown. With it, the exact write is shown",
+    "r, k, l, m, n and x show the command that will run. Without --allow-changes it is only shown. With it, the exact write is shown",
     "next, and made when you confirm it.",
     "",
 )
@@ -132,6 +133,8 @@ class TopApp(App[None]):
         Binding("k", "change('skip-to')", "skip"),
         Binding("l", "change('release')", "release"),
         Binding("m", "change('move')", "move"),
+        Binding("n", "change('retry')", "retry"),
+        Binding("x", "change('skip-record')", "skip record"),
         Binding("y", "copy", "copy"),
         Binding("escape", "drop", "drop"),
     ]
@@ -477,10 +480,12 @@ class TopApp(App[None]):
             for one in view.problems:
                 result.append(draw.problem(one, 400, widths=draw.problem_widths([one])))
                 result.append(row("  ", fit(f"→ {one.remedy}", 400).rstrip()))
-                if one.command:
-                    result.append(
-                        row("  ", (fit(" ".join(["$ kinesis-sdk", *one.command]), 400).rstrip(), "cyan"))
-                    )
+                commands = [action.command for action in one.actions] or [one.command]
+                result += [
+                    row("  ", (fit(" ".join(["$ kinesis-sdk", *command]), 400).rstrip(), "cyan"))
+                    for command in commands
+                    if command
+                ]
             return result
 
         self.push_screen(Page("Problems, worst first", lines(), lines))
@@ -538,7 +543,7 @@ class TopApp(App[None]):
             "skip-to": ("Skip {} forward to", "LATEST, -5m, 2026-11-22T09:00:00Z, or at:<sequence number>"),
             "move": ("Move {} to the worker", "id of a live worker"),
         }
-        if verb == "release":
+        if verb not in questions:
             self._propose(Command(verb, self._application, lease.lease_key, None, self._options))
             return
         title, example = questions[verb]

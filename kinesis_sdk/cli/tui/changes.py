@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,10 +15,10 @@ class Command:
     """A change of one lease, as it is written on the command line.
 
     Attributes:
-        verb: ``rewind``, ``skip-to``, ``release`` or ``move``.
+        verb: ``rewind``, ``skip-to``, ``release``, ``move``, ``retry`` or ``skip-record``.
         application: Name of the application.
         shard: The shard, or the lease key in a table of several streams.
-        to: Where to, or to whom; None for ``release``.
+        to: Where to, or to whom; None if the verb says it all.
         options: Options of the connection.
     """
 
@@ -51,13 +51,13 @@ class Planned:
         command: The command.
         lines: What will be written, and what follows from it.
         refused: Whether it cannot be made.
-        plan: For the one that made it.
+        act: Makes the change and returns what happened, line by line; None if it cannot be made.
     """
 
     command: Command
     lines: tuple[str, ...]
     refused: bool = False
-    plan: object = None
+    act: Callable[[], Sequence[str]] | None = None
 
 
 class Changes(Protocol):

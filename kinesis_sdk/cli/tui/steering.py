@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import shlex
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from kinesis_sdk.admin.applications import Application
+from kinesis_sdk.admin.changes.handler_control import HandlerControl
 from kinesis_sdk.admin.changes.plan import ChangePlan
 from kinesis_sdk.admin.changes.positions import REWIND_STARTS, SKIP_STARTS, parse_start
 from kinesis_sdk.admin.changes.steering import Steering
 from kinesis_sdk.cli.steer import surroundings
 from kinesis_sdk.cli.tui.changes import Command, Planned
-from kinesis_sdk.common.errors import AdminError
+from kinesis_sdk.common.errors import AdminError, ChangeRefusedError
 
 _WAIT = 60.0
 """Seconds to wait for an owner that acts on a change."""
@@ -57,13 +60,15 @@ class SteeringChanges:
             if self._stopped.is_set():
                 raise AdminError("left before a worker was seen to act on the change")
 
-        steering = Steering(
-            self._application,
-            failover_time=self._failover_time,
-            audit_log=self._audit_log,
-            clock=around["clock"],
-            sleep=pause,
-        )
+        settings: dict[str, Any] = {
+            "failover_time": self._failover_time,
+            "audit_log": self._audit_log,
+            "clock": around["clock"],
+            "sleep": pause,
+        }
+        if command.verb in ("retry", "skip-record"):
+            return self._plan_request(command, HandlerControl(self._application, **settings))
+        steering = Steering(self._application, **settings)
         shards = [command.shard]
         if command.verb == "release":
             plan = steering.plan_release(shards)
@@ -78,7 +83,23 @@ class SteeringChanges:
             command,
             tuple(describe(plan)),
             refused=bool(plan.refusals) or not plan.changes,
-            plan=(steering, plan),
+            act=lambda: [
+                f"{outcome.goal.shard_id}: {outcome.status.value}. {outcome.message}".rstrip(". ") + "."
+                for outcome in steering.apply(plan, wait=self._wait)
+            ],
+        )
+
+    def _plan_request(self, command: Command, control: HandlerControl) -> Planned:
+        try:
+            is_retry = command.verb == "retry"
+            plan = control.plan_retry(command.shard) if is_retry else control.plan_leave_out(command.shard)
+        except ChangeRefusedError as error:
+            return Planned(command, (f"Refused: {error}",), refused=True)
+        arguments = tuple(shlex.split(str(command)))[1:]
+        return Planned(
+            command,
+            (plan.write, plan.effect, *plan.warnings),
+            act=lambda: [control.apply(plan, wait=self._wait, command=arguments)],
         )
 
     def apply(self, planned: Planned) -> Sequence[str]:
@@ -87,12 +108,8 @@ class SteeringChanges:
         Raises:
             KinesisSdkError: If it failed.
         """
-        assert isinstance(planned.plan, tuple)
-        steering, plan = planned.plan
-        return [
-            f"{outcome.goal.shard_id}: {outcome.status.value}. {outcome.message}".rstrip(". ") + "."
-            for outcome in steering.apply(plan, wait=self._wait)
-        ]
+        assert planned.act is not None
+        return planned.act()
 
     def stop(self) -> None:
         """Make a change that is under way end at its next wait; what was written stays. From any thread."""

@@ -10,6 +10,7 @@ from typing import Any
 from kinesis_sdk.admin import Connection
 from kinesis_sdk.admin.applications import Application
 from kinesis_sdk.admin.changes.execute import Outcome, Status
+from kinesis_sdk.admin.changes.handler_control import HandlerControl
 from kinesis_sdk.admin.changes.plan import ChangePlan
 from kinesis_sdk.admin.changes.positions import REWIND_STARTS, SKIP_STARTS, parse_start
 from kinesis_sdk.admin.changes.rows import WriteKind
@@ -78,6 +79,11 @@ class AdminPlanner:
                 raise ConfigError("leases", leases, "exactly one lease for a pin")
             worker = _text(request, "to", "the id of a worker") if operation == "pin" else None
             return self._plan_pin(application, leases[0], worker)
+        if operation in _OF_HANDLERS:
+            leases = _leases(request)
+            if len(leases) != 1:
+                raise ConfigError("leases", leases, "exactly one lease for a request to its handler")
+            return self._plan_request(application, operation, leases[0])
         lines: list[Callable[[str], None]] = []
         opened = self._open(application)
         steering = Steering(opened, report=_last(lines), threads=self._threads, **self._around)
@@ -142,6 +148,22 @@ class AdminPlanner:
         )
         return _show_marks(f"{verb} {printable(lease)}", command, opened, [write], [effect]), act
 
+    def _plan_request(self, application: str, operation: str, lease: str) -> tuple[Plain, Act]:
+        lines: list[Callable[[str], None]] = []
+        opened = self._open(application)
+        control = HandlerControl(opened, report=_last(lines), **self._around)
+        plan = control.plan_retry(lease) if operation == "retry" else control.plan_leave_out(lease)
+        command = ("leases", operation, application, "--shard", lease, *self._connection.options)
+
+        def act(line: Callable[[str], None]) -> Plain:
+            lines.append(line)
+            return {"text": control.apply(plan, wait=_WAIT, command=command)}
+
+        shown = _show_marks(
+            f"{operation} {printable(plan.shard_id)}", command, opened, [plan.write], [plan.effect]
+        )
+        return {**shown, "warnings": list(plan.warnings)}, act
+
     def _open(self, application: str) -> Application:
         return Application(self._connection, application, table_name=self._table, stream=self._stream)
 
@@ -149,6 +171,7 @@ class AdminPlanner:
 _OF_LEASES = ("rewind", "skip-to", "release", "move")
 _OF_PINS = ("pin", "unpin")
 _OF_WORKERS = ("drain", "undrain")
+_OF_HANDLERS = ("retry", "skip-record")
 
 
 def _last(lines: list[Callable[[str], None]]) -> Callable[[str], None]:
@@ -177,7 +200,7 @@ def make_plan(steering: Steering, operation: str, request: Mapping[str, Any], no
         ConfigError: If the request is not one of a change.
     """
     if operation not in _OF_LEASES:
-        known = ", ".join((*_OF_LEASES, *_OF_PINS, *_OF_WORKERS))
+        known = ", ".join((*_OF_LEASES, *_OF_PINS, *_OF_HANDLERS, *_OF_WORKERS))
         raise ConfigError("operation", operation, f"one of {known}")
     leases = _leases(request)
     if operation == "release":

@@ -134,6 +134,7 @@ def _problem(problem: Problem, options: Sequence[str]) -> dict[str, Any]:
         "text": problem.text,
         "remedy": problem.remedy,
         "command": command_line(problem.command, options) if problem.command else "",
+        "actions": [[action.title, command_line(action.command, options)] for action in problem.actions],
         "lease": problem.lease_key,
         "shard": problem.shard_id,
         "owner": problem.owner,

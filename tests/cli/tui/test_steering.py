@@ -130,3 +130,20 @@ def test_who_leaves_does_not_wait_for_a_worker(world: World) -> None:
     with pytest.raises(AdminError, match="left before"):
         world.changes.apply(planned)
     assert world.lease.checkpoint.sequence_number == "TRIM_HORIZON"
+
+
+def test_a_request_to_a_failing_handler_is_planned_refused_and_made(world: World) -> None:
+    with pytest.raises(ConfigError, match="tells of no record on which its handler fails"):
+        world.plan("skip-record")
+    planned = world.plan("retry")
+    assert not planned.refused
+    assert str(planned.command) == f"kinesis-sdk leases retry billing --shard {SHARD}"
+    assert f"{SHARD}: handlerRequest: – → retry," in planned.lines[0]
+    assert world.lease.handler_request is None
+    (said,) = world.changes.apply(planned)
+    assert said.startswith("Written, but no worker has acted on it for 5 s"), "its owner has stopped"
+    assert world.lease.handler_request is not None
+    world.store.release(world.lease)
+    planned = world.plan("retry")
+    assert (planned.refused, planned.act) == (True, None)
+    assert "no worker holds the lease" in planned.lines[0]

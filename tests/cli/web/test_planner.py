@@ -11,6 +11,7 @@ from kinesis_sdk.admin import Connection
 from kinesis_sdk.cli.web.planner import AdminPlanner, tell_outcomes
 from kinesis_sdk.common.errors import ChangeRefusedError, ConfigError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
+from kinesis_sdk.consumer import RecordBatch, RetryBatch
 from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
 from kinesis_sdk.consumer.leases.table.lease import Lease
 from kinesis_sdk.testing import FakeAws, VirtualClock
@@ -105,6 +106,7 @@ def test_a_plan_for_another_database_names_the_statement_and_the_database(
         ({"leases": [""]}, "leases"),
         ({"operation": "release", "leases": [1]}, "leases"),
         ({"operation": "pin", "leases": ["a", "b"]}, "leases"),
+        ({"operation": "retry", "leases": ["a", "b"]}, "leases"),
         ({"operation": "pin", "to": ""}, "to"),
         ({"operation": "drain"}, "worker"),
         ({"operation": "undrain", "worker": 7}, "worker"),
@@ -242,6 +244,32 @@ def test_a_lease_is_pinned_and_unpinned(live: SteeredFleet) -> None:
     assert live.store.get(shard).pinned_to is None
     with pytest.raises(ConfigError, match=r"^to="):
         made.plan("app", {"operation": "pin", "leases": [shard], "to": "nobody-knows"})
+
+
+def test_a_failing_handler_is_called_again_and_its_record_is_left_out(tmp_path: Path) -> None:
+    fleet = SteeredFleet(tmp_path)
+    dead: list[bytes] = []
+    policy = RetryBatch(dead_letter=lambda poison: dead.append(poison.record.data))
+
+    def handle(batch: RecordBatch) -> None:
+        if any(record.data == b"2" for record in batch.records):
+            raise ValueError("no price")
+
+    fleet.add("a", handle, config=fleet.config.with_fields(on_handler_error=policy))
+    fleet.put(5)
+    fleet.run(40)
+    (shard,) = fleet.owners()
+    shown, outcome, _ = change(fleet, operation="retry", leases=[shard])
+    assert shown["command"] == f"kinesis-sdk leases retry app --shard {shard} --region eu-west-1"
+    assert outcome["text"].startswith("Done after")
+    shown, outcome, _ = change(fleet, operation="skip-record", leases=[shard])
+    assert shown["command"] == f"kinesis-sdk leases skip-record app --shard {shard} --region eu-west-1"
+    assert "leave-out," in shown["writes"][0]["lines"][0]
+    assert "after" in outcome["text"]
+    assert dead == [b"2"]
+    with pytest.raises(ConfigError, match="tells of no record on which its handler fails"):
+        fleet.run(20)
+        change(fleet, operation="skip-record", leases=[shard])
 
 
 def test_nothing_to_tell_is_said() -> None:

@@ -11,10 +11,12 @@ const OPERATIONS = {
   move: ["Move to a worker", "worker"],
   pin: ["Pin to a worker", "worker"],
   unpin: ["Remove the pin", ""],
+  retry: ["Call the failing handler now", ""],
+  "skip-record": ["Leave out the failing record", ""],
   drain: ["Drain: hand off all leases, take none", ""],
   undrain: ["End the drain", ""],
 };
-const OF_ONE_SHARD = ["rewind", "skip-to", "release", "move", "pin", "unpin"];
+const OF_ONE_SHARD = ["rewind", "skip-to", "release", "move", "pin", "unpin", "retry", "skip-record"];
 const OF_SHARDS = ["rewind", "skip-to", "release", "move"];
 const OF_WORKERS = ["drain", "undrain"];
 const POLL = 400;

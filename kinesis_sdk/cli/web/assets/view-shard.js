@@ -20,7 +20,14 @@ export class ShardView {
     this.problems = h("ul", { class: "problems" });
     this.failing = h("dl", { class: "facts" });
     this.openRecord = h("button", { type: "button", class: "primary", on: { click: () => this.records.open(this.detail.lease.failing.position.sequence_number) } }, "Open the record");
-    this.failingCard = h("section", { class: "card", "aria-label": "Failing handler", hidden: true }, h("header", null, h("h2", null, "The handler fails"), h("span", { class: "tools" }, this.openRecord)), this.failing);
+    const ask = (name, operation, to) => h("button", { type: "button", on: { click: () => this.steering?.propose(operation, to?.() ?? "") } }, name);
+    this.retry = ask("Retry now", "retry");
+    this.skipRecord = ask("Skip this record", "skip-record");
+    this.rewind = ask("Rewind to it", "rewind", () => `at:${positionText(this.detail.lease.failing.position)}`);
+    this.failingCommands = h("dl", { class: "facts" });
+    this.failingCard = h("section", { class: "card", "aria-label": "Failing handler", hidden: true },
+      h("header", null, h("h2", null, "The handler fails"), h("span", { class: "tools" }, this.retry, this.skipRecord, this.rewind, this.openRecord)),
+      this.failing, h("details", null, h("summary", { class: "note" }, "the same as commands"), this.failingCommands));
     this.problemCard = h("section", { class: "card", "aria-label": "Problems of this shard", hidden: true }, this.problems);
     this.facts = h("dl", { class: "facts" });
     this.canvas = h("canvas", { role: "img", "aria-label": "Owners, lag and checkpoints of this shard over time; the tables below say the same" });
@@ -137,8 +144,14 @@ export class ShardView {
     this.failingCard.hidden = !failing;
     if (!failing) return;
     const { position, records } = failing;
-    const at = position ? `${position.sequence_number}/${position.sub_sequence_number}` : null;
+    const at = positionText(position);
     this.openRecord.hidden = !at;
+    this.rewind.hidden = !at || !this.steering;
+    this.retry.hidden = !this.steering;
+    this.skipRecord.hidden = records !== 1 || !this.steering;
+    const actions = this.picture.problems.find((problem) => problem.lease === this.key && problem.code === "handler-fails")?.actions ?? [];
+    this.failingCommands.parentNode.hidden = !actions.length;
+    if (!this.failingCommands.contains(document.activeElement)) put(this.failingCommands, actions.map(([title, line]) => [h("dt", null, title), h("dd", null, command(line))]));
     const facts = [
       ["failing for", duration(failing.seconds)],
       ["failed calls", count(failing.attempts)],
@@ -306,6 +319,8 @@ export class ShardView {
       sample?.checkpoint ? `checkpoint …${sample.checkpoint.slice(-14)}` : ""].filter(Boolean));
   }
 }
+
+const positionText = (position) => (position ? `${position.sequence_number}/${position.sub_sequence_number}` : null);
 
 function hatch(context, x, y, w, h2, colour) {
   context.save();

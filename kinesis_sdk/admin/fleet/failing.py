@@ -1,0 +1,71 @@
+"""A shard whose handler fails: in words, and what an operator can do. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kinesis_sdk.admin.fleet.model import Action, HandlerFailure, LeaseView
+from kinesis_sdk.admin.fleet.words import duration
+
+
+def failing_text(failing: HandlerFailure) -> str:
+    """Return for how long a handler has failed, on what, and with which error."""
+    if failing.position is None:
+        what = "its handler has failed"
+    elif failing.records == 1:
+        what = f"process_records has failed on record {failing.position}"
+    else:
+        what = f"process_records has failed on {failing.records:,} records from {failing.position} on"
+    retry = f", next call in {duration(failing.retry_in)}" if failing.retry_in >= 1 else ""
+    return f"{what} for {duration(failing.seconds)} ({failing.attempts:,} times{retry}): {failing.error}"
+
+
+def actions_of(application: str, streams: Sequence[str], lease: LeaseView, shard: str) -> tuple[Action, ...]:
+    """Return what an operator can do about a shard whose handler fails.
+
+    Args:
+        application: Name of the application.
+        streams: Names of its streams, as far as they are known.
+        lease: The lease.
+        shard: The shard as the command line takes it.
+    """
+    failing = lease.failing
+    if failing is None:
+        return ()
+    found = [Action(title="call it again now", command=("leases", "retry", application, "--shard", shard))]
+    if failing.position is None:
+        return tuple(found)
+    position = f"at:{failing.position}"
+    stream = lease.stream.split(":")[1] if lease.stream and lease.stream.count(":") == 2 else lease.stream
+    stream = stream or (streams[0] if len(streams) == 1 else None)
+    if failing.records == 1:
+        found.append(
+            Action(
+                title="leave this record out, and no other",
+                command=("leases", "skip-record", application, "--shard", shard),
+            )
+        )
+    if stream is not None:
+        number = shard.rpartition(":")[2]
+        found.append(
+            Action(
+                title="open the record" if failing.records == 1 else "open the records",
+                command=(
+                    "tail",
+                    stream,
+                    "--shard",
+                    number,
+                    "--from",
+                    position,
+                    "--limit",
+                    str(min(failing.records, 100)),
+                ),
+            )
+        )
+    found.append(
+        Action(
+            title="process it again later, once the handler is mended",
+            command=("leases", "rewind", application, "--shard", shard, "--to", position),
+        )
+    )
+    return tuple(found)
