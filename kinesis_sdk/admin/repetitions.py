@@ -34,6 +34,8 @@ MAX_COPY_BYTES = 64 * 1024 * 1024
 MAX_SEARCH_BYTES = 600_000_000
 """Maximum bytes that a search reads, as many as a worker reads again at once by default: a forged record may ask for 15 minutes of a shard."""
 _PAGE = 10_000
+_REPORT_INTERVAL = 5.0
+"""Seconds between two reports of a search."""
 _READ_PAUSE = 1.0
 """Seconds between two GetRecords calls of a shard, which leaves four of its five a second to the application."""
 
@@ -123,6 +125,7 @@ class CopySearch:
         clock: Measures calls, and tells the time.
         sleep: Waits, given seconds.
         shards: All shards of the stream, if they are known; by default they are listed, if that is needed.
+        report: Told what happens, in words, if it takes long.
 
     Raises:
         ConfigError: If there are more than `MAX_COPIES`.
@@ -139,7 +142,11 @@ class CopySearch:
         clock: Clock,
         sleep: Callable[[float], None],
         shards: Iterable[Shard] | None = None,
+        report: Callable[[str], None] = lambda _: None,
     ) -> None:
+        self._report = report
+        self._reported_at = clock.monotonic()
+        self._read_bytes = 0
         self._client = client
         self._stream = stream
         self._shard_id = shard_id
@@ -310,8 +317,20 @@ class CopySearch:
                     if own and int(record.sequence_number) >= int(self._record.sequence_number):
                         break
                     self._keep(step.shard_id, record)
+            self._read_bytes += sum(len(record.data) for record in page.records)
             yield page.records, is_at_end(page.records, page.header)
             self._sleep(_READ_PAUSE)
+            self._show_progress(step.shard_id)
+
+    def _show_progress(self, shard_id: str) -> None:
+        now = self._clock.monotonic()
+        if now < self._reported_at + _REPORT_INTERVAL:
+            return
+        self._reported_at = now
+        self._report(
+            f"searching {shard_id} for the first copy of record {self._record.sequence_number}: "
+            f"{self._read_bytes / 1e6:,.0f} MB read, of {MAX_SEARCH_BYTES / 1e6:,.0f} MB at most"
+        )
 
     def _keep(self, shard_id: str, record: KinesisRecord) -> None:
         kept = self._copies.setdefault(shard_id, [])

@@ -8,8 +8,12 @@ import pytest
 
 from kinesis_sdk.admin import first_copy
 from kinesis_sdk.admin import repetitions as module
+from kinesis_sdk.admin.repetitions import CopySearch
 from kinesis_sdk.common.errors import ConfigError, PermanentAwsError
+from kinesis_sdk.common.fast_get import get_records
+from kinesis_sdk.common.once.budget import CALL_BYTES
 from kinesis_sdk.common.once.table import NAMED, REPEAT, Run
+from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.testing import FakeAws, VirtualClock
 from tests.common.once.streams import aggregate
 
@@ -143,12 +147,37 @@ def test_a_forged_record_makes_it_read_no_more_than_a_worker_would(world: World,
         world.clock.advance(40)
     last = world.put((7, 1, REPEAT))
     assert world.first(last) == (PARENT, last, 0, False)
-    monkeypatch.setattr(module, "MAX_SEARCH_BYTES", 5_000)
+    monkeypatch.setattr(module, "MAX_SEARCH_BYTES", 5 * CALL_BYTES)
     monkeypatch.setattr(module, "_PAGE", 1)
     world.calls.clear()
     found = first_copy(world, STREAM, PARENT, last, clock=world.clock, sleep=world.clock.advance)
     assert (found.sequence_number, found.is_repetition, found.is_uncertain) == (last, False, True)
     assert world.calls.count("get_records") <= 6, "three quarters of the budget, and the record itself"
+
+
+def test_a_long_search_tells_how_far_it_is(world: World, monkeypatch: Any) -> None:
+    for _ in range(20):
+        world.plain(b"x" * 150_000)
+    last = world.put((7, 1, REPEAT))
+    iterator = world.client.get_shard_iterator(
+        StreamName=STREAM, ShardId=PARENT, ShardIteratorType="AT_SEQUENCE_NUMBER", StartingSequenceNumber=last
+    )["ShardIterator"]
+    (record,) = get_records(world.client, iterator, 1).records
+    monkeypatch.setattr(module, "_PAGE", 1)
+    told: list[str] = []
+    CopySearch(
+        world,  # type: ignore[arg-type]
+        StreamId(STREAM),
+        PARENT,
+        record,
+        clock=world.clock,
+        sleep=world.clock.advance,
+        report=told.append,
+    )
+    assert len(told) in {3, 4}, "every five seconds, for 20 responses"
+    assert told[0] == (
+        f"searching {PARENT} for the first copy of record {last}: 1 MB read, of 600 MB at most"
+    )
 
 
 @pytest.mark.parametrize(

@@ -206,6 +206,7 @@ class Steering:
             clock=self._clock,
             sleep=self._sleep,
             shards=listed,
+            report=self._report,
         )
         copies = search.earliest(to.sub_sequence_number)
         if not copies:
