@@ -34,6 +34,7 @@ OnChildException = Literal["ignore", "restart"]
 OWN_KEYS: Mapping[str, tuple[str, ...]] = {
     "onChildFailure": ("restart", "exit"),
     "onChildException": ("ignore", "restart"),
+    "recognizeRepetitions": ("true", "false"),
     "workerMetrics": ("off", "lease_table", "separate_table"),
 }
 """Keys that only this daemon has, with their values; the first one is the default."""
@@ -129,6 +130,7 @@ def parse_settings(text: str, *, needs_executable: bool = True) -> DaemonSetting
         config=_config(
             {
                 **found.config,
+                "recognize_repetitions": own["recognizeRepetitions"] == "true",
                 "worker_metrics": own["workerMetrics"],
                 "lease_store": _lease_store(pairs.get(LEASE_STORE_KEY)),
                 **_batch_records(pairs.get(BATCH_RECORDS_KEY)),

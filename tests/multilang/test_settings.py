@@ -73,6 +73,13 @@ def test_records_of_a_message() -> None:
     assert settings.notes == ()
 
 
+def test_every_stored_copy() -> None:
+    assert parse_settings(REQUIRED).config.retrieval.recognize_repetitions
+    settings = parse_settings(REQUIRED + "recognizeRepetitions = False\n")
+    assert not settings.config.retrieval.recognize_repetitions
+    assert settings.notes == ()
+
+
 def test_leases_in_another_database() -> None:
     settings = parse_settings(REQUIRED)
     assert settings.config.lease_table.lease_store is None
@@ -97,6 +104,7 @@ def test_the_load_is_shown_to_a_java_leader_where_the_file_says(place: str) -> N
         ("leaseStore = leases.db", r"leaseStore.*sqlite:///leases\.db"),
         ("childExitGraceMillis = 0", "childExitGraceMillis.*1 to 600,000"),
         ("childExitGraceMillis = 5s", "childExitGraceMillis.*1 to 600,000"),
+        ("recognizeRepetitions = no", "recognizeRepetitions.*true or false"),
         ("batchRecords = 0", "batchRecords.*1 to 1,000,000,000"),
         ("batchRecords = all", "batchRecords.*1 to 1,000,000,000"),
         ("shutdownGraceMillis = 5s", "shutdownGraceMillis.*integer"),
