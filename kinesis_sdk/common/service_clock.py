@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -32,6 +32,35 @@ def response_date(metadata: Mapping[str, Any] | None) -> float | None:
     """
     date = date_text(metadata)
     return _epoch_seconds(date) if date else None
+
+
+def skew_bounds(
+    metadata: Mapping[str, Any] | None, sent: float, received: float
+) -> tuple[float, float] | None:
+    """Return the bounds between which the clock of AWS is ahead of this machine's, by one response; None if it has no date.
+
+    Args:
+        metadata: As for `response_date`.
+        sent: This machine's clock at the call, in epoch seconds.
+        received: The same at the response.
+    """
+    second = response_date(metadata)
+    # The date has whole seconds, and was written at some moment in between.
+    return None if second is None else (second - received, second + 1 - sent)
+
+
+def least_skew(bounds: Iterable[tuple[float, float]]) -> float | None:
+    """Return the smallest difference of the clocks that is within all bounds, above zero if AWS is ahead; None if there are none.
+
+    Bounds without a common difference are those of a clock that was set meanwhile: then it is 0.
+    """
+    lower = upper = None
+    for low, high in bounds:
+        lower = low if lower is None else max(lower, low)
+        upper = high if upper is None else min(upper, high)
+    if lower is None or upper is None:
+        return None
+    return 0.0 if lower > upper else max(lower, 0.0) or min(upper, 0.0)
 
 
 @functools.lru_cache(maxsize=16)

@@ -13,7 +13,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kinesis_sdk.admin import Connection
+from kinesis_sdk.admin.fleet import look as look_module
 from kinesis_sdk.admin.fleet import poller as poller_module
+from kinesis_sdk.admin.fleet.calls import CallCounter
 from kinesis_sdk.admin.fleet.model import FleetView
 from kinesis_sdk.admin.fleet.poller import FleetPoller
 from kinesis_sdk.cli import application as application_module
@@ -47,6 +49,8 @@ class Account:
         self.connection = Connection(clients=clients, lease_store=lease_store)
         for module in (application_module, apps_module, lag_module):
             monkeypatch.setattr(module, "make_connection", lambda *_: self.connection)
+        # The machine has the time of the account; its monotonic clock is the real one, for commands that wait.
+        monkeypatch.setattr(look_module, "CallCounter", lambda _: CallCounter(self.clock))
         monkeypatch.setenv("COLUMNS", "100")
 
     @property

@@ -11,6 +11,7 @@ from kinesis_sdk.admin.doctor.facts import Facts, Permission
 from kinesis_sdk.admin.doctor.model import Finding, Level, worst_first
 from kinesis_sdk.admin.doctor.permissions import ACTIONS
 from kinesis_sdk.common.aws import is_of_account
+from kinesis_sdk.common.service_clock import least_skew
 from kinesis_sdk.common.shards import Shard, ShardGraph, is_table_shard_id
 from kinesis_sdk.common.text import printable
 from kinesis_sdk.consumer.leases.intervals import IntervalSettings, default_intervals, scan_read_units
@@ -127,10 +128,10 @@ def _clock(facts: Facts) -> Iterator[Finding]:
             code="clock-skew", level=Level.NOTE, title=title, text="No response had a date to compare with."
         )
         return
-    lower, upper = facts.skew
     # The difference lies between the bounds; judge by the smallest one that is possible.
-    least = max(lower, -upper, 0.0)
-    direction = "behind" if lower > 0 else "ahead of"
+    skew = least_skew([facts.skew]) or 0.0
+    least = abs(skew)
+    direction = "behind" if skew > 0 else "ahead of"
     if least < SKEW_YELLOW:
         yield Finding(
             code="clock-skew",

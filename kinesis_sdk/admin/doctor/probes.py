@@ -33,7 +33,7 @@ from kinesis_sdk.common.errors import (
     ThrottledError,
 )
 from kinesis_sdk.common.position import AfterSequence, AtTimestamp, Position, TrimHorizon, iterator_request
-from kinesis_sdk.common.service_clock import response_date
+from kinesis_sdk.common.service_clock import skew_bounds
 from kinesis_sdk.common.shards import Shard, list_shards
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.text import printable
@@ -260,15 +260,10 @@ class Probes:
         if service == "dynamodb" and code == "ProvisionedThroughputExceededException":
             self._table_throttles += 1
         metadata = response.get("ResponseMetadata")
-        second = response_date(metadata)
-        if second is None:
-            return
-        # The date has whole seconds, and was written at some moment between `sent` and now.
-        lower, upper = second - self._clock.time(), second + 1 - sent
-        if self._bounds is None:
-            self._bounds = lower, upper
-        else:
-            self._bounds = max(lower, self._bounds[0]), min(upper, self._bounds[1])
+        bounds = skew_bounds(metadata, sent, self._clock.time())
+        if bounds is not None:
+            before = self._bounds or bounds
+            self._bounds = max(bounds[0], before[0]), min(bounds[1], before[1])
 
     def _guard(self, name: str, service: str, call: Callable[[Any], T], *, attempts: int = 3) -> T | None:
         """Make a call; a failure becomes a fact."""

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Container
 
 from kinesis_sdk.admin.applications import Application
+from kinesis_sdk.admin.fleet.calls import CallCounter, counted_application
 from kinesis_sdk.admin.fleet.lag import THREADS, LagCandidate, LagProbe, LagProbeResult, measure_all
 from kinesis_sdk.admin.fleet.model import (
     ErrorCode,
@@ -52,6 +53,8 @@ class Look:
         clock: Clock | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
+        self._calls = CallCounter(SystemClock() if clock is None else clock)
+        self._counted: Application | None = None
         self._application = application
         self._observer = observer or FleetObserver(application.name)
         self._clock: Clock = SystemClock() if clock is None else clock
@@ -66,11 +69,14 @@ class Look:
             AwsError: If the call fails.
         """
         began = 0.0
+        if self._counted is None:
+            self._counted = counted_application(self._application, self._calls, services=("dynamodb",))
+        table = self._counted
 
         def scan() -> TableScan:
             nonlocal began
             began = self._clock.monotonic()
-            return self._application.scan()
+            return table.scan()
 
         try:
             self._scan = scan()
@@ -221,4 +227,5 @@ class Look:
 
     def view(self) -> FleetView:
         """Return what is known."""
+        self._observer.observe_calls({}, throttled=self._calls.throttled(), skew=self._calls.skew())
         return self._observer.view(self._clock.monotonic(), self._clock.time())

@@ -213,6 +213,8 @@ class FleetObserver:
         self._error = ""
         self._error_code: ErrorCode | None = None
         self._calls: Mapping[str, int] = {}
+        self._throttled = 0
+        self._skew: float | None = None
 
     # What comes in
 
@@ -344,9 +346,17 @@ class FleetObserver:
         """Set why the newest look failed; an empty text after one that did not."""
         self._error, self._error_code = error, code
 
-    def observe_calls(self, calls: Mapping[str, int]) -> None:
-        """Set the API calls of the last minute, by operation."""
-        self._calls = dict(calls)
+    def observe_calls(
+        self, calls: Mapping[str, int], *, throttled: int = 0, skew: float | None = None
+    ) -> None:
+        """Set what the calls of the last minute showed.
+
+        Args:
+            calls: Their number, by operation.
+            throttled: Number of calls that the lease table throttled.
+            skew: Seconds by which this machine's clock is behind AWS at least, below zero if it is ahead; None if it is not known.
+        """
+        self._calls, self._throttled, self._skew = dict(calls), throttled, skew
 
     # What goes out
 
@@ -893,6 +903,8 @@ class FleetObserver:
             expired_shards=tuple(gone),
             cycles=self._cycles,
             is_first_look=self._started == self._scanned,
+            throttled=self._throttled,
+            skew=self._skew,
         )
 
 

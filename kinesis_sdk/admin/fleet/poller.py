@@ -17,13 +17,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from random import Random
-from typing import Any
 
 from kinesis_sdk.admin.applications import Application
+from kinesis_sdk.admin.fleet.calls import CallCounter, counted_application
 from kinesis_sdk.admin.fleet.lag import LagCandidate, LagProbe, LagSchedule
 from kinesis_sdk.admin.fleet.model import ErrorCode, FleetView, OwnerKind
 from kinesis_sdk.admin.fleet.observe import FleetObserver
@@ -49,73 +47,6 @@ _IDLE = 3600.0
 _LOGGER = logging.getLogger(__name__)
 
 Listener = Callable[[FleetView], None]
-
-
-class CallCounter:
-    """API calls of the last minute, by operation. Thread-safe.
-
-    Args:
-        clock: Clock; its monotonic time counts.
-    """
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._calls: deque[tuple[float, str]] = deque()
-        self._running: dict[object, tuple[float, str]] = {}
-
-    @contextmanager
-    def running(self, operation: str) -> Iterator[None]:
-        """Count a call, and know of it until it has ended."""
-        self.count(operation)
-        key = object()
-        with self._lock:
-            self._running[key] = (self._clock.monotonic(), operation)
-        try:
-            yield
-        finally:
-            with self._lock:
-                del self._running[key]
-
-    def longest(self) -> tuple[str, float] | None:
-        """Return the operation that has been running for the longest, and its seconds; None if none runs."""
-        with self._lock:
-            if not self._running:
-                return None
-            began, operation = min(self._running.values())
-            return operation, self._clock.monotonic() - began
-
-    def count(self, operation: str) -> None:
-        """Count a call."""
-        with self._lock:
-            self._calls.append((self._clock.monotonic(), operation))
-
-    def per_minute(self) -> dict[str, int]:
-        """Return the calls of the last 60 seconds."""
-        with self._lock:
-            limit = self._clock.monotonic() - 60.0
-            while self._calls and self._calls[0][0] <= limit:
-                self._calls.popleft()
-            return dict(sorted(Counter(operation for _, operation in self._calls).items()))
-
-
-class _CountingClient:
-    """A client whose calls are counted. Everything else is the client's own."""
-
-    def __init__(self, client: Any, counter: CallCounter) -> None:
-        self._client = client
-        self._counter = counter
-
-    def __getattr__(self, name: str) -> Any:
-        value = getattr(self._client, name)
-        if not callable(value) or name.startswith("_"):
-            return value
-
-        def counted(*args: Any, **kwargs: Any) -> Any:
-            with self._counter.running("".join(part.capitalize() for part in name.split("_"))):
-                return value(*args, **kwargs)
-
-        return counted
 
 
 class Subscription:
@@ -209,7 +140,7 @@ class FleetPoller:
         self._rng = Random() if rng is None else rng
         self._counter = CallCounter(self._clock)
         self._kinesis = application.connection.kinesis
-        self._application = _counting(application, self._counter)
+        self._application = counted_application(application, self._counter)
         self._observer = observer or FleetObserver(application.name)
         self._schedule = LagSchedule()
         self._probe_lag = probe_lag
@@ -447,7 +378,9 @@ class FleetPoller:
             with self._memory:
                 now = self._clock.monotonic()
                 self._publish_due = float("inf")
-                self._observer.observe_calls(self._counter.per_minute())
+                self._observer.observe_calls(
+                    self._counter.per_minute(), throttled=self._counter.throttled(), skew=self._counter.skew()
+                )
                 failed = [self._errors[what] for what in (_THE_TABLE, _THE_STREAM) if what in self._errors]
                 self._observer.observe_error(
                     "; ".join(text for text, _ in failed), failed[0][1] if failed else None
@@ -515,12 +448,3 @@ class FleetPoller:
         with self._wakeup:
             if subscription in self._subscriptions:
                 self._subscriptions.remove(subscription)
-
-
-def _counting(application: Application, counter: CallCounter) -> Application:
-    """Return the same application with clients whose calls are counted."""
-    connection = application.connection
-    clients = {"kinesis": _CountingClient(connection.kinesis, counter)}
-    if connection.lease_store is None:
-        clients["dynamodb"] = _CountingClient(connection.dynamodb, counter)
-    return application.with_connection(connection.counted(clients, counter.count))

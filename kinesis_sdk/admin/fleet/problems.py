@@ -49,6 +49,8 @@ CODES: Mapping[str, tuple[Severity, str]] = {
     "no-timestamp": (Severity.ERROR, "no starting time"),
     "parent-cycle": (Severity.ERROR, "cycle of parents"),
     "lag": (Severity.ERROR, "lag"),
+    "table-throttled": (Severity.WARNING, "table throttled"),
+    "clock-skew": (Severity.WARNING, "clock"),
     "handoff-stuck": (Severity.WARNING, "handoff does not end"),
     "parent-unfinished": (Severity.WARNING, "waits for its parent"),
     "falling-behind": (Severity.WARNING, "falls behind"),
@@ -87,6 +89,8 @@ class ProblemSettings:
         parent: For how long a shard may wait for its parents.
         no_checkpoint: For how long a renewed lease that is behind may have no new checkpoint.
         hole: For how long a hole in the hash keys may exist; a reshard makes one for a moment.
+        skew: Difference of the clocks of this machine and of AWS that is told.
+        max_skew: Difference from which on it is an error: a KCL 3 leader treats such a worker as dead.
         hot: Part of a shard's write limit.
         unbalanced: Leases of a worker above its fair share, as a part of it.
     """
@@ -103,6 +107,8 @@ class ProblemSettings:
     parent: float = 300.0
     no_checkpoint: float = 120.0
     hole: float = 60.0
+    skew: float = 5.0
+    max_skew: float = 60.0
     hot: float = 0.9
     unbalanced: float = 0.5
 
@@ -137,6 +143,8 @@ class TableFacts:
         foreign: Keys of unfinished rows that do not belong to a shard of the stream.
         expired_shards: Keys of unfinished rows whose shard the stream no longer has.
         cycles: Leases that wait for themselves, with the reason.
+        throttled: Calls of the view that the lease table throttled in the last minute.
+        skew: Seconds by which this machine's clock is behind AWS at least, below zero if it is ahead; None if it is not known.
         is_first_look: Whether the table was read only once, so that nothing is known of times.
     """
 
@@ -150,6 +158,8 @@ class TableFacts:
     foreign: tuple[str, ...] = ()
     expired_shards: tuple[str, ...] = ()
     cycles: Mapping[str, str] = field(default_factory=dict)
+    throttled: int = 0
+    skew: float | None = None
     is_first_look: bool = True
 
 
@@ -163,6 +173,7 @@ def find_problems(view: FleetView, facts: TableFacts, settings: ProblemSettings)
     """
     found = [
         *_of_the_table(view, facts, settings),
+        *_of_the_calls(view, facts, settings),
         *_of_owners(view),
         *_unowned(view, facts, settings),
         *_without_lease(view, facts, settings),
@@ -333,6 +344,26 @@ def _of_the_table(view: FleetView, facts: TableFacts, settings: ProblemSettings)
                 if code == "foreign-row"
                 else None,
             )
+
+
+def _of_the_calls(view: FleetView, facts: TableFacts, settings: ProblemSettings) -> Iterable[_Found]:
+    if facts.throttled:
+        yield _problem(
+            view,
+            "table-throttled",
+            f"the lease table throttled {counted(facts.throttled, 'call')} of this view in the last minute: the renewals of the workers share "
+            "that capacity",
+            "switch the table to on-demand billing, or raise its capacity: a throttled renewal is a lost lease",
+            command=("doctor", view.streams[0], view.application) if view.streams else (),
+        )
+    if facts.skew is not None and abs(facts.skew) >= settings.skew:
+        yield _problem(
+            view,
+            "clock-skew",
+            f"the clock of this machine is {duration(abs(facts.skew))} {'behind' if facts.skew > 0 else 'ahead of'} that of AWS",
+            "synchronize it (chrony, systemd-timesyncd), first of all if workers run here: from 300 s on AWS rejects every request",
+            severity=Severity.ERROR if abs(facts.skew) >= settings.max_skew else None,
+        )
 
 
 def _of_owners(view: FleetView) -> Iterable[_Found]:

@@ -165,6 +165,9 @@ def test_a_table_that_is_throttled_is_read_again_and_given_up_in_the_end() -> No
     look = Look(application, clock=scene.clock, sleep=scene.sleep)
     assert len(look.table().leases) == 1
     assert 0 < scene.slept < 30
+    assert "table-throttled" in [one.code for one in look.view().problems], (
+        "what was hidden from the user is told"
+    )
     scene.aws.faults.add(Fault(kind="throttle", operation="Scan", count=1_000))
     with pytest.raises(ThrottledError):
         look.table()

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from datetime import datetime, timezone
+from email.utils import format_datetime
 from random import Random
 from typing import Any
 
 import pytest
 
 from kinesis_sdk.admin import Application, Connection, FleetPoller, FleetView, Subscription
+from kinesis_sdk.admin.fleet.calls import CallCounter
 from kinesis_sdk.admin.fleet.model import ErrorCode
-from kinesis_sdk.admin.fleet.poller import CallCounter
 from kinesis_sdk.cli.web.wire import picture
 from kinesis_sdk.common.clock import SystemClock
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
@@ -355,3 +357,28 @@ def test_a_call_is_known_while_it_runs() -> None:
             assert counter.longest() == ("Scan", 6.0)
         assert counter.per_minute() == {"ListShards": 1, "Scan": 1}
     assert counter.longest() is None
+
+
+def test_responses_tell_of_the_clock_and_of_throttling_for_a_while() -> None:
+    clock = VirtualClock(1_790_000_000.0)
+    counter = CallCounter(clock)
+    assert (counter.skew(), counter.throttled()) == (None, 0)
+
+    def response(ahead: float, code: str | None = None) -> dict[str, Any]:
+        date = format_datetime(datetime.fromtimestamp(clock.time() + ahead, timezone.utc), usegmt=True)
+        document: dict[str, Any] = {"ResponseMetadata": {"HTTPHeaders": {"date": date}}}
+        return document if code is None else {**document, "Error": {"Code": code}}
+
+    counter.observe("dynamodb", response(-300), clock.time())
+    assert counter.skew() == pytest.approx(-299, abs=1)
+    for _ in range(20):
+        counter.observe("dynamodb", response(0), clock.time())
+    assert counter.skew() == 0, "the clock was set"
+    counter.observe("kinesis", response(0, "ProvisionedThroughputExceededException"), clock.time())
+    counter.observe("dynamodb", response(0, "ThrottlingException"), clock.time())
+    counter.observe("dynamodb", None, clock.time())
+    assert counter.throttled() == 0
+    counter.observe("dynamodb", response(0, "ProvisionedThroughputExceededException"), clock.time())
+    assert counter.throttled() == 1
+    clock.advance(61)
+    assert counter.throttled() == 0

@@ -189,6 +189,16 @@ def damaged(fleet: Fleet) -> FleetView:
     return pass_time(fleet, 5)
 
 
+def throttled(fleet: Fleet) -> FleetView:
+    fleet.observer.observe_calls({"Scan": 5}, throttled=2)
+    return fleet.view()
+
+
+def wrong_clock(fleet: Fleet) -> FleetView:
+    fleet.observer.observe_calls({}, skew=-5.0)
+    return fleet.view()
+
+
 def unbalanced(fleet: Fleet) -> FleetView:
     fleet.take("a|1", 2)
     fleet.take("b|2", 3)
@@ -256,6 +266,8 @@ SCENES: dict[str, Callable[[Fleet], FleetView]] = {
     "misfit-row": misfit,
     "shard-expired": expired,
     "damaged-row": damaged,
+    "table-throttled": throttled,
+    "clock-skew": wrong_clock,
     "unbalanced": unbalanced,
     "table-recreated": recreated_table,
     "stream-recreated": recreated_stream,
@@ -412,3 +424,21 @@ def test_hostile_ids_are_escaped() -> None:
     for problem in view.problems:
         assert (problem.text + problem.remedy).isprintable()
     assert "evil\\x1b[31m\\nworker" in the(view, "silent-owner").text
+
+
+@pytest.mark.parametrize(
+    ("skew", "severity", "words"),
+    [
+        (None, None, ""),
+        (4.9, None, ""),
+        (5.0, Severity.WARNING, "is 5 s behind that of AWS"),
+        (-59.0, Severity.WARNING, "is 59 s ahead of that of AWS"),
+        (-300.0, Severity.ERROR, "is 5 min ahead of that of AWS"),
+    ],
+)
+def test_a_clock_is_judged_as_doctor_does(skew: float | None, severity: Severity | None, words: str) -> None:
+    fleet = healthy()
+    fleet.observer.observe_calls({}, skew=skew)
+    found = [one for one in fleet.view().problems if one.code == "clock-skew"]
+    assert [one.severity for one in found] == ([] if severity is None else [severity])
+    assert all(words in one.text for one in found)
