@@ -139,6 +139,8 @@ def test_the_objects_of_a_manifest_belong_together(name: str) -> None:
     ports = {port["name"]: port["containerPort"] for port in container(name)["ports"]}
     for probe in (value for key, value in container(name).items() if key.endswith("Probe")):
         assert probe["httpGet"]["port"] in ports
+    assert container(name)["securityContext"]["readOnlyRootFilesystem"]
+    assert pod["securityContext"]["runAsNonRoot"]
 
 
 def worker_arguments(folder: Path) -> list[str]:
@@ -176,14 +178,21 @@ def test_the_exporter_serves_what_is_asked_for() -> None:
     assert annotations["prometheus.io/port"] == str(options["port"])
     metrics = FleetMetrics(list(options["applications"]))
     metrics.update(make_view())
-    status, *_ = ExporterPages(metrics).page(container("exporter.yaml")["readinessProbe"]["httpGet"]["path"])
+    pages, told = ExporterPages(metrics), container("exporter.yaml")
+    status, *_ = pages.page(told["readinessProbe"]["httpGet"]["path"])
     assert status in (200, 503), "the path exists"
+    status, *_ = pages.page(told["livenessProbe"]["httpGet"]["path"])
+    assert status == 200, "whatever AWS does"
     # KEDA finds the exporter by the name and the port of its service.
     keda = yaml.safe_load((ROOT / "grafana" / "keda.yml").read_text())
     service = only("exporter.yaml", "Service")
     address = f"http://{service['metadata']['name']}:{service['spec']['ports'][0]['port']}/lag/billing"
     assert keda["spec"]["triggers"][0]["metadata"]["url"] == address
     assert keda["spec"]["scaleTargetRef"]["name"] == only("worker.yaml", "Deployment")["metadata"]["name"]
+    # A pod at a time, and not at once: the lag of a fleet that is large enough is 0.
+    down = keda["spec"]["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]["scaleDown"]
+    assert [policy["value"] for policy in down["policies"]] == [1]
+    assert down["stabilizationWindowSeconds"] >= 600
 
 
 def get(port: int, path: str) -> int:
@@ -347,9 +356,13 @@ def test_the_image_has_what_the_package_is_built_from() -> None:
 # Prometheus and Grafana
 
 
-def test_prometheus_asks_the_exporter() -> None:
-    """`prometheus.yaml`: the host is a service, the port is the exporter's, the rules are mounted."""
-    (job,) = PROMETHEUS["scrape_configs"]
+def test_prometheus_asks_the_exporter_and_the_workers() -> None:
+    """`prometheus.yaml`: the hosts are services, the ports are theirs, the rules are mounted."""
+    job, workers = PROMETHEUS["scrape_configs"]
+    ((service,),) = [one["names"] for one in workers["dns_sd_configs"]]
+    options = parse(SERVICES[service]["command"])
+    assert options["metrics_port"] == workers["dns_sd_configs"][0]["port"]
+    assert options["metrics_host"] == "0.0.0.0"
     ((target,),) = [one["targets"] for one in job["static_configs"]]
     host, _, port = target.partition(":")
     assert parse(SERVICES[host]["command"])["port"] == int(port)
