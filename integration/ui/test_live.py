@@ -211,6 +211,54 @@ def test_a_live_worker_is_drained_and_takes_leases_again(open_page, keep_picture
         eventually(lambda: holders() == {"web1", "web2"})
 
 
+def test_a_poison_record_is_opened_tried_again_and_left_out_by_buttons(
+    open_page, keep_picture, orders: str
+) -> None:
+    from kinesis_sdk.consumer import ConsumerConfig, RetryBatch, Worker
+
+    dead: list[bytes] = []
+    processed: list[bytes] = []
+
+    def handle(batch: Any) -> None:
+        if any(record.data.startswith(b"poison") for record in batch.records):
+            raise ValueError("cannot read the amount 'twelve'")
+        processed.extend(record.data for record in batch.records)
+
+    policy = RetryBatch(
+        initial_delay=0.2, max_delay=3600, dead_letter=lambda poison: dead.append(poison.record.data)
+    )
+    config = ConsumerConfig(initial_position="TRIM_HORIZON", on_handler_error=policy)
+    kinesis = make_client("kinesis", orders)
+    for data in (b"good 1", b"poison 2", b"good 3"):
+        put = kinesis.put_record(StreamName="orders", PartitionKey="key", Data=data)
+    worker = Worker(
+        "orders",
+        application_name="poisoned",
+        handler=handle,
+        config=config.with_fields(failover_time=3.0),
+        endpoint_url=orders,
+    )
+    arguments = ("ui", "poisoned", "--stream", "orders", "--port", "0", "--allow-changes")
+    with worker, console(*arguments, "--endpoint-url", orders) as (_, url):
+        page = open_page(f"{url}#/shard/poisoned/{put['ShardId']}")
+        card = page.get_by_role("region", name="Failing handler")
+        card.get_by_role("button", name="Skip this record").wait_for(timeout=LONG)
+        assert "ValueError: cannot read the amount 'twelve'" in card.inner_text()
+        card.get_by_role("button", name="Open the record").click()
+        page.locator("table.records").get_by_text("poison 2").wait_for(timeout=LONG)
+        card.get_by_text("the same as commands").click()
+        assert "kinesis-sdk leases skip-record poisoned" in card.inner_text()
+        keep_picture(page, "live-poison")
+        change = page.get_by_role("region", name="Change", exact=True)
+        for button, outcome in (("Retry now", "Done after"), ("Skip this record", "after")):
+            assert dead == [], "nothing is written before it is confirmed"
+            card.get_by_role("button", name=button).click()
+            change.get_by_role("button", name="Confirm and write").click(timeout=LONG)
+            change.locator(".outcome.good").get_by_text(outcome).wait_for(timeout=LONG)
+        eventually(lambda: dead == [b"poison 2"] and {b"good 1", b"good 3"} <= {*processed})
+        card.wait_for(state="hidden", timeout=LONG)
+
+
 def test_an_application_that_does_not_exist_is_said_so(open_page, orders: str) -> None:
     with console("ui", "no-such-table", "--port", "0", "--endpoint-url", orders) as (_, url):
         page = open_page(url)
