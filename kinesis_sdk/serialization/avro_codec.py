@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import json
 from collections.abc import Callable, Mapping, ValuesView
+from functools import partial
 from typing import Any, ClassVar
 
 from kinesis_sdk.common.errors import ConfigError
@@ -14,6 +16,10 @@ Definition = str | Mapping[str, Any] | list[Any]
 
 _MAX_DEPTH = 500
 _CONTAINERS = (ValuesView, list, tuple)
+
+_DECIMAL = "kinesis-sdk-decimal"
+_DECIMAL_BYTES = 1_024
+"""Bytes that a decimal may have whatever its precision. The time that Python takes for one grows with their square: a megabyte takes minutes."""
 
 
 class AvroCodec:
@@ -132,16 +138,41 @@ def avro_reader(writer: Any, reader: Any | None = None) -> Callable[[bytes], Any
     module = import_library("fastavro._read_py", "avro", "Avro") if shape.is_recursive else fastavro
     schemaless_reader = module.schemaless_reader
     target = None if reader == writer else reader
+    source_schema = _with_bounded_decimals(writer) if shape.has_decimals else writer
 
     def read(data: bytes) -> Any:
         source = io.BytesIO(data)
-        value = schemaless_reader(source, writer, target)
+        value = schemaless_reader(source, source_schema, target)
         left = len(data) - source.tell()
         if left:
             raise ValueError(f"{left} bytes are left after the Avro value")
         return value
 
     return read
+
+
+def _with_bounded_decimals(writer: Any) -> Any:
+    """Return a copy of a schema, in fastavro's form, whose decimals are read by `_bounded_decimal`."""
+    readers = import_library("fastavro.read", "avro", "Avro").LOGICAL_READERS
+    readers.setdefault(f"bytes-{_DECIMAL}", partial(_bounded_decimal, readers["bytes-decimal"]))
+    bounded = copy.deepcopy(writer)
+    open_parts: list[Any] = [bounded]
+    while open_parts:
+        part = open_parts.pop()
+        if isinstance(part, dict):
+            if part.get("type") == "bytes" and part.get("logicalType") == "decimal":
+                part["logicalType"] = _DECIMAL
+            open_parts.extend(part.values())
+        elif isinstance(part, list):
+            open_parts.extend(part)
+    return bounded
+
+
+def _bounded_decimal(read: Callable[..., Any], data: bytes, writer: Any = None, reader: Any = None) -> Any:
+    most = max(_DECIMAL_BYTES, writer["precision"] // 2 + 1)  # a byte holds more than two digits
+    if len(data) > most:
+        raise ValueError(f"a decimal of {len(data):,} bytes, although {most:,} hold its precision")
+    return read(data, writer, reader)
 
 
 class _Shape:
@@ -153,11 +184,13 @@ class _Shape:
     Attributes:
         is_recursive: Whether a value may contain others of its own type.
         has_weightless_items: Whether there is an array whose items take no bytes.
+        has_decimals: Whether there is a decimal of any number of bytes.
     """
 
     def __init__(self, parsed: Any) -> None:
         self.is_recursive = False
         self.has_weightless_items = False
+        self.has_decimals = False
         self._open: set[str] = set()
         self._weightless: dict[str, bool] = {"null": True}
         self._visit(parsed)
@@ -186,6 +219,7 @@ class _Shape:
             weightless = all(parts)
             self._open.remove(schema["name"])
         else:
+            self.has_decimals = self.has_decimals or (kind, schema.get("logicalType")) == ("bytes", "decimal")
             return bool(kind == "null")
         self._weightless[schema["name"]] = weightless
         return weightless

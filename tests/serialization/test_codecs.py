@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+import io
 import math
 import sys
+from decimal import Decimal
 from typing import Any
 
+import fastavro
 import pytest
 
 from kinesis_sdk.common.errors import ConfigError
@@ -177,6 +181,72 @@ def test_other_avro_arrays_are_not(items: Any) -> None:
     codec = AvroCodec({"type": "array", "items": items})
     with pytest.raises(EOFError):
         codec.deserialize("s", b"\xfe\xff\xff\xff\x0f")
+
+
+def varint(number: int) -> bytes:
+    """Avro's encoding of a long of at least 0."""
+    number <<= 1
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*out, number])
+
+
+MONEY = {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}
+PRICE = {"type": "record", "name": "P", "fields": [{"name": "of", "type": MONEY}]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "before", "after"),
+    [
+        (MONEY, b"", b""),
+        ({**MONEY, "precision": 1_500}, b"", b""),
+        ({"type": "array", "items": ["null", MONEY]}, b"\2\2", b"\0"),
+        (PRICE, b"", b""),
+        (
+            {
+                "type": "record",
+                "name": "Q",
+                "fields": [{"name": "a", "type": PRICE}, {"name": "b", "type": "P"}],
+            },
+            b"\2\1",
+            b"",
+        ),
+        (
+            {
+                "type": "record",
+                "name": "L",
+                "fields": [{"name": "m", "type": MONEY}, {"name": "n", "type": ["null", "L"]}],
+            },
+            b"",
+            b"\0",
+        ),
+    ],
+)
+@pytest.mark.parametrize("resolved", [False, True])
+def test_an_avro_decimal_of_many_bytes_is_an_error(
+    schema: Any, before: bytes, after: bytes, resolved: bool
+) -> None:
+    """The time for one grows with the square of its bytes: a record of a megabyte would hold its shard up for minutes."""
+    codec = AvroCodec({**schema, "doc": "newer"} if resolved else schema, writer_schema=schema)
+    for size in (1, 4, 1_024):
+        payload = before + varint(size) + b"\1" * size + after
+        assert codec.deserialize("s", payload) == fastavro.schemaless_reader(
+            io.BytesIO(payload), fastavro.parse_schema(copy.deepcopy(schema)), None
+        )
+    with pytest.raises(ValueError, match="a decimal of 1,025 bytes, although 1,024 hold its precision"):
+        codec.deserialize("s", before + varint(1_025) + b"\1" * 1_025 + after)
+    value = codec.deserialize("s", before + varint(2) + b"\1\2" + after)
+    assert codec.serialize("s", value) == before + varint(2) + b"\1\2" + after
+
+
+def test_a_decimal_may_have_as_many_bytes_as_its_precision_needs() -> None:
+    codec = AvroCodec({**MONEY, "precision": 4_000})
+    value = Decimal(10**4_000 - 1).scaleb(-2)
+    assert codec.deserialize("s", codec.serialize("s", value)) == value
+    with pytest.raises(ValueError, match="although 2,001 hold its precision"):
+        codec.deserialize("s", varint(2_002) + b"\1" * 2_002)
 
 
 def test_a_schema_that_is_too_deep_is_refused() -> None:
