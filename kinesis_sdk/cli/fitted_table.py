@@ -1,4 +1,7 @@
-"""A table that leaves out its least important columns where the terminal is narrow, instead of squeezing all of them."""
+"""A table that leaves out its least important columns where the terminal is narrow, instead of squeezing all of them.
+
+Names are cut in their middle: those of workers differ in the host at their beginning and in the process at their end.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,28 @@ import copy
 from collections.abc import Sequence
 from dataclasses import replace
 
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.measure import Measurement
 from rich.table import Column, Table
+from rich.text import Text
 
 _GAP = 2
 """Cells between two columns."""
+
+
+def cut_middle(text: str, width: int) -> str:
+    """Return a printable text of at most ``width`` terminal cells, with an ellipsis in its middle if it has more."""
+    if cell_len(text) <= width:
+        return text
+    if width <= 1:
+        return "…"[:width]
+    tail = ""
+    for character in reversed(text):
+        if cell_len(character) + cell_len(tail) > (width - 1) // 2:
+            break
+        tail = character + tail
+    return set_cell_size(text, width - 1 - cell_len(tail)) + "…" + tail
 
 
 class FittedTable(Table):
@@ -39,16 +58,22 @@ class FittedTable(Table):
             kept = [column for column in kept if column.header != heading]
         room = max(0, options.max_width - needed())
         fitted = copy.copy(self)
-        # Without a maximum for the column that may be cut, rich would cut a part of every column.
         fitted.columns = [
-            replace(
-                column,
-                _index=place,
-                max_width=None if column.ratio is None else widths[id(column)] + room,
-            )
+            replace(column, _index=place)
+            if column.ratio is None
+            else _cut_column(column, place, widths[id(column)] + room)
             for place, column in enumerate(kept)
         ]
         yield from Table.__rich_console__(fitted, console, options)
+
+
+def _cut_column(column: Column, place: int, width: int) -> Column:
+    """Return a column of names. Without a maximum for it, rich would cut a part of every column."""
+    cells: list[RenderableType] = [
+        Text(cut_middle(cell.plain, width), style=cell.style) if isinstance(cell, Text) else cell
+        for cell in column.cells
+    ]
+    return replace(column, _index=place, max_width=width, _cells=cells)
 
 
 def _width(column: Column, console: Console, options: ConsoleOptions) -> int:

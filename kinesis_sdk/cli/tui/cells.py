@@ -5,9 +5,15 @@ from __future__ import annotations
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
+from kinesis_sdk.cli.fitted_table import cut_middle
 from kinesis_sdk.common.text import printable
 
 _ELLIPSIS = "…"
+
+
+def fit_name(text: str, width: int) -> str:
+    """Return the name of a worker as `fit` does, but cut in its middle: its host and its process are at its ends."""
+    return fit(cut_middle(printable(text), width), width)
 
 
 def fit(text: str, width: int, *, right: bool = False) -> str:

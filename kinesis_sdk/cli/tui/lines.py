@@ -20,7 +20,7 @@ from kinesis_sdk.admin.fleet.model import (
     Severity,
 )
 from kinesis_sdk.admin.fleet.words import duration, lag_text, sparkline
-from kinesis_sdk.cli.tui.cells import fit, row
+from kinesis_sdk.cli.tui.cells import fit, fit_name, row
 
 KINDS = {OwnerKind.SDK: "ours", OwnerKind.KCL3: "KCL 3", OwnerKind.OTHER: "KCL 1/2"}
 
@@ -179,7 +179,7 @@ def owner(one: OwnerView | None, leases: tuple[LeaseView, ...], width: int, *, i
     else:
         worst = one.worst_lag_millis
         silent = one.silent_for is not None
-        head = (fit(sign + one.worker_id, name), "red" if silent else "")
+        head = (fit_name(sign + one.worker_id, name), "red" if silent else "")
         kind = (
             ("silent", "red")
             if silent
@@ -259,9 +259,9 @@ def move(one: Move, width: int, *, zone: tzinfo | None) -> Text:
         "  ",
         fit(short_shard(one.shard_id), 6),
         " ",
-        fit(one.before or "no owner", name),
+        fit_name(one.before or "no owner", name),
         " → ",
-        fit(one.after or "no owner", name),
+        fit_name(one.after or "no owner", name),
         "  ",
         (fit(tail, 24), "red" if one.reason == "expired" else "dim"),
     )

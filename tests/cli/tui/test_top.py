@@ -17,7 +17,7 @@ from kinesis_sdk.admin.records import RecordPage
 from kinesis_sdk.cli.tui import app as app_module
 from kinesis_sdk.cli.tui import lines as draw
 from kinesis_sdk.cli.tui.app import HELP, Services, TopApp
-from kinesis_sdk.cli.tui.cells import fit
+from kinesis_sdk.cli.tui.cells import fit, fit_name
 from kinesis_sdk.cli.tui.changes import Command, Planned
 from kinesis_sdk.cli.tui.line_list import LineList
 from kinesis_sdk.cli.tui.rows import LeaseRow, OwnerRow, Rows
@@ -55,7 +55,8 @@ def test_no_line_is_wider_than_the_screen_and_none_has_control_characters(name: 
 
 def test_a_hostile_worker_is_shown_as_text() -> None:
     text = "\n".join(scene_lines("hostile-worker"))
-    assert "[red]zone[/]|\\x1b[31m" in text
+    assert "[red]zone[" in text, "its markup is text"
+    assert "\x1b" not in text
 
 
 @pytest.mark.parametrize(
@@ -74,6 +75,25 @@ def test_text_is_fitted_by_cells(text: str, width: int, shown: str) -> None:
     assert fit(text, width) == shown
     assert cell_len(fit(text, width)) == width
     assert fit(text, width).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "shown"),
+    [
+        ("short", 8, "short   "),
+        ("vm:22715:93c81ccb-1", 12, "vm:227…ccb-1"),
+        ("vm:22715:93c81ccb-2", 12, "vm:227…ccb-2"),
+        ("東京東京", 5, "東…京"),
+        ("東京東京", 4, "東 …"),
+        ("a\x1b[2Jbcdefgh", 10, "a\\x1b…efgh"),
+        ("x", 0, ""),
+        ("xy", 1, "…"),
+    ],
+)
+def test_names_are_cut_in_their_middle(text: str, width: int, shown: str) -> None:
+    assert fit_name(text, width) == shown
+    assert cell_len(fit_name(text, width)) == width
+    assert fit_name(text, width).isprintable()
 
 
 # Rows
