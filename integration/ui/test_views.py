@@ -13,6 +13,7 @@ import pytest
 
 from kinesis_sdk.admin import FleetView, LeaseState, LeaseView
 from kinesis_sdk.admin.fleet.model import ErrorCode
+from kinesis_sdk.admin.recording.recorder import Recording
 from kinesis_sdk.cli.web.wire import picture
 from tests import HANG
 from tests.cli.web.generated import HOSTILE, START, GeneratedBackend, GeneratedFleet, shard_name
@@ -65,7 +66,8 @@ def test_the_other_views(open_page, serve, keep_picture, scheme: str) -> None:
     }
     base = serve(GeneratedBackend(fleets, interval=0.3), allow_changes=True)
     page = open_page(base, scheme=scheme)
-    page.get_by_role("link", name="search-index").wait_for(timeout=LONG)
+    page.get_by_text("with errors; read again each minute").wait_for(timeout=LONG)
+    assert page.locator("tbody tr").first.inner_text().startswith("billing")
     keep_picture(page, f"applications-{scheme}")
     page.get_by_role("link", name="billing").click()
     page.get_by_role("link", name="Stream").click()
@@ -251,6 +253,55 @@ def test_hostile_texts_are_shown_as_text(open_page, serve, keep_picture) -> None
     assert page.evaluate("window.hacked") is None
     assert page.locator("main img, main script, main iframe").count() == 0
     keep_picture(page, "hostile")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_past(open_page, serve, keep_picture, scheme: str) -> None:
+    fleet = GeneratedFleet(24, 4)
+    recording = Recording()
+    views = [fleet.view() for _ in range(300)]
+    for view in views:
+        recording.update(view)
+    then = views[100]
+    base = serve(GeneratedBackend({"billing": fleet}, interval=0.3), recording=recording)
+    page = open_page(
+        f"{base}#/fleet/billing", scheme=scheme, permissions=["clipboard-read", "clipboard-write"]
+    )
+    page.get_by_text("recorded for").wait_for(timeout=LONG)
+    slider = page.get_by_label("Moment that is shown")
+    slider.evaluate(
+        "(element, value) => { element.value = value; element.dispatchEvent(new Event('input')); }",
+        int(then.at),
+    )
+    page.get_by_text("before now").wait_for(timeout=LONG)
+    assert f"at={int(then.at)}" in page.url
+    shown = page.locator(".figures dd").first
+    lag = then.totals.worst_lag_millis
+    assert lag is not None
+    hours, minutes = divmod(lag // 60_000, 60)
+    eventually(lambda: shown.inner_text().startswith(f"{hours} h {minutes} min"))
+    keep_picture(page, f"past-{scheme}")
+    # A link has the moment, and what was chosen.
+    page.get_by_label("Find a shard or an owner").fill("web01")
+    page.get_by_role("button", name="Copy link").click()
+    page.get_by_text("Copied").wait_for(timeout=LONG)
+    link = page.evaluate("navigator.clipboard.readText()")
+    page.get_by_role("button", name="Copy as report").click()
+    eventually(lambda: page.evaluate("navigator.clipboard.readText()").startswith("## `billing` at "))
+    assert link in page.evaluate("navigator.clipboard.readText()")
+    other = page.context.new_page()
+    other.goto(link)
+    other.get_by_text("before now").wait_for(timeout=LONG)
+    assert other.get_by_label("Find a shard or an owner").input_value() == "web01"
+    other.close()
+    # A timeline that is not empty: it began long before this page was opened.
+    page.goto(f"{base}#/shard/billing/{then.leases[3].lease_key}?at={int(then.at)}")
+    page.get_by_text("the same as a table").click(timeout=LONG)
+    page.get_by_role("cell", name=then.leases[3].owner or "nobody").first.wait_for(timeout=LONG)
+    keep_picture(page, f"past-shard-{scheme}")
+    page.get_by_role("button", name="Now", exact=True).click()
+    page.get_by_text("recorded for").wait_for(timeout=LONG)
+    assert "at=" not in page.url
 
 
 def test_hostile_addresses_do_nothing(open_page, serve) -> None:

@@ -64,10 +64,14 @@ if TYPE_CHECKING:
     from kinesis_sdk.admin.reading import ReadProgress as ReadProgress
     from kinesis_sdk.admin.reading import RecordFilter as RecordFilter
     from kinesis_sdk.admin.reading import read_stream as read_stream
+    from kinesis_sdk.admin.recording.model import Course as Course
+    from kinesis_sdk.admin.recording.model import ShardHistory as ShardHistory
+    from kinesis_sdk.admin.recording.recorder import Recording as Recording
     from kinesis_sdk.admin.records import RecordPage as RecordPage
     from kinesis_sdk.admin.records import read_page as read_page
     from kinesis_sdk.admin.repetitions import FirstCopy as FirstCopy
     from kinesis_sdk.admin.repetitions import first_copy as first_copy
+    from kinesis_sdk.admin.report import incident_report as incident_report
     from kinesis_sdk.admin.scaling import ScalePlan as ScalePlan
     from kinesis_sdk.admin.streams import ScaleResult as ScaleResult
     from kinesis_sdk.admin.streams import StreamConsumer as StreamConsumer
@@ -135,6 +139,9 @@ else:
             "kinesis_sdk.admin.transfer.run": ("TransferProgress", "TransferResult"),
             "kinesis_sdk.admin.transfer.state": ("StateFile",),
             "kinesis_sdk.admin.payload": ("DecodedPayload", "PayloadKind", "decode_payload"),
+            "kinesis_sdk.admin.recording.model": ("Course", "ShardHistory"),
+            "kinesis_sdk.admin.recording.recorder": ("Recording",),
+            "kinesis_sdk.admin.report": ("incident_report",),
             "kinesis_sdk.admin.records": ("RecordPage", "read_page"),
             "kinesis_sdk.admin.repetitions": ("FirstCopy", "first_copy"),
             "kinesis_sdk.admin.scaling": ("ScalePlan",),

@@ -27,6 +27,7 @@ from kinesis_sdk.cli.options import (
     make_connection,
 )
 from kinesis_sdk.cli.output import CommandError, ExitCode, note, print_json_line, with_exit_codes
+from kinesis_sdk.cli.recording import open_recording, recording_options
 from kinesis_sdk.common.text import printable
 
 
@@ -61,6 +62,7 @@ class ErrorNotes:
     help="Add worker ids as labels. They are not bounded: each restart of a worker makes new series.",
 )
 @LAG_OPTION
+@recording_options
 @JSON_OPTION
 @LEASE_STORE_OPTION
 @connection_options
@@ -75,6 +77,9 @@ def exporter(
     failover_time: float,
     per_owner: bool,
     probe_lag: bool,
+    record: str | None,
+    record_size: int | None,
+    record_for: float | None,
     as_json: bool,
     region: str | None,
     profile: str | None,
@@ -95,6 +100,8 @@ def exporter(
     60 s. Lag costs nothing where workers of this SDK report it; for others the stream is read, each shard at most
     once in 30 s. A scrape costs nothing.
 
+    --record FILE keeps what it sees, for the time slider of `kinesis-sdk ui --record FILE` on the same machine.
+
     --json prints one line with the addresses once the exporter serves.
 
     \b
@@ -105,6 +112,7 @@ def exporter(
     """
     check_table(table, applications)
     need("prometheus_client", "prometheus")
+    recording = open_recording(record, record_size, record_for)
     from kinesis_sdk.admin.applications import Application
     from kinesis_sdk.admin.exporter import FleetMetrics
     from kinesis_sdk.admin.exporter_http import ExporterPages
@@ -122,6 +130,8 @@ def exporter(
         errors.update(view)
 
     with ExitStack() as stack:
+        if recording is not None:
+            stack.callback(recording.close)
         try:
             server = stack.enter_context(closing(PageServer(ExporterPages(metrics).page, host, port)))
         except OSError as error:
@@ -134,6 +144,8 @@ def exporter(
             )
             stack.enter_context(poller)
             stack.enter_context(poller.subscribe(update))
+            if recording is not None:
+                stack.enter_context(poller.subscribe(recording.update))
         address = f"http://{host}:{server.port}"
         if as_json:
             print_json_line(

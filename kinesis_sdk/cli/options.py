@@ -108,6 +108,37 @@ class Duration(ParamType):
 
 DURATION = Duration()
 
+_SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+class Bytes(ParamType):
+    """A size such as ``64M``, ``1G`` or a number of bytes; K, M and G are powers of 1,024. Passed as bytes.
+
+    Args:
+        least: Least size that is accepted.
+        most: Greatest size that is accepted.
+    """
+
+    name = "size"
+
+    def __init__(self, least: int, most: int) -> None:
+        self._least = least
+        self._most = most
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the bytes."""
+        if isinstance(value, int):
+            return value
+        text = str(value).lower()
+        number = text.rstrip("kmg")
+        unit = text[len(number) :]
+        if unit not in _SIZES or not (number.isascii() and number.isdigit() and len(number) <= 15):
+            self.fail(f"{value!r} is not a size, such as 64M or 1G", param, ctx)
+        size = int(number) * _SIZES[unit]
+        if not self._least <= size <= self._most:
+            self.fail(f"{value!r} is not within {self._least:,} to {self._most:,} bytes", param, ctx)
+        return size
+
 
 class PositionType(ParamType):
     """A position of one of some types, in the grammar of `kinesis_sdk.common.position_text`.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from kinesis_sdk.cli.application import LAG_OPTION, application_options, open_ap
 from kinesis_sdk.cli.extras import need
 from kinesis_sdk.cli.options import JSON_OPTION
 from kinesis_sdk.cli.output import CommandError, ExitCode, with_exit_codes
+from kinesis_sdk.cli.recording import open_recording, recording_options
 from kinesis_sdk.common.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     help="Let the keys r, k, l and m change the lease table, after the exact write was shown and confirmed.",
 )
 @LAG_OPTION
+@recording_options
 @JSON_OPTION
 @with_exit_codes
 def top(
@@ -38,6 +41,9 @@ def top(
     failover_time: float,
     allow_changes: bool,
     probe_lag: bool,
+    record: str | None,
+    record_size: int | None,
+    record_for: float | None,
     as_json: bool,
     region: str | None,
     profile: str | None,
@@ -45,6 +51,8 @@ def top(
     lease_store: str | None,
 ) -> None:
     r"""Watch the fleet of an application: shards by owner with lag, moves as they happen, problems on top.
+
+    The keys [ and ] go a minute back and forth in what was seen since the start, or in the file of --record; 0 shows now again.
 
     Works for every KCL application, because it reads the lease table and the stream. Keys are listed with ?.
     The keys that steer show the command to run; nothing is changed without --allow-changes.
@@ -61,7 +69,10 @@ def top(
       kinesis-sdk top billing --region eu-west-1 --allow-changes
       kinesis-sdk top billing --json | jq -c '[.at, .totals.worst_lag_millis]'
     """
+    recording = open_recording(record, record_size, record_for)
     if as_json:
+        if recording is not None:
+            raise ConfigError("record", record, "a terminal: with --json, use what it prints")
         if allow_changes:
             raise ConfigError("allow-changes", True, "a terminal: with --json, nothing can be confirmed")
         from kinesis_sdk.cli.lag_view import watch_lag
@@ -87,6 +98,7 @@ def top(
     from kinesis_sdk.admin.fleet.explain import explain
     from kinesis_sdk.admin.fleet.observe import FleetObserver
     from kinesis_sdk.admin.fleet.poller import FleetPoller
+    from kinesis_sdk.admin.recording.recorder import Recording
     from kinesis_sdk.cli.tui.app import Services, TopApp
     from kinesis_sdk.cli.tui.services import read_records
     from kinesis_sdk.cli.tui.steering import SteeringChanges
@@ -102,6 +114,7 @@ def top(
     )
     application.info()  # a wrong name ends the command before the screen is taken
     connection = application.connection
+    recording = recording or Recording()
     app = TopApp(
         application_name,
         place=place_of(connection),
@@ -109,13 +122,16 @@ def top(
         services=Services(
             explain=explain,
             read=partial(read_records, connection),
+            past=partial(recording.view_at, application_name),
             changes=SteeringChanges(application, failover_time=failover_time) if allow_changes else None,
         ),
     )
     observer = FleetObserver(application_name, failover_time=failover_time)
     with (
         FleetPoller(application, observer=observer, probe_lag=probe_lag) as poller,
+        poller.subscribe(recording.update),
         poller.subscribe(app.show_soon) as subscription,
+        closing(recording),
     ):
         app.watch_with(subscription)
         app.run()

@@ -19,6 +19,7 @@ from kinesis_sdk.cli.options import (
     make_connection,
 )
 from kinesis_sdk.cli.output import note, print_json_line, with_exit_codes
+from kinesis_sdk.cli.recording import open_recording, recording_options
 
 
 @click.command(short_help="Serve the fleet view in a browser.")
@@ -49,6 +50,7 @@ from kinesis_sdk.cli.output import note, print_json_line, with_exit_codes
 @click.option(
     "--allow-changes", is_flag=True, help="Allow changes of leases; without it the console only reads."
 )
+@recording_options
 @JSON_OPTION
 @LEASE_STORE_OPTION
 @connection_options
@@ -64,6 +66,9 @@ def ui(
     allowed_hosts: tuple[str, ...],
     failover_time: float,
     allow_changes: bool,
+    record: str | None,
+    record_size: int | None,
+    record_for: float | None,
     as_json: bool,
     region: str | None,
     profile: str | None,
@@ -76,12 +81,16 @@ def ui(
     Without APP it finds the applications by their lease tables. It works without a network besides AWS, and makes no call
     while no page is open and visible.
 
+    The slider of each view goes back to any moment while a page was open. With --record FILE it goes back to what the file has, of this
+    command or of the exporter, and the applications that are named are watched all the time.
+
     --json prints one line with the address to open, which holds the token if one is needed.
 
     \b
     Examples:
       kinesis-sdk ui billing
       kinesis-sdk ui --region eu-west-1 --allow-changes
+      kinesis-sdk ui billing --record fleet.db
       kinesis-sdk ui billing --endpoint-url http://localhost:4566
       KINESIS_SDK_UI_TOKEN=$(openssl rand -hex 16) kinesis-sdk ui --host 0.0.0.0
     """
@@ -98,6 +107,7 @@ def ui(
     # pages say that it is missing, as they do for any other look that fails.
     with suppress(AwsConfigError):
         connection = connection.resolved()
+    recording = open_recording(record, record_size, record_for)
     server = ConsoleServer(
         AdminBackend(
             connection, applications=applications, stream=stream, table=table, failover_time=failover_time
@@ -109,6 +119,7 @@ def ui(
         allowed_hosts=allowed_hosts,
         applications=applications,
         stream=stream,
+        recording=recording,
         allow_changes=allow_changes,
     )
     if as_json:
@@ -117,5 +128,9 @@ def ui(
     note(
         f"Serving on {server.shown_url} until Ctrl-C; {'changes are allowed' if allow_changes else 'read-only'}."
     )
-    server.serve()
+    try:
+        server.serve()
+    finally:
+        if recording is not None:
+            recording.close()
     note("Stopped.")

@@ -15,6 +15,7 @@ from kinesis_sdk.cli.lazy_group import LazyGroup
 from kinesis_sdk.cli.main import cli
 from kinesis_sdk.cli.options import (
     DURATION,
+    Bytes,
     Duration,
     Ending,
     PositionType,
@@ -26,6 +27,20 @@ from kinesis_sdk.common.errors import AwsConfigError, ConfigError, EndpointUnrea
 from kinesis_sdk.common.position import AtTimestamp, Latest, TrimHorizon
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=timezone.utc)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("1000", 1000), ("64k", 65_536), ("2M", 2 << 20), ("1g", 1 << 30), ("", None), ("M", None), ("-1", None), ("1.5M", None),
+     ("1T", None), ("1kk", None), ("٣", None), ("9" * 5000, None), ("2G", None), ("10", None)],
+)  # fmt: skip
+def test_sizes(text: str, size: int | None) -> None:
+    kind = Bytes(1000, 1 << 30)
+    if size is not None:
+        assert kind.convert(text, None, None) == size
+    else:
+        with pytest.raises(click.BadParameter, match=r"64M or 1G|1,000 to 1,073,741,824 bytes"):
+            kind.convert(text, None, None)
 
 
 def test_the_types_of_options_speak_the_grammar_of_positions() -> None:

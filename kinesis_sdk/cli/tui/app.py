@@ -43,6 +43,7 @@ HELP = (
     "r k     rewind a shard, skip forward",
     "l m     release a lease, move it to another worker",
     "n x     call a failing handler again now, leave out the record on which it fails",
+    "[ ] 0   one minute back in time, one minute forth, now; the table is read on meanwhile",
     "y       copy the command that is shown; esc drops it",
     "?       this page",
     "q       quit",
@@ -80,11 +81,13 @@ class Services:
         explain: Returns why a shard is where it is, in words, given a view and a lease key.
         read: Reads a page of a shard's records, given the stream, the shard, and the position (None to begin).
         changes: Plans and makes changes; None shows commands only.
+        past: Returns the view of a moment, given in epoch seconds; None if nothing looked then.
     """
 
     explain: Callable[[FleetView, str], Sequence[str]] | None = None
     read: Callable[[str, str, Position | None], RecordPage] | None = None
     changes: Changes | None = None
+    past: Callable[[float], FleetView | None] | None = None
 
 
 class TopApp(App[None]):
@@ -135,6 +138,9 @@ class TopApp(App[None]):
         Binding("m", "change('move')", "move"),
         Binding("n", "change('retry')", "retry"),
         Binding("x", "change('skip-record')", "skip record"),
+        Binding("left_square_bracket", "travel(-1)", "back", key_display="["),
+        Binding("right_square_bracket", "travel(1)", "forth", key_display="]"),
+        Binding("0", "travel(0)", "now"),
         Binding("y", "copy", "copy"),
         Binding("escape", "drop", "drop"),
     ]
@@ -163,6 +169,8 @@ class TopApp(App[None]):
         self._services = services or Services()
         self._zone = zone
         self._view: FleetView | None = None
+        self._newest: FleetView | None = None
+        self._is_past = False
         self._rows = Rows()
         self._by_key: dict[str, Row] = {}
         self._watching: Watching | None = None
@@ -211,8 +219,12 @@ class TopApp(App[None]):
         self._show_keys()
 
     def on_top_app_viewed(self, message: Viewed) -> None:
-        """Show a new view."""
-        self.show(message.view)
+        """Show a new view, unless the past is shown."""
+        self._newest = message.view
+        if self._is_past:
+            self._draw()  # the age of what is shown
+        else:
+            self.show(message.view)
 
     def show(self, view: FleetView) -> None:
         """Show a view."""
@@ -237,8 +249,9 @@ class TopApp(App[None]):
             return
         width = self.size.width
         read_only = self._services.changes is None
+        ago = self._newest.at - view.at if self._is_past and self._newest is not None else None
         self._find("#title").update(
-            draw.title(view, place=self._place, read_only=read_only, zone=self._zone, width=width)
+            draw.title(view, place=self._place, read_only=read_only, zone=self._zone, width=width, ago=ago)
         )
         self._find("#totals").update(draw.totals(view, width))
         self._draw_problems(view)
@@ -408,7 +421,7 @@ class TopApp(App[None]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
         """Leave the keys to a page that is open above the fleet."""
-        own = ("help", "filter", "sort", "problems", "explain", "tail", "change", "copy", "drop")
+        own = ("help", "filter", "sort", "problems", "explain", "tail", "change", "copy", "drop", "travel")
         if action == "quit":
             return self.screen is self._main and not self._is_typing()
         return action not in own or (
@@ -531,10 +544,30 @@ class TopApp(App[None]):
             self.copy_to_clipboard(str(self._command))
             self.notify("The command was copied, if the terminal allows it.", markup=False)
 
+    def action_travel(self, minutes: int) -> None:
+        """Show the fleet as it was: a minute earlier or later than what is shown, or now."""
+        newest, past = self._newest, self._services.past
+        if self._view is None or newest is None or past is None:
+            return
+        at = self._view.at + 60.0 * minutes
+        if minutes == 0 or at >= newest.at:
+            self._is_past = False
+            self.show(newest)
+            return
+        found = past(at)
+        if found is None:
+            self.notify("Nothing was recorded then.", markup=False)
+            return
+        self._is_past = True
+        self.show(found)
+
     # Changes
 
     def action_change(self, verb: str) -> None:
         """Ask where to, and show the command."""
+        if self._is_past:
+            self.notify("This is the past. Press 0 for now, then change.", markup=False)
+            return
         lease = self._need_lease()
         if lease is None:
             return

@@ -68,7 +68,9 @@ def legend() -> Text:
     return row(*parts)
 
 
-def title(view: FleetView, *, place: str, read_only: bool, zone: tzinfo | None, width: int) -> Text:
+def title(
+    view: FleetView, *, place: str, read_only: bool, zone: tzinfo | None, width: int, ago: float | None = None
+) -> Text:
     """Return the first line: the application, and how fresh the view is.
 
     Args:
@@ -77,13 +79,20 @@ def title(view: FleetView, *, place: str, read_only: bool, zone: tzinfo | None, 
         read_only: Whether commands are shown and not run.
         zone: Time zone of the clock; None for the local one.
         width: Cells.
+        ago: For how many seconds the view has been past; None for a view of now.
     """
     streams = ", ".join(view.streams) or "stream not known yet"
     calls = sum(view.calls_per_minute.values())
     clock = datetime.fromtimestamp(view.at, zone).strftime("%H:%M:%S")
     right = f"table {duration(view.table_age)} ago · {calls:,} calls/min · {clock}"
+    if ago is not None:
+        right = f"AS IT WAS at {clock}, {duration(ago)} ago · 0: now"
     left = f"{view.application} on {streams} · {place} · {'read-only' if read_only else 'changes allowed'}"
-    return row((fit(left, max(0, width - len(right) - 2)), "bold"), "  ", (right, "dim"))
+    return row(
+        (fit(left, max(0, width - len(right) - 2)), "bold"),
+        "  ",
+        (right, "dim" if ago is None else "bold yellow"),
+    )
 
 
 def totals(view: FleetView, width: int) -> Text:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import secrets
+import time
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from importlib.resources import files
@@ -20,10 +22,12 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kinesis_sdk._version import __version__
+from kinesis_sdk.admin.recording.recorder import Recording
 from kinesis_sdk.cli.web.backend import Backend, Planner
 from kinesis_sdk.cli.web.changes import ChangeJobs
 from kinesis_sdk.cli.web.hub import Channel
 from kinesis_sdk.cli.web.overview import Overview
+from kinesis_sdk.cli.web.past import Past
 from kinesis_sdk.cli.web.security import RESPONSE_HEADERS, Policy, is_own_host, is_token, reject
 from kinesis_sdk.common.errors import (
     AwsConfigError,
@@ -48,6 +52,8 @@ _MAX_BODY = 64 * 1024
 """Largest body of a request, in bytes."""
 _MAX_CHANNELS = 32
 """Largest number of applications that are watched or remembered at a time."""
+_MAX_KEYS, _MAX_LINK = 100, 4096
+"""Most leases, and most characters of the address, of a report."""
 MAX_RECORDS = 500
 """Largest number of user records on a page of the record browser."""
 
@@ -61,6 +67,7 @@ class Console:
         planner: Plans changes; None for a console that has none.
         applications: Applications that the command line named; if empty, they are found by their tables.
         stream: Stream that the command line named; None if none.
+        recording: What is kept of each view; one in memory by default.
         allow_changes: Whether changes may be planned and made.
     """
 
@@ -72,8 +79,11 @@ class Console:
         planner: Planner | None = None,
         applications: tuple[str, ...] = (),
         stream: str | None = None,
+        recording: Recording | None = None,
         allow_changes: bool = False,
     ) -> None:
+        self._recording = recording or Recording()
+        self._past = Past(self._recording, backend)
         self._backend = backend
         self._policy = policy
         self._planner = planner
@@ -91,9 +101,16 @@ class Console:
         if found is None:
             if len(self._channels) >= _MAX_CHANNELS:
                 self._forget_one()
-            found = Channel(self._backend.make_watch(application), options=self._backend.options)
+            found = Channel(
+                self._backend.make_watch(application), self._recording, options=self._backend.options
+            )
             self._channels[application] = found
         return found
+
+    def keep_watching(self) -> None:
+        """Watch the applications that the command line named also while no page is open, for the recording."""
+        for name in self._applications:
+            self.channel(name).keep()
 
     def close(self) -> None:
         """End all streams of events and all watches. For the event loop's thread."""
@@ -111,6 +128,9 @@ class Console:
             ("GET", "/api/overview", self._look_at_all),
             ("GET", "/api/applications/{application:path}/events", self._events),
             ("GET", "/api/applications/{application:path}/lease", self._lease),
+            ("GET", "/api/applications/{application:path}/course", self._course),
+            ("GET", "/api/applications/{application:path}/past", self._past_picture),
+            ("GET", "/api/applications/{application:path}/report", self._report),
             ("POST", "/api/applications/{application:path}/plans", self._plan),
             ("POST", "/api/plans/{plan}/run", self._run),
             ("GET", "/api/plans/{plan}", self._outcome),
@@ -124,7 +144,7 @@ class Console:
 
     def _forget_one(self) -> None:
         for name, channel in self._channels.items():
-            if channel.pages == 0:
+            if channel.pages == 0 and not channel.is_kept:
                 channel.close()
                 del self._channels[name]
                 return
@@ -171,10 +191,45 @@ class Console:
         return StreamingResponse(channel.events(), media_type="text/event-stream")
 
     async def _lease(self, request: Request) -> Response:
-        found = self.channel(request.path_params["application"]).lease(request.query_params.get("key", ""))
+        application, query = request.path_params["application"], request.query_params
+        key, span = query.get("key", ""), _number("span", query.get("span", "600"), 604_800)
+        found: Mapping[str, Any] | None
+        if (at := _moment(query.get("at"))) is not None:
+            found = await run_in_threadpool(self._past.lease, application, key, at)
+        else:
+            found = self.channel(application).lease(key)
         if found is None:
-            return _problem(404, "not-found", "The table has no such lease, or was not read yet.")
+            return _problem(404, "not-found", "There is no such lease, or it was not looked at then.")
+        history = await run_in_threadpool(self._past.history, application, key, found["at"], span)
+        return JSONResponse({**found, "history": history})
+
+    async def _course(self, request: Request) -> Response:
+        application, query = request.path_params["application"], request.query_params
+        span = _number("span", query.get("span", "3600"), 604_800)
+        end = _moment(query.get("at"))
+        if end is None:
+            found = self._channels.get(application)
+            end = found.view.at if found is not None and found.view is not None else time.time()
+        return JSONResponse(await run_in_threadpool(self._past.course, application, end, span))
+
+    async def _past_picture(self, request: Request) -> Response:
+        at = _moment(request.query_params.get("at"))
+        found = await run_in_threadpool(self._past.picture, request.path_params["application"], at or 0.0)
+        if found is None:
+            return _problem(404, "not-observed", "Nothing looked at the application then.")
         return JSONResponse(found)
+
+    async def _report(self, request: Request) -> Response:
+        application, query = request.path_params["application"], request.query_params
+        at, keys = _moment(query.get("at")), tuple(query.getlist("key")[:_MAX_KEYS])
+        found = self._channels.get(application)
+        view = found.view if found is not None and at is None else None
+        text = await run_in_threadpool(
+            self._past.report, application, view, at, keys, query.get("link", "")[:_MAX_LINK]
+        )
+        if text is None:
+            return _problem(404, "not-observed", "Nothing looked at the application then.")
+        return JSONResponse({"text": text})
 
     async def _lineage(self, request: Request) -> Response:
         name = request.query_params.get("name", "")
@@ -311,10 +366,19 @@ async def _body(request: Request) -> Mapping[str, Any]:
     return body
 
 
-def _number(field: str, text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 5 and 1 <= int(text) <= 10_000):
-        raise ConfigError(field, text[:20], "1 to 10000")
+def _number(field: str, text: str, most: int = 10_000) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(most)) and 1 <= int(text) <= most):
+        raise ConfigError(field, text[:20], f"1 to {most}")
     return int(text)
+
+
+def _moment(text: str | None) -> float | None:
+    """Return a moment in epoch seconds; None if none was given."""
+    if text is None:
+        return None
+    if not re.fullmatch(r"\d{1,11}(\.\d{1,6})?", text, re.ASCII):
+        raise ConfigError("at", text[:20], "a moment in epoch seconds")
+    return float(text)
 
 
 def _problem(status: int, code: str, message: str) -> JSONResponse:

@@ -17,8 +17,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Protocol
 
 from kinesis_sdk.admin import FleetView
-from kinesis_sdk.admin.fleet.history import FleetHistory
-from kinesis_sdk.admin.plain import plain
+from kinesis_sdk.admin.recording.recorder import Recording
 from kinesis_sdk.cli.web.wire import Picture, changes, lease_detail, picture
 
 LINGER = 3.0
@@ -73,6 +72,7 @@ class Channel:
 
     Args:
         make_watch: Makes the watch.
+        recording: Takes each view.
         options: Options of the connection, for the commands that the page shows.
         linger: See `LINGER`.
         keep_alive: See `KEEP_ALIVE`.
@@ -81,12 +81,15 @@ class Channel:
     def __init__(
         self,
         make_watch: MakeWatch,
+        recording: Recording,
         *,
         options: tuple[str, ...] = (),
         linger: float = LINGER,
         keep_alive: float = KEEP_ALIVE,
     ) -> None:
         self._watch = make_watch(self.receive)
+        self._recording = recording
+        self._is_kept = False
         self._options = options
         self._linger = linger
         self._keep_alive = keep_alive
@@ -96,7 +99,6 @@ class Channel:
         self._watching = False
         self._picture: Picture | None = None
         self._view: FleetView | None = None
-        self._history = FleetHistory()
         self._focus: dict[str, float] = {}
 
     @property
@@ -105,24 +107,37 @@ class Channel:
         return len(self._pages)
 
     @property
+    def is_kept(self) -> bool:
+        """Whether it watches without a page, too."""
+        return self._is_kept
+
+    @property
     def watching(self) -> bool:
         """Whether the watch makes calls."""
         return self._watching
 
     def receive(self, view: FleetView) -> None:
         """Take the newest view. Called by the watch, from its thread."""
+        self._recording.update(view)
         new = picture(view, options=self._options)
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._publish, view, new)
 
     def lease(self, lease_key: str) -> Mapping[str, Any] | None:
-        """Return what is known of one lease, with its history; None if it is not known."""
+        """Return what is known of one lease, and when; None if it is not known."""
         found = lease_detail(self._view, lease_key) if self._view is not None else None
         if found is None or self._view is None:
             return None
         self._focus[lease_key] = time.monotonic() + FOCUS
         self._watch.focus(frozenset(self._focus))
-        return {"lease": found, "at": self._view.at, "history": plain(self._history.of(lease_key))}
+        return {"lease": found, "at": self._view.at}
+
+    def keep(self) -> None:
+        """Watch until `close`, also while no page is open, so that what happens is recorded."""
+        self._is_kept = True
+        if not self._watching:
+            self._watching = True
+            self._watch.start()
 
     @property
     def view(self) -> FleetView | None:
@@ -181,7 +196,7 @@ class Channel:
 
     def _leave(self, page: _Page) -> None:
         self._pages.discard(page)
-        if not self._pages and self._watching and self._stopping is None:
+        if not self._pages and self._watching and not self._is_kept and self._stopping is None:
             self._stopping = asyncio.get_running_loop().call_later(self._linger, self._stop)
 
     def _stop(self) -> None:
@@ -192,7 +207,6 @@ class Channel:
 
     def _publish(self, view: FleetView, new: Picture) -> None:
         before, self._picture, self._view = self._picture, new, view
-        self._history.add(view)
         now = time.monotonic()
         open_leases = {key: until for key, until in self._focus.items() if until > now}
         if open_leases != self._focus:

@@ -15,6 +15,7 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from kinesis_sdk.admin.recording.recorder import Recording
 from kinesis_sdk.cli.web.app import Console, new_token
 from kinesis_sdk.cli.web.backend import Backend, Planner
 from kinesis_sdk.cli.web.security import Policy, is_address, is_loopback
@@ -37,6 +38,8 @@ class ConsoleServer:
         allowed_hosts: Names, besides localhost and addresses, under which the console may be opened.
         applications: Applications that the command line named.
         stream: Stream that the command line named.
+        recording: What is kept of each view, and shown as the past. The applications that are named are then watched also while no page is
+            open. None for the memory of this process, while pages are open.
         allow_changes: Whether changes may be made.
 
     Raises:
@@ -55,6 +58,7 @@ class ConsoleServer:
         allowed_hosts: tuple[str, ...] = (),
         applications: tuple[str, ...] = (),
         stream: str | None = None,
+        recording: Recording | None = None,
         allow_changes: bool = False,
     ) -> None:
         if token is not None and len(token) < 16:
@@ -87,8 +91,11 @@ class ConsoleServer:
             planner=planner,
             applications=applications,
             stream=stream,
+            recording=recording,
             allow_changes=allow_changes,
         )
+        if recording is not None:
+            self._console.keep_watching()
         config = uvicorn.Config(
             self._console.make_app(),
             # uvicorn's access log has addresses with their queries: the token, positions, keys of leases.

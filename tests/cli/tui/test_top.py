@@ -547,3 +547,43 @@ def test_a_page_scrolls_with_the_keys_of_a_list() -> None:
         assert "line 0 " in "\n".join(lines_of(app))
 
     play(SMALL, script, services=services)
+
+
+def test_the_keys_of_time_go_back_and_forth_and_stop_at_now() -> None:
+    asked: list[float] = []
+    old = replace(SMALL, at=SMALL.at - 60.0, owners=(), leases=())
+
+    def past(at: float) -> FleetView | None:
+        asked.append(SMALL.at - at)
+        return replace(old, at=at) if SMALL.at - at < 100 else None
+
+    async def script(app: TopApp, pilot: Any) -> None:
+        async def arrives(view: FleetView) -> None:
+            app.show_soon(view)
+            await settled(app, pilot)
+
+        async def press(key: str) -> FleetView:
+            await pilot.press(key)
+            await settled(app, pilot)
+            assert app.fleet is not None
+            return app.fleet
+
+        await arrives(SMALL)
+        shown = await press("[")
+        assert (shown.leases, shown.at) == ((), SMALL.at - 60.0)
+        assert "AS IT WAS at" in "\n".join(lines_of(app))
+        newer = replace(SMALL, at=SMALL.at + 30.0)
+        await arrives(newer)
+        assert app.fleet == shown, "what arrives meanwhile waits"
+        assert "1 min 30 s ago" in "\n".join(lines_of(app))
+        await press("r")
+        assert app.screen is app._main, "the past is not changed"
+        assert (await press("[")).at == SMALL.at - 60.0, "nothing was recorded two minutes ago"
+        assert (await press("]")).at == SMALL.at
+        assert await press("]") == newer
+        await press("[")
+        assert await press("0") == newer
+        assert "AS IT WAS at" not in "\n".join(lines_of(app))
+
+    play(SMALL, script, services=Services(past=past))
+    assert asked == [60.0, 120.0, 0.0, 30.0]

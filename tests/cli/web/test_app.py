@@ -147,6 +147,49 @@ def test_a_page_gets_events_and_leases() -> None:
             assert data["head"]["application"] == "billing"
             found = await send(app, "GET", f"/api/applications/billing/lease?key={view.leases[0].lease_key}")
             assert found.data["lease"]["lease_key"] == view.leases[0].lease_key
+            assert found.data["history"]["owners"][0]["owner"] == view.leases[0].owner
+
+    asyncio.run(test())
+
+
+def test_a_page_gets_the_past() -> None:
+    async def test() -> None:
+        one = backend()
+        app = app_of(one)
+        async with stream(app, "/api/applications/billing/events") as events:
+            await settled()
+            views = [one.watches["billing"].tick() for _ in range(40)]
+            await events.next()
+        then = views[20]
+        at = f"at={then.at:.1f}"
+        past = (await send(app, "GET", f"/api/applications/billing/past?{at}")).data
+        assert past["head"]["at"] == then.at
+        assert past["leases"]["key"] == [lease.lease_key for lease in then.leases]
+        key = then.leases[3].lease_key
+        found = (await send(app, "GET", f"/api/applications/billing/lease?key={key}&{at}&span=600")).data
+        assert (found["at"], found["lease"]["owner"]) == (then.at, then.leases[3].owner)
+        assert found["history"]["samples"][-1]["at"] <= then.at
+        course = (await send(app, "GET", "/api/applications/billing/course?span=3600")).data
+        assert (course["first"], course["end"]) == (views[0].at, views[-1].at)
+        assert course["steps"][-1]["worst_lag_millis"] > 60_000
+        report = (
+            await send(app, "GET", f"/api/applications/billing/report?{at}&key={key}&link=http://x/")
+        ).data["text"]
+        assert "- <http://x/>" in report
+        assert "account 123456789012, eu-west-1" in report
+        now = (await send(app, "GET", "/api/applications/billing/report")).data["text"]
+        assert now != report
+        for path in ("past?at=5", f"lease?key={key}&at=5", "report?at=5"):
+            assert (await send(app, "GET", f"/api/applications/billing/{path}")).status == 404
+        for path in (
+            "past?at=-5",
+            "past?at=1e9",
+            "past?at=nan",
+            "course?span=0",
+            "course?span=604801",
+            "lease?span=x",
+        ):
+            assert (await send(app, "GET", f"/api/applications/billing/{path}")).status == 400
 
     asyncio.run(test())
 

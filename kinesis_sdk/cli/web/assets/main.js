@@ -1,10 +1,11 @@
 // The page: one application at a time, its live picture, and the view that the address names.
 
 import { byId, empty, h, put, setClass, setText, show } from "./dom.js";
-import { count, duration } from "./format.js";
-import { forgetSession, getSession } from "./api.js";
+import { clock, count, duration } from "./format.js";
+import { forgetSession, get, getSession, query } from "./api.js";
 import { Live } from "./live.js";
 import { themeButton } from "./theme.js";
+import { Travel } from "./travel.js";
 import { ApplicationsView, failure } from "./view-applications.js";
 import { FleetView, whyEmpty } from "./view-fleet.js";
 import { ShardView } from "./view-shard.js";
@@ -30,6 +31,9 @@ class App {
     this.live = null;
     this.view = null;
     this.route = null;
+    this.at = null; // the moment that is shown, in epoch seconds; null for now
+    this.past = null; // its picture
+    this.travel = null;
     this.brand = h("b", null, "kinesis-sdk");
     this.where = h("span", { class: "where" });
     this.tabs = h("nav", { class: "tabs", "aria-label": "Views" });
@@ -56,20 +60,86 @@ class App {
   go(view, key = null, application = this.route.application) {
     const parts = [view, encodeURIComponent(application)];
     if (key !== null) parts.push(encodeURIComponent(key));
-    location.hash = `#/${parts.join("/")}`;
+    location.hash = `#/${parts.join("/")}${this.at === null ? "" : `?${query({ at: this.at })}`}`;
   }
 
   read() {
-    const [view, application, key] = location.hash.replace(/^#\/?/, "").split("/").map((part) => {
+    const [path, values] = location.hash.replace(/^#\/?/, "").split("?", 2);
+    const more = new URLSearchParams(values ?? "");
+    const at = /^\d{1,11}(\.\d{1,6})?$/.test(more.get("at") ?? "") ? Number(more.get("at")) : null;
+    const [view, application, key] = path.split("/").map((part) => {
       try {
         return decodeURIComponent(part);
       } catch {
         return part;
       }
     });
-    if (VIEWS[view] && application) return { view, application, key: key ?? null };
+    if (VIEWS[view] && application) return { view, application, key: key ?? null, at, more };
     const only = this.session.applications.length === 1 && !location.hash ? this.session.applications[0] : null;
-    return only ? { view: "fleet", application: only, key: null } : { view: "applications", application: null, key: null };
+    return only ? { view: "fleet", application: only, key: null, at, more } : { view: "applications", application: null, key: null, at: null, more };
+  }
+
+  /** The newest moment that is known of the application; null before the first picture. */
+  newest() {
+    return this.live?.picture?.head.at ?? null;
+  }
+
+  /** Keys of the leases that the page is about. */
+  chosen() {
+    return this.route.key !== null ? [this.route.key] : this.view?.chosen?.() ?? [];
+  }
+
+  /** Address of what the page shows at its moment, for others. */
+  address() {
+    const { view, application, key } = this.route;
+    const parts = [view, encodeURIComponent(application), ...(key === null ? [] : [encodeURIComponent(key)])];
+    const at = this.at ?? this.newest();
+    const more = new URLSearchParams({ ...(at === null ? {} : { at: Math.floor(at) }), ...this.view?.state?.() });
+    return `${location.origin}${location.pathname}#/${parts.join("/")}?${more}`;
+  }
+
+  /** Show another moment; null for now. */
+  setAt(at) {
+    this.at = at;
+    const [path] = location.hash.split("?", 1);
+    history.replaceState(null, "", `${path || `#/fleet/${encodeURIComponent(this.route.application)}`}${at === null ? "" : `?${query({ at })}`}`);
+    this.drawBar();
+    this.travelTo();
+  }
+
+  /** Fetch the picture of the moment. While one is on its way, the newest moment waits. */
+  async travelTo() {
+    this.travel?.draw();
+    setClass(document.body, "is-past", this.at !== null);
+    if (this.at === null) {
+      this.past = null;
+      this.travel?.say("");
+      if (this.live?.picture) this.take(this.live.picture);
+      return;
+    }
+    if (this.travelling) return;
+    this.travelling = true;
+    const { at } = this;
+    const { application } = this.route;
+    let message = "";
+    try {
+      this.past = await get(`/api/applications/${encodeURIComponent(application)}/past?${query({ at })}`);
+    } catch (error) {
+      this.past = null;
+      message = error.code === "not-observed" ? "nothing looked at the application then" : error.message;
+    }
+    this.travelling = false;
+    if (application !== this.route.application) return;
+    if (at !== this.at) {
+      this.travelTo();
+      return;
+    }
+    this.travel?.say(message);
+    if (this.past) this.take(this.past);
+    else {
+      this.mounted = false;
+      put(byId("main"), empty(`Nothing was recorded at ${clock(at)}`, "The console records while a page is open. To record always, start it, or the exporter, with --record FILE.", h("p", null, h("button", { type: "button", on: { click: () => this.setAt(null) } }, "Show now"))));
+    }
   }
 
   open() {
@@ -81,6 +151,10 @@ class App {
       this.live = null;
     }
     this.view?.close?.();
+    this.at = route.at;
+    this.past = null;
+    setClass(document.body, "is-past", this.at !== null);
+    this.drawTravel();
     this.drawBar();
     document.title = route.application ? `${route.application} · ${TITLES[route.view]}` : "kinesis-sdk";
     const main = byId("main");
@@ -93,13 +167,31 @@ class App {
       this.mounted = false;
       if (!this.live) {
         put(main, h("p", { class: "quiet", role: "status" }, `Reading the lease table of ${show(route.application)} …`));
-        this.live = new Live(route.application, (picture) => this.take(picture), () => this.tick());
-      } else if (this.live.picture) this.take(this.live.picture);
+        this.live = new Live(route.application, (picture) => this.takeLive(picture), () => this.tick());
+      } else if (this.live.picture && this.at === null) this.take(this.live.picture);
+      if (this.at !== null) this.travelTo();
     }
     if (before) {
       scrollTo(0, 0);
       main.focus({ preventScroll: true });
     }
+  }
+
+  drawTravel() {
+    const { application } = this.route;
+    if (application === this.travelOf) return;
+    this.travelOf = application;
+    this.travel?.close();
+    this.travel = application ? new Travel(this) : null;
+    byId("past").hidden = !application;
+    put(byId("past"), this.travel?.element);
+  }
+
+  takeLive(picture) {
+    if (!this.travel?.course) this.travel?.load();
+    this.travel?.draw();
+    if (this.at === null) this.take(picture);
+    else this.tick();
   }
 
   take(picture) {
@@ -126,7 +218,7 @@ class App {
     setText(this.where, [...(application ? [] : ["console"]), ...place].join(" · "));
     // Two pages of two accounts or regions are told apart at a glance.
     byId("bar").style.borderTopColor = place.length ? `hsl(${hueOf(place.join())} 65% 50%)` : "transparent";
-    const link = (name, title) => h("a", { href: name === "applications" ? "#/" : `#/${name}/${encodeURIComponent(application)}`, "aria-current": name === view ? "page" : null }, title);
+    const link = (name, title) => h("a", { href: name === "applications" ? "#/" : `#/${name}/${encodeURIComponent(application)}${this.at === null ? "" : `?${query({ at: this.at })}`}`, "aria-current": name === view ? "page" : null }, title);
     put(this.tabs, application ? [link("fleet", "Fleet"), link("stream", "Stream"), view === "shard" ? link("shard", "Shard") : null] : null, link("applications", "Applications"));
   }
 

@@ -151,7 +151,7 @@ const NOTE = "nothing is written before you confirm";
 /** The card of a shard's page. */
 export function shardChange(app, key) {
   const steering = new Steering(app, { operations: OF_ONE_SHARD, subject: () => ({ leases: [key] }) });
-  const element = h("section", { class: "card", "aria-label": "Change" }, heading(h("h2", null, "Change"), NOTE), steering.form);
+  const element = h("section", { class: "card steers", "aria-label": "Change" }, heading(h("h2", null, "Change"), NOTE), steering.form);
   return { element, close: () => steering.close(), update: (picture) => steering.update(picture), propose: (operation, to) => steering.propose(operation, to) };
 }
 
@@ -162,7 +162,7 @@ export class SelectionChange {
     this.steering = new Steering(app, { operations: OF_SHARDS, subject: () => ({ leases: this.keys }), label: "Change of the chosen shards" });
     this.title = h("h2", null, "");
     this.names = h("p", { class: "note" });
-    this.element = h("section", { class: "card", "aria-label": "Change of the chosen shards", hidden: true },
+    this.element = h("section", { class: "card steers", "aria-label": "Change of the chosen shards", hidden: true },
       h("header", null, this.title, h("span", { class: "tools" }, h("button", { type: "button", class: "small", on: { click: onClear } }, "Choose none"))),
       this.names, this.steering.form);
   }
@@ -192,7 +192,7 @@ export class WorkerChange {
     this.select = h("select", { "aria-label": "Worker", on: { change: () => this.chosen() } });
     this.steering = new Steering(app, { operations: OF_WORKERS, subject: () => ({ worker: this.select.value }), label: "Change of a worker" });
     this.steering.form.firstChild.prepend(this.select);
-    this.element = h("section", { class: "card", "aria-label": "Workers", hidden: true }, heading(h("h2", null, "Workers"), "drain one before maintenance"), this.steering.form);
+    this.element = h("section", { class: "card steers", "aria-label": "Workers", hidden: true }, heading(h("h2", null, "Workers"), "drain one before maintenance"), this.steering.form);
   }
 
   update({ owners, leases }) {

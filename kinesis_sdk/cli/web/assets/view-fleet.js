@@ -66,6 +66,23 @@ export class FleetView {
 
   mount(main) {
     put(main, this.figures.element, this.element);
+    // What a link kept.
+    const { more } = this.app.route;
+    this.find.value = more.get("find") ?? "";
+    this.selected = more.get("selected");
+    if (this.change) for (const key of (more.get("chosen") ?? "").split(" ").filter(Boolean)) this.marked.add(key);
+    if (["map", "table"].includes(more.get("form"))) this.choose(more.get("form"));
+  }
+
+  /** Keys of the leases that are chosen or selected. */
+  chosen() {
+    return this.marked.size ? [...this.marked] : this.selected ? [this.selected] : [];
+  }
+
+  /** What a link keeps besides the moment. */
+  state() {
+    const values = { find: this.find.value.trim(), selected: this.selected, chosen: [...this.marked].slice(0, 100).join(" "), form: this.shown };
+    return Object.fromEntries(Object.entries(values).filter(([, value]) => value));
   }
 
   close() {
@@ -351,6 +368,7 @@ class Spread {
     }
     this.line.set(Array.from({ length: 60 }, (_, n) => worst[n] ?? null));
     // The pictures' trends are rounded; whether it gets worse is told from the exact worst lag.
+    if (this.exact.length && head.at < this.exact[this.exact.length - 1][0]) this.exact = [];
     if (head.totals.worst_lag_millis !== null) this.exact.push([head.at, head.totals.worst_lag_millis]);
     while (this.exact.length && head.at - this.exact[0][0] > 60) this.exact.shift();
     const span = this.exact.length > 1 ? head.at - this.exact[0][0] : 0;

@@ -14,7 +14,8 @@ export class ShardView {
   constructor(app, key) {
     this.app = app;
     this.key = key;
-    this.span = 600;
+    const span = Number(app.route.more.get("span"));
+    this.span = SPANS.some(([, value]) => value === span) ? span : 600;
     this.heading = h("h1", null, "");
     this.sub = h("span", { class: "dim" });
     this.problems = h("ul", { class: "problems" });
@@ -35,7 +36,11 @@ export class ShardView {
     this.spans = h("span", { class: "group", role: "group", "aria-label": "Time shown" }, SPANS.map(([name, value]) => h("button", { type: "button", "aria-pressed": String(value === this.span), data: { span: value }, on: { click: () => this.choose(value) } }, name)));
     this.canvas.addEventListener("pointermove", (event) => this.hover(event));
     this.canvas.addEventListener("pointerleave", noTip);
-    this.historyTable = h("details", null, h("summary", { class: "note" }, "the same as a table"), h("div"));
+    this.canvas.addEventListener("click", (event) => {
+      const time = this.timeAt(event);
+      if (time !== null) app.setAt(Math.floor(time));
+    });
+    this.historyTable = h("details", { on: { toggle: () => this.detail && this.drawHistory() } }, h("summary", { class: "note" }, "the same as a table"), h("div"));
     this.stopTheme = onTheme(() => this.draw());
     this.resize = new ResizeObserver(() => this.draw());
   }
@@ -57,7 +62,7 @@ export class ShardView {
       this.failingCard,
       h("div", { class: "split" },
         h("div", null,
-          h("section", { class: "card", "aria-label": "Timeline" }, h("header", null, h("h2", null, "Timeline"), h("span", { class: "note" }, "what this console saw; empty where nothing was measured"), h("span", { class: "tools" }, this.spans)), this.holder, this.historyTable),
+          h("section", { class: "card", "aria-label": "Timeline" }, h("header", null, h("h2", null, "Timeline"), h("span", { class: "note" }, "what was recorded; empty where nothing looked. A click goes to a moment"), h("span", { class: "tools" }, this.spans)), this.holder, this.historyTable),
           this.records.element),
         h("div", { class: "side" }, card("Lease", "", this.facts), this.steering?.element)));
     this.resize.observe(this.holder);
@@ -73,10 +78,14 @@ export class ShardView {
 
   async update(picture) {
     this.picture = picture;
-    if (this.loading) return;
+    if (this.loading) {
+      this.again = true;
+      return;
+    }
     this.loading = true;
+    this.again = false;
     try {
-      const detail = await get(`/api/applications/${encodeURIComponent(this.app.route.application)}/lease?${query({ key: this.key ?? "" })}`);
+      const detail = await get(`/api/applications/${encodeURIComponent(this.app.route.application)}/lease?${query({ key: this.key ?? "", span: this.span, ...(this.app.at === null ? {} : { at: this.app.at }) })}`);
       if (this.closed) return;
       this.detail = detail;
       if (!this.built) this.build(detail.lease);
@@ -90,12 +99,20 @@ export class ShardView {
     } finally {
       this.loading = false;
     }
+    // The moment or the span was changed meanwhile.
+    if (this.again && !this.closed) this.update(this.picture);
   }
 
   choose(span) {
     this.span = span;
     for (const button of this.spans.children) button.setAttribute("aria-pressed", String(Number(button.dataset.span) === span));
     this.draw();
+    if (this.picture) this.update(this.picture);
+  }
+
+  /** What a link keeps besides the moment. */
+  state() {
+    return this.span === 600 ? {} : { span: this.span };
   }
 
   render() {
@@ -289,7 +306,7 @@ export class ShardView {
     if (!samples.length || (samples.length === 1 && !stuck)) {
       context.fillStyle = colour.faint;
       context.textAlign = "left";
-      context.fillText("nothing seen yet: a sample every 10 s", left + 8, 190);
+      context.fillText("nothing was recorded: a sample every 10 s", left + 8, 190);
     }
     context.font = `11px ${colour.font}`;
     context.fillStyle = colour.faint;
@@ -298,18 +315,23 @@ export class ShardView {
     for (let n = 0; n <= 4; n += plot < 360 ? 4 : plot < 480 ? 2 : 1) {
       context.textAlign = n === 0 ? "left" : n === 4 ? "right" : "center";
       const ago = (this.span * (4 - n)) / 4;
-      context.fillText(n === 4 ? `now, ${clock(at)}` : `−${duration(ago)}`, left + (plot * n) / 4, height - 4);
+      context.fillText(n === 4 ? this.app.at === null ? `now, ${clock(at)}` : clock(at) : `−${duration(ago)}`, left + (plot * n) / 4, height - 4);
     }
   }
 
-  hover(event) {
-    if (!this.detail || !this.geometry) return;
+  /** The moment below the pointer; null beside the plot. */
+  timeAt(event) {
+    if (!this.detail || !this.geometry) return null;
     const { left, plot, from } = this.geometry;
-    if (event.offsetX < left) {
+    return event.offsetX < left ? null : from + Math.min(1, (event.offsetX - left) / plot) * this.span;
+  }
+
+  hover(event) {
+    const time = this.timeAt(event);
+    if (time === null) {
       noTip();
       return;
     }
-    const time = from + ((event.offsetX - left) / plot) * this.span;
     const { owners, samples } = this.detail.history;
     const span = owners.find((one) => one.start <= time && time <= one.end);
     const sample = samples.filter((one) => Math.abs(one.at - time) <= 15).sort((a, b) => Math.abs(a.at - time) - Math.abs(b.at - time))[0];

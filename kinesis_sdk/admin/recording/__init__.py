@@ -1,0 +1,1 @@
+"""Recordings: the past of every view, in a bounded SQLite database."""
