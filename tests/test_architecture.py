@@ -41,6 +41,7 @@ def drawn(text: str, root: str = "kinesis_sdk/") -> Arrows:
 
 DRAWN = drawn(DESIGN.read_text(encoding="utf-8"))
 DRAWN_CONSUMER = drawn(DESIGN.read_text(encoding="utf-8"), "kinesis_sdk/consumer/")
+DRAWN_PRODUCER = drawn(DESIGN.read_text(encoding="utf-8"), "kinesis_sdk/producer/")
 
 
 APART = frozenset({"testing/contracts", "testing/demo"})
@@ -151,48 +152,49 @@ def test_an_arrow_to_a_module_allows_that_module_only() -> None:
     assert any("imports common.errors" in line for line in violations(arrows=narrow))
 
 
-# Inside the consumer
+# Inside the producer and the consumer
 
 
 CONSUMER = PACKAGE / "consumer"
+PRODUCER = PACKAGE / "producer"
 
 
-def consumer_room(parts: Sequence[str]) -> str:
-    """Return the package of a module of the consumer as it is drawn: ``leases/table``, ``shard``, ``worker``."""
+def inner_room(parts: Sequence[str]) -> str:
+    """Return the package of a module as it is drawn: ``leases/table``, ``shard``, ``worker``."""
     depth = 2 if parts[0] == "leases" and len(parts) > 1 else 1
     return "/".join(parts[:depth]).removesuffix(".py")
 
 
-def within_consumer(package: Path = PACKAGE) -> Iterator[tuple[str, str, str]]:
-    """Yield each import between two packages of the consumer: importer, place, imported."""
-    consumer = package / "consumer"
-    paths = sorted(consumer.rglob("*.py"))
-    rooms = {consumer_room(path.relative_to(consumer).parts) for path in paths}
+def within(package: Path, half: str) -> Iterator[tuple[str, str, str]]:
+    """Yield each import between two packages of the producer or the consumer: importer, place, imported."""
+    folder = package / half
+    paths = sorted(folder.rglob("*.py"))
+    rooms = {inner_room(path.relative_to(folder).parts) for path in paths}
     for path in paths:
-        room = consumer_room(path.relative_to(consumer).parts)
+        room = inner_room(path.relative_to(folder).parts)
         for line, name in imports_of(path, package):
             prefix, *parts = name.split(".")[1:]
-            if prefix != "consumer":
+            if prefix != half:
                 continue
-            target = consumer_room(parts) if parts else "__init__"
+            target = inner_room(parts) if parts else "__init__"
             if target not in rooms:  # a name that the package itself exports
                 target = "leases/__init__" if parts[:1] == ["leases"] else "__init__"
             if target != room:
                 yield room, f"{path.relative_to(package)}:{line}", target
 
 
-def consumer_violations(package: Path = PACKAGE, arrows: Arrows = DRAWN_CONSUMER) -> list[str]:
-    """Return the imports inside the consumer that are not drawn."""
+def inner_violations(package: Path, half: str, arrows: Arrows) -> list[str]:
+    """Return the imports inside the producer or the consumer that are not drawn."""
     return [
         f"{where} imports {target}"
-        for room, where, target in within_consumer(package)
+        for room, where, target in within(package, half)
         if target not in arrows.get(room, ())
     ]
 
 
-def consumer_unused(arrows: Arrows = DRAWN_CONSUMER) -> list[str]:
-    """Return the arrows inside the consumer that are drawn and that no import needs."""
-    found = {(room, target) for room, _, target in within_consumer()}
+def inner_unused(half: str, arrows: Arrows) -> list[str]:
+    """Return the arrows inside the producer or the consumer that are drawn and that no import needs."""
+    found = {(room, target) for room, _, target in within(PACKAGE, half)}
     return [
         f"{room} -> {target}"
         for room, targets in arrows.items()
@@ -201,22 +203,27 @@ def consumer_unused(arrows: Arrows = DRAWN_CONSUMER) -> list[str]:
     ]
 
 
-def test_every_package_of_the_consumer_is_drawn() -> None:
-    rooms = {consumer_room(path.relative_to(CONSUMER).parts) for path in CONSUMER.rglob("*.py")}
-    assert rooms == set(DRAWN_CONSUMER)
+HALVES = [("producer", DRAWN_PRODUCER), ("consumer", DRAWN_CONSUMER)]
 
 
-def test_every_import_between_packages_of_the_consumer_is_drawn() -> None:
-    assert consumer_violations() == []
-
-
-def test_every_arrow_inside_the_consumer_is_used() -> None:
-    assert consumer_unused() == []
+@pytest.mark.parametrize(("half", "arrows"), HALVES)
+def test_the_map_inside_producer_and_consumer_is_as_drawn(half: str, arrows: Arrows) -> None:
+    folder = PACKAGE / half
+    assert {inner_room(path.relative_to(folder).parts) for path in folder.rglob("*.py")} == set(arrows)
+    assert inner_violations(PACKAGE, half, arrows) == []
+    assert inner_unused(half, arrows) == []
 
 
 def test_an_arrow_inside_the_consumer_without_an_import_is_noticed() -> None:
     arrows = {**DRAWN_CONSUMER, "runtime": DRAWN_CONSUMER["runtime"] | {"fetch"}}
-    assert consumer_unused(arrows) == ["runtime -> fetch"]
+    assert inner_unused("consumer", arrows) == ["runtime -> fetch"]
+
+
+def test_the_packages_of_the_producer_form_floors() -> None:
+    """Calls and references go down these floors, never up."""
+    floors = ["io", "failures", "stream", "records"]
+    for floor, name in enumerate(floors):
+        assert not DRAWN_PRODUCER[name] & {"producer", "aio", "engine", *floors[:floor]}, name
 
 
 def test_leases_know_nothing_of_what_uses_them() -> None:
@@ -265,9 +272,9 @@ def test_every_way_of_importing_inside_the_consumer_is_seen(path: str, source: s
         else:
             where.mkdir(parents=True)
             (where / "__init__.py").touch()
-    assert consumer_violations(package) == []
+    assert inner_violations(package, "consumer", DRAWN_CONSUMER) == []
     (package / "consumer" / path).write_text(source)
-    assert len(consumer_violations(package)) == 1
+    assert len(inner_violations(package, "consumer", DRAWN_CONSUMER)) == 1
 
 
 WITHIN_LEASES = {
@@ -326,9 +333,7 @@ HEIRS = {"BlindRecord": "PendingRecord"}
 
 
 def test_the_producer_is_made_by_composition() -> None:
-    trees = [
-        ast.parse(path.read_text(encoding="utf-8")) for path in sorted((PACKAGE / "producer").glob("*.py"))
-    ]
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in sorted(PRODUCER.rglob("*.py"))]
     classes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
     ours = {node.name for node in classes}
     inherits = {

@@ -9,7 +9,10 @@ from kinesis_sdk.common.once import memory, reader, shell
 from kinesis_sdk.consumer.config import RetrievalConfig
 from kinesis_sdk.consumer.fetch import polling
 from kinesis_sdk.consumer.sinks import dynamodb
-from kinesis_sdk.producer import config, identities, names, pipeline, spool
+from kinesis_sdk.producer import config
+from kinesis_sdk.producer.failures import spool
+from kinesis_sdk.producer.records import names
+from kinesis_sdk.producer.stream import identities, pipeline
 from tests.readme import DOCS
 
 MIB, KIB = 1 << 20, 1 << 10

@@ -24,9 +24,9 @@ from kinesis_sdk.consumer import Lease, PoisonRecord, RecordBatch, ShardContext,
 from kinesis_sdk.consumer.fetch.fetcher import FetchResult
 from kinesis_sdk.consumer.shard.reader import UserBatch
 from kinesis_sdk.producer.config import ProducerConfig
-from kinesis_sdk.producer.failure_hooks import FailedRecord
-from kinesis_sdk.producer.identities import RecordIdentity
-from kinesis_sdk.producer.spool import SpooledRecord
+from kinesis_sdk.producer.failures.hooks import FailedRecord
+from kinesis_sdk.producer.failures.spool import SpooledRecord
+from kinesis_sdk.producer.records.identity import RecordIdentity
 from kinesis_sdk.spark.shardio import Page
 from tests.common.reference import filled
 

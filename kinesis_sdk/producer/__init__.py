@@ -9,14 +9,14 @@ if TYPE_CHECKING:
     from kinesis_sdk.common.records import Attempt as Attempt
     from kinesis_sdk.producer.aio import AsyncProducer as AsyncProducer
     from kinesis_sdk.producer.config import ProducerConfig as ProducerConfig
-    from kinesis_sdk.producer.failure_hooks import FailedRecord as FailedRecord
-    from kinesis_sdk.producer.identities import RecordIdentity as RecordIdentity
+    from kinesis_sdk.producer.failures.hooks import FailedRecord as FailedRecord
+    from kinesis_sdk.producer.failures.spool import FileSpool as FileSpool
+    from kinesis_sdk.producer.failures.spool import SpooledRecord as SpooledRecord
+    from kinesis_sdk.producer.failures.spool import read_spool as read_spool
     from kinesis_sdk.producer.producer import Producer as Producer
-    from kinesis_sdk.producer.record import PendingRecord as PendingRecord
-    from kinesis_sdk.producer.record import PutResult as PutResult
-    from kinesis_sdk.producer.spool import FileSpool as FileSpool
-    from kinesis_sdk.producer.spool import SpooledRecord as SpooledRecord
-    from kinesis_sdk.producer.spool import read_spool as read_spool
+    from kinesis_sdk.producer.records.identity import RecordIdentity as RecordIdentity
+    from kinesis_sdk.producer.records.record import PendingRecord as PendingRecord
+    from kinesis_sdk.producer.records.record import PutResult as PutResult
     from kinesis_sdk.producer.stats import ProducerStats as ProducerStats
 else:
     __all__, __getattr__, __dir__ = lazy_names(
@@ -28,11 +28,11 @@ else:
             "kinesis_sdk.producer.config": ("ProducerConfig",),
             "kinesis_sdk.producer.stats": ("ProducerStats",),
             # the result of a record
-            "kinesis_sdk.producer.record": ("PendingRecord", "PutResult"),
+            "kinesis_sdk.producer.records.record": ("PendingRecord", "PutResult"),
             "kinesis_sdk.common.records": ("Attempt",),
             # records that could not be stored
-            "kinesis_sdk.producer.failure_hooks": ("FailedRecord",),
-            "kinesis_sdk.producer.identities": ("RecordIdentity",),
-            "kinesis_sdk.producer.spool": ("FileSpool", "SpooledRecord", "read_spool"),
+            "kinesis_sdk.producer.failures.hooks": ("FailedRecord",),
+            "kinesis_sdk.producer.records.identity": ("RecordIdentity",),
+            "kinesis_sdk.producer.failures.spool": ("FileSpool", "SpooledRecord", "read_spool"),
         },
     )

@@ -26,17 +26,17 @@ from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.common.metrics import Metrics
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer.config import ProducerConfig
-from kinesis_sdk.producer.failure_hooks import FailedRecord, FailureHook
-from kinesis_sdk.producer.names import DEFAULT_WINDOW
-from kinesis_sdk.producer.pipeline import StreamPipeline
+from kinesis_sdk.producer.failures.hooks import FailedRecord, FailureHook
 from kinesis_sdk.producer.producer import KeyedData, Payload, Producer
-from kinesis_sdk.producer.record import BlindRecord, PendingRecord, PutResult
+from kinesis_sdk.producer.records.names import DEFAULT_WINDOW
+from kinesis_sdk.producer.records.record import BlindRecord, PendingRecord, PutResult
 from kinesis_sdk.producer.stats import ProducerStats
+from kinesis_sdk.producer.stream.pipeline import StreamPipeline
 
 if TYPE_CHECKING:
     import boto3
 
-    from kinesis_sdk.producer.spool import SpooledRecord
+    from kinesis_sdk.producer.failures.spool import SpooledRecord
 
 _LOGGER = FieldLogger(logging.getLogger(__name__))
 

@@ -97,7 +97,7 @@ class ProducerConfig:
 
     ordering: Literal["none", "per_shard"] = "none"
     """``per_shard`` stores the records of a partition key in the order in which they were put. It costs throughput: one Kinesis record
-    per shard and round trip (see `kinesis_sdk.producer.ordered`)."""
+    per shard and round trip (see `kinesis_sdk.producer.stream.ordered`)."""
 
     idempotent: bool = False
     """Give each record an identity, by which this SDK's readers recognize a record that the producer had to send again, and deliver it once;

@@ -26,24 +26,22 @@ from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import BufferFullError, ProducerClosedError
 from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.common.stream import StreamId
-from kinesis_sdk.producer.buffer_usage import Listener
-from kinesis_sdk.producer.completion import Completion, Relay
 from kinesis_sdk.producer.config import ProducerConfig
-from kinesis_sdk.producer.failure_hooks import FailureHooks
-from kinesis_sdk.producer.io_loop import IoLoop
-from kinesis_sdk.producer.metrics import ProducerMetrics
-from kinesis_sdk.producer.pipeline import StreamPipeline
-from kinesis_sdk.producer.record import (
+from kinesis_sdk.producer.failures.hooks import FailureHooks
+from kinesis_sdk.producer.io.buffer_usage import Listener
+from kinesis_sdk.producer.io.completion import Completion, ReentryGuard, Relay
+from kinesis_sdk.producer.io.loop import IoLoop
+from kinesis_sdk.producer.io.metrics import MetricsSampler, ProducerMetrics
+from kinesis_sdk.producer.io.shared import NEVER, SharedState
+from kinesis_sdk.producer.records.record import (
     NOT_PLACED,
     RECORD_OVERHEAD,
     PendingRecord,
     cost_of,
     wait_guards,
 )
-from kinesis_sdk.producer.reentry import ReentryGuard
-from kinesis_sdk.producer.sampler import MetricsSampler
-from kinesis_sdk.producer.shared import NEVER, SharedState
 from kinesis_sdk.producer.stats import Counters
+from kinesis_sdk.producer.stream.pipeline import StreamPipeline
 
 _LOGGER = FieldLogger(logging.getLogger(__name__))
 
@@ -488,7 +486,9 @@ class Engine:
     def outstanding(self) -> tuple[int, float]:
         """Number of records without a final result, and age of the oldest of them (seconds). Takes time for each record."""
         with self._lock:
-            live = [record for pipeline in self._shared.pipelines.values() for record in pipeline.live]
+            live = [
+                record for pipeline in self._shared.pipelines.values() for record in pipeline.pending.live
+            ]
             now = self._now()
         return len(live), max(0.0, now - min((record.arrived for record in live), default=now))
 
@@ -505,7 +505,7 @@ class Engine:
         usage.charge(len(data) + len(record.partition_key) + RECORD_OVERHEAD)
         record._delivery = NOT_PLACED
         arrived = record.arrived
-        ready = pipeline.add(record, data, hash_key, usage.epoch, arrived)
+        ready = pipeline.queue.add(record, data, hash_key, usage.epoch, arrived)
         if (
             ready
             or not self._loop.is_running
@@ -532,7 +532,7 @@ class Engine:
         """
         shared = self._shared
         try:
-            pipeline.undo(record, self._now())
+            pipeline.queue.rebuild(self._now(), without=record)
             kept = kept or []
             self._usage.bytes = held + sum(other.cost for other in kept)
             self._usage.count = count + len(kept)

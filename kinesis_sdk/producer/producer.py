@@ -30,20 +30,20 @@ from kinesis_sdk.common.metrics import Metrics
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.producer.engine import ALL_TAKEN, Engine
-from kinesis_sdk.producer.failure_hooks import FailedRecord, FailureHook, FailureHooks
-from kinesis_sdk.producer.identities import Identity, resumed
-from kinesis_sdk.producer.metrics import ProducerMetrics
-from kinesis_sdk.producer.names import DEFAULT_WINDOW, Names
-from kinesis_sdk.producer.pipeline import MAX_PARTITION_KEY_LENGTH, StreamPipeline
-from kinesis_sdk.producer.record import BlindRecord, PendingRecord
+from kinesis_sdk.producer.failures.hooks import FailedRecord, FailureHook, FailureHooks
+from kinesis_sdk.producer.io.metrics import ProducerMetrics
+from kinesis_sdk.producer.records.identity import Identity, resumed
+from kinesis_sdk.producer.records.names import DEFAULT_WINDOW, Names
+from kinesis_sdk.producer.records.record import BlindRecord, PendingRecord
 from kinesis_sdk.producer.stats import ProducerStats
-from kinesis_sdk.producer.topology import Keyless
+from kinesis_sdk.producer.stream.pipeline import MAX_PARTITION_KEY_LENGTH, StreamPipeline
+from kinesis_sdk.producer.stream.topology import Keyless
 
 if TYPE_CHECKING:
     import boto3
 
     from kinesis_sdk.metrics import CloudWatchMetrics
-    from kinesis_sdk.producer.spool import SpooledRecord
+    from kinesis_sdk.producer.failures.spool import SpooledRecord
 
 _LOGGER = FieldLogger(logging.getLogger(__name__))
 
@@ -290,7 +290,7 @@ class Producer:
 
     def _time_at_kinesis(self, stream: str | StreamId) -> int | None:
         """Return a time at Kinesis that has passed, in epoch milliseconds; None if no response for the stream has told it."""
-        return self._pipeline(stream).time_at_kinesis(self._now())
+        return self._pipeline(stream).identities.time_at_kinesis(self._now())
 
     def put_again(self, record: FailedRecord | SpooledRecord) -> PendingRecord:
         """Put a record that failed, of this producer or of another process, as the same record if that is possible.

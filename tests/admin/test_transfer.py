@@ -27,7 +27,7 @@ from kinesis_sdk.common.aggregate_writer import Aggregate
 from kinesis_sdk.common.errors import AdminError, ConfigError, ResourceNotFoundError, SpoolError
 from kinesis_sdk.common.position import Ended, Position, TrimHorizon
 from kinesis_sdk.producer import Producer, ProducerConfig
-from kinesis_sdk.producer.spool import FileSpool, read_spool
+from kinesis_sdk.producer.failures.spool import FileSpool, read_spool
 from kinesis_sdk.testing import FakeAws, Fault, VirtualClock
 
 LONG = 30.0

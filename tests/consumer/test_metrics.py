@@ -560,7 +560,7 @@ def test_every_metric_of_the_catalogue_is_recorded():
         producer.put("orders", "k", b"expires")
         producer.flush()
     elsewhere = {
-        catalogue.BEGUN_ANEW  # tests/producer/test_metrics.py: test_records_that_are_begun_anew_are_counted_once
+        catalogue.BEGUN_ANEW  # tests/producer/io/test_metrics.py: test_records_that_are_begun_anew_are_counted_once
     }
     assert sink.recorded | elsewhere == {*catalogue.PRODUCER_METRICS}
 

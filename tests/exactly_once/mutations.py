@@ -19,8 +19,8 @@ from kinesis_sdk.consumer.sinks.dynamodb import DynamoDBSink
 from kinesis_sdk.consumer.sinks.handler import SinkHandler
 from kinesis_sdk.consumer.sinks.memory import InMemorySink, InMemoryTransaction
 from kinesis_sdk.consumer.sinks.shard_sink import finished
-from kinesis_sdk.producer import identities
-from kinesis_sdk.producer.spool import FileSpool
+from kinesis_sdk.producer.failures.spool import FileSpool
+from kinesis_sdk.producer.stream import identities
 from tests.exactly_once.workers import Application
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from random import Random
 
 from kinesis_sdk.common.hashkeys import hash_partition_key
-from kinesis_sdk.producer.aggregator import Entry
 from kinesis_sdk.producer.config import ProducerConfig
-from kinesis_sdk.producer.failure_hooks import FailedRecord
-from kinesis_sdk.producer.identities import Identity, resumed
-from kinesis_sdk.producer.names import Names
-from kinesis_sdk.producer.record import PendingRecord
-from kinesis_sdk.producer.spool import FileSpool, read_spool
+from kinesis_sdk.producer.failures.hooks import FailedRecord
+from kinesis_sdk.producer.failures.spool import FileSpool, read_spool
+from kinesis_sdk.producer.records.entry import Entry
+from kinesis_sdk.producer.records.identity import Identity, resumed
+from kinesis_sdk.producer.records.names import Names
+from kinesis_sdk.producer.records.record import PendingRecord
 from tests.consumer.fleet.engines import Fleet
 from tests.producer.simulation import STREAM, Simulation
 
@@ -99,7 +99,7 @@ class ProducerProcess:
     @property
     def is_idle(self) -> bool:
         """Whether nothing is left to do."""
-        return self.dead or (not self.pipeline.pipeline.has_work and not self.pipeline._events)
+        return self.dead or (not self.pipeline.pipeline.pending.entries and not self.pipeline._events)
 
     def plan(self, moment: float, put: Put) -> None:
         """Put a record at a moment."""

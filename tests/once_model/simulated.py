@@ -18,12 +18,12 @@ from kinesis_sdk.common.once.reader import RunReader
 from kinesis_sdk.common.once.shell import carry_out
 from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.common.shards import Shard, list_shards
-from kinesis_sdk.producer.aggregator import Entry
 from kinesis_sdk.producer.config import ProducerConfig
+from kinesis_sdk.producer.records.entry import Entry
 from kinesis_sdk.testing import Fault
 from kinesis_sdk.testing.accounting.stored_copies import CopyPosition, deliveries, read_copies
 from tests.producer.simulation import STREAM, Simulation, run_together
-from tests.producer.test_schedules import reshard
+from tests.producer.stream.test_schedules import reshard
 
 LATEST_STORE = 250.0
 """Seconds after which the last late write is stored. Copies that are farther apart than 900 s are not recognized."""

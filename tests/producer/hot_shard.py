@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kinesis_sdk.producer.config import SHARD_BYTES_PER_SECOND, SHARD_RECORDS_PER_SECOND, ProducerConfig
-from kinesis_sdk.producer.limiter import ShardRate
-from kinesis_sdk.producer.send_queue import SendQueue
+from kinesis_sdk.producer.stream.limiter import ShardRate
+from kinesis_sdk.producer.stream.send_queue import SendQueue
 from tests.producer.simulation import Simulation, run_together
 
 

@@ -15,14 +15,14 @@ from kinesis_sdk.common.once.table import NAMED, REPEAT, TAG_KEY, decode_table, 
 from kinesis_sdk.common.records import KinesisRecord, UserRecord
 from kinesis_sdk.common.shards import Shard, ShardMap, list_shards
 from kinesis_sdk.common.stream import StreamId
-from kinesis_sdk.producer.aggregator import Entry, Group
 from kinesis_sdk.producer.config import ProducerConfig
-from kinesis_sdk.producer.dispatch import Returned
-from kinesis_sdk.producer.identities import Identity
-from kinesis_sdk.producer.pending import Settled
-from kinesis_sdk.producer.pipeline import StreamPipeline
-from kinesis_sdk.producer.record import NOT_PLACED, PendingRecord
-from kinesis_sdk.producer.sender import load_facts, put_records, without_frames
+from kinesis_sdk.producer.io.sender import load_facts, put_records, without_frames
+from kinesis_sdk.producer.records.entry import Entry, Group
+from kinesis_sdk.producer.records.identity import Identity
+from kinesis_sdk.producer.records.record import NOT_PLACED, PendingRecord
+from kinesis_sdk.producer.stream.dispatch import Returned
+from kinesis_sdk.producer.stream.pending import Settled
+from kinesis_sdk.producer.stream.pipeline import StreamPipeline
 from kinesis_sdk.testing import FakeAws, VirtualClock
 from tests.common import reference
 from tests.producer.support import acknowledge, fail
@@ -151,7 +151,7 @@ class Simulation:
             entropy=entropy or random.Random(f"identities {seed} {beside is None}").randbytes,
         )
         if balanced:
-            self.pipeline._queue.policies += (Balance(),)
+            self.pipeline.queue.policies += (Balance(),)
         self.latency = latency
         self.requests_of: Counter[str] = Counter()  # in flight, by predicted shard
         self.in_flight = 0
@@ -198,12 +198,12 @@ class Simulation:
         record._delivery = NOT_PLACED
         self.records.append(record)
         self.payloads.append(data)
-        self.pipeline.add(record, data, hash_key, self.epoch, now)
+        self.pipeline.queue.add(record, data, hash_key, self.epoch, now)
         self._due = float("-inf")
         return record
 
     def flush(self) -> None:
-        self.pipeline.flush(self.epoch, self.clock.monotonic())
+        self.pipeline.queue.flush(self.epoch, self.clock.monotonic())
         self.epoch += 1
         self._due = float("-inf")
 
@@ -226,7 +226,7 @@ class Simulation:
 
     def upcoming(self, now: float) -> float:
         """When something happens next."""
-        due = self.pipeline.next_event(now, self.config.max_connections - self.in_flight)
+        due = self.pipeline.queue.next_event(now, self.config.max_connections - self.in_flight)
         assert due > now, "the pipeline asks to be polled now but has nothing to do: a busy loop"
         self._due = due
         return min(due, self._events[0][0]) if self._events else due
@@ -243,12 +243,12 @@ class Simulation:
     def _poll(self, now: float) -> bool:
         """Do what the pipeline has to do; whether there was anything."""
         progressed = False
-        for batch in self.pipeline.poll(now, self.config.max_connections - self.in_flight):
+        for batch in self.pipeline.queue.poll(now, self.config.max_connections - self.in_flight):
             progressed = True
             self.in_flight += 1
             batch.started = now
             self._send(batch)
-        if self.pipeline.has_work and self.pipeline.topology.wants_load(now):
+        if self.pipeline.pending.entries and self.pipeline.topology.wants_load(now):
             progressed = True
             self.pipeline.topology.begin_load(now)
             self._load()
@@ -294,13 +294,13 @@ class Simulation:
             self.requests_of.subtract(shards)
             now = self.clock.monotonic()
             if "error" in outcome:
-                self.pipeline.on_failure(batch, outcome["error"], now)
+                self.pipeline.responses.on_failure(batch, outcome["error"], now)
             else:
-                self.pipeline.on_response(batch, outcome["response"], now)
+                self.pipeline.responses.on_response(batch, outcome["response"], now)
             self._settle()
             # Here and not in each turn, because it looks at every record, and a book that is wrong stays wrong.
-            if len(self.pipeline.entries) <= 100:
-                assert self.pipeline.pending == len(self.pipeline.live)
+            if len(self.pipeline.pending.entries) <= 100:
+                assert self.pipeline.pending_count == len(self.pipeline.pending.live)
 
         there = self.clock.monotonic() + self._delay()
         self.at(there, arrive)
@@ -329,9 +329,9 @@ class Simulation:
                 try:
                     self.pipeline.on_facts(outcome["facts"], now)
                 except KinesisSdkError as error:
-                    self.pipeline.on_facts_failed(error, now)
+                    self.pipeline.responses.on_facts_failed(error, now)
             else:
-                self.pipeline.on_facts_failed(outcome["error"], now)
+                self.pipeline.responses.on_facts_failed(outcome["error"], now)
             self._settle()
 
         there = self.clock.monotonic() + self._delay()
@@ -339,7 +339,7 @@ class Simulation:
         self.at(there + self._delay(), come_back)
 
     def _settle(self) -> bool:
-        settled: list[Settled] = self.pipeline.take_settled()
+        settled: list[Settled] = self.pipeline.pending.take_settled()
         for item in settled:
             for record in item.records:
                 self.settlements[id(record)] = self.settlements.get(id(record), 0) + 1
@@ -386,13 +386,13 @@ class Simulation:
         for record in self.records:
             assert self.settlements.get(id(record), 0) == 1, "every record has exactly one final result"
             assert record.done()
-        assert not self.pipeline.has_work
+        assert not self.pipeline.pending.entries
         pipeline = self.pipeline
-        assert pipeline.is_idle, "nothing is left behind: closed, collected or sent"
-        assert not pipeline._responses.deferred
-        assert pipeline._queue.aggregator.next_deadline is None
-        assert not pipeline._queue.is_backing_off
-        for policy in (*pipeline._queue.policies, pipeline._queue.pause):
+        assert pipeline.queue.is_idle, "nothing is left behind: closed, collected or sent"
+        assert not pipeline.responses.deferred
+        assert pipeline.queue.aggregator.next_deadline is None
+        assert not pipeline.queue.is_backing_off
+        for policy in (*pipeline.queue.policies, pipeline.queue.pause):
             assert policy.outstanding == 0, "every entry that was sent came back"
         for request in self.requests:
             assert 1 <= len(request) <= 500

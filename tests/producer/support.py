@@ -10,11 +10,8 @@ from typing import Any
 from kinesis_sdk.common.aggregate_reader import Aggregate
 from kinesis_sdk.common.hashkeys import MAX_HASH_KEY, HashKeyRange
 from kinesis_sdk.common.shards import Shard, ShardMap
-from kinesis_sdk.producer.aggregator import Aggregator, Entry, Group
-from kinesis_sdk.producer.dispatch import Lane
-from kinesis_sdk.producer.limiter import RateLimit, ShardRate
-from kinesis_sdk.producer.pipeline import StreamPipeline
-from kinesis_sdk.producer.record import (
+from kinesis_sdk.producer.records.entry import Entry, Group
+from kinesis_sdk.producer.records.record import (
     CallbackRun,
     DeliveryState,
     PendingRecord,
@@ -22,6 +19,10 @@ from kinesis_sdk.producer.record import (
     mark_failed,
     mark_stored,
 )
+from kinesis_sdk.producer.stream.aggregator import Aggregator
+from kinesis_sdk.producer.stream.dispatch import Lane
+from kinesis_sdk.producer.stream.limiter import RateLimit, ShardRate
+from kinesis_sdk.producer.stream.pipeline import StreamPipeline
 from kinesis_sdk.testing import FakeAws
 from tests import HANG
 
@@ -92,7 +93,7 @@ def put(pipeline: StreamPipeline, record: MadeRecord, now: float, epoch: int = 0
     record.due = record.deadline
     record.grace = record.expires - (record.arrived + pipeline.record_ttl)
     data = record.data
-    return pipeline._queue.place(record, data, record.hash_key, epoch, record.deadline, record.expires, now)
+    return pipeline.queue.place(record, data, record.hash_key, epoch, record.deadline, record.expires, now)
 
 
 def make_entry(

@@ -22,7 +22,7 @@ from kinesis_sdk.common.errors import (
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.metrics import MemoryMetrics, Metric
 from kinesis_sdk.producer import FailedRecord, Producer, ProducerConfig
-from kinesis_sdk.producer.record import PendingRecord
+from kinesis_sdk.producer.records.record import PendingRecord
 from kinesis_sdk.testing import FakeAws
 from tests.producer.support import LONG, Gate
 
@@ -337,7 +337,7 @@ def test_what_a_crash_leaves_is_told(make: Make, monkeypatch: pytest.MonkeyPatch
     def broken(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(producer._engine.pipeline(StreamId(STREAM)), "on_response", broken)
+    monkeypatch.setattr(producer._engine.pipeline(StreamId(STREAM)).responses, "on_response", broken)
     future = producer.put(STREAM, "k", b"y")
     assert isinstance(future.exception(LONG), RecordFailedError)
     assert [failed.data for failed in told] == [b"y"]

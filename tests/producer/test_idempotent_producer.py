@@ -27,8 +27,8 @@ from kinesis_sdk.producer import (
     SpooledRecord,
     read_spool,
 )
-from kinesis_sdk.producer.identities import WRAPPING
-from kinesis_sdk.producer.names import Names
+from kinesis_sdk.producer.records.names import Names
+from kinesis_sdk.producer.stream.identities import WRAPPING
 from kinesis_sdk.testing import FakeAws, Fault
 from tests.producer.simulation import STREAM, Copy, copies_of
 from tests.producer.support import LONG, Gate

@@ -22,12 +22,13 @@ from kinesis_sdk.common.shards import Shard
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.metrics import CloudWatchMetrics
 from kinesis_sdk.producer import Producer, ProducerConfig
-from kinesis_sdk.producer.aggregator import Aggregator, Entry
-from kinesis_sdk.producer.collector import Batch
-from kinesis_sdk.producer.pipeline import StreamPipeline
-from kinesis_sdk.producer.record import PendingRecord
-from kinesis_sdk.producer.sender import load_facts
-from kinesis_sdk.producer.topology import StreamFacts
+from kinesis_sdk.producer.io.sender import load_facts
+from kinesis_sdk.producer.records.entry import Entry
+from kinesis_sdk.producer.records.record import PendingRecord
+from kinesis_sdk.producer.stream.aggregator import Aggregator
+from kinesis_sdk.producer.stream.collector import Batch
+from kinesis_sdk.producer.stream.pipeline import StreamPipeline
+from kinesis_sdk.producer.stream.topology import StreamFacts
 from kinesis_sdk.testing import FakeAws
 from tests.producer.simulation import STREAM, Simulation
 from tests.producer.support import (
@@ -64,7 +65,7 @@ def make_pipeline(shards: list[Shard], **settings: Any) -> StreamPipeline:
 
 def test_every_test_that_the_table_names_exists() -> None:
     table = (HERE / "KPL_CASES.md").read_text("utf-8")
-    named = re.findall(r"`(\w+/\w+)::(\w+)`", table)
+    named = re.findall(r"`([\w/]+)::(\w+)`", table)
     assert len(named) > 100
     sources = {file: (TESTS / f"{file}.py").read_text("utf-8") for file in {file for file, _ in named}}
     missing = [f"{file}::{name}" for file, name in named if f"def {name}(" not in sources[file]]
@@ -124,9 +125,9 @@ def test_a_giant_record_leaves_at_once_and_as_it_is() -> None:
 
 def test_a_flush_of_nothing_sends_nothing() -> None:
     pipeline = make_pipeline(UNEVEN)
-    pipeline.flush(0, 1.0)
-    assert pipeline.poll(1.0, 24) == []
-    assert pipeline.next_event(1.0, 24) == float("inf")
+    pipeline.queue.flush(0, 1.0)
+    assert pipeline.queue.poll(1.0, 24) == []
+    assert pipeline.queue.next_event(1.0, 24) == float("inf")
 
 
 # ---------------------------------------------------------------------- aggregator_test, shard_map_test
@@ -137,8 +138,8 @@ def test_a_hundred_records_for_each_of_three_uneven_shards() -> None:
     for number, start in ((1, HALF), (2, 0), (3, QUARTER)):
         for data in range(100):
             put(pipeline, make_record("pk", b"%d" % data, hash_key=start, deadline=9.0), 1.0)
-        pipeline._queue._collector.expedite()
-        ((entry,),) = [batch.entries for batch in pipeline.poll(1.0, 1)]
+        pipeline.queue._collector.expedite()
+        ((entry,),) = [batch.entries for batch in pipeline.queue.poll(1.0, 1)]
         assert entry.shard_id == f"shardId-{number:012d}"
         assert [record.data for record in entry.records] == [b"%d" % data for data in range(100)]
 
@@ -181,14 +182,14 @@ def test_without_aggregation_records_are_still_predicted_limited_and_collected()
     for number in range(1_100):
         key = rng.randrange(QUARTER)
         put(pipeline, make_record("pk", b"%d" % number, hash_key=key, arrived=1.0, deadline=1.1), 1.0)
-    sent = [entry for batch in pipeline.poll(1.0, 24) for entry in batch.entries]
+    sent = [entry for batch in pipeline.queue.poll(1.0, 24) for entry in batch.entries]
     assert len(sent) == 1_000, "two full requests, at the rate limit"
     assert {entry.shard_id for entry in sent} == {"shardId-000000000002"}
     assert all(len(entry.records) == 1 for entry in sent)
-    more = [entry for batch in pipeline.poll(1.05, 24) for entry in batch.entries]
+    more = [entry for batch in pipeline.queue.poll(1.05, 24) for entry in batch.entries]
     assert more == [], "what was let go since waits for company"
-    assert len(pipeline._queue._collector) == 50
-    assert pipeline._queue._collector.next_deadline == pytest.approx(1.1)
+    assert len(pipeline.queue._collector) == 50
+    assert pipeline.queue._collector.next_deadline == pytest.approx(1.1)
 
 
 def test_what_a_reshard_leaves_behind_is_freed() -> None:
@@ -197,8 +198,8 @@ def test_what_a_reshard_leaves_behind_is_freed() -> None:
         start = generation * 10
         for hash_key in (0, HALF - 1, HALF, MAX_HASH_KEY):
             put(pipeline, make_record(hash_key=hash_key, deadline=generation + 60.0), float(generation))
-        pipeline.flush(-1, float(generation))
-        batches = pipeline.poll(float(generation), 24)
+        pipeline.queue.flush(-1, float(generation))
+        batches = pipeline.queue.poll(float(generation), 24)
         pipeline.topology.begin_load(generation + 0.1)
         shards = [shard(start, 0, HALF - 1), shard(start + 1, HALF, MAX_HASH_KEY)]
         pipeline.on_facts(StreamFacts(shards, None, False), generation + 0.2)
@@ -207,13 +208,13 @@ def test_what_a_reshard_leaves_behind_is_freed() -> None:
             answer = [
                 {"ShardId": entry.shard_id, "SequenceNumber": str(generation)} for entry in batch.entries
             ]
-            pipeline.on_response(batch, {"Records": answer}, generation + 0.3)
+            pipeline.responses.on_response(batch, {"Records": answer}, generation + 0.3)
     known = pipeline.topology.shard_map
     assert known is not None
     assert len(known._ranges) + len(known._previous_ranges) == 4
-    assert len(pipeline._queue.lanes) <= 4
-    assert pipeline._queue.aggregator.next_deadline is None
-    assert not pipeline.live
+    assert len(pipeline.queue.lanes) <= 4
+    assert pipeline.queue.aggregator.next_deadline is None
+    assert not pipeline.pending.live
 
 
 # ---------------------------------------------------------------------- limiter_test
@@ -269,8 +270,8 @@ def on_its_way(entries: int, records: int, **settings: Any) -> tuple[StreamPipel
         for index in range(records):
             record = make_record(hash_key=number * width + index, arrived=9.0, deadline=9.5)
             put(pipeline, record, 9.0)
-    pipeline.flush(-1, 10.0)
-    (batch,) = pipeline.poll(10.0, 1)
+    pipeline.queue.flush(-1, 10.0)
+    (batch,) = pipeline.queue.poll(10.0, 1)
     batch.started = 10.0
     assert [len(entry.records) for entry in batch.entries] == [records] * entries
     return pipeline, batch
@@ -282,8 +283,8 @@ def test_success() -> None:
         {"SequenceNumber": "1234", "ShardId": "shardId-000000000000"},
         {"SequenceNumber": "4567", "ShardId": "shardId-000000000001"},
     ]
-    pipeline.on_response(batch, {"FailedRecordCount": 0, "Records": answer}, 10.005)
-    first, second = pipeline.take_settled()
+    pipeline.responses.on_response(batch, {"FailedRecordCount": 0, "Records": answer}, 10.005)
+    first, second = pipeline.pending.take_settled()
     for item, number, name in ((first, "1234", "0"), (second, "4567", "1")):
         assert item.stored is not None
         assert item.entry is not None
@@ -296,15 +297,17 @@ def test_success() -> None:
             assert attempt.success
             assert (attempt.delay, attempt.duration) == (1.0, pytest.approx(0.005))
     assert pipeline.topology.next_load is None
-    assert not pipeline.live
+    assert not pipeline.pending.live
 
 
 def test_request_failure() -> None:
     pipeline, batch = on_its_way(1, 10)
-    pipeline.on_failure(batch, TransientAwsError("msg", operation="PutRecords", code="code"), 10.005)
-    assert pipeline.take_settled() == []
-    assert len(pipeline.live) == 10
-    for record in pipeline.live:
+    pipeline.responses.on_failure(
+        batch, TransientAwsError("msg", operation="PutRecords", code="code"), 10.005
+    )
+    assert pipeline.pending.take_settled() == []
+    assert len(pipeline.pending.live) == 10
+    for record in pipeline.pending.live:
         (attempt,) = record.history or ()
         assert (attempt.code, attempt.success) == ("code", False)
         assert attempt.message.endswith("msg")
@@ -327,8 +330,8 @@ def test_six_outcomes_in_one_answer(fail_if_throttled: bool) -> None:
         *({"ErrorCode": code, "ErrorMessage": message} for code, message in troubles),
     ]
     inside = [list(entry.records) for entry in batch.entries]
-    pipeline.on_response(batch, {"FailedRecordCount": 4, "Records": answer}, 10.005)
-    settled = pipeline.take_settled()
+    pipeline.responses.on_response(batch, {"FailedRecordCount": 4, "Records": answer}, 10.005)
+    settled = pipeline.pending.take_settled()
     stored = [item for item in settled if item.stored is not None]
     failed = [record for item in settled if item.error is not None for record in item.records]
     assert [len(item.records) for item in stored] == [10, 10]
@@ -338,19 +341,19 @@ def test_six_outcomes_in_one_answer(fail_if_throttled: bool) -> None:
             (attempt,) = record.history or ()
             assert attempt.code == code
             assert message in attempt.message
-    assert len(pipeline.live) == (30 if fail_if_throttled else 40)
+    assert len(pipeline.pending.live) == (30 if fail_if_throttled else 40)
     assert pipeline.topology.next_load is None
 
 
 def test_a_wrong_shard_is_asked_about_once_for_all_records_inside() -> None:
     pipeline, batch = on_its_way(1, 10)
     asked: list[str] = []
-    pipeline._responses._topology = Watched(pipeline.topology, asked)  # type: ignore[assignment]
+    pipeline.responses._topology = Watched(pipeline.topology, asked)  # type: ignore[assignment]
     answer = [{"SequenceNumber": "1234", "ShardId": "shardId-000000000044"}]
-    pipeline.on_response(batch, {"Records": answer}, 10.005)
+    pipeline.responses.on_response(batch, {"Records": answer}, 10.005)
     assert asked == ["shardId-000000000044"]
-    assert len(pipeline.live) == 10
-    assert all(record.history is None for record in pipeline.live), (
+    assert len(pipeline.pending.live) == 10
+    assert all(record.history is None for record in pipeline.pending.live), (
         "the placement waits for a map: no blind resend"
     )
 

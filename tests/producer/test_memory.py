@@ -13,9 +13,9 @@ import pytest
 
 from kinesis_sdk.common.errors import BufferFullError
 from kinesis_sdk.producer import Producer, ProducerConfig
-from kinesis_sdk.producer.limiter import ShardRate
-from kinesis_sdk.producer.record import RECORD_OVERHEAD
-from kinesis_sdk.producer.shared import NEVER
+from kinesis_sdk.producer.io.shared import NEVER
+from kinesis_sdk.producer.records.record import RECORD_OVERHEAD
+from kinesis_sdk.producer.stream.limiter import ShardRate
 from kinesis_sdk.testing import FakeAws, Fault
 from tests.fuzz import how_many, share
 from tests.producer.simulation import STREAM, Simulation
@@ -93,7 +93,7 @@ def held_by(producer: Producer, *, flushed: bool = False) -> int:
     """
     with producer._engine._lock:
         if flushed:
-            producer._pipeline(STREAM).flush(-1, producer._clock.monotonic())
+            producer._pipeline(STREAM).queue.flush(-1, producer._clock.monotonic())
         return held()
 
 

@@ -44,12 +44,12 @@ from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.common.shards import list_shards
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer import Producer, ProducerConfig
-from kinesis_sdk.producer import completion as completion_module
-from kinesis_sdk.producer import record as record_module
-from kinesis_sdk.producer.pending import PendingRecords
-from kinesis_sdk.producer.record import CallbackRun, PendingRecord, PutResult, cost_of
-from kinesis_sdk.producer.responses import ResponseHandler
-from kinesis_sdk.producer.sender import TaskPool
+from kinesis_sdk.producer.io import completion as completion_module
+from kinesis_sdk.producer.io.sender import TaskPool
+from kinesis_sdk.producer.records import record as record_module
+from kinesis_sdk.producer.records.record import CallbackRun, PendingRecord, PutResult, cost_of
+from kinesis_sdk.producer.stream.pending import PendingRecords
+from kinesis_sdk.producer.stream.responses import ResponseHandler
 from kinesis_sdk.testing import FakeAws, Fault
 from tests.fuzz import TIMES, share
 from tests.producer.support import LONG, Gate
@@ -570,13 +570,13 @@ def test_open_aggregates_are_left_to_fill_while_anything_is_on_its_way(make: Mak
     producer.put(STREAM, "k", b"open")
     with engine._lock:
         engine._loop._hurry(time.monotonic())
-        assert pipeline._queue.aggregator.next_deadline is not None
+        assert pipeline.queue.aggregator.next_deadline is not None
     gate.open.set()
     assert producer.flush(LONG) == 0
     producer.put(STREAM, "k", b"open")
     with engine._lock:
         engine._loop._hurry(time.monotonic())
-        assert pipeline._queue.aggregator.next_deadline is None
+        assert pipeline.queue.aggregator.next_deadline is None
 
 
 def test_full_aggregates_do_not_wait_for_their_deadline_while_a_put_waits_for_room(make: Make) -> None:
@@ -1043,14 +1043,14 @@ def test_a_callback_of_a_record_that_expired_does_not_hold_the_others_up(make: M
         entered.set()
         assert release.wait(LONG)
 
-    pipeline._queue.record_ttl = -1.0
+    pipeline.queue.record_ttl = -1.0
     expired = producer.put(STREAM, "k", b"expires at once")
     expired.add_done_callback(stuck)
     try:
         producer.flush(0)
         assert entered.wait(LONG)
         assert isinstance(expired.exception(0), RecordFailedError)
-        pipeline._queue.record_ttl = 600.0
+        pipeline.queue.record_ttl = 600.0
         other = producer.put(STREAM, "k", b"x")
         producer.flush(0)
         assert other.result(LONG)
@@ -1075,18 +1075,20 @@ def test_a_callback_that_exits_does_not_stop_the_producer(make: Make) -> None:
 # ---------------------------------------------------------------------- a bug in the engine
 
 
-@pytest.mark.parametrize("method", ["on_response", "poll", "on_facts", "next_event"])
+@pytest.mark.parametrize("method", ["responses.on_response", "queue.poll", "on_facts", "queue.next_event"])
 def test_a_crash_fails_every_record_with_the_cause(
     make: Make, gate: Gate, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, method: str
 ) -> None:
-    if method != "on_response":
+    if method != "responses.on_response":
         gate.open.clear()  # no record may be stored before the crash, however long that takes to come
     producer = make(record_max_buffered_time=0.02, collection_max_count=1)
 
     def broken(*_: object, **__: object) -> None:
         raise LookupError("a bug")
 
-    monkeypatch.setattr(producer._engine.pipeline(StreamId(STREAM)), method, broken)
+    *part, method = method.split(".")
+    pipeline = producer._engine.pipeline(StreamId(STREAM))
+    monkeypatch.setattr(getattr(pipeline, part[0]) if part else pipeline, method, broken)
     futures = []
     with caplog.at_level(logging.CRITICAL):
         for number in range(10):
@@ -1125,9 +1127,9 @@ def test_a_crash_in_the_middle_of_an_answer_resolves_every_record_once(
         judged.append(arguments)
         if len(judged) == 5:
             raise LookupError("a bug")
-        check_placement(pipeline._responses, *arguments, **options)
+        check_placement(pipeline.responses, *arguments, **options)
 
-    monkeypatch.setattr(pipeline._responses, "_check_placement", half)
+    monkeypatch.setattr(pipeline.responses, "_check_placement", half)
     gate.open.set()
     producer.flush(LONG)
     outcomes = [future.exception(LONG) for future in futures]
@@ -1253,7 +1255,7 @@ def test_only_a_record_that_changes_nothing_else_takes_the_fast_path(
     (pipeline,) = engine.pipelines
     with engine._lock:
         pipeline.topology.forget()
-        pipeline._queue.aggregator.forget_keys()
+        pipeline.queue.aggregator.forget_keys()
     assert put("k", b"where to is not known any more") == ["k"]
     assert producer.flush(LONG) == 0
 
@@ -1347,7 +1349,7 @@ def test_an_interrupt_anywhere_in_put_leaves_the_rest_whole(make: Make, aws: Fak
         data = b"after %d" % after
         producer.put(STREAM, "k", data)
         expected[data] += 1
-        live = producer._engine.pipeline(StreamId(STREAM)).live
+        live = producer._engine.pipeline(StreamId(STREAM)).pending.live
         engine = producer._engine
         with engine._lock:
             assert engine._shared.usage.bytes == sum(
@@ -1428,13 +1430,13 @@ def check_accounting(producer: Producer) -> None:
     engine = producer._engine
     with engine._lock:
         pipeline = engine._shared.pipelines[STREAM]
-        live = pipeline.live
+        live = pipeline.pending.live
         assert engine._shared.usage.bytes == sum(
             cost_of(record.partition_key, record.data) for record in live
         )
         assert engine._shared.usage.count == sum(engine._shared.usage.outstanding.values()) == len(live)
-        assert pipeline.pending == len(live)
-        for entry in pipeline.entries:
+        assert pipeline.pending_count == len(live)
+        for entry in pipeline.pending.entries:
             assert len(entry.records) == entry.aggregate.count
             assert entry.cost == sum(cost_of(record.partition_key, record.data) for record in entry.records)
             assert [record._index for record in entry.records] == list(range(len(entry.records)))

@@ -17,7 +17,7 @@ from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer import Producer, ProducerConfig
-from kinesis_sdk.producer.failure_hooks import FailedRecord, FailureHook
+from kinesis_sdk.producer.failures.hooks import FailedRecord, FailureHook
 
 DEFAULT_TTL = 300.0
 """Seconds for which a record is tried. A file is read faster than a stream takes it, so records wait for long."""

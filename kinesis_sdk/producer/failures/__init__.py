@@ -1,0 +1,1 @@
+"""Records that failed for good: hooks and the spool."""

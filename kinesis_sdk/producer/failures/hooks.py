@@ -1,0 +1,107 @@
+"""Hooks for records that failed for good.
+
+There are two hooks. ``on_send_error`` reports failures of `Producer.send`, which returns no futures; without it, and without
+``on_record_failed``, such failures are logged. ``on_record_failed`` gets *every* record that was not stored, however it was put, so that it
+can be kept somewhere: `FileSpool` is such a hook.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kinesis_sdk.common.log_fields import FieldLogger, log_fields
+from kinesis_sdk.common.log_throttle import CountingLogThrottle
+from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.producer.records.identity import RecordIdentity
+
+if TYPE_CHECKING:
+    from kinesis_sdk.producer.records.record import PendingRecord
+    from kinesis_sdk.producer.stream.pending import Settled
+
+_LOGGER = FieldLogger(logging.getLogger(__name__))
+
+
+@dataclass(frozen=True)
+class FailedRecord:
+    """A record that was not stored, with everything that is needed to put it again.
+
+    Attributes:
+        stream: Name or ARN, as `put` takes it.
+        partition_key: The user's partition key; None for a record without one.
+        explicit_hash_key: Canonical decimal text if the user gave one.
+        data: Payload; left out of ``repr``.
+        error: Why: a `RecordFailedError` with the real cause as ``__cause__`` and all attempts.
+        identity: Identity of the record, if an attempt may be stored or the application named it; None without ``idempotent=True``. With
+            it, `Producer.put_again` repeats the record instead of putting another one.
+    """
+
+    stream: str
+    partition_key: str | None
+    explicit_hash_key: str | None
+    data: bytes = field(repr=False)
+    error: BaseException
+    identity: RecordIdentity | None = None
+
+
+FailureHook = Callable[[FailedRecord], object]
+"""Called once for each failed record, on a thread that the producer needs: it should return quickly. It may call ``put``, which does
+not wait for room there, but not ``flush`` or ``close``."""
+
+
+class FailureHooks:
+    """Calls the hooks with failed records. Thread-safe if the hooks are; never raises.
+
+    Args:
+        on_send_error: Called with failed records of `Producer.send`; None if there is none.
+        on_record_failed: Called with all failed records; None if there is none.
+    """
+
+    def __init__(self, on_send_error: FailureHook | None, on_record_failed: FailureHook | None) -> None:
+        self._on_send_error = on_send_error
+        self._on_record_failed = on_record_failed
+        self._hook_errors = CountingLogThrottle(_LOGGER, logging.ERROR)
+        self._unhandled = CountingLogThrottle(_LOGGER, logging.ERROR)
+
+    def notify(self, stream: StreamId, settled: Iterable[Settled]) -> None:
+        """Call the hooks. Must be called before the futures are final, which releases the payloads."""
+        for records, stored, error, *_ in settled:
+            if stored is None and error is not None:
+                for record in records:
+                    self._notify(stream, record, error)
+
+    def _notify(self, stream: StreamId, record: PendingRecord, error: BaseException) -> None:
+        hooks = [self._on_record_failed]
+        if record.sent_blind:
+            hooks.append(self._on_send_error)
+        told = False
+        for hook in hooks:
+            if hook is None:
+                continue
+            try:
+                hook(
+                    FailedRecord(
+                        str(stream),
+                        record.partition_key or None,
+                        record.explicit_hash_key,
+                        record.data,
+                        error,
+                        None if record.identity is None else record.identity.shared,
+                    )
+                )
+                told = True
+            except BaseException as hook_error:  # noqa: BLE001 - also SystemExit: other records still need their result
+                self._hook_errors.log(
+                    "failure hook raised (%d times so far); these failures are visible only through the records' futures",
+                    error=hook_error,
+                    extra=log_fields(stream=stream),
+                )
+        if record.sent_blind and not told:
+            # Throttled, because every record for a deleted stream fails.
+            self._unhandled.log(
+                "%d records passed to send() have failed so far and no hook handled them: %s",
+                error,
+                extra=log_fields(stream=stream),
+            )

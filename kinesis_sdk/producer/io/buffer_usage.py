@@ -1,0 +1,209 @@
+"""Accounting of the producer's buffer: bytes, records and flush epochs.
+
+A record is charged from `put` until its final result: payload, key and a fixed overhead against ``max_buffered_bytes``, one against
+``max_buffered_records``. It also counts for the flush epoch in which it was put, until its callbacks have run. A flush ends the current
+epoch and waits until no record of it, or of an earlier one, is left.
+
+Listeners let an event loop wait without a thread: each is called once, when there may be room or when a flush completes. Pure and not
+thread-safe; the producer's lock protects it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol, TypeAlias
+
+from kinesis_sdk.common.errors import BufferFullError
+from kinesis_sdk.producer.records.record import CallbackRun, PendingRecord
+
+
+class Charged(Protocol):
+    """User records that are charged together: those in a Kinesis record, or of a final result."""
+
+    @property
+    def records(self) -> Sequence[PendingRecord]:
+        """The records."""
+        ...
+
+    @property
+    def cost(self) -> int:
+        """Bytes that they are charged for."""
+        ...
+
+    @property
+    def epoch(self) -> int:
+        """Flush epoch of the records that have none of their own."""
+        ...
+
+    @property
+    def mixed(self) -> bool:
+        """Whether some of the records may have a flush epoch of their own."""
+        ...
+
+
+Listener: TypeAlias = Callable[[], None]
+"""Called once, under the producer's lock. Must be quick, must not raise, and must not call the producer."""
+
+
+class BufferUsage:
+    """Counts of what is buffered, and the listeners that wait for less.
+
+    Args:
+        max_bytes: Bound on the bytes charged.
+        max_records: Bound on the records; None for no bound.
+
+    Attributes:
+        bytes: Bytes charged now.
+        count: Records charged now.
+        epoch: Flush epoch of records that are put now.
+        callbacks: Runs of callbacks that have not ended, of records that are no longer charged.
+        room_listeners: Called by `notify_room`; a dict for its order.
+    """
+
+    __slots__ = (
+        "_ended",
+        "_flush_listeners",
+        "bytes",
+        "callbacks",
+        "count",
+        "epoch",
+        "max_bytes",
+        "max_records",
+        "room_listeners",
+    )
+
+    def __init__(self, max_bytes: int, max_records: int | None) -> None:
+        self.max_bytes: int = max_bytes
+        self.max_records: float = float("inf") if max_records is None else max_records
+        self.bytes: int = 0
+        self.count: int = 0
+        self.epoch: int = 0
+        self.callbacks: dict[CallbackRun, None] = {}
+        # Records of ended epochs, without the epochs that have none. All other records belong to the current epoch.
+        self._ended: Counter[int] = Counter()
+        self.room_listeners: dict[Listener, None] = {}
+        self._flush_listeners: dict[Listener, int] = {}
+
+    def has_room(self, cost: int) -> bool:
+        """Return whether a record of that cost fits. One that is larger than the bound fits if the buffer is empty."""
+        return self.count == 0 or (self.bytes + cost <= self.max_bytes and self.count < self.max_records)
+
+    def charge(self, cost: int) -> None:
+        """Charge a record of that cost, for the current epoch."""
+        self.bytes += cost
+        self.count += 1
+
+    def release(self, charged: Charged) -> None:
+        """Release records that have their final result. Afterwards call `notify_room`."""
+        self.bytes -= charged.cost
+        self.count -= len(charged.records)
+        ended = self._ended
+        if not ended:
+            return
+        for epoch, count in _by_epoch(charged).items():
+            if epoch in ended:
+                left = ended[epoch] - count
+                if left:
+                    ended[epoch] = left
+                else:
+                    del ended[epoch]
+
+    @property
+    def outstanding(self) -> Mapping[int, int]:
+        """Records charged now, by epoch; only epochs that have some."""
+        counts = dict(self._ended)
+        if current := self.count - sum(counts.values()):
+            counts[self.epoch] = counts.get(self.epoch, 0) + current
+        return counts
+
+    def clear(self) -> None:
+        """Forget everything that is charged, and all listeners: in a forked child, the records are the parent's."""
+        self.bytes = self.count = 0
+        self._ended = Counter()
+        self.callbacks.clear()
+        self.forget()
+
+    def end_epoch(self) -> int:
+        """Begin a new epoch for what is put from now on; return the one that ended."""
+        ended = self.epoch
+        if current := self.count - sum(self._ended.values()):
+            self._ended[ended] += current
+        self.epoch = ended + 1
+        return ended
+
+    def left(self, epoch: int) -> int:
+        """Return how many records of that epoch and earlier ones have no final result, or callbacks that have not run."""
+        left = sum(count for e, count in self.outstanding.items() if e <= epoch)
+        return left + sum(run.left for run in self.callbacks if run.epoch <= epoch)
+
+    @property
+    def open_callbacks(self) -> int:
+        """Records with callbacks that have not run, although they have their final result."""
+        return sum(run.left for run in self.callbacks)
+
+    def add_flush_listener(self, epoch: int, listener: Listener) -> None:
+        """Call ``listener`` when nothing is `left` of an epoch; at once if nothing is now."""
+        self._flush_listeners[listener] = epoch
+        self.notify_flushes()
+
+    def notify_room(self) -> None:
+        """Call all room listeners: room may be available, or the producer is closing."""
+        listeners, self.room_listeners = self.room_listeners, {}
+        for listener in listeners:
+            listener()
+
+    def notify_flushes(self) -> None:
+        """Call the listeners of flushes that are complete."""
+        for listener in [w for w, epoch in self._flush_listeners.items() if not self.left(epoch)]:
+            del self._flush_listeners[listener]
+            listener()
+
+    def forget(self, listener: Listener | None = None) -> None:
+        """Remove a listener; None removes all of them."""
+        if listener is None:
+            self.room_listeners.clear()
+            self._flush_listeners.clear()
+        else:
+            self.room_listeners.pop(listener, None)
+            self._flush_listeners.pop(listener, None)
+
+    def full(self, waited: float | None) -> BufferFullError:
+        """Return the error that says that there is no room, and why.
+
+        Args:
+            waited: Seconds that the caller waited for room; None or 0 if it did not wait.
+        """
+        time = f" for {waited:g} s" if waited else ""
+        bounds = f"max_buffered_bytes={self.max_bytes:,}"
+        if self.max_records != float("inf"):
+            bounds += f", max_buffered_records={self.max_records:,}"
+        return BufferFullError(
+            f"{self.bytes:,} bytes in {self.count:,} records are buffered{time}; the bound is {bounds}"
+        )
+
+
+def callback_runs(records: Sequence[PendingRecord], charged: Charged) -> Iterable[CallbackRun]:
+    """Return the callbacks of records, by flush epoch.
+
+    Args:
+        records: Records with callbacks.
+        charged: The records that they were charged with.
+    """
+    if not charged.mixed:
+        return (CallbackRun(records, charged.epoch),)
+    by_epoch: dict[int, list[PendingRecord]] = {}
+    for record in records:
+        by_epoch.setdefault(_epoch_of(record, charged), []).append(record)
+    return [CallbackRun(part, epoch) for epoch, part in by_epoch.items()]
+
+
+def _by_epoch(charged: Charged) -> Mapping[int, int]:
+    """Return the number of records of each epoch."""
+    if not charged.mixed:
+        return {charged.epoch: len(charged.records)}
+    return Counter(_epoch_of(record, charged) for record in charged.records)
+
+
+def _epoch_of(record: PendingRecord, charged: Charged) -> int:
+    return charged.epoch if record.own_epoch is None else record.own_epoch

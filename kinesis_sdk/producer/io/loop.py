@@ -1,0 +1,275 @@
+"""I/O loop of the producer: one coordinating thread and a pool of sender threads.
+
+The loop sleeps until the earliest deadline of all streams, polls the pipelines, and submits requests and loads to the pool. A pool
+thread makes one call, brings its outcome back to the pipeline under the lock, and completes the records that are final.
+
+After a freeze (AWS Lambda between two invocations, a paused container), the lost time does not count against `record_ttl`: the loop
+reads the clock at least once a second while there are records, and a jump of several seconds is a freeze
+(`SharedState.read_clock`).
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from kinesis_sdk.common.aws import KinesisClient
+from kinesis_sdk.common.errors import KinesisSdkError
+from kinesis_sdk.common.log_fields import FieldLogger, log_fields
+from kinesis_sdk.common.log_throttle import LogThrottle
+from kinesis_sdk.producer.io.completion import Completion
+from kinesis_sdk.producer.io.metrics import MetricsSampler, ProducerMetrics
+from kinesis_sdk.producer.io.sender import TaskPool, load_facts, put_records, without_frames
+from kinesis_sdk.producer.io.shared import NEVER, SharedState
+from kinesis_sdk.producer.stream.collector import Batch
+from kinesis_sdk.producer.stream.pipeline import StreamPipeline
+
+_LOGGER = FieldLogger(logging.getLogger(__name__))
+_MAX_SLEEP = 3_600.0
+_HURRY_INTERVAL = 0.05
+_HEARTBEAT = 1.0
+
+
+class IoLoop:
+    """The producer's threads: they poll the pipelines, call Kinesis and bring the outcomes back.
+
+    Args:
+        client: Kinesis client; thread-safe.
+        shared: State shared with callers.
+        completion: Where final results go.
+        metrics: Called with every request; None if nothing is measured.
+        sampler: Samples what is pending; None if nothing is measured.
+    """
+
+    def __init__(
+        self,
+        client: KinesisClient,
+        shared: SharedState,
+        completion: Completion,
+        metrics: ProducerMetrics | None = None,
+        sampler: MetricsSampler | None = None,
+    ) -> None:
+        self._client = client
+        self._log_throttle = LogThrottle(_LOGGER)
+        self._shared = shared
+        self._completion = completion
+        self._metrics = metrics
+        self._sampler = sampler
+        self._max_connections = shared.config.max_connections
+        self._in_flight = 0
+        self._flushed = -1
+        self._hurried = -NEVER
+        self._pool = self._new_pool()
+        self._thread: threading.Thread | None = None
+
+    # ------------------------------------------------------------------ callers
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the thread of the loop was started."""
+        return self._thread is not None
+
+    def start(self) -> None:
+        """Start the thread of the loop, unless it runs. Call under the lock."""
+        if self._thread is not None:
+            return
+        thread = threading.Thread(target=self._run, name="kinesis-sdk-producer", daemon=True)
+        self._thread = thread
+        try:
+            thread.start()
+        except BaseException:
+            # Not started, or interrupted on the way: then the thread ends by itself as soon as it sees this.
+            self._thread = None
+            raise
+
+    def wake_for(self, pipeline: StreamPipeline) -> None:
+        """Wake the loop if a pipeline has something to do before it would wake up by itself. Call under the lock."""
+        self.start()
+        shared = self._shared
+        if (
+            pipeline.queue.next_event(shared.now(), self._max_connections - self._in_flight)
+            < shared.sleeping_until
+        ):
+            shared.wake.notify()
+
+    def stop(self) -> None:
+        """Let the threads of the pool end when they have nothing left to do."""
+        self._shared.stopped = True
+        self._pool.stop()
+
+    def join(self, timeout: float) -> None:
+        """Wait for the threads to end: ``timeout`` seconds at most for the loop's, and again for the pool's."""
+        if self._thread is not None:
+            self._thread.join(timeout)
+        self._pool.join(timeout)
+
+    def forget_after_fork(self) -> None:
+        """Forget the threads in a forked child, where they do not exist."""
+        self._pool = self._new_pool()
+        self._thread = None
+
+    # ------------------------------------------------------------------ the thread of the loop
+
+    def _new_pool(self) -> TaskPool:
+        # Two more than requests at a time: shard maps load while all connections are busy.
+        return TaskPool("kinesis-sdk-sender", self._max_connections + 2)
+
+    def _run(self) -> None:
+        self._shared.delivering.here = True
+        try:
+            while self._turn():
+                pass
+        except BaseException as error:  # noqa: BLE001 - a bug here must fail every record, not hang them
+            self._completion.crash(error)
+
+    def _turn(self) -> bool:
+        """Do what is due, or sleep until there is more; False ends the thread."""
+        shared, completion, sampler = self._shared, self._completion, self._sampler
+        with shared.lock:
+            if shared.rejection is not None or self._thread is not threading.current_thread():
+                return False
+            now = shared.read_clock()
+            work, loads = self._collect_work(now)
+            settled = completion.take()
+            if sampler is not None:
+                sampler.observe()
+            sample = sampler is not None and sampler.next_sample <= now
+            if not work and not loads and not settled and not sample:
+                slots = self._max_connections - self._in_flight
+                wake = min((p.queue.next_event(now, slots) for p in shared.pipelines.values()), default=NEVER)
+                wake = min(wake, self._next_hurry(), sampler.next_sample if sampler is not None else NEVER)
+                shared.sleeping_until = wake
+                longest = _HEARTBEAT if shared.usage.count else _MAX_SLEEP
+                shared.wake.wait(max(0.0, min(wake - now, longest)))
+                shared.sleeping_until = -NEVER
+                return True
+        for pipeline, batch in work:
+            self._pool.submit(functools.partial(self._send, pipeline, batch))
+        for pipeline in loads:
+            self._pool.submit(functools.partial(self._load, pipeline))
+        if sample and sampler is not None:
+            sampler.sample()
+        completion.finish(settled, self._pool)
+        return True
+
+    def _collect_work(self, now: float) -> tuple[list[tuple[StreamPipeline, Batch]], list[StreamPipeline]]:
+        """Return the requests to send and the pipelines whose shard map is to be loaded."""
+        shared = self._shared
+        pipelines = shared.pipelines
+        work: list[tuple[StreamPipeline, Batch]] = []
+        loads: list[StreamPipeline] = []
+        if shared.flush_requested > self._flushed:
+            self._flushed = shared.flush_requested
+            for pipeline in pipelines.values():
+                pipeline.queue.flush(self._flushed, now)
+        if self._next_hurry() <= now:
+            self._hurry(now)
+        for pipeline in pipelines.values():
+            for batch in pipeline.queue.poll(now, self._max_connections - self._in_flight):
+                self._in_flight += 1
+                work.append((pipeline, batch))
+            if pipeline.pending.entries and pipeline.topology.wants_load(now):
+                pipeline.topology.begin_load(now)
+                loads.append(pipeline)
+        if len(pipelines) > 1:
+            # Round-robin: the stream served first moves to the end.
+            first = next(iter(pipelines))
+            pipelines[first] = pipelines.pop(first)
+        return work, loads
+
+    def _next_hurry(self) -> float:
+        """Return when to send early because a `put` waits for room; infinity if none does.
+
+        Not all the time: requests should still be shared, and retries have a delay of their own.
+        """
+        waiting = self._shared.waiting_puts or self._shared.usage.room_listeners
+        return self._hurried + _HURRY_INTERVAL if waiting else NEVER
+
+    def _hurry(self, now: float) -> None:
+        """Send early, because a `put` waits for room and deadlines may be far away."""
+        self._hurried = now
+        pipelines = self._shared.pipelines.values()
+        idle = all(pipeline.queue.is_idle for pipeline in pipelines)
+        for pipeline in pipelines:
+            if idle:
+                pipeline.queue.flush(-1, now)
+            else:
+                # Something closed is on its way and makes room. Open aggregates would only leave half empty, emptier
+                # each time: one response makes room for as many records as its request held.
+                pipeline.queue.expedite()
+
+    # ------------------------------------------------------------------ pool threads
+
+    def _send(self, pipeline: StreamPipeline, batch: Batch) -> None:
+        """Make one PutRecords call, and bring its outcome back."""
+        shared = self._shared
+        shared.delivering.here = True
+        try:
+            if shared.has_ended():
+                return  # all records have failed already
+            batch.started = shared.now()
+            failure: KinesisSdkError | None = None
+            response: Mapping[str, Any] = {}
+            try:
+                response = put_records(self._client, pipeline.stream, batch)
+            except KinesisSdkError as error:
+                failure = without_frames(error)
+            if self._metrics is not None:
+                self._metrics.request(pipeline.stream, batch, response, failure, shared.now())
+            with shared.lock:
+                if shared.has_ended():
+                    return
+                self._in_flight -= 1
+                now = shared.read_clock()
+                if failure is None:
+                    pipeline.responses.on_response(batch, response, now)
+                else:
+                    pipeline.responses.on_failure(batch, failure, now)
+                settled = self._completion.take()
+                shared.wake.notify()
+            self._completion.finish(settled)
+        except BaseException as error:  # noqa: BLE001 - as in _run
+            self._completion.crash(error)
+
+    def _load(self, pipeline: StreamPipeline) -> None:
+        """Load what there is to know about a stream, and bring it back."""
+        shared = self._shared
+        shared.delivering.here = True
+        try:
+            facts = None
+            failure: KinesisSdkError | None = None
+            try:
+                facts = load_facts(self._client, pipeline.stream, describe=pipeline.topology.describing)
+            except KinesisSdkError as error:
+                failure = without_frames(error)
+            with shared.lock:
+                if shared.has_ended():
+                    return
+                now = shared.read_clock()
+                if facts is not None:
+                    try:
+                        pipeline.on_facts(facts, now)
+                    except KinesisSdkError as error:
+                        failure = without_frames(error)
+                if failure is not None:
+                    pipeline.responses.on_facts_failed(failure, now)
+                failures = pipeline.topology.failures
+                settled = self._completion.take()
+                shared.wake.notify()
+            if failure is not None:
+                # Throttled: while records wait for a missing stream, a load fails every two seconds.
+                self._log_throttle.log(
+                    now,
+                    str(pipeline.stream),
+                    "stream %s: failed to load shard map (attempt %d): %s",
+                    pipeline.stream,
+                    failures,
+                    failure,
+                    extra=log_fields(stream=pipeline.stream),
+                )
+            self._completion.finish(settled)
+        except BaseException as error:  # noqa: BLE001 - as in _run
+            self._completion.crash(error)

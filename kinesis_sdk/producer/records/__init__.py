@@ -1,0 +1,1 @@
+"""User records and the Kinesis records that hold them."""

@@ -1,0 +1,183 @@
+"""A Kinesis record on its way: the user records inside, and their common delivery state."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+from kinesis_sdk.common.aggregate_reader import Aggregate
+from kinesis_sdk.producer.records.identity import Attempted
+from kinesis_sdk.producer.records.record import NOT_PLACED, RECORD_OVERHEAD, DeliveryState, PendingRecord
+
+_NEVER = float("inf")
+
+Group: TypeAlias = str | bytes
+"""A predicted shard id, or an effective hash key while no shard is predicted."""
+
+
+class DetachedRecord(NamedTuple):
+    """A user record on its way from one Kinesis record into another.
+
+    Attributes:
+        record: The record.
+        data: Its payload.
+        epoch: Its flush epoch.
+    """
+
+    record: PendingRecord
+    data: bytes
+    epoch: int
+
+
+class Entry:
+    """A Kinesis record being built or in flight: an aggregate, or one user record that is not aggregated.
+
+    Attributes:
+        aggregate: Partition key, explicit hash key, size and encoding.
+        records: The user records inside, in the order of their sub-sequence numbers. Appending a record here is the last step
+            of adding it: from then on, it is inside.
+        shard_id: Predicted shard; None if no shard was predicted.
+        epoch: Flush epoch of the records that have none of their own.
+        open_for: The same, once it holds a record that came straight from a put: then its deadline is no later than that of
+            any record that comes now. -1 before.
+        mixed: True if some of the records may carry a flush epoch of their own.
+        deadline: Earliest deadline inside (monotonic seconds); minus infinity for a part that is sent `alone`.
+        expires: Earliest expiry inside (monotonic seconds).
+        cost: Bytes that the user records inside are charged for.
+        delivery: Delivery state of the user records inside.
+        has_listeners: Whether a user record inside may have listeners.
+        urgent: Whether it is sent without waiting for others to share its request, because a flush waits for it.
+        dispatched: Whether it left its lane and has not come back; see `SendQueue.returned`.
+        released: Monotonic seconds at which it last passed its shard's rate limit; minus infinity if it did not.
+        attempt: What an idempotent producer remembers of the last attempt to send it; None without identities.
+    """
+
+    __slots__ = (
+        "_size",
+        "aggregate",
+        "attempt",
+        "cost",
+        "deadline",
+        "delivery",
+        "dispatched",
+        "epoch",
+        "expires",
+        "has_listeners",
+        "mixed",
+        "open_for",
+        "records",
+        "released",
+        "shard_id",
+        "urgent",
+    )
+
+    def __init__(self, aggregate: Aggregate, shard_id: str | None, epoch: int = 0) -> None:
+        self.aggregate: Aggregate = aggregate
+        self.records: list[PendingRecord] = []
+        self.shard_id: str | None = shard_id
+        self.epoch: int = epoch
+        self.mixed: bool = False
+        self.open_for: int = -1
+        self.deadline: float = _NEVER
+        self.expires: float = _NEVER
+        self.cost: int = 0
+        self.delivery: DeliveryState = DeliveryState(self)
+        self.has_listeners: bool = False
+        self.urgent: bool = False
+        self.dispatched: bool = False
+        self.released: float = -_NEVER
+        self.attempt: Attempted | None = Attempted() if aggregate.tagged else None
+        self._size = 0
+
+    @property
+    def alone(self) -> bool:
+        """Whether it is a part of a rejected Kinesis record: it leaves before everything else, in a request of its own."""
+        return self.deadline == -_NEVER
+
+    @property
+    def group(self) -> Group:
+        """Lane of the Kinesis record: its predicted shard, or its effective hash key while no shard is predicted."""
+        return self.shard_id or self.aggregate.hash_key
+
+    @property
+    def size(self) -> int:
+        """Bytes that Kinesis counts: data and partition key. Read only when the entry is closed."""
+        if not self._size:
+            aggregate = self.aggregate
+            self._size = aggregate.size + len(aggregate.partition_key.encode())
+        return self._size
+
+    def take(
+        self, record: PendingRecord, data: bytes, hash_key: bytes, deadline: float, expires: float
+    ) -> bool:
+        """Take a new or detached user record; return False if it does not fit."""
+        partition_key = record.partition_key
+        if self.attempt is not None:
+            if not self._take_identified(self.attempt, record, data, hash_key):
+                return False
+        elif not self.aggregate.try_append(partition_key, record.explicit_hash_key, data, hash_key):
+            return False
+        self.cost += len(data) + len(partition_key) + RECORD_OVERHEAD
+        if deadline < self.deadline:  # noqa: PLR1730 - `min` is a call for every record
+            self.deadline = deadline
+        if expires < self.expires:  # noqa: PLR1730
+            self.expires = expires
+        records = self.records
+        index = len(records)
+        if record._delivery is NOT_PLACED:
+            record._index = index
+            record._delivery = self.delivery
+            records.append(record)
+        else:
+            records.append(record)
+            record.move(self, index)
+        return True
+
+    def _take_identified(
+        self, attempt: Attempted, record: PendingRecord, data: bytes, hash_key: bytes
+    ) -> bool:
+        """Append a record to an aggregate with runs; return False if it does not fit."""
+        identity = record.identity
+        if not self.aggregate.try_append(
+            record.partition_key,
+            record.explicit_hash_key,
+            data,
+            hash_key,
+            new_run=begins_run(record, self.records[-1] if self.records else None),
+            identified=identity is not None,
+        ):
+            return False
+        if identity is not None:
+            attempt.held_until = max(attempt.held_until, identity.held_until)
+        return True
+
+    def owns(self, record: PendingRecord) -> bool:
+        """Return whether a record of the list is still here: not in another Kinesis record, and not failed."""
+        return record._delivery.entry is self
+
+    def detach_records(self) -> list[DetachedRecord]:
+        """Return its user records, to put them elsewhere."""
+        # Not strict: an interrupted append leaves a payload without a record.
+        return [
+            DetachedRecord(record, data, self.epoch if record.own_epoch is None else record.own_epoch)
+            for record, data in zip(self.records, self.aggregate.payloads, strict=False)
+            if self.owns(record)
+        ]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether none of its user records is still here."""
+        return not any(map(self.owns, self.records))
+
+    def clear(self) -> None:
+        """Drop all references. Call only when the entry is empty."""
+        self.delivery.entry = None
+        self.records = []
+
+
+def begins_run(record: PendingRecord, before: PendingRecord | None) -> bool:
+    """Return whether a record begins another run than the one before it in a Kinesis record."""
+    identity = record.identity
+    previous = None if before is None else before.identity
+    if identity is None or previous is None:
+        return identity is not previous
+    return not identity.continues(previous)

@@ -1,0 +1,208 @@
+"""Aggregation of user records into Kinesis records, one open aggregate per predicted shard.
+
+An aggregate is closed when it reaches its size or count limit, or at its earliest deadline. Without a shard map, records are grouped
+by effective hash key: such an aggregate is valid on any topology, because all of it maps to the same shard.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from typing import TypeAlias
+
+from kinesis_sdk.common.aggregate_reader import Aggregate
+from kinesis_sdk.producer.records.entry import Entry, Group
+from kinesis_sdk.producer.records.record import PendingRecord
+
+_SPARE_DEADLINES = 1_000
+
+_MAX_KEYS = 65_536
+
+_NEVER = float("inf")
+
+
+class _Bin:
+    """Holder of a group's open aggregate, if there is one.
+
+    The fast path of `put` remembers it for each key, while aggregates open and close in it.
+    """
+
+    __slots__ = ("entry", "generation", "group")
+
+    def __init__(self, group: Group) -> None:
+        self.group = group
+        self.entry: Entry | None = None
+        self.generation = 0
+
+
+OpenByKey: TypeAlias = dict[str, _Bin]
+"""Bins by partition key, for records without an explicit hash key. Bounded; emptied when full."""
+
+
+class Aggregator:
+    """Groups user records into Kinesis records. Pure: time comes in with the records. Not thread-safe.
+
+    Args:
+        max_size: Maximum bytes of an aggregated record.
+        max_count: Maximum user records of one; 1 switches aggregation off.
+        entries: Every Kinesis record that is opened is added here, before anything is in it.
+        tagged: Whether the aggregates that are opened have a table of runs.
+        open_by_key: Kept up to date for the fast path of `put`, which adds to an open aggregate without asking here; None if that
+            path is closed.
+    """
+
+    __slots__ = (
+        "_bins",
+        "_deadlines",
+        "_entries",
+        "_open_by_key",
+        "_opened",
+        "_pushed",
+        "max_count",
+        "max_size",
+        "tagged",
+    )
+
+    def __init__(
+        self,
+        max_size: int,
+        max_count: int,
+        entries: dict[Entry, None] | None = None,
+        *,
+        tagged: bool = False,
+        open_by_key: OpenByKey | None = None,
+    ) -> None:
+        self.max_size: int = max_size
+        self.max_count: int = max_count
+        self.tagged: bool = tagged
+        self._open_by_key = open_by_key
+        self.forget_keys()
+        self._entries = {} if entries is None else entries
+        self._bins: dict[Group, _Bin] = {}
+        self._opened = 0
+        # (deadline, running number, bin). Lazily cleaned: an element counts only while its bin has an open aggregate
+        # and that number as its generation.
+        self._deadlines: list[tuple[float, int, _Bin]] = []
+        self._pushed = 0
+
+    def add(
+        self,
+        record: PendingRecord,
+        data: bytes,
+        hash_key: bytes,
+        group: Group,
+        deadline: float,
+        expires: float,
+        epoch: int = 0,
+    ) -> Entry | None:
+        """Put a record into the open aggregate of its group.
+
+        Args:
+            record: The record.
+            data: Its payload.
+            hash_key: Its effective hash key (16 bytes).
+            group: Records of one group may share an aggregate.
+            deadline: Moment at which it leaves the aggregate at the latest (monotonic seconds).
+            expires: Moment at which it fails if it is not stored (monotonic seconds).
+            epoch: Its flush epoch.
+
+        Returns:
+            A Kinesis record that is ready to be sent: the aggregate that had no room left for this record, or the one that this
+            record filled. None if nothing is ready.
+        """
+        place = self._bins.get(group)
+        if place is None:
+            place = _Bin(group)
+        by_key = self._open_by_key
+        if by_key is not None and record.explicit_hash_key is None and record.partition_key:
+            if len(by_key) >= _MAX_KEYS:
+                by_key.clear()
+            by_key[record.partition_key] = place
+        closed: Entry | None = None
+        entry = place.entry
+        before = _NEVER if entry is None else entry.deadline
+        if entry is not None and entry.epoch != epoch:
+            if record.history is None:
+                # Flushes wait for Kinesis records: a new record shares one only with records of its own epoch.
+                closed, entry = self._close(place), None
+            else:
+                record.own_epoch = epoch
+                entry.mixed = True
+        if entry is None or not entry.take(record, data, hash_key, deadline, expires):
+            if entry is not None:
+                closed = self._close(place)
+            before = _NEVER
+            entry = self._open(place, epoch)
+            entry.take(record, data, hash_key, deadline, expires)
+        if record._details is None:
+            entry.open_for = entry.epoch
+        if deadline < before:
+            self._push(deadline, place)
+        if closed is None and entry.aggregate.is_full:
+            return self._close(place)
+        return closed
+
+    def close_due(self, now: float) -> Iterator[Entry]:
+        """Close and yield every aggregate whose deadline has come."""
+        deadlines = self._deadlines
+        while deadlines and deadlines[0][0] <= now:
+            _, generation, place = heapq.heappop(deadlines)
+            if place.entry is not None and place.generation == generation:
+                yield self._close(place)
+
+    def close_all(self) -> Iterator[Entry]:
+        """Close and yield everything, earliest deadline first."""
+        places = [(place.entry.deadline, place) for place in self._bins.values() if place.entry is not None]
+        for _, place in sorted(places, key=lambda item: item[0]):
+            yield self._close(place)
+        self._deadlines.clear()
+
+    def forget_keys(self) -> None:
+        """Forget which aggregate the records of a key go to: it may be another one from now on."""
+        if self._open_by_key is not None:
+            self._open_by_key.clear()
+
+    @property
+    def next_deadline(self) -> float | None:
+        """Moment at which `close_due` has something to do; None if nothing is open."""
+        deadlines = self._deadlines
+        while deadlines:
+            deadline, generation, place = deadlines[0]
+            if place.entry is not None and place.generation == generation:
+                return deadline
+            heapq.heappop(deadlines)
+        return None
+
+    def _push(self, deadline: float, place: _Bin) -> None:
+        if len(self._deadlines) > 2 * self._opened + _SPARE_DEADLINES:
+            # Aggregates that close by size leave their deadlines behind: with minutes of buffered time, millions of them.
+            self._deadlines[:] = [
+                item
+                for item in self._deadlines
+                if item[2].entry is not None and item[2].generation == item[1]
+            ]
+            heapq.heapify(self._deadlines)
+        self._pushed += 1
+        place.generation = self._pushed
+        heapq.heappush(self._deadlines, (deadline, self._pushed, place))
+
+    def _open(self, place: _Bin, epoch: int) -> Entry:
+        shard_id = place.group if isinstance(place.group, str) else None
+        entry = Entry(Aggregate(self.max_size, self.max_count, tagged=self.tagged), shard_id, epoch)
+        self._entries[entry] = None
+        self._opened += 1
+        self._bins[place.group] = place
+        place.entry = entry
+        return entry
+
+    def _close(self, place: _Bin) -> Entry:
+        entry = place.entry
+        assert entry is not None
+        entry.aggregate.seal()
+        if len(entry.records) == 1:
+            entry.records = entry.records[:]  # a list that was appended to has room for more
+        place.entry = None
+        self._opened -= 1
+        if isinstance(place.group, bytes):
+            del self._bins[place.group]  # there are as many as keys
+        return entry

@@ -1,0 +1,112 @@
+"""Collection of Kinesis records of all shards into PutRecords requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kinesis_sdk.producer.records.entry import Entry
+
+_NEVER = float("inf")
+_AT_ONCE = -_NEVER
+
+
+class Batch:
+    """One PutRecords request.
+
+    Attributes:
+        entries: Its Kinesis records, in order.
+        started: Monotonic seconds at which the call began; set by the I/O loop.
+    """
+
+    __slots__ = ("entries", "started")
+
+    def __init__(self, entries: list[Entry]) -> None:
+        self.entries: list[Entry] = entries
+        self.started: float = 0.0
+
+
+class Collector:
+    """Kinesis records that wait for their request to be full or due. Pure, not thread-safe.
+
+    A request is cut when a connection is free, so that everything that came while all connections were busy shares it.
+
+    Args:
+        max_count: Maximum Kinesis records in a request.
+        max_size: Maximum bytes in a request (data and partition keys); a single larger record has a request of its own.
+    """
+
+    __slots__ = ("_deadline", "_entries", "_next_expiry", "_size", "max_count", "max_size")
+
+    def __init__(self, max_count: int, max_size: int) -> None:
+        self.max_count: int = max_count
+        self.max_size: int = max_size
+        self._entries: list[tuple[float, Entry]] = []
+        self._size = 0
+        self._deadline = _NEVER
+        # Never later than the earliest expiry inside; corrected when it is reached.
+        self._next_expiry = _NEVER
+
+    def add(self, entry: Entry, deadline: float) -> None:
+        """Take a Kinesis record that must be on its way by ``deadline`` (monotonic seconds)."""
+        self._entries.append((deadline, entry))
+        self._size += entry.size
+        self._deadline = min(self._deadline, deadline)
+        self._next_expiry = min(self._next_expiry, entry.expires)
+
+    def expedite(self) -> None:
+        """Make everything inside due at once."""
+        if self._entries:
+            # One deadline object for all, and no new tuple for entries that an earlier flush made due.
+            self._keep([item if item[0] == _AT_ONCE else (_AT_ONCE, item[1]) for item in self._entries])
+
+    def is_due(self, now: float) -> bool:
+        """Return whether a request should leave now: one is full, or a deadline has come."""
+        return bool(self._entries) and (
+            self._deadline <= now or len(self._entries) >= self.max_count or self._size >= self.max_size
+        )
+
+    def take(self) -> Batch:
+        """Cut one request from the front, as full as the limits allow."""
+        size = 0
+        count = 0
+        for _, entry in self._entries:
+            if count and (count >= self.max_count or size + entry.size > self.max_size):
+                break
+            size += entry.size
+            count += 1
+        batch = Batch([entry for _, entry in self._entries[:count]])
+        self._keep(self._entries[count:])
+        return batch
+
+    def take_where(self, wanted: Callable[[Entry], bool]) -> list[Entry]:
+        """Remove and return the Kinesis records for which ``wanted`` returns True, in order."""
+        taken = [entry for _, entry in self._entries if wanted(entry)]
+        if taken:
+            self._keep([item for item in self._entries if not wanted(item[1])])
+        return taken
+
+    def take_expired(self, now: float) -> list[Entry]:
+        """Remove and return the Kinesis records that hold an expired user record."""
+        if now < self._next_expiry:
+            return []
+        expired = self.take_where(lambda entry: entry.expires <= now)
+        self._next_expiry = min((entry.expires for _, entry in self._entries), default=_NEVER)
+        return expired
+
+    def _keep(self, entries: list[tuple[float, Entry]]) -> None:
+        self._entries = entries
+        self._size = sum(entry.size for _, entry in entries)
+        self._deadline = min((deadline for deadline, _ in entries), default=_NEVER)
+
+    @property
+    def next_deadline(self) -> float:
+        """Earliest deadline; infinity if empty."""
+        return self._deadline
+
+    @property
+    def next_expiry(self) -> float:
+        """Moment at which `take_expired` may have something to do; infinity if empty."""
+        return self._next_expiry if self._entries else _NEVER
+
+    def __len__(self) -> int:
+        return len(self._entries)

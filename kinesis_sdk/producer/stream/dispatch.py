@@ -1,0 +1,363 @@
+"""Dispatch policies: what decides whether a Kinesis record may leave the queue of its shard now.
+
+Each shard has a `Lane`, a queue of Kinesis records. Its head leaves when every `DispatchPolicy` of the stream allows it. There is
+one place in the code where an entry is sent and one where it comes back (`Lane.release` and `SendQueue.returned`), and both
+tell all policies. The moment that a policy names is also the moment at which the I/O loop wakes up, so no policy can be forgotten
+by the sleeping loop or keep it busy.
+
+| stream | policies |
+|---|---|
+| default | `RateLimit` |
+| ``max_inflight_requests_per_shard`` | `InFlightLimit`, `RateLimit` |
+| ``ordering="per_shard"`` | `OneInFlight`, `ReshardBarrier`, `RateLimit` |
+| ``idempotent`` | `HoldOff`, and those above |
+| all, for whole requests | `CallPause` |
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from enum import Enum
+from typing import Protocol
+
+from kinesis_sdk.common.backoff import backoff
+from kinesis_sdk.common.shards import ShardMap
+from kinesis_sdk.producer.records.entry import Entry, Group
+
+NEVER = float("inf")
+
+_FIRST_PAUSE = 0.05
+_MAX_PAUSE = 2.0
+
+
+class Returned(Enum):
+    """Reason for which a Kinesis record came back. All are final, except for the last two."""
+
+    STORED = "stored"
+    FAILED = "failed"
+    RETRY = "sent again later"
+    SPLIT = "divided, because Kinesis rejected it"
+    EXPIRED = "expired before it was sent"
+    WITHDRAWN = "grouped again before it was sent"
+    DEFERRED = "accepted by a shard that the shard map does not know"
+    HALVED = "rejected together with others; sent again in a smaller request"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the entry is no longer on its way."""
+        return self is not Returned.DEFERRED and self is not Returned.HALVED
+
+
+class DispatchPolicy(Protocol):
+    """A rule about when entries leave. Pure: time comes in. Not thread-safe."""
+
+    def may_send(self, entry: Entry, now: float) -> float:
+        """Return the earliest moment at which the entry may leave: ``now``, later, or infinity if an event allows it."""
+        ...
+
+    def on_sent(self, entry: Entry, now: float) -> None:
+        """Note that the entry left its lane."""
+        ...
+
+    def on_returned(self, entry: Entry, how: Returned, landed_in: str | None) -> None:
+        """Note that the entry came back: exactly one final call for each `on_sent`, after any number of others.
+
+        Args:
+            entry: The entry.
+            how: Why it came back.
+            landed_in: Shard that accepted it, if this is the response to its request.
+        """
+        ...
+
+    def on_shard_map(self, shard_map: ShardMap | None, in_flight: Collection[Entry]) -> None:
+        """Note that another shard map is in use.
+
+        Args:
+            shard_map: The map; None if there is none any longer.
+            in_flight: Entries that are in a request, or accepted by an unknown shard.
+        """
+        ...
+
+    def forget(self, group: Group) -> None:
+        """Note that the lane of a group was removed."""
+        ...
+
+    @property
+    def outstanding(self) -> int:
+        """Number of entries that the policy waits for. 0 when nothing is on its way."""
+        ...
+
+
+class Lane:
+    """Kinesis records of one shard that wait until they may leave: a FIFO queue, or a queue by deadline.
+
+    Args:
+        policies: What decides whether the head may leave, in the order in which it is asked.
+        in_order: Whether entries leave in order of acceptance instead of the order of their deadlines.
+
+    Attributes:
+        not_before: Monotonic seconds before which the head does not leave: the backoff of a retry in ordered mode.
+    """
+
+    __slots__ = ("_added", "_in_order", "_next_expiry", "_policies", "_queue", "not_before")
+
+    def __init__(self, policies: Sequence[DispatchPolicy], *, in_order: bool = False) -> None:
+        self._policies = policies
+        self._in_order = in_order
+        self._queue: list[tuple[float, int, Entry]] = []
+        self._added = 0
+        # Never later than the earliest expiry in the queue; corrected when it is reached.
+        self._next_expiry = NEVER
+        self.not_before: float = -NEVER
+
+    def add(self, entry: Entry) -> None:
+        """Queue an entry at its position."""
+        self._added += 1
+        self._next_expiry = min(self._next_expiry, entry.expires)
+        position = entry.records[0].order if self._in_order else entry.deadline
+        heapq.heappush(self._queue, (position, self._added, entry))
+
+    def release(self, now: float) -> Iterator[Entry]:
+        """Remove and yield the entries that may leave now. The first that may not stops the ones behind it."""
+        while self._queue:
+            entry = self._queue[0][2]
+            if self.not_before > now:
+                return
+            for policy in self._policies:
+                if policy.may_send(entry, now) > now:
+                    return
+            heapq.heappop(self._queue)
+            for policy in self._policies:
+                policy.on_sent(entry, now)
+            entry.dispatched = True
+            yield entry
+
+    def next_event(self, now: float) -> float | None:
+        """Return the moment at which `release` or `take_expired` has something to do (monotonic seconds).
+
+        Returns:
+            None if the lane is empty. Infinity if only an event lets the head leave, and it does not expire.
+        """
+        if not self._queue:
+            return None
+        entry = self._queue[0][2]
+        moment = max(now, self.not_before)
+        for policy in self._policies:
+            moment = max(moment, policy.may_send(entry, now))
+            if moment == NEVER:
+                break
+        return min(moment, self._next_expiry)
+
+    def expedite(self) -> None:
+        """Let the queued entries be sent without waiting for further ones, once they may leave: a flush waits for them."""
+        for _, _, entry in self._queue:
+            entry.urgent = True
+
+    def take_expired(self, now: float) -> list[Entry]:
+        """Remove and return the entries that hold an expired user record."""
+        if now < self._next_expiry:
+            return []
+        expired: list[Entry] = []
+        kept: list[tuple[float, int, Entry]] = []
+        earliest = NEVER
+        for item in self._queue:
+            expires = item[2].expires
+            if expires <= now:
+                expired.append(item[2])
+            else:
+                kept.append(item)
+                if expires < earliest:  # noqa: PLR1730 - the price of `min` for each entry
+                    earliest = expires
+        if expired:
+            heapq.heapify(kept)
+            self._queue = kept
+        self._next_expiry = earliest
+        return expired
+
+    def take_all(self) -> list[Entry]:
+        """Remove and return all entries, in the order in which they would leave."""
+        entries = [item[2] for item in sorted(self._queue, key=lambda item: item[:2])]
+        self._queue.clear()
+        return entries
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+
+class HoldOff:
+    """Holds back what may be stored already, until its hold-off has passed (``idempotent``).
+
+    Without ordered mode, such records wait in `Retries` and not at the head of a lane, where others would wait for them. This policy
+    makes sure of it, whichever way they came into their Kinesis record.
+    """
+
+    __slots__ = ()
+
+    def may_send(self, entry: Entry, now: float) -> float:
+        """Return the end of the hold-off."""
+        return now if entry.attempt is None else max(now, entry.attempt.held_until)
+
+    def on_sent(self, entry: Entry, now: float) -> None:
+        """Do nothing: the entry itself knows how long it is held."""
+
+    def on_returned(self, entry: Entry, how: Returned, landed_in: str | None) -> None:
+        """Do nothing: the entry itself knows how long it is held."""
+
+    def on_shard_map(self, shard_map: ShardMap | None, in_flight: Collection[Entry]) -> None:
+        """Do nothing: shards do not matter."""
+
+    def forget(self, group: Group) -> None:
+        """Do nothing: shards do not matter."""
+
+    @property
+    def outstanding(self) -> int:
+        """Always 0."""
+        return 0
+
+
+class InFlightLimit:
+    """Limit of the PutRecords requests with entries of one shard at a time (``max_inflight_requests_per_shard``).
+
+    An entry leaves its lane only if a further request of its shard may go. Several entries may leave for the same request, and a
+    request is cut later, so `admits` decides then: entries for which no request is free by that time return to their lane. Entries
+    without a predicted shard are not limited.
+
+    Args:
+        limit: Maximum requests of a shard at a time.
+        max_count: Maximum entries of a request.
+    """
+
+    __slots__ = ("_gathered", "_limit", "_max_count", "_number", "_requests", "_stages")
+
+    def __init__(self, limit: int, max_count: int) -> None:
+        self._limit = limit
+        self._max_count = max_count
+        self._number = 0
+        # Of each entry that is out: number of its request, or 0 before the request is cut.
+        self._stages: dict[Entry, int] = {}
+        self._gathered: Counter[str] = Counter()
+        # Of each shard: the requests that are out, with the number of its entries that have not come back.
+        self._requests: dict[str, Counter[int]] = {}
+
+    def may_send(self, entry: Entry, now: float) -> float:
+        """Return ``now`` if a further request may go to the entry's shard and has room for it, else infinity."""
+        shard_id = entry.shard_id
+        if shard_id is None:
+            return now
+        free = self._limit - len(self._requests.get(shard_id, ()))
+        return now if self._gathered[shard_id] < free * self._max_count else NEVER
+
+    def on_sent(self, entry: Entry, now: float) -> None:  # noqa: ARG002
+        """Note that the entry left its lane for a request."""
+        if entry.shard_id is not None:
+            self._stages[entry] = 0
+            self._gathered[entry.shard_id] += 1
+
+    def admits(self, entry: Entry) -> bool:
+        """Return whether the entry may be part of a request that leaves now."""
+        shard_id = entry.shard_id
+        return shard_id is None or len(self._requests.get(shard_id, ())) < self._limit
+
+    def on_request(self, entries: Iterable[Entry]) -> None:
+        """Note that a request leaves with these entries."""
+        self._number += 1
+        for entry in entries:
+            shard_id = entry.shard_id
+            if shard_id is not None:
+                if self._stages.get(entry) == 0:
+                    self._leave_gathered(shard_id)
+                self._stages[entry] = self._number
+                self._requests.setdefault(shard_id, Counter())[self._number] += 1
+
+    def on_returned(self, entry: Entry, how: Returned, landed_in: str | None) -> None:  # noqa: ARG002
+        """Free the request if this was its last entry of the shard. A deferred entry frees it, too: the call is over."""
+        number, shard_id = self._stages.pop(entry, None), entry.shard_id
+        if number is None or shard_id is None:
+            return
+        if number == 0:
+            self._leave_gathered(shard_id)
+            return
+        requests = self._requests[shard_id]
+        requests[number] -= 1
+        if not requests[number]:
+            del requests[number]
+            if not requests:
+                del self._requests[shard_id]
+
+    def on_shard_map(self, shard_map: ShardMap | None, in_flight: Collection[Entry]) -> None:
+        """Do nothing: a request keeps its place until it is over."""
+
+    def forget(self, group: Group) -> None:
+        """Do nothing: a request keeps its place until it is over."""
+
+    @property
+    def outstanding(self) -> int:
+        """Entries that count for a request."""
+        return len(self._stages) + sum(self._gathered.values()) + len(self._requests)
+
+    def _leave_gathered(self, shard_id: str) -> None:
+        self._gathered[shard_id] -= 1
+        if not self._gathered[shard_id]:
+            del self._gathered[shard_id]
+
+
+class CallPause:
+    """Pause after PutRecords calls that failed as a whole, longer after each failure in a row.
+
+    It concerns whole requests, so `SendQueue` asks it when it cuts a request instead of when an entry leaves its lane.
+
+    Args:
+        rng: Source of jitter.
+
+    Attributes:
+        until: Monotonic seconds before which no request leaves.
+    """
+
+    __slots__ = ("_failures", "_rng", "_since", "until")
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self._failures = 0
+        self._since = -NEVER
+        self.until: float = -NEVER
+
+    def failed(self, started: float, now: float) -> None:
+        """Note a call that failed as a whole.
+
+        Args:
+            started: Start of the call (monotonic seconds). Requests that were in flight together fail together: they count as
+                one failure, not as a series.
+            now: Monotonic seconds.
+        """
+        if started >= self._since:
+            self._failures += 1
+            self._since = now
+            self.until = now + backoff(self._failures, _FIRST_PAUSE, _MAX_PAUSE, self._rng)
+
+    def succeeded(self) -> None:
+        """Note a call that got a response: the next pause is a short one again."""
+        self._failures = 0
+
+    def may_send(self, entry: Entry, now: float) -> float:  # noqa: ARG002
+        """Return the end of the pause."""
+        return max(now, self.until)
+
+    def on_sent(self, entry: Entry, now: float) -> None:
+        """Do nothing: only the outcome of a call counts."""
+
+    def on_returned(self, entry: Entry, how: Returned, landed_in: str | None) -> None:
+        """Do nothing: only the outcome of a call counts."""
+
+    def on_shard_map(self, shard_map: ShardMap | None, in_flight: Collection[Entry]) -> None:
+        """Do nothing: shards do not matter."""
+
+    def forget(self, group: Group) -> None:
+        """Do nothing: shards do not matter."""
+
+    @property
+    def outstanding(self) -> int:
+        """Always 0."""
+        return 0

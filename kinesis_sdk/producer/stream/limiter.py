@@ -1,0 +1,301 @@
+"""Rate limit of each shard: two token buckets, records and bytes, and how a throttle changes their rates.
+
+The numbers are the KPL's: 1,000 records/s and 1 MiB/s for a shard, times the configured per cent, refilled by time, full at the start
+(core/limiter.h and token_bucket.h of awslabs/amazon-kinesis-producer). There are two differences. The bytes of the partition key are
+charged, too, because Kinesis counts them. And a Kinesis record that is larger than the bucket passes when the bucket is full and leaves
+a debt, so a 10 MiB record does not need a burst of 10 MiB for all others.
+
+The KPL sends at 150 % of the limits whatever the response. Here a throttle makes the shard's rate adapt, by a
+search for the capacity in the manner of TCP CUBIC (RFC 9438):
+
+* A cut sets the rate a little below the rate that was throttled, and never above the published limit of a shard. A
+  producer that had most of the shard is cut by a few per cent. One that had a small part of it shares the shard with
+  other producers and is cut deeper, because deep cuts are what makes the shares of several producers equal. If more
+  entries were throttled than such a cut would save, the cut is as deep as the share of throttled entries, at most half.
+* The rate then climbs back to a plateau between the cut rate and the throttled one, quickly at first, and stays near it
+  for the rest of the plateau time. After that it rises faster and faster until the next throttle, so a rate that is too
+  low after a competing producer has gone recovers in half a minute. The rise is the same for all producers of a shard.
+* The plateau lasts longer if the shard takes few entries per second, because each probe costs about one throttled entry.
+* A producer that was throttled does not probe far beyond the published limit until a quiet time has passed. The configured
+  rate of 150 % returns after that; it is also what applies as long as the shard is never throttled.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection
+
+from kinesis_sdk.common.shards import ShardMap
+from kinesis_sdk.producer.config import SHARD_BYTES_PER_SECOND, SHARD_RECORDS_PER_SECOND
+from kinesis_sdk.producer.records.entry import Entry, Group
+from kinesis_sdk.producer.stream.dispatch import Returned
+
+_SHORTEST_WAIT = 1e-6
+"""Seconds; far above the resolution of a monotonic clock."""
+
+
+_LEAST_CUT = 0.04
+"""Share of the rate that a cut takes from a producer that had the whole shard."""
+
+_CUT_OF_COMPETITORS = 0.25
+"""Share of the rate that a cut takes in addition, times the part of the shard's limit that this producer did not use."""
+
+_CUT_JITTER = (0.7, 1.3)
+"""Factor of a cut, drawn between these, so that producers of one shard do not move in step."""
+
+_DEEPEST_CUT = 0.5
+
+_REMEMBERED_ENTRIES = 20.0
+"""Entries whose outcome counts in the next cut as well: a single throttled entry after a cut does not prove overload."""
+
+_PLATEAU_ENTRIES = 500
+"""Entries that all producers together can store on the shard during a plateau."""
+
+_PLATEAU_SECONDS = (6.0, 25.0)
+"""Shortest and longest plateau."""
+
+_PLATEAU_HEIGHT = 0.5
+"""Position of the plateau between the cut rate (0) and the throttled rate (1)."""
+
+_PROBE_STEP = 0.03
+_PROBE_SECONDS = 4.0
+"""Beyond the plateau the rate rises by the first times the cube of the time in units of the second, as a share of the
+shard's limit."""
+
+_PUBLISHED_MARGIN = 1.02
+_QUIET_SECONDS = 12.0
+"""A throttled shard is not sent more than the first times its published limit until the second after the plateau."""
+
+_NOT_RELEASED = float("-inf")
+"""Moment at which an entry was released that has not paid."""
+
+_LEAST_RATE = 0.05
+"""Share of the shard's limit that no cut goes below: one aggregate of the KPL's usual size per second."""
+
+
+class TokenBucket:
+    """Tokens that refill with time. Pure: ``now`` comes in.
+
+    Args:
+        capacity: Maximum tokens it holds; it starts full.
+        rate: Tokens per second.
+        now: Monotonic seconds.
+    """
+
+    __slots__ = ("_tokens", "_updated", "capacity", "rate")
+
+    def __init__(self, capacity: float, rate: float, now: float) -> None:
+        self.capacity: float = capacity
+        self.rate: float = rate
+        self._tokens = capacity
+        self._updated = now
+
+    def _refill(self, now: float) -> None:
+        if now > self._updated:
+            self._tokens = min(self.capacity, self._tokens + (now - self._updated) * self.rate)
+            self._updated = now
+
+    def ready_in(self, amount: float, now: float) -> float:
+        """Return the seconds until ``amount`` may be taken; 0 if at once."""
+        if now > self._updated:  # not always: a shard's rate has often refilled it for this moment
+            self._refill(now)
+        missing = min(amount, self.capacity) - self._tokens
+        # A sliver of rounding error must not become a wait that never ends, nor one so short that adding it
+        # to the time changes nothing.
+        return max(missing / self.rate, _SHORTEST_WAIT) if missing > 1e-9 else 0.0
+
+    def slow_to(self, rate: float, now: float) -> None:
+        """Refill at another rate from now on, and drop the tokens that were saved up."""
+        self._refill(now)
+        self._tokens = min(self._tokens, 0.0)
+        self.rate = rate
+
+    def speed_up_to(self, rate: float, now: float) -> None:
+        """Refill at another rate from now on."""
+        self._refill(now)
+        self.rate = rate
+
+    def take(self, amount: float) -> None:
+        """Take ``amount``; only after `ready_in` returned 0. What exceeds the capacity becomes a debt."""
+        self._tokens -= amount
+
+
+class ShardRate:
+    """Rate limit of one shard: what it may be sent now, and how a throttle changes that.
+
+    Args:
+        rate_limit: Per cent of the published limits.
+        now: Monotonic seconds.
+
+    Attributes:
+        share: Share of the configured rate that is used now; 1 unless the shard was throttled lately.
+    """
+
+    __slots__ = (
+        "_byte_rate",
+        "_bytes",
+        "_cut_at",
+        "_cut_share",
+        "_plateau_seconds",
+        "_plateau_share",
+        "_published_share",
+        "_record_rate",
+        "_records",
+        "_sent",
+        "_sent_bytes",
+        "_throttled",
+        "share",
+    )
+
+    def __init__(self, rate_limit: int, now: float) -> None:
+        factor = rate_limit / 100
+        self._record_rate = SHARD_RECORDS_PER_SECOND * factor
+        self._byte_rate = SHARD_BYTES_PER_SECOND * factor
+        self._records = TokenBucket(SHARD_RECORDS_PER_SECOND, self._record_rate, now)
+        self._bytes = TokenBucket(SHARD_BYTES_PER_SECOND, self._byte_rate, now)
+        self.share: float = 1.0
+        self._published_share = min(1.0, 1 / factor)
+        self._cut_at = float("-inf")
+        self._cut_share = self._plateau_share = 1.0
+        self._plateau_seconds = _PLATEAU_SECONDS[0]
+        # Kinesis records and bytes sent since the last cut, and how many of them were throttled.
+        self._sent = _REMEMBERED_ENTRIES
+        self._sent_bytes = 0.0
+        self._throttled = 0.0
+
+    def wait(self, size: int, now: float) -> float:
+        """Return the seconds until a Kinesis record of ``size`` bytes may be sent; 0 if at once."""
+        if self.share < 1.0:
+            self._recover(now)
+        return max(self._records.ready_in(1, now), self._bytes.ready_in(size, now))
+
+    def charge(self, size: int) -> None:
+        """Take the tokens of a Kinesis record; only after `wait` returned 0."""
+        self._records.take(1)
+        self._bytes.take(size)
+        self._sent += 1
+        self._sent_bytes += size
+
+    def on_throttled(self, entries: list[Entry], now: float, rng: random.Random) -> None:
+        """Cut the rate, because Kinesis throttled the shard in a request.
+
+        Entries that passed this limiter before the last cut do not count, even if their request was sent later: they
+        say nothing about the new rate. So requests that are in flight together cut the rate once.
+
+        Args:
+            entries: The entries of one request that were throttled on this shard.
+            now: Monotonic seconds.
+            rng: Source of jitter.
+        """
+        count = sum(entry.released >= self._cut_at for entry in entries)
+        if not count:
+            return
+        self._recover(now)
+        self._throttled += count
+        published = self._published_share
+        depth = _LEAST_CUT + _CUT_OF_COMPETITORS * max(0.0, 1 - self.share / published)
+        depth = max(depth * rng.uniform(*_CUT_JITTER), self._throttled / self._sent)
+        depth = min(depth, _DEEPEST_CUT)
+        before = min(self.share, published)
+        after = max(_LEAST_RATE * published, before * (1 - depth))
+        self._cut_at = now
+        self.share = self._cut_share = after
+        self._plateau_share = after + _PLATEAU_HEIGHT * max(0.0, before - after)
+        # What one entry takes of the seconds of a shard, by the limit that it uses up first.
+        cost = max(1 / SHARD_RECORDS_PER_SECOND, self._sent_bytes / self._sent / SHARD_BYTES_PER_SECOND)
+        shortest, longest = _PLATEAU_SECONDS
+        self._plateau_seconds = min(max(shortest, _PLATEAU_ENTRIES * cost), longest)
+        kept = _REMEMBERED_ENTRIES / self._sent
+        self._sent *= kept
+        self._sent_bytes *= kept
+        self._throttled *= kept
+        self._records.slow_to(self._record_rate * after, now)
+        self._bytes.slow_to(self._byte_rate * after, now)
+
+    def _recover(self, now: float) -> None:
+        """Let the rate rise as time passes after a cut."""
+        if self.share < 1.0:
+            self.share = max(self.share, min(1.0, self._share_after(now - self._cut_at)))
+            self._records.speed_up_to(self._record_rate * self.share, now)
+            self._bytes.speed_up_to(self._byte_rate * self.share, now)
+
+    def _share_after(self, elapsed: float) -> float:
+        """Share of the configured rate some seconds after the last cut."""
+        beyond = elapsed - self._plateau_seconds
+        if beyond <= 0:
+            left = -beyond / self._plateau_seconds
+            return self._plateau_share - (self._plateau_share - self._cut_share) * left**3
+        published = self._published_share
+        share = self._plateau_share + published * _probe(beyond)
+        ceiling = published * _PUBLISHED_MARGIN
+        return share if share <= ceiling else ceiling + published * _probe(beyond - _QUIET_SECONDS)
+
+
+class RateLimit:
+    """Dispatch policy that keeps each shard's rate limit.
+
+    Args:
+        rate_limit: Per cent of the published limits of a shard.
+        rng: Source of jitter.
+    """
+
+    __slots__ = ("_rate_limit", "_rates", "_rng")
+
+    def __init__(self, rate_limit: int, rng: random.Random) -> None:
+        self._rate_limit = rate_limit
+        self._rng = rng
+        self._rates: dict[Group, ShardRate] = {}
+
+    def may_send(self, entry: Entry, now: float) -> float:
+        """Return the moment at which both buckets of the shard hold what the entry takes."""
+        if _has_paid(entry):
+            return now
+        rate = self._rates.get(entry.group)
+        if rate is None:
+            rate = self._rates[entry.group] = ShardRate(self._rate_limit, now)
+        return now + rate.wait(entry.size, now)
+
+    def on_sent(self, entry: Entry, now: float) -> None:
+        """Take the tokens, unless they were taken before."""
+        if not _has_paid(entry):
+            entry.released = now
+            self._rates[entry.group].charge(entry.size)
+
+    def cut(self, group: Group, entries: list[Entry], now: float) -> None:
+        """Slow down a shard that was throttled.
+
+        Args:
+            group: The shard.
+            entries: The entries of one request that were throttled on it.
+            now: Monotonic seconds.
+        """
+        rate = self._rates.get(group)
+        if rate is not None:
+            rate.on_throttled(entries, now, self._rng)
+
+    def on_returned(self, entry: Entry, how: Returned, landed_in: str | None) -> None:  # noqa: ARG002
+        """Tokens are not given back. An entry that failed and is sent again pays again."""
+        if how is Returned.RETRY:
+            entry.released = _NOT_RELEASED
+
+    def on_shard_map(self, shard_map: ShardMap | None, in_flight: Collection[Entry]) -> None:
+        """Do nothing: a shard keeps its rate until its lane is removed."""
+
+    def forget(self, group: Group) -> None:
+        """Forget the rate of a shard."""
+        self._rates.pop(group, None)
+
+    @property
+    def outstanding(self) -> int:
+        """Always 0: tokens come back with time, not with entries."""
+        return 0
+
+
+def _has_paid(entry: Entry) -> bool:
+    """Return whether the tokens of an entry were taken: before it went back to its lane, or for the entry that it is a part of."""
+    return entry.released > _NOT_RELEASED or entry.alone
+
+
+def _probe(seconds: float) -> float:
+    """Rise of the rate beyond a plateau, as a share of the shard's limit."""
+    return _PROBE_STEP * (max(0.0, seconds) / _PROBE_SECONDS) ** 3

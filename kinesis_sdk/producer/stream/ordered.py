@@ -1,0 +1,160 @@
+"""Ordered mode: the records of a partition key are stored in the order in which they were put.
+
+PutRecords does not promise an order among its entries, and a retry could overtake entries that were sent meanwhile. Two dispatch
+policies prevent both: `OneInFlight` lets at most one Kinesis record of a shard be on its way, and `ReshardBarrier` stops all lanes
+after a reshard. The rest is data: lanes sort by order of acceptance, and a retry returns to the front of its lane.
+
+When the stream is resharded, everything unsent moves into the lanes of the new map, in order of acceptance. No lane moves until the
+last Kinesis record that was sent on the old map has come back, because it may have to be sent again, before records that were put
+later.
+
+The promise is about first appearances. A retry after a lost response stores a Kinesis record twice, one right behind the other
+(1 2 1 2 3), but never a later record before the first copy of an earlier one. The promise cannot cover a request that the producer
+gave up waiting for and that reaches Kinesis after its retry.
+
+The cost: a shard takes one Kinesis record per round trip (51,200 bytes each, if there is enough to aggregate), ListShards must be
+allowed, and a stream that places records itself cannot be used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from kinesis_sdk.common.errors import KinesisSdkError, PermanentAwsError
+from kinesis_sdk.common.shards import ShardMap
+from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.producer.records.entry import Entry, Group
+from kinesis_sdk.producer.stream.dispatch import NEVER, Returned
+from kinesis_sdk.producer.stream.outcomes import fits_within
+from kinesis_sdk.producer.stream.topology import Topology
+
+
+class OneInFlight:
+    """At most one Kinesis record of a lane is on its way: collected, in a request, or accepted by an unknown shard."""
+
+    __slots__ = ("_busy",)
+
+    def __init__(self) -> None:
+        self._busy: dict[Group, Entry] = {}
+
+    def may_send(self, entry: Entry, now: float) -> float:
+        """Return ``now`` if no other entry of the lane is on its way, else infinity."""
+        return NEVER if entry.group in self._busy else now
+
+    def on_sent(self, entry: Entry, now: float) -> None:  # noqa: ARG002
+        """Occupy the lane."""
+        self._busy[entry.group] = entry
+
+    def on_returned(self, entry: Entry, how: Returned, landed_in: str | None) -> None:  # noqa: ARG002
+        """Free the lane, unless the entry's final result is still unknown."""
+        if how.is_final and self._busy.get(entry.group) is entry:
+            del self._busy[entry.group]
+
+    def on_shard_map(self, shard_map: ShardMap | None, in_flight: Collection[Entry]) -> None:
+        """Do nothing: lanes stay occupied until their entry has come back."""
+
+    def forget(self, group: Group) -> None:
+        """Forget the entry of a lane that was removed. `ReshardBarrier` waits for it."""
+        self._busy.pop(group, None)
+
+    @property
+    def outstanding(self) -> int:
+        """Lanes that are occupied."""
+        return len(self._busy)
+
+
+class ReshardBarrier:
+    """Stops lanes after a reshard until everything that was sent on the old map has come back.
+
+    Args:
+        require_load: Requests a new shard map. Called when an entry landed in another shard than predicted.
+    """
+
+    __slots__ = ("_closed", "_drained", "_draining", "_holds", "_require_load")
+
+    def __init__(self, require_load: Callable[[], None]) -> None:
+        self._require_load = require_load
+        # Sent on a map that is no longer in use, and not back yet.
+        self._draining: set[Entry] = set()
+        self._drained = False
+        self._holds = False
+        # Shards that turned out to be closed: what follows would land in another shard than its predecessors.
+        self._closed: set[Group] = set()
+
+    def may_send(self, entry: Entry, now: float) -> float:
+        """Return ``now`` unless the lane has to wait for a map, or for entries that were sent on the old one."""
+        return NEVER if self._holds or entry.group in self._closed else now
+
+    def on_sent(self, entry: Entry, now: float) -> None:
+        """Do nothing: an entry is sent on the map in use."""
+
+    def on_returned(self, entry: Entry, how: Returned, landed_in: str | None) -> None:
+        """Note where the entry landed; if its result is final, no longer wait for it."""
+        if landed_in is not None and landed_in != entry.shard_id:
+            self._closed.add(entry.group)
+            self._require_load()
+        if how.is_final and entry in self._draining:
+            self._draining.discard(entry)
+            self._drained = not self._draining
+
+    def on_shard_map(self, shard_map: ShardMap | None, in_flight: Collection[Entry]) -> None:
+        """Wait for everything in flight that does not belong to a lane of the new map."""
+        self._draining.update(entry for entry in in_flight if not _belongs(entry, shard_map))
+
+    def forget(self, group: Group) -> None:
+        """Forget that the shard of a removed lane was closed."""
+        self._closed.discard(group)
+
+    def on_regrouped(self) -> None:
+        """Note that everything unsent is in the lanes of the map in use: they wait only for what the old map sent."""
+        self._holds = bool(self._draining)
+        self._closed.clear()
+
+    def resume(self, *, reloaded: bool) -> None:
+        """Open the lanes if they have nothing to wait for any longer.
+
+        All entries of a response are handled before any lane opens: entry 2 of a response may have to be sent again, and must
+        not be overtaken by what the success of entry 1 sets free.
+
+        Args:
+            reloaded: Whether a load of the shard map has just ended: shards that seemed closed get another chance.
+        """
+        if (reloaded or self._drained) and not self._draining:
+            self._holds = False
+            self._closed.clear()
+        self._drained = False
+
+    def waits_for(self, entry: Entry) -> bool:
+        """Return whether the entry was sent on a map that is no longer in use."""
+        return entry in self._draining
+
+    @property
+    def outstanding(self) -> int:
+        """Entries that were sent on an old map and are not back."""
+        return len(self._draining)
+
+
+def ordering_error(topology: Topology, stream: StreamId) -> KinesisSdkError | None:
+    """Return why the records of a stream cannot be stored in order; None if they can, or if that is not known yet."""
+    if topology.service_places:
+        return PermanentAwsError(
+            f"ordering='per_shard' is impossible: stream {stream} places records itself "
+            "(record distribution AUTO)"
+        )
+    if topology.shard_map is None and topology.described:
+        return PermanentAwsError(
+            f"ordering='per_shard' needs the permission kinesis:ListShards for stream {stream}"
+        )
+    return None
+
+
+def _belongs(entry: Entry, shard_map: ShardMap | None) -> bool:
+    """Return whether a map has the entry's shard, with all hash keys of the entry.
+
+    A stream that was deleted and recreated may have other ranges for the same shard ids.
+    """
+    shard_id = entry.shard_id
+    if shard_map is None or shard_id is None or not shard_map.is_open(shard_id):
+        return False
+    hash_key_range = shard_map.range_of(shard_id)
+    return hash_key_range is not None and fits_within(entry, hash_key_range)

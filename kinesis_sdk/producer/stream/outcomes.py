@@ -1,0 +1,104 @@
+"""Outcome of an attempt to store a Kinesis record: is it stored, and where every consumer reads it?
+
+`check_placement` judges what Kinesis accepted. A KCL discards an aggregate if any of its user records lies outside the range of the
+shard it was read from (`AggregatorUtil.deaggregate`). An aggregate therefore counts as stored only if all its hash keys lie in the
+range of the shard that accepted it; otherwise all of it is sent again. A record that was not aggregated is stored wherever it landed.
+An aggregate with a table of runs has the first of these rules in any case, also with one user record in it: readers drop it wherever
+its hash keys do not belong.
+
+`stored_nothing` judges what failed: a call as a whole, or an entry that was rejected. It is the only place that decides this. A mistake
+in one direction repeats a record that is stored, without the mark by which readers would recognize the repetition; a mistake in the
+other direction only delays a retry. So whatever is not known to be certain counts as unknown.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from kinesis_sdk.common.errors import (
+    AwsConfigError,
+    AwsError,
+    EndpointUnreachableError,
+    KinesisSdkError,
+    PermanentAwsError,
+    ThrottledError,
+)
+from kinesis_sdk.common.hashkeys import HashKeyRange
+from kinesis_sdk.common.shards import ShardMap
+from kinesis_sdk.producer.records.entry import Entry
+
+_TIMEOUTS = frozenset({"RequestTimeout", "RequestTimeoutException"})
+"""Codes of the service for a request that it did not read to its end, as it says. Its front end may see it differently."""
+
+_NEVER_SENT = frozenset({"CredentialRetrievalError", "MetadataRetrievalError"})
+"""Errors of botocore before a request is signed."""
+
+_NO_DOCUMENT = frozenset({"", "Unknown", "ClientError"})
+"""Codes of responses without an error document, or with one that was cut off: not the service may have answered. The status as a
+code says the same."""
+
+_PROXY = "ProxyConnectionError"
+"""With a proxy, urllib3 1.26 reports every broken connection as this, also one that broke after the request was sent."""
+
+
+class Placement(Enum):
+    """Result of the placement check of a Kinesis record that Kinesis accepted."""
+
+    STORED = "stored"
+    WRONG_SHARD = "wrong shard"
+    UNKNOWN_SHARD = "unknown shard"
+
+
+def check_placement(
+    entry: Entry, actual_shard_id: str, shard_map: ShardMap | None, *, service_places: bool = False
+) -> Placement:
+    """Return whether a Kinesis record landed where all its user records belong.
+
+    Args:
+        entry: The Kinesis record.
+        actual_shard_id: The ``ShardId`` in the response.
+        shard_map: The newest map, if there is one.
+        service_places: Whether the stream places records without regard to their hash keys.
+
+    Returns:
+        ``UNKNOWN_SHARD`` if a new map has to be loaded before the check can be repeated.
+    """
+    if not entry.aggregate.tagged:
+        if len(entry.records) == 1:
+            return Placement.STORED
+        if entry.shard_id is None and not service_places:
+            # All records have the hash key that placed it: it is right wherever it landed.
+            return Placement.STORED
+    actual = shard_map.range_of(actual_shard_id) if shard_map else None
+    if actual is None:
+        return Placement.UNKNOWN_SHARD
+    return Placement.STORED if fits_within(entry, actual) else Placement.WRONG_SHARD
+
+
+def fits_within(entry: Entry, hash_key_range: HashKeyRange) -> bool:
+    """Return whether all hash keys of a Kinesis record lie within a range."""
+    aggregate = entry.aggregate
+    return hash_key_range.start_bytes <= aggregate.lowest and aggregate.highest <= hash_key_range.end_bytes
+
+
+def stored_nothing(error: KinesisSdkError) -> bool:
+    """Return whether an attempt that ended with this error stored nothing for certain.
+
+    These are certain: throttled; rejected with status 4xx (except 408) and an error document of the service; an entry that
+    was rejected with a code which says that the same entry would be rejected again; no connection; no credentials. Everything else
+    is not: a timeout, a closed connection, 5xx, an unreadable response, an internal failure of one entry.
+
+    Args:
+        error: Error of the PutRecords call, or of one of its entries. An entry has no HTTP status.
+    """
+    if not isinstance(error, AwsError):
+        return False
+    if isinstance(error, ThrottledError):
+        return True
+    if error.status is None:
+        if isinstance(error, EndpointUnreachableError):
+            return error.code != _PROXY
+        return isinstance(error, PermanentAwsError) or error.code in _NEVER_SENT
+    if not 400 <= error.status < 500 or error.status == 408 or error.code in _TIMEOUTS:
+        return False
+    return isinstance(error, AwsConfigError) or not (error.code.isdigit() or error.code in _NO_DOCUMENT)

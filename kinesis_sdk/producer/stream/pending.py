@@ -1,0 +1,204 @@
+"""Pending records of a stream: user records without a final result, and final results on their way to the futures.
+
+A record is pending from `StreamPipeline.add` until it is stored or has failed with its real cause. It is in the list of exactly
+one Kinesis record in `PendingRecords.entries`, and its delivery state names that one. Everything that was not sent can be grouped
+again from these lists, even after a caller was interrupted at an arbitrary instruction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from kinesis_sdk.common.errors import KinesisSdkError, RecordFailedError, ResourceNotFoundError
+from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.producer.records.entry import Entry
+from kinesis_sdk.producer.records.record import PendingRecord, Stored, cost_of
+from kinesis_sdk.producer.stats import Counters
+
+
+class Settled(NamedTuple):
+    """Final result of the user records of a stored Kinesis record, or of one record that failed.
+
+    Attributes:
+        records: The user records.
+        stored: Where they are stored; None if they failed.
+        error: Why they failed; None if they are stored.
+        entry: The stored Kinesis record; None if they failed.
+        cost: Bytes that they are charged for.
+        epoch: Flush epoch of the records that have none of their own.
+        mixed: Whether some of the records may have a flush epoch of their own.
+    """
+
+    records: list[PendingRecord]
+    stored: Stored | None
+    error: KinesisSdkError | None
+    entry: Entry | None
+    cost: int
+    epoch: int
+    mixed: bool = False
+
+    @property
+    def payloads(self) -> list[bytes]:
+        """Payloads of the records."""
+        return (
+            [record.data for record in self.records] if self.entry is None else self.entry.aggregate.payloads
+        )
+
+
+class StreamFailures:
+    """Last failures of a stream's requests and loads: the cause that a record gets when it expires.
+
+    Attributes:
+        request: Error of the last PutRecords call; None if it did not fail as a whole.
+        load: Error of the last load of the stream's facts, if records wait for a load.
+        missing: Whether nothing is sent, because the stream does not exist and records wait until it does.
+    """
+
+    __slots__ = ("load", "missing", "request")
+
+    def __init__(self) -> None:
+        self.request: KinesisSdkError | None = None
+        self.load: KinesisSdkError | None = None
+        self.missing: bool = False
+
+    @property
+    def latest(self) -> KinesisSdkError | None:
+        """Error of the last PutRecords call, else of the load that records wait for; None if neither failed."""
+        return self.request or self.load
+
+    @property
+    def why_missing(self) -> KinesisSdkError | None:
+        """Error that reported the missing stream: that of the last load, else of the last PutRecords call."""
+        return self.load if isinstance(self.load, ResourceNotFoundError) else self.latest
+
+
+class PendingRecords:
+    """Records of a stream that have no final result yet, and the results on their way to the futures. Not thread-safe.
+
+    Args:
+        stream: The stream.
+
+    Attributes:
+        entries: Kinesis records whose user records have no final result yet, oldest first.
+        settled: Final results since the last `take_settled`.
+        counters: Counts of the stream, except for those that follow from others (see `StreamPipeline.counters`).
+        failures: Last failures of the stream.
+        identified: Whether records are sent with identities, so that it is known of each failed one whether it may be stored.
+    """
+
+    __slots__ = ("_leaving", "counters", "entries", "failures", "identified", "settled", "stream")
+
+    def __init__(self, stream: StreamId) -> None:
+        self.stream: StreamId = stream
+        self.settled: list[Settled] = []
+        self.entries: dict[Entry, None] = {}
+        self.counters: Counters = Counters()
+        self.failures: StreamFailures = StreamFailures()
+        self.identified: bool = False
+        self._leaving: Settled | None = None
+
+    @property
+    def live(self) -> list[PendingRecord]:
+        """Records without a final result."""
+        return [record for entry in self.entries for record in entry.records if entry.owns(record)]
+
+    @property
+    def count(self) -> int:
+        """Number of records without a final result, provided that no record has moved on without its neighbors."""
+        return sum([len(entry.records) for entry in self.entries])
+
+    def take_settled(self) -> list[Settled]:
+        """Return the final results since the last call. The I/O layer gives them to the futures without its lock."""
+        settled, self.settled = self.settled, []
+        return settled
+
+    def stored(self, entry: Entry, stored: Stored) -> None:
+        """Settle the user records of a Kinesis record that is stored."""
+        counters = self.counters
+        counters.user_records_stored += len(entry.records)
+        counters.user_bytes_stored += entry.aggregate.payload_size
+        self.entries.pop(entry, None)
+        self.settled.append(Settled(entry.records, stored, None, entry, entry.cost, entry.epoch, entry.mixed))
+
+    def fail(
+        self, record: PendingRecord, started: float, now: float, code: str, error: KinesisSdkError
+    ) -> None:
+        """Fail a user record after an attempt that ended with an error."""
+        record.add_failed_attempt(started, now, code, str(error))
+        self._settle_failure(record, "not stored", error)
+
+    def fail_entry(self, entry: Entry, started: float, now: float, code: str, error: KinesisSdkError) -> None:
+        """Fail all user records of a Kinesis record."""
+        for record in entry.records:
+            self.fail(record, started, now, code, error)
+        self.drop_empty((entry,))
+
+    def fail_expired(self, record: PendingRecord, now: float, why: str) -> None:
+        """Fail a user record whose time-to-live has ended.
+
+        Args:
+            record: The record.
+            now: Monotonic seconds.
+            why: What it waited for, for the error's text.
+        """
+        self.counters.expired_user_records += 1
+        failures = self.failures
+        cause = record.last_error
+        if failures.missing:
+            cause, why = failures.why_missing, "the stream did not exist"
+        elif cause is None:
+            cause = failures.latest
+            if cause is not None:
+                why += "; the stream's last request failed"
+        age = now - record.arrived
+        text = f"not stored within its time-to-live ({age:.1f} s after put; {why})"
+        record.add_failed_attempt(now, now, "Expired", text)
+        self._settle_failure(record, text, cause)
+
+    def drop_empty(self, entries: Iterable[Entry] | None = None) -> None:
+        """Forget Kinesis records whose user records have all moved to other ones, or failed.
+
+        Args:
+            entries: The Kinesis records to check; None for all.
+        """
+        for entry in list(self.entries) if entries is None else entries:
+            if entry.is_empty:
+                self.entries.pop(entry, None)
+                entry.clear()
+
+    def _settle_failure(self, record: PendingRecord, text: str, cause: KinesisSdkError | None) -> None:
+        reason = f": {cause}" if cause is not None else ""
+        failure = RecordFailedError(
+            f"record for stream {self.stream}: {text}{reason}",
+            stream=self.stream.name,
+            partition_key=record.partition_key or None,
+            attempts=tuple(record.history or ()),
+            maybe_stored=record.may_be_stored if self.identified else None,
+        )
+        failure.__cause__ = cause
+        data = record.data
+        item = Settled([record], None, failure, None, cost_of(record.partition_key, data), record.epoch)
+        self.counters.user_records_failed += 1
+        # Ctrl-C may raise between any two of these steps, because `close` runs them on the main thread. A record that has left
+        # its Kinesis record and is not in `settled` yet would be nowhere, and its future would never be final. `_leaving`
+        # still names it then, and `finish_interrupted` does the rest.
+        self._leaving = item
+        record.leave(data)
+        self.settled.append(item)
+        self._leaving = None
+
+    def finish_interrupted(self, without: PendingRecord | None = None) -> None:
+        """Finish a failure of a record that an interrupt stopped halfway. Without one, do nothing.
+
+        Args:
+            without: A record that was not accepted; its failure is dropped.
+        """
+        item, self._leaving = self._leaving, None
+        if item is None:
+            return
+        (record,) = item.records
+        if record is without or record._delivery.entry is not None:
+            return  # it does not exist, or it is still in its Kinesis record and fails again
+        if not any(other is item for other in self.settled):
+            self.settled.append(item)

@@ -1,0 +1,122 @@
+"""Everything of one stream in the producer, without threads, clock or network.
+
+| object | knows |
+|---|---|
+| `Topology` | the stream: shard map, record size limit, whether it places records itself |
+| `PendingRecords` | which records have no final result yet, and the results on their way out |
+| `SendQueue` | how records become requests, and when each may leave |
+| `ResponseHandler` | what responses, failures and shard maps mean for them |
+
+The engine gives records to the `queue`. The I/O loop takes requests from it and tells `responses` their outcomes. A user record is owned by exactly one component at a time: an open aggregate, a lane, the collector,
+an isolated request, a request in flight, the entries that wait for a shard map, the backoff before a third or later retry, or the
+settled list.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+
+from kinesis_sdk.common.serialization import Serializer
+from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.producer.config import ProducerConfig
+from kinesis_sdk.producer.stats import Counters
+from kinesis_sdk.producer.stream.aggregator import OpenByKey
+from kinesis_sdk.producer.stream.identities import WRAPPING, Identities, fresh_entropy
+from kinesis_sdk.producer.stream.pending import PendingRecords
+from kinesis_sdk.producer.stream.responses import ResponseHandler
+from kinesis_sdk.producer.stream.send_queue import SendQueue
+from kinesis_sdk.producer.stream.topology import DEFAULT_RECORD_LIMIT, StreamFacts, Topology
+
+MAX_PARTITION_KEY_LENGTH = 256
+"""Maximum characters of a partition key (API reference: 1 to 256 Unicode characters)."""
+
+
+class StreamPipeline:
+    """The producer's state of one stream. Not thread-safe: the engine calls it under its lock.
+
+    Args:
+        stream: The stream.
+        config: Settings of the producer.
+        rng: Source of jitter.
+        wall_clock: Returns epoch seconds; replaced in tests.
+        entropy: Returns that many random bytes, for the identities of records; replaced in tests.
+
+    Attributes:
+        stream: The stream.
+        open_by_key: Open aggregate of a partition key, for the fast path of `put`: one dict for the pipeline's life.
+        serializer: Encodes the values that callers put; None if they put bytes.
+        topology: What is known about the stream.
+        pending: The records without a final result, and the results on their way out.
+        identities: Identities of the records that are sent.
+        queue: The way from a record to a request.
+        responses: The way from a response to results and retries.
+        buffered_time: Seconds after `put` at which a record leaves its aggregate at the latest.
+        record_ttl: Seconds after `put` at which a record fails if it is not stored.
+        max_record_size: Maximum bytes (data and partition key) of a user record, as far as is known.
+        wrapping: Bytes of the stream's limit that are not available to a user record, because an aggregate of one is around it.
+        plain_record_size: Maximum bytes of data with which a user record is no larger than that, whatever its partition key.
+    """
+
+    def __init__(
+        self,
+        stream: StreamId,
+        config: ProducerConfig,
+        rng: random.Random,
+        *,
+        wall_clock: Callable[[], float] = time.time,
+        entropy: Callable[[int], bytes] = fresh_entropy,
+    ) -> None:
+        self.stream = stream
+        self._config = config
+        self.open_by_key: OpenByKey = {}
+        self.serializer: Serializer | None = config.serializer_of(stream.name)
+        self.topology: Topology = Topology(rng, config)
+        self.pending = PendingRecords(stream)
+        self.identities = Identities(
+            stream, enabled=config.idempotent, wall_clock=wall_clock, entropy=entropy
+        )
+        self.queue = SendQueue(self.pending, self.topology, config, rng, self.open_by_key, self.identities)
+        self.responses = ResponseHandler(self.pending, self.queue, self.topology, config)
+        self.buffered_time: float = self.queue.buffered_time
+        self.record_ttl: float = self.queue.record_ttl
+        self.max_record_size: int = 0
+        self.wrapping: int = 0
+        self.plain_record_size: int = 0
+        self._update_record_size()
+
+    def on_facts(self, facts: StreamFacts, now: float) -> None:
+        """Handle a successful load of the stream's facts.
+
+        Raises:
+            ProtocolError: If the shards do not tile the hash key space; then call `ResponseHandler.on_facts_failed`.
+        """
+        self.responses.on_facts(facts, now)
+        self._update_record_size()
+
+    @property
+    def pending_count(self) -> int:
+        """Number of records without a final result."""
+        # While some records of an entry back off, the others may be in other entries, and would be counted twice.
+        return len(self.pending.live) if self.queue.is_backing_off else self.pending.count
+
+    @property
+    def counters(self) -> Counters:
+        """Counts of the stream so far."""
+        counters = self.pending.counters
+        # Not counted one by one: every record that was put is still pending, or settled.
+        counters.begun_anew_records = self.identities.begun_anew
+        counters.user_records_put = (
+            self.pending_count + counters.user_records_stored + counters.user_records_failed
+        )
+        return counters
+
+    def _update_record_size(self) -> None:
+        size = self._config.max_user_record_size
+        limit = self.topology.max_record_size
+        self.wrapping = WRAPPING if self._config.idempotent and not self.topology.service_places else 0
+        if self.wrapping or limit is not None:
+            size = min(size, (limit or max(size, DEFAULT_RECORD_LIMIT)) - self.wrapping)
+        self.max_record_size = size
+        self.plain_record_size = size - 4 * MAX_PARTITION_KEY_LENGTH  # a character has at most four bytes

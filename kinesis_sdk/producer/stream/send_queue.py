@@ -1,0 +1,791 @@
+"""Send queue of one stream: from new user records to PutRecords requests, and back again for a retry.
+
+```
+add ─► open aggregates ─► lanes (one per shard, dispatch policies) ─► collector ─► poll: requests
+            ▲                  ▲                                                     │
+            └── retry ─────────┴── retry in ordered mode, parts ◄──── returned ◄─────┘
+```
+A Kinesis record is sent in `Lane.release` and comes back in `SendQueue.returned`: the two places that tell the dispatch policies. Until its
+last user record has left it or has a final result, it is also in `PendingRecords.entries`. The queue can be rebuilt from there,
+which undoes a `put` that was interrupted by a signal handler (`KeyboardInterrupt`).
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Iterable
+
+from kinesis_sdk.common.aggregate_reader import Aggregate
+from kinesis_sdk.common.errors import InvalidRecordError
+from kinesis_sdk.producer.config import ProducerConfig
+from kinesis_sdk.producer.records.entry import DetachedRecord, Entry, Group
+from kinesis_sdk.producer.records.record import DeliveryState, PendingRecord
+from kinesis_sdk.producer.stream.aggregator import Aggregator, OpenByKey
+from kinesis_sdk.producer.stream.collector import Batch, Collector
+from kinesis_sdk.producer.stream.dispatch import (
+    NEVER,
+    CallPause,
+    DispatchPolicy,
+    HoldOff,
+    InFlightLimit,
+    Lane,
+    Returned,
+)
+from kinesis_sdk.producer.stream.identities import Identities, idempotence_error
+from kinesis_sdk.producer.stream.limiter import RateLimit
+from kinesis_sdk.producer.stream.ordered import OneInFlight, ReshardBarrier, ordering_error
+from kinesis_sdk.producer.stream.pending import PendingRecords
+from kinesis_sdk.producer.stream.retries import LAST_CHANCE, Retries
+from kinesis_sdk.producer.stream.topology import Keyless, Topology
+
+_COLLECTION_DELAY = 0.05
+_COLLECTION_DELAY_SHARE = 0.2
+"""A closed aggregate waits min(50 ms, 20 % of the buffered time) for others to share its request, as in the KPL."""
+
+_MAX_LANES = 4_096
+"""Without a map, each hash key has a lane. Beyond this number, the empty ones are forgotten."""
+
+UNLIMITED = 2**62
+"""Limit of an aggregate whose records fitted into another one."""
+
+
+class SendQueue:
+    """Records of a stream that wait to be sent, and what is in flight. Not thread-safe.
+
+    Args:
+        pending: Records of the stream without a final result.
+        topology: What is known about the stream.
+        config: Settings of the producer.
+        rng: Source of jitter.
+        open_by_key: Open aggregate of each partition key, kept up to date for the fast path of `put`.
+        identities: Gives identities to records that are sent.
+
+    Attributes:
+        identities: As the argument.
+        aggregator: The open aggregates.
+        buffered_time: Seconds after `put` at which a record leaves its aggregate at the latest: early enough to be sent.
+        record_ttl: Seconds after `put` at which a record fails if it is not stored.
+        lanes: Queues of closed aggregates by shard, or by hash key while no shard is predicted.
+        policies: What decides when the head of a lane leaves, in the order in which it is asked.
+        pause: What decides when a request leaves.
+        rate_limit: The rate limit among the policies.
+    """
+
+    def __init__(
+        self,
+        pending: PendingRecords,
+        topology: Topology,
+        config: ProducerConfig,
+        rng: random.Random,
+        open_by_key: OpenByKey,
+        identities: Identities,
+    ) -> None:
+        self._pending = pending
+        self._topology = topology
+        self._config = config
+        self._open_by_key = open_by_key
+        self.identities: Identities = identities
+        self._in_order = config.ordering == "per_shard"
+        self.aggregator: Aggregator = self._new_aggregator()
+        self.lanes: dict[Group, Lane] = {}
+        self.pause: CallPause = CallPause(rng)
+        self.rate_limit: RateLimit = RateLimit(config.rate_limit, rng)
+        self._barrier = ReshardBarrier(topology.require_load)
+        self._in_flight_limit: InFlightLimit | None = None
+        self.policies: tuple[DispatchPolicy, ...] = (self.rate_limit,)
+        if self._in_order:
+            self.policies = (OneInFlight(), self._barrier, self.rate_limit)
+        elif config.max_inflight_requests_per_shard is not None:
+            limit = InFlightLimit(config.max_inflight_requests_per_shard, config.collection_max_count)
+            self._in_flight_limit = limit
+            self.policies = (limit, self.rate_limit)
+        if config.idempotent:
+            self.policies = (HoldOff(), *self.policies)
+        self._collector = self._new_collector()
+        self._isolated: deque[Batch] = deque()
+        self._retries = Retries(config.record_max_buffered_time)
+        self._in_flight: set[Batch] = set()
+        self._deferred: set[Entry] = set()
+        # Records that cannot be grouped before a load: in ordered mode, those that came before the first shard map, because
+        # without one there is no lane for them; of an idempotent producer, because nothing could be judged; else, those without a
+        # partition key, if it is not known who places records.
+        self._parked: Entry | None = None
+        self._accepted = 0
+        self._regroup_wanted = False
+        self._flushed_epoch = -1
+        self._collection_delay = min(
+            _COLLECTION_DELAY, _COLLECTION_DELAY_SHARE * config.record_max_buffered_time
+        )
+        ttl = config.record_ttl
+        self.record_ttl = ttl
+        self.buffered_time: float = min(config.record_max_buffered_time, ttl - min(LAST_CHANCE, ttl / 2))
+
+    # ------------------------------------------------------------------ callers
+
+    def add(self, record: PendingRecord, data: bytes, hash_key: bytes, epoch: int, now: float) -> bool:
+        """Take a new record.
+
+        Args:
+            record: The record; it is not in a Kinesis record yet.
+            data: Its payload.
+            hash_key: Its effective hash key (16 bytes).
+            epoch: Its flush epoch.
+            now: Monotonic seconds.
+
+        Returns:
+            Whether a Kinesis record is ready to be sent, so that `next_event` may be earlier than before.
+        """
+        if self._in_order:
+            self._accepted += 1
+            record.order = self._accepted
+        arrived = record.arrived
+        if self._is_held(record, now):
+            # Not in a lane, where others would wait for it: in a Kinesis record of its own, which is not sent.
+            holder = Entry(Aggregate(UNLIMITED, UNLIMITED), None, epoch)
+            self._pending.entries[holder] = None
+            holder.take(record, data, hash_key, arrived + self.buffered_time, arrived + self.record_ttl)
+            self._place_again(DetachedRecord(record, data, epoch), now)
+            return True
+        return self.place(
+            record, data, hash_key, epoch, arrived + self.buffered_time, arrived + self.record_ttl, now
+        )
+
+    def flush(self, epoch: int, now: float) -> None:
+        """Send everything that is buffered without waiting for deadlines.
+
+        Args:
+            epoch: A flush waits for records of this epoch and earlier ones; their retries are quick, too.
+            now: Monotonic seconds.
+        """
+        self._flushed_epoch = max(self._flushed_epoch, epoch)
+        for entry in self.aggregator.close_all():
+            entry.urgent = True
+            self._enqueue(entry, now)
+        self.expedite()
+
+    def expedite(self) -> None:
+        """Send closed aggregates without waiting for others to share their request."""
+        if self._pending.failures.missing:
+            return  # nothing can be sent, and walking through all of it each time would cost more than it is worth
+        for lane in self.lanes.values():
+            lane.expedite()
+        self._collector.expedite()
+
+    # ------------------------------------------------------------------ I/O loop
+
+    def poll(self, now: float, slots: int) -> list[Batch]:
+        """Do what is due, and return at most ``slots`` requests to send now."""
+        parked = self._parked
+        if parked is not None and parked.expires <= now:
+            self._parked = None
+            self._expire(
+                parked,
+                now,
+                "it waited for the stream's shard map"
+                if self._in_order or self.identities.waits_for_map(self._topology)
+                else "it has no partition key, and waited until it was known whether the stream places records itself",
+            )
+        if self._pending.failures.missing and self._isolated:
+            # They wait for the stream, too, and nothing else would check their expiry.
+            self.rebuild(now)
+        left: dict[Entry, None] = {}
+        for record, entry in self._retries.take_due(now):
+            if self.expiry(record) <= now:
+                self._pending.fail_expired(record, now, _HELD)
+            else:
+                self._place_again(DetachedRecord(record, record.data, record.epoch), now)
+            left[entry] = None
+        # Once for each entry, not for each record: finding out whether an entry is empty takes as long as it has records.
+        self._pending.drop_empty(left)
+        for entry in self.aggregator.close_due(now):
+            self._enqueue(entry, now)
+        # A copy: the neighbors of an expired record may be predicted for a shard that has no lane yet.
+        for lane in list(self.lanes.values()):
+            if lane:
+                for entry in lane.take_expired(now):
+                    self._expire(entry, now, "it waited for its shard's rate limit")
+                self._release(lane, now)
+        for entry in self._collector.take_expired(now):
+            self._expire(entry, now, "it waited for a free connection")
+        batches: list[Batch] = []
+        if now < self.pause.until or self._pending.failures.missing:
+            return batches
+        while len(batches) < slots:
+            batch = self._next_request(now)
+            if batch is None:
+                break
+            self.identities.stamp(batch.entries, now)
+            self._in_flight.add(batch)
+            if self._in_flight_limit is not None:
+                # Only what passed a lane: of other entries, the policies do not learn that they came back (`returned`).
+                self._in_flight_limit.on_request(entry for entry in batch.entries if entry.dispatched)
+            batches.append(batch)
+        return batches
+
+    def next_event(self, now: float, slots: int) -> float:
+        """Return the moment at which `poll` or a load has something to do (monotonic seconds); infinity if never."""
+        deadline = self.aggregator.next_deadline
+        events = [
+            deadline if deadline is not None else NEVER,
+            self._collector.next_expiry,
+            self._retries.next_due,
+        ]
+        if self._parked is not None:
+            events.append(self._parked.expires)
+        for lane in self.lanes.values():
+            event = lane.next_event(now)
+            if event is not None:
+                events.append(event)
+        load = self._topology.next_load
+        if load is not None and self._pending.entries:
+            events.append(load)
+        if slots > 0 and not self._pending.failures.missing:
+            if self._next_isolated() is not None:
+                events.append(max(now, self.pause.until))
+            elif len(self._collector):
+                due = now if self._collector.is_due(now) else self._collector.next_deadline
+                events.append(max(due, self.pause.until))
+        return min(events)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is on its way that would make room.
+
+        What there is waits in open aggregates, for a retry, or for a stream that does not exist.
+        """
+        if self._in_flight:
+            return False
+        return self._pending.failures.missing or not (
+            self._isolated or len(self._collector) or any(map(len, self.lanes.values()))
+        )
+
+    @property
+    def is_backing_off(self) -> bool:
+        """Whether records wait for a retry in Kinesis records whose other records may have moved on."""
+        return bool(self._retries)
+
+    @property
+    def next_retry(self) -> float:
+        """Moment at which the first record that waits for its third or a later retry is due; infinity if none waits."""
+        return self._retries.next_due
+
+    # ------------------------------------------------------------------ the seam
+
+    def returned(self, entry: Entry, how: Returned, landed_in: str | None = None) -> None:
+        """Note that a Kinesis record came back: from the network, or from the collector if it was not sent.
+
+        Args:
+            entry: The Kinesis record.
+            how: Why it came back.
+            landed_in: Shard that accepted it, if this is the response to its request.
+        """
+        if how is Returned.DEFERRED:
+            self._deferred.add(entry)
+        elif how.is_final:
+            self._deferred.discard(entry)
+        if not entry.dispatched:
+            return  # it did not pass a lane, because the stream places records itself
+        if landed_in is not None and entry.group not in self.lanes:
+            landed_in = None  # the shard is known to be closed
+        for policy in self.policies:
+            policy.on_returned(entry, how, landed_in)
+        if how.is_final:
+            entry.dispatched = False
+
+    # ------------------------------------------------------------------ responses
+
+    def end_request(self, batch: Batch) -> None:
+        """Note that a request is no longer in flight; what happened to its entries is reported one by one."""
+        self._in_flight.discard(batch)
+
+    def retry(
+        self, entry: Entry, detached: list[DetachedRecord], now: float, landed_in: str | None = None
+    ) -> None:
+        """Send the records of a returned Kinesis record again, at once or after a backoff.
+
+        Args:
+            entry: The Kinesis record.
+            detached: Its records that have not failed.
+            now: Monotonic seconds.
+            landed_in: As for `returned`.
+        """
+        self._pending.counters.user_record_retries += len(detached)
+        stays = self._stays_in_lane(entry)
+        self.returned(entry, Returned.RETRY, landed_in)
+        if not self._in_order:
+            for item in detached:
+                record = item.record
+                record.due = due = now + self._retry_delay(record, now)
+                if self._retries.backs_off(record) and not self._is_held(record, now):
+                    self._retries.hold(record, entry, due)
+                else:
+                    self._place_again(item, now)
+        elif stays:
+            lane = self.lanes[entry.group]
+            lane.not_before = now + self._retry_delay(detached[0].record, now)
+            self._put_back(lane, entry, detached)
+        else:
+            # Not now: other entries of the same response have not been handled yet.
+            self._regroup_wanted = True
+
+    def split(self, entry: Entry, parts: list[list[DetachedRecord]], now: float) -> None:
+        """Send parts of a rejected Kinesis record instead of it, each of them in a request of its own.
+
+        Args:
+            entry: The Kinesis record.
+            parts: Its records, divided.
+            now: Monotonic seconds.
+        """
+        entries = [self._part_of(entry, part) for part in parts]
+        stays = self._stays_in_lane(entry)
+        self.returned(entry, Returned.SPLIT)
+        if not self._in_order:
+            for part in entries:
+                part.deadline = -NEVER  # what makes it `alone`
+            if self._topology.service_places:
+                self._isolated.extendleft(Batch([part]) for part in reversed(entries))
+                return
+            lane = self._lane_of(entry)
+            for part in entries:
+                lane.add(part)
+            self._release(lane, now)
+        elif stays:
+            for part in entries:  # one after the other: their positions in the lane are their records'
+                self.lanes[entry.group].add(part)
+        else:
+            self._regroup_wanted = True
+
+    def halve(self, batch: Batch) -> None:
+        """Send a rejected request again as two, before everything else."""
+        entries = batch.entries
+        for entry in entries:
+            self.returned(entry, Returned.HALVED)
+        keyed = [entry for entry in entries if entry.aggregate.partition_key]
+        middle = len(keyed)
+        if 0 < middle < len(entries):
+            # Those without a partition key may all be bad, and must not cost the others their attempts.
+            entries = [*keyed, *(entry for entry in entries if not entry.aggregate.partition_key)]
+        else:
+            middle = len(entries) // 2
+        self._isolated.extendleft((Batch(entries[middle:]), Batch(entries[:middle])))
+
+    def resume_lanes(self, now: float, *, reloaded: bool = False) -> None:
+        """Let lanes continue after all entries of a response, a failed call or a load have been reported.
+
+        Args:
+            now: Monotonic seconds.
+            reloaded: Whether it was a load.
+        """
+        if not self._in_order:
+            return  # `poll` does it: nothing has to leave in the same instant
+        if self._regroup_wanted or (reloaded and ordering_error(self._topology, self._pending.stream)):
+            self._regroup_in_order(now)
+        self._barrier.resume(reloaded=reloaded)
+        for lane in self.lanes.values():
+            self._release(lane, now)
+
+    def on_shard_map(self, now: float) -> None:
+        """Predict the shards of unsent records again, because another map is in use."""
+        self.on_stream_changed()
+        if self._in_order:
+            self._regroup_in_order(now)
+            return
+        shard_map = None if self._topology.service_places else self._topology.shard_map
+
+        def is_stale(group: Group | None) -> bool:
+            if group is None or (isinstance(group, bytes) and shard_map is None):
+                return False
+            return isinstance(group, bytes) or not (shard_map and shard_map.is_open(group))
+
+        entries = list(self.aggregator.close_all())
+        self.aggregator = self._new_aggregator()
+        for group in [group for group in self.lanes if is_stale(group)]:
+            entries.extend(self._drop_lane(group).take_all())
+        collected = self._collector.take_where(
+            lambda entry: (
+                is_stale(entry.shard_id)
+                or (self._topology.service_places and len(entry.records) > 1)
+                or entry.aggregate.tagged != self.aggregator.tagged
+            )
+        )
+        for entry in collected:
+            self.returned(entry, Returned.WITHDRAWN)
+        entries.extend(collected)
+        self._place_all(sorted((item for entry in entries for item in entry.detach_records()), key=_age), now)
+        self._pending.drop_empty(entries)
+
+    def release_parked(self, now: float) -> None:
+        """Group records without a partition key again after a load; they wait on, are sent, or fail."""
+        parked = self._parked
+        if parked is None or self._in_order:
+            return
+        self._parked = None
+        self._place_all(parked.detach_records(), now)
+        self._pending.drop_empty((parked,))
+
+    def on_stream_changed(self) -> None:
+        """Tell the policies that another shard map is in use, or none, before anything is grouped by it.
+
+        A stream that was deleted may come back with other ranges for the same shard ids. What is still in flight was sent by the
+        old ranges, and may have to be sent again before records that are in other lanes by then.
+        """
+        in_flight = self._out()
+        for policy in self.policies:
+            policy.on_shard_map(self._topology.shard_map, in_flight)
+
+    def on_aggregation_changed(self, now: float) -> None:
+        """Apply other limits of aggregates; fewer records in an aggregate concern open ones, too."""
+        topology, config = self._topology, self._config
+        if topology.aggregation_count(config) != self.aggregator.max_count:
+            self.aggregator.max_count = topology.aggregation_count(config)
+            self.on_shard_map(now)
+
+    # ------------------------------------------------------------------ group again
+
+    def rebuild(self, now: float, without: PendingRecord | None = None) -> None:
+        """Group everything unsent again.
+
+        Args:
+            now: Monotonic seconds.
+            without: A record to forget, because its `add` was interrupted. It need not have been added.
+        """
+        detached = self.take_unsent(without)
+        # The lanes may have waited for halves of a request that was sent on an old map. These are among what was just taken,
+        # and if nothing else is in flight, no response or load comes that would open the lanes.
+        self._barrier.resume(reloaded=False)
+        self._place_all(detached, now)
+        if without is not None:
+            without._delivery = DeliveryState(None)  # also if it was in a Kinesis record: it is in none
+        self._pending.drop_empty()
+
+    def forgive(self, gap: float, now: float) -> None:
+        """Do not count a freeze of the process against the time-to-live of its records.
+
+        Nothing could be sent meanwhile, and failing a record for it would lose it although everything works. What is due leaves at
+        once; what is in flight comes back by itself, as a failure that is retried.
+
+        Args:
+            gap: Duration of the freeze (seconds), up to ``now``.
+            now: Monotonic seconds.
+        """
+        for record in self._pending.live:
+            if record.arrived < now - gap / 2:  # not what came after the freeze, before the clock was read
+                record.grace += gap
+        self.rebuild(now)  # Kinesis records know the earliest expiry inside
+
+    def take_unsent(self, without: PendingRecord | None = None) -> list[DetachedRecord]:
+        """Remove and return every record that is not in flight, oldest first, or in order of acceptance in ordered mode.
+
+        They stay pending: put them elsewhere or fail them, then call `PendingRecords.drop_empty`.
+
+        Args:
+            without: A record to leave out, which was not accepted.
+        """
+        self._pending.finish_interrupted(without)
+        out = self._out()
+        unsent = [entry for entry in self._pending.entries if entry not in out]
+        for entry in unsent:
+            if entry.dispatched:
+                self.returned(entry, Returned.WITHDRAWN)
+        detached = [item for entry in unsent for item in entry.detach_records()]
+        if without is not None:
+            detached = [item for item in detached if item.record is not without]
+        detached.sort(key=_order if self._in_order else _age)
+        self.aggregator = self._new_aggregator()
+        self._collector = self._new_collector()
+        for lane in self.lanes.values():
+            lane.take_all()
+        self._isolated.clear()
+        self._retries.clear()
+        self._parked = None
+        return detached
+
+    def withdraw_in_flight(self) -> None:
+        """Stop waiting for what is in flight: the responses that still come are dropped."""
+        for entry in self._out():
+            self.identities.keep(entry)
+            self.returned(entry, Returned.WITHDRAWN)
+        self._in_flight.clear()
+
+    def expiry(self, record: PendingRecord) -> float:
+        """Return when a record fails if it is not stored (monotonic seconds)."""
+        return record.arrived + self.record_ttl + record.grace
+
+    # ------------------------------------------------------------------ into aggregates
+
+    def place(
+        self,
+        record: PendingRecord,
+        data: bytes,
+        hash_key: bytes,
+        epoch: int,
+        deadline: float,
+        expires: float,
+        now: float,
+    ) -> bool:
+        """Put a record into the aggregate of its predicted shard, and return whether a Kinesis record is ready."""
+        topology = self._topology
+        shard_map = topology.shard_map
+        group: Group
+        if self.identities.waits_for_map(topology) or (
+            not record.partition_key and topology.keyless(now) is not Keyless.SEND
+        ):
+            self._park(record, data, hash_key, epoch, deadline, expires, now)
+            return True
+        if shard_map is None or topology.service_places:
+            if self._in_order:
+                self._park(record, data, hash_key, epoch, deadline, expires, now)
+                return True
+            group = hash_key
+        else:
+            group = shard_map.predicted.get(hash_key) or shard_map.predict(hash_key)
+        entry = self.aggregator.add(record, data, hash_key, group, deadline, expires, epoch)
+        if entry is None:
+            return False
+        self._enqueue(entry, now)
+        return True
+
+    def _park(
+        self,
+        record: PendingRecord,
+        data: bytes,
+        hash_key: bytes,
+        epoch: int,
+        deadline: float,
+        expires: float,
+        now: float,
+    ) -> None:
+        """Keep a record until a load says how to group it; fail it if that is impossible."""
+        parked = self._parked
+        if parked is None:
+            parked = self._parked = Entry(Aggregate(UNLIMITED, UNLIMITED), None, epoch)
+            self._pending.entries[parked] = None
+        if epoch != parked.epoch:
+            record.own_epoch = epoch
+            parked.mixed = True
+        parked.take(record, data, hash_key, deadline, expires)
+        topology, stream = self._topology, self._pending.stream
+        if self.identities.waits_for_map(topology) and not self._in_order:
+            error = idempotence_error(topology, stream)
+            if error is not None:
+                self._parked = None
+                self._pending.fail_entry(parked, now, now, "IdempotenceImpossible", error)
+        elif self._in_order:
+            error = ordering_error(topology, stream)
+            if error is not None:
+                self._parked = None
+                self._pending.fail_entry(parked, now, now, "OrderingImpossible", error)
+        elif topology.keyless(now) is Keyless.REJECT:
+            self._parked = None
+            problem = InvalidRecordError("partition_key", topology.why_keys_are_needed(stream))
+            self._pending.fail_entry(parked, now, now, "PartitionKeyRequired", problem)
+        elif topology.described:
+            topology.doubt()
+
+    def _place_all(self, detached: list[DetachedRecord], now: float) -> None:
+        """Put records that were elsewhere into aggregates; a flush that they were part of continues."""
+        for item in detached:
+            self._place_again(item, now)
+        if any(item.epoch <= self._flushed_epoch for item in detached):
+            self.flush(self._flushed_epoch, now)
+
+    def _place_again(self, detached: DetachedRecord, now: float) -> None:
+        """Put a record that was elsewhere into an aggregate, or hold it back if it may be stored."""
+        record, data, epoch = detached
+        if self._is_held(record, now):
+            entry = record._delivery.entry
+            assert isinstance(entry, Entry)
+            until = max(record.due or now, self._held_until(record))
+            self._retries.hold(record, entry, min(until, self.expiry(record)))
+            return
+        due = record.arrived + self.buffered_time if record.due is None else record.due
+        self.place(record, data, record.hash_key, epoch, due, self.expiry(record), now)
+
+    def _held_until(self, record: PendingRecord) -> float:
+        identity = record.identity
+        return -NEVER if identity is None else identity.held_until
+
+    def _is_held(self, record: PendingRecord, now: float) -> bool:
+        """Return whether a record has to wait outside of its lane. In ordered mode it waits at its position; see `HoldOff`."""
+        return not self._in_order and self._held_until(record) > now
+
+    def _new_aggregator(self) -> Aggregator:
+        topology, config = self._topology, self._config
+        tagged = self._pending.identified = self.identities.tags(topology)
+        return Aggregator(
+            topology.aggregation_size(config),
+            topology.aggregation_count(config),
+            self._pending.entries,
+            tagged=tagged,
+            # In ordered mode, the fast path of `put` stays closed: `add` numbers the records.
+            open_by_key=None if self._in_order else self._open_by_key,
+        )
+
+    # ------------------------------------------------------------------ lanes
+
+    def _enqueue(self, entry: Entry, now: float) -> None:
+        """Put a closed aggregate into the lane of its shard, unless the stream places records itself."""
+        if self._topology.service_places:
+            self._collect(entry, now)
+            return
+        lane = self._lane_of(entry)
+        lane.add(entry)
+        self._release(lane, now)
+
+    def _lane_of(self, entry: Entry) -> Lane:
+        """Return the lane of an entry's shard.
+
+        Without a predicted shard, it is the lane of the hash key: whatever shard that belongs to takes no more than the limit.
+        """
+        group = entry.group
+        lane = self.lanes.get(group)
+        if lane is None:
+            if len(self.lanes) >= _MAX_LANES and not self._in_order:
+                for other in [other for other, queue in self.lanes.items() if not queue]:
+                    self._drop_lane(other)
+            lane = self.lanes[group] = Lane(self.policies, in_order=self._in_order)
+        return lane
+
+    def _release(self, lane: Lane, now: float) -> None:
+        """Let the entries of a lane leave as far as all policies allow it."""
+        alone: list[Entry] = []
+        for entry in lane.release(now):
+            if entry.alone:
+                alone.append(entry)
+            else:
+                self._collect(entry, now)
+        if alone:
+            self._isolated.extendleft(Batch([entry]) for entry in reversed(alone))
+
+    def _drop_lane(self, group: Group) -> Lane:
+        for policy in self.policies:
+            policy.forget(group)
+        return self.lanes.pop(group)
+
+    def _regroup_in_order(self, now: float) -> None:
+        """Put everything unsent into the lanes of the map in use, in order of acceptance."""
+        self._regroup_wanted = False
+        detached = self.take_unsent()
+        shard_map = self._topology.shard_map
+        for group in list(self.lanes):
+            if shard_map is None or not isinstance(group, str) or not shard_map.is_open(group):
+                self._drop_lane(group)
+        self._barrier.on_regrouped()
+        self._place_all(detached, now)
+        self._pending.drop_empty()
+
+    def _stays_in_lane(self, entry: Entry) -> bool:
+        """Return whether a returned entry belongs to a lane of the map in use (ordered mode)."""
+        shard_map = self._topology.shard_map
+        return (
+            entry.shard_id is not None
+            and entry.shard_id in self.lanes
+            and not self._barrier.waits_for(entry)
+            and shard_map is not None
+            and shard_map.is_open(entry.shard_id)
+        )
+
+    # ------------------------------------------------------------------ requests
+
+    def _collect(self, entry: Entry, now: float) -> None:
+        deadline = max(entry.deadline, now + self._collection_delay)
+        if entry.urgent or deadline >= entry.expires:
+            deadline = -NEVER  # the collection delay must not push a record past its expiry
+        self._collector.add(entry, deadline)
+
+    def _next_request(self, now: float) -> Batch | None:
+        """Cut a request that may leave now; None if there is none."""
+        index = self._next_isolated()
+        if index is not None:
+            batch = self._isolated[index]
+            del self._isolated[index]
+            return batch
+        limit = self._in_flight_limit
+        while self._collector.is_due(now):
+            batch = self._collector.take()
+            if limit is None:
+                return batch
+            admitted = [entry for entry in batch.entries if limit.admits(entry)]
+            if len(admitted) == len(batch.entries):
+                return batch
+            # Another request of their shard left after the other entries had left their lanes.
+            for entry in [entry for entry in batch.entries if not limit.admits(entry)]:
+                self.returned(entry, Returned.WITHDRAWN)
+                self._enqueue(entry, now)
+                # The lane was empty when `poll` visited it, and may still remember the expiry of an entry that has left.
+                # That moment may be over: without this correction, `next_event` would lie in the past.
+                for expired in self._lane_of(entry).take_expired(now):
+                    self._expire(expired, now, "it waited for another request of its shard")
+            if admitted:
+                return Batch(admitted)
+        return None
+
+    def _next_isolated(self) -> int | None:
+        """Return the index of the first isolated request that may leave; None if there is none."""
+        limit = self._in_flight_limit
+        if limit is None:
+            return 0 if self._isolated else None
+        for index, batch in enumerate(self._isolated):
+            if all(map(limit.admits, batch.entries)):
+                return index
+        return None
+
+    def _new_collector(self) -> Collector:
+        return Collector(self._config.collection_max_count, self._config.collection_max_size)
+
+    def _out(self) -> set[Entry]:
+        """Return the entries in flight: in a request, or accepted by a shard that the map does not know."""
+        return {entry for batch in self._in_flight for entry in batch.entries} | self._deferred
+
+    # ------------------------------------------------------------------ back from lanes and network
+
+    def _expire(self, entry: Entry, now: float, why: str) -> None:
+        """Fail the expired user records of a Kinesis record, and queue the others again."""
+        lane = self.lanes.get(entry.group) if self._in_order and entry.shard_id is not None else None
+        self.returned(entry, Returned.EXPIRED)
+        for record in entry.records:
+            if entry.owns(record) and self.expiry(record) <= now:
+                self._pending.fail_expired(record, now, why)
+        left = entry.detach_records()
+        if lane is None:
+            for item in left:
+                self._place_again(item, now)
+        elif left:
+            self._put_back(lane, entry, left)
+        self._pending.drop_empty((entry,))
+
+    def _put_back(self, lane: Lane, entry: Entry, detached: list[DetachedRecord]) -> None:
+        """Queue a Kinesis record again at its position in its lane, without the records that have failed (ordered mode)."""
+        if len(detached) == len(entry.records):
+            entry.expires = min(self.expiry(item.record) for item in detached)
+            lane.add(entry)
+        else:
+            lane.add(self._part_of(entry, detached))
+
+    def _part_of(self, entry: Entry, detached: Iterable[DetachedRecord]) -> Entry:
+        """Return a new Kinesis record with some of the user records of another one, in their order."""
+        aggregate = Aggregate(UNLIMITED, UNLIMITED, tagged=self.aggregator.tagged)  # fewer than fitted before
+        part = Entry(aggregate, entry.shard_id, entry.epoch)
+        self._pending.entries[part] = None
+        part.mixed = entry.mixed
+        part.urgent = entry.urgent
+        for record, data, _ in detached:
+            part.take(record, data, record.hash_key, entry.deadline, self.expiry(record))
+        part.aggregate.seal()
+        return part
+
+    def _retry_delay(self, record: PendingRecord, now: float) -> float:
+        left = self.expiry(record) - now
+        return self._retries.delay(record, left, hurry=record.epoch <= self._flushed_epoch)
+
+
+_HELD = "its last attempt may have been stored, and the hold-off had not passed"
+
+
+def _age(item: DetachedRecord) -> float:
+    return item.record.arrived
+
+
+def _order(item: DetachedRecord) -> int:
+    return item.record.order

@@ -1,0 +1,232 @@
+"""Open aggregates: who shares one, when it closes, and that nothing is lost on the way."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kinesis_sdk.common.aggregate_reader import deaggregate
+from kinesis_sdk.common.records import KinesisRecord
+from kinesis_sdk.producer.records.entry import Entry
+from kinesis_sdk.producer.stream import aggregator as module
+from kinesis_sdk.producer.stream.aggregator import Aggregator, OpenByKey
+from tests.producer.support import add, make_record
+
+SHARD = "shardId-000000000000"
+OTHER = "shardId-000000000001"
+
+
+def payloads(entry: Entry) -> list[bytes]:
+    """What a reader finds in an entry."""
+    aggregate = entry.aggregate
+    record = KinesisRecord(aggregate.encode(), aggregate.partition_key, "1")
+    return [user_record.data for user_record in deaggregate([record])]
+
+
+def test_count_limit_closes_with_the_record_that_fills_it() -> None:
+    aggregator = Aggregator(51_200, 3)
+    assert add(aggregator, make_record(), SHARD) is None
+    assert add(aggregator, make_record(), SHARD) is None
+    entry = add(aggregator, make_record(), SHARD)
+    assert entry is not None
+    assert len(entry.records) == 3
+    assert aggregator.next_deadline is None
+
+
+def test_size_limit_closes_before_the_overflow_and_loses_nothing() -> None:
+    aggregator = Aggregator(500, 10**6)
+    entries = []
+    sent = [f"{number:04d}".encode() * 10 for number in range(100)]
+    for data in sent:
+        entry = add(aggregator, make_record(data=data), SHARD)
+        if entry is not None:
+            entries.append(entry)
+    entries.extend(aggregator.close_all())
+    assert all(len(entry.aggregate.encode()) <= 500 for entry in entries)
+    assert len(entries) > 5
+    assert [data for entry in entries for data in payloads(entry)] == sent
+
+
+def test_a_record_larger_than_the_limit_travels_alone() -> None:
+    aggregator = Aggregator(100, 10)
+    assert add(aggregator, make_record(data=b"small"), SHARD) is None
+    small = add(aggregator, make_record(data=b"g" * 1_000), SHARD)
+    assert small is not None
+    assert payloads(small) == [b"small"]
+    giant = add(aggregator, make_record(data=b"next"), SHARD)
+    assert giant is not None
+    assert giant.aggregate.encode() == b"g" * 1_000
+    assert giant.size == 1_001
+
+
+def test_a_single_record_that_fills_an_empty_aggregate_closes_at_once() -> None:
+    aggregator = Aggregator(100, 10)
+    entry = add(aggregator, make_record(data=b"g" * 1_000), SHARD)
+    assert entry is not None
+    assert aggregator.next_deadline is None
+
+
+def test_groups_do_not_mix() -> None:
+    aggregator = Aggregator(51_200, 10)
+    one, two, three = make_record("a"), make_record("b"), make_record("c")
+    add(aggregator, one, SHARD)
+    add(aggregator, two, OTHER)
+    add(aggregator, three, three.hash_key)
+    entries = list(aggregator.close_all())
+    assert [entry.shard_id for entry in entries] == [SHARD, OTHER, None]
+    assert [entry.records for entry in entries] == [[one], [two], [three]]
+
+
+def test_deadline_is_the_earliest_inside_and_a_later_urgent_record_moves_it() -> None:
+    aggregator = Aggregator(51_200, 10)
+    add(aggregator, make_record(deadline=5.0), SHARD)
+    add(aggregator, make_record(deadline=7.0), SHARD)
+    assert aggregator.next_deadline == 5.0
+    add(aggregator, make_record(deadline=2.0), SHARD)
+    assert aggregator.next_deadline == 2.0
+    assert list(aggregator.close_due(1.999)) == []
+    (entry,) = aggregator.close_due(2.0)
+    assert len(entry.records) == 3
+    assert entry.deadline == 2.0
+    assert aggregator.next_deadline is None
+    assert list(aggregator.close_due(100.0)) == []
+
+
+def test_expiry_is_the_earliest_inside() -> None:
+    aggregator = Aggregator(51_200, 10)
+    add(aggregator, make_record(expires=9.0), SHARD)
+    add(aggregator, make_record(expires=4.0), SHARD)
+    (entry,) = aggregator.close_all()
+    assert entry.expires == 4.0
+
+
+def test_a_deadline_of_an_aggregate_that_closed_does_not_close_its_successor() -> None:
+    aggregator = Aggregator(51_200, 2)
+    add(aggregator, make_record(deadline=1.0), SHARD)
+    assert add(aggregator, make_record(deadline=1.0), SHARD) is not None
+    add(aggregator, make_record(deadline=9.0), SHARD)
+    assert list(aggregator.close_due(1.0)) == []
+    assert aggregator.next_deadline == 9.0
+
+
+def test_an_aggregate_of_one_hash_key_is_followed_by_another() -> None:
+    aggregator = Aggregator(100, 10)
+    record = make_record(data=bytes(60))
+    closed = [
+        entry for _ in range(5) if (entry := add(aggregator, make_record(data=bytes(60)), record.hash_key))
+    ]
+    assert len(closed) == 4
+    assert aggregator.next_deadline is not None
+    assert [len(entry.records) for entry in aggregator.close_all()] == [1]
+    assert list(aggregator.close_all()) == []
+
+
+def test_a_key_leads_to_the_open_aggregate_of_its_group_whichever_that_is() -> None:
+    open_by_key: OpenByKey = {}
+    aggregator = Aggregator(51_200, 3, open_by_key=open_by_key)
+    add(aggregator, make_record("a"), SHARD)
+    add(aggregator, make_record("b", hash_key=7), SHARD)
+    place = open_by_key["a"]
+    assert "b" not in open_by_key, "it has a hash key of its own"
+    assert place.entry is not None
+    assert len(place.entry.records) == 2
+    assert add(aggregator, make_record("a"), SHARD) is not None
+    assert place.entry is None
+    add(aggregator, make_record("a"), SHARD)
+    assert open_by_key["a"].entry is not None
+    aggregator.forget_keys()
+    assert not open_by_key
+
+
+def test_known_keys_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MAX_KEYS", 10)
+    open_by_key: OpenByKey = {}
+    aggregator = Aggregator(51_200, 1_000, open_by_key=open_by_key)
+    for number in range(100):
+        add(aggregator, make_record(f"k{number}"), SHARD)
+        assert f"k{number}" in open_by_key
+        assert len(open_by_key) <= 10
+
+
+def test_new_records_of_another_epoch_begin_an_aggregate_and_retried_ones_do_not() -> None:
+    aggregator = Aggregator(51_200, 1_000)
+    old, new, retried = make_record(), make_record(), make_record()
+    add(aggregator, old, SHARD)
+    closed = aggregator.add(new, b"x", new.hash_key, SHARD, 0.1, 30.0, 1)
+    assert closed is not None
+    assert (closed.records, closed.epoch, closed.mixed) == ([old], 0, False)
+    retried.add_failed_attempt(0.0, 0.0, "InternalFailure", "")
+    assert aggregator.add(retried, b"x", retried.hash_key, SHARD, 0.1, 30.0, 0) is None
+    (entry,) = aggregator.close_all()
+    assert (entry.records, entry.epoch, entry.mixed) == ([new, retried], 1, True)
+    assert [item.epoch for item in entry.detach_records()] == [new.epoch, retried.epoch] == [1, 0]
+
+
+def test_the_fast_path_does_not_wait_for_records_that_are_retried() -> None:
+    # With little buffered time, a retry waits for longer than a new record may.
+    open_by_key: OpenByKey = {}
+    aggregator = Aggregator(51_200, 1_000, open_by_key=open_by_key)
+    retried, new = make_record(deadline=5.02), make_record(deadline=5.01)
+    retried.add_failed_attempt(0.0, 0.0, "InternalFailure", "")
+    add(aggregator, retried, SHARD)
+    entry = open_by_key["k"].entry
+    assert entry is not None
+    assert entry.open_for == -1
+    add(aggregator, new, SHARD)
+    assert (entry.open_for, entry.deadline, aggregator.next_deadline) == (entry.epoch, 5.01, 5.01)
+    assert entry.records == [retried, new]
+
+
+def test_deadlines_of_closed_aggregates_do_not_pile_up() -> None:
+    aggregator = Aggregator(51_200, 2)
+    add(aggregator, make_record(deadline=3_600.0), OTHER)  # stays at the head of the queue
+    for number in range(20_000):
+        add(aggregator, make_record(deadline=3_601.0 + number), SHARD)
+    assert len(aggregator._deadlines) < 2 * module._SPARE_DEADLINES
+    assert aggregator.next_deadline == 3_600.0
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["a", "b", "ключ", "🔑" * 20]),
+            st.integers(0, 120),
+            st.sampled_from([SHARD, OTHER]),
+            st.floats(0, 10),
+        ),
+        max_size=60,
+    ),
+    st.integers(64, 400),
+    st.integers(1, 9),
+)
+def test_every_record_leaves_exactly_once_within_the_limits(
+    items: list[tuple[str, int, str, float]], max_size: int, max_count: int
+) -> None:
+    aggregator = Aggregator(max_size, max_count)
+    entries: list[Entry] = []
+    expected: dict[str, list[bytes]] = {SHARD: [], OTHER: []}
+    deadlines: dict[int, float] = {}
+    for number, (key, size, group, deadline) in enumerate(items):
+        data = f"{number:03d}".encode().ljust(size, b".")
+        expected[group].append(data)
+        record = make_record(key, data, deadline=deadline)
+        deadlines[id(record)] = deadline
+        entry = add(aggregator, record, group)
+        if entry is not None:
+            entries.append(entry)
+    earliest = aggregator.next_deadline
+    if earliest is not None:
+        due = list(aggregator.close_due(earliest))
+        assert due
+        entries.extend(due)
+    entries.extend(aggregator.close_all())
+    found: dict[str, list[bytes]] = {SHARD: [], OTHER: []}
+    for entry in entries:
+        assert len(entry.records) <= max_count
+        assert len(entry.records) == 1 or entry.aggregate.size <= max_size
+        assert entry.aggregate.size == len(entry.aggregate.encode())
+        assert entry.deadline == min(deadlines[id(record)] for record in entry.records)
+        found[str(entry.shard_id)].extend(record.data for record in entry.records)
+        assert payloads(entry) == [record.data for record in entry.records]
+    assert found == expected
