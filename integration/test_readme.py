@@ -344,11 +344,12 @@ df = spark.createDataFrame([Row(partitionKey="ORD", data="1")])
 """
 BETWEEN = 'df = spark.createDataFrame([Row(origin="ORD", line="2")])\n'
 AFTERWARDS = """
-for query in spark.streams.active:
-    query.processAllAvailable()
-    query.stop()
+(query,) = spark.streams.active
 flights = spark.read.format("kinesis_sdk").option("streamName", "flights").load()
 copies = spark.read.format("kinesis_sdk").option("streamName", "copy").load()
+while not any(bytes(row.data) == b"0" for row in copies.collect()):
+    query.processAllAvailable()  # raises if the query has failed
+query.stop()
 print("FLIGHTS", sorted(bytes(row.data) for row in flights.collect()))
 print("COPIES", sorted(bytes(row.data) for row in copies.collect()))
 """
@@ -404,7 +405,7 @@ def test_the_spark_blocks_run(environment: dict[str, str], tmp_path: Path) -> No
         check=False,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         cwd=tmp_path,
         env={**environment, "PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": str(python)},
     )

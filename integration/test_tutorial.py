@@ -134,7 +134,7 @@ class Reader:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=900,
         )
         assert done.returncode == 0, f"{line}: {done.returncode} {done.stdout} {done.stderr[-3000:]}"
         self._printed += done.stdout

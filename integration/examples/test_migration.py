@@ -253,7 +253,7 @@ def test_from_the_connector_for_the_jvm(accounts: tuple[Account, Account], tmp_p
         process = account.start(
             python, f"{program}.py", folder=folder, PYSPARK_SUBMIT_ARGS=options, PYSPARK_PYTHON=str(python)
         )
-        printed, _ = process.communicate(timeout=300)
+        printed, _ = process.communicate(timeout=900)
         assert process.returncode == 0, printed[-4000:]
         rows = [line for file in (folder / lines).glob("*.json") for line in file.read_text().splitlines()]
         found.append(sorted(rows))

@@ -176,7 +176,7 @@ def test_the_spark_job(account: Account, tmp_path: Path) -> None:
         folder=tmp_path,
         PYSPARK_PYTHON=str(python),
     )
-    printed, _ = process.communicate(timeout=300)
+    printed, _ = process.communicate(timeout=900)
     assert process.returncode == 0, printed[-4000:]
     assert "put 2,000 flights" in printed
     assert "read 2,000 flights back" in printed
