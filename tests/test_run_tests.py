@@ -8,7 +8,7 @@ import pytest
 
 from tools import run_tests
 from tools.run_tests import Progress, Result, main, read_report, run, summarize
-from tools.suites import REST, SCENES, SUITES, UNIT, Suite, choose
+from tools.suites import REST, SCENES, SUITES, UNIT, Package, Suite, choose
 
 ROOT = Path(__file__).parents[1]
 HERE = ("-p", "no:cacheprovider", "-o", "addopts=", "-c", "/dev/null")
@@ -69,6 +69,16 @@ def test_the_last_lines_say_why_tests_were_skipped_and_what_failed() -> None:
     ]
     results["unit"].broken = True
     assert "FAILED: unit in 1 min 1 s" in summarize(results, 61.0)
+
+
+def test_the_last_lines_say_what_a_test_did_without() -> None:
+    """The scene of exactly-once effects passes without PostgreSQL, for all other stores."""
+    found = [
+        Package("PostgreSQL (1 GB)", 0, lambda: True, lambda: "it does not run as root"),
+        Package("Java", 0, lambda: True),
+    ]
+    first, *_ = summarize({"effects": Result(passed=1)}, 1.0, found)
+    assert first == "not tested: PostgreSQL, it does not run as root"
 
 
 def test_the_time_left_follows_the_machine_and_the_percentage_of_pytest() -> None:

@@ -91,8 +91,17 @@ def _reason(skipped: ET.Element) -> str:
     return reason.splitlines()[0] if reason else "no reason given"
 
 
-def summarize(results: Mapping[str, Result], seconds: float) -> Iterator[str]:
-    """Yield the last lines: the reasons of skipped tests, the verdict, and the number of tests."""
+def summarize(results: Mapping[str, Result], seconds: float, found: Sequence[Package] = ()) -> Iterator[str]:
+    """Yield the last lines: what was skipped and why, the verdict, and the number of tests.
+
+    Args:
+        results: By name of suite.
+        seconds: Duration.
+        found: What the suites need. A test may do without a part of it, and then is not skipped.
+    """
+    for package in found:
+        if reason := package.why_not():
+            yield f"not tested: {package.name}, {reason}"
     skipped = sum((result.skipped for result in results.values()), Counter[str]())
     for reason, count in sorted(skipped.items()):
         yield f"{count} {'test' if count == 1 else 'tests'} skipped: {reason}"
@@ -319,7 +328,7 @@ def main(names: Sequence[str]) -> int:
         except KeyboardInterrupt:
             print(f"\nStopped; suites that had ended: {', '.join(session.results) or 'none'}.", flush=True)
             return 130
-    print("", *summarize(session.results, time.monotonic() - began), sep="\n", flush=True)
+    print("", *summarize(session.results, time.monotonic() - began, found), sep="\n", flush=True)
     return 1 if any(result.is_bad for result in session.results.values()) else 0
 
 

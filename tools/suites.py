@@ -253,6 +253,11 @@ class Package:
     why_not: Callable[[], str | None] = lambda: None
     fetch: Callable[[], object] | None = None
 
+    @property
+    def name(self) -> str:
+        """Title without the size."""
+        return self.title.partition(" (")[0]
+
 
 # Both start a process, and are asked by several packages.
 @functools.cache
