@@ -96,6 +96,19 @@ def test_the_time_left_follows_the_machine_and_the_percentage_of_pytest() -> Non
     assert "1 of 5 suites ended" in str(progress)
 
 
+def test_the_time_left_is_not_that_of_skipped_tests_nor_of_a_suite_that_is_late() -> None:
+    now = 0.0
+    suites = [Suite(name, "", 30, ()) for name in "abc"]
+    progress = Progress(suites, now=lambda: now)
+    for suite in suites[:2]:
+        progress.begin(suite, str)
+    now = 3.0
+    progress.end(suites[0], skipped=True)
+    assert progress.seconds_left() == 30, "c takes what it usually takes"
+    now = 120.0
+    assert progress.seconds_left() == 120, "b needs four times as long as usual, and so will c"
+
+
 def test_a_failing_suite_hides_no_other_and_ctrl_c_starts_no_further_one(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -132,6 +132,7 @@ class Progress:
         self._began = now()
         self._running: dict[str, tuple[float, Callable[[], str]]] = {}
         self._ended: dict[str, float] = {}
+        self._skipped: set[str] = set()
 
     def begin(self, suite: Suite, output: Callable[[], str]) -> None:
         """Note that a suite runs.
@@ -142,16 +143,27 @@ class Progress:
         """
         self._running[suite.name] = (self._now(), output)
 
-    def end(self, suite: Suite) -> None:
-        """Note that a suite has ended."""
+    def end(self, suite: Suite, *, skipped: bool = False) -> None:
+        """Note that a suite has ended.
+
+        Args:
+            suite: The suite.
+            skipped: Whether all of its tests were skipped, so that it tells nothing of the machine.
+        """
         began, _ = self._running.pop(suite.name)
         self._ended[suite.name] = self._now() - began
+        if skipped:
+            self._skipped.add(suite.name)
 
     def seconds_left(self) -> float:
         """Return about how long the remaining suites will take, from what those that ended took on this machine."""
         expected = {suite.name: suite.seconds for suite in self._suites}
-        usual = sum(expected[name] for name in self._ended)
-        slowness = max(sum(self._ended.values()) / usual, 0.2) if usual else 1.0
+        ran = self._ended.keys() - self._skipped
+        usual = sum(expected[name] for name in ran)
+        slowness = max(sum(self._ended[name] for name in ran) / usual, 0.2) if usual else 1.0
+        # What runs for longer than it should tells that the machine is slow before its end does.
+        late = [(self._now() - began) / expected[name] for name, (began, _) in self._running.items()]
+        slowness = max([slowness, *late])
         first = max(self.downloads - (self._now() - self._began), 0.0)
         then = longest = 0.0
         for suite in self._suites:
@@ -267,7 +279,7 @@ class Session:
 
         self._progress.begin(suite, output)
         result = run(suite, path)
-        self._progress.end(suite)
+        self._progress.end(suite, skipped=not result.passed + result.failed)
         self.results[suite.name] = result
         self._print(f"{suite.name}: {result}" + (f"\n{_failures(output())}" if result.is_bad else ""))
 
