@@ -45,6 +45,17 @@ def check_seconds(field: str, value: object, low: float, high: float | None = No
         raise ConfigError(field, value, accepted)
 
 
+def check_rate(field: str, value: object) -> None:
+    """Raise `ConfigError` unless ``value`` is a finite number of records a second, at least 0.001."""
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, float))
+        or not _is_finite(value)
+        or value < 0.001
+    ):
+        raise ConfigError(field, value, "at least 0.001 records a second")
+
+
 def warn_of_millis(field: str, value: float, least: float) -> None:
     """Log a warning, once for each field and value, if a duration looks like the milliseconds of the KPL and the KCL.
 

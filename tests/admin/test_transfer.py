@@ -420,7 +420,7 @@ def test_the_rate_is_kept(account: Account, tmp_path: Path) -> None:
     result = account.put(ndjson(tmp_path / "a.ndjson", 100), rate=20.0, clock=clock, sleep=sleep)
     assert result.acknowledged == 100
     assert sum(waits) == pytest.approx(5.0, abs=0.2)
-    with pytest.raises(ConfigError, match="rate=0"):
+    with pytest.raises(ConfigError, match=r"rate=0 is invalid: expected at least 0\.001 records a second"):
         account.put(tmp_path / "a.ndjson", rate=0)
 
 

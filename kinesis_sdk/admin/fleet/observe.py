@@ -720,7 +720,7 @@ class FleetObserver:
             parents=parents,
             children=children,
             hash_key_range=lease.hash_key_range or (shard.hash_key_range if shard is not None else None),
-            throughput_kbps=lease.throughput_kbps,
+            throughput_kbps=None if holder is None else lease.throughput_kbps,
             renewed_ago=max(0.0, now - row.since) if row.changed else None,
             checkpointed_ago=None if row.checkpoint_at is None else max(0.0, now - row.checkpoint_at),
             handler_seconds=self._handler_seconds(row, now),

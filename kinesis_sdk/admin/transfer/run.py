@@ -22,7 +22,7 @@ from kinesis_sdk.admin.transfer.done import DoneTracker, Ticket
 from kinesis_sdk.admin.transfer.state import StateFile
 from kinesis_sdk.common.clock import Clock, SystemClock
 from kinesis_sdk.common.errors import AdminError, InvalidRecordError
-from kinesis_sdk.common.validation import check_seconds
+from kinesis_sdk.common.validation import check_rate
 from kinesis_sdk.producer import Producer
 
 SAVE_INTERVAL = 0.2
@@ -165,7 +165,7 @@ class Transfer:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         if rate is not None:
-            check_seconds("rate", rate, 0.001)
+            check_rate("rate", rate)
         self._producer = producer
         self._target = target
         self._rate = rate

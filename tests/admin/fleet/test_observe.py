@@ -457,6 +457,15 @@ def test_totals() -> None:
     assert (totals.total_lag_millis, totals.throughput_kbps) == (61_005, 12.5)
 
 
+def test_what_no_worker_reads_has_no_throughput() -> None:
+    fleet = Fleet(2)
+    fleet.take("a", 0)
+    for number in (0, 1):
+        fleet.change(number, throughput_kbps=12.5)
+    fleet.scan()
+    assert [fleet.lease(number).throughput_kbps for number in (0, 1)] == [12.5, None]
+
+
 def test_a_standby_worker_is_shown_until_its_heartbeat_stops() -> None:
     fleet = Fleet(1)
     fleet.take("a", 0)

@@ -251,7 +251,7 @@ class GeneratedFleet:
                 title="near the horizon",
                 text=f"Records are {lag / 3_600_000:.1f} h behind and are kept for 24 h: the first are lost in {left / 60:.0f} min.",
                 remedy="Lengthen the retention now, then find out why the shard is slow.",
-                command=("stream", "retention", "orders", "--hours", "72"),
+                command=("stream", "retention", "orders", "72"),
                 lease_key=shard[near]["id"],
                 shard_id=shard[near]["id"],
                 owner=self.ids[self.owner[near]],
