@@ -42,7 +42,7 @@ from kinesis_sdk.consumer import (
     SqlSink,
     Worker,
 )
-from kinesis_sdk.consumer.sql import open_engine
+from kinesis_sdk.consumer.sql.engines import open_engine
 from kinesis_sdk.testing import FakeAws
 
 BATCH = 500

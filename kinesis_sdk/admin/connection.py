@@ -117,7 +117,7 @@ class Connection:
             ConfigError: If there is none, SQLAlchemy or the driver is not installed, or the URL cannot be read.
         """
         from kinesis_sdk.consumer.leases.table.location import without_password
-        from kinesis_sdk.consumer.sql import open_engine
+        from kinesis_sdk.consumer.sql.engines import open_engine
 
         with self._lock:
             if self._engine is None:
@@ -151,7 +151,7 @@ class Connection:
             clients=clients,
         )
         if self.lease_store is not None:
-            from kinesis_sdk.consumer.sql import counted_engine
+            from kinesis_sdk.consumer.sql.engines import counted_engine
 
             same._engine = counted_engine(self.database, count)
         return same

@@ -31,7 +31,7 @@ def test_integers_have_64_bits(value: int) -> None:
 def test_a_password_with_an_unescaped_at_sign_is_refused_and_not_shown(url: str) -> None:
     pytest.importorskip("sqlalchemy")
     pytest.importorskip("psycopg")
-    from kinesis_sdk.consumer.sql import open_engine
+    from kinesis_sdk.consumer.sql.engines import open_engine
 
     with pytest.raises(ConfigError, match="%40 for each @") as caught:
         open_engine("sink", url)

@@ -14,16 +14,19 @@ sqlalchemy = pytest.importorskip("sqlalchemy")
 
 from sqlalchemy.ext.asyncio import create_async_engine  # noqa: E402
 
-from kinesis_sdk.consumer.sql import (  # noqa: E402
-    _options,
-    check_refusal,
-    is_transient,
+from kinesis_sdk.consumer.sinks.location import sink_at  # noqa: E402
+from kinesis_sdk.consumer.sinks.sql import SqlSink  # noqa: E402
+from kinesis_sdk.consumer.sql.dialect import Postgresql, Sqlite  # noqa: E402
+from kinesis_sdk.consumer.sql.engines import (  # noqa: E402
+    _check_given,
+    is_async_url,
     open_async_engine,
     open_engine,
-    translated,
 )
+from kinesis_sdk.consumer.sql.failures import check_refusal, is_transient, translated  # noqa: E402
 
 exc = sqlalchemy.exc
+POSTGRESQL = Postgresql()
 
 
 class PostgresError(Exception):
@@ -62,19 +65,20 @@ def operational(cause, kind=exc.OperationalError):
     ],
 )
 def test_which_errors_pass(error, passes):
-    assert is_transient(error) is passes
-    found = translated(error, TransientSinkError, SinkError)
+    dialect = Sqlite() if isinstance(getattr(error, "orig", None), sqlite3.Error) else POSTGRESQL
+    assert is_transient(dialect, error) is passes
+    found = translated(dialect, error, TransientSinkError, SinkError)
     if isinstance(error, exc.SQLAlchemyError):
         assert type(found) is (TransientSinkError if passes else SinkError)
         assert "secret payload" not in str(found)
     else:
         assert found is error
-    assert passes or translated(error, TransientSinkError) is error, "the others are the handler's"
+    assert passes or translated(dialect, error, TransientSinkError) is error, "the others are the handler's"
 
 
 def test_a_connection_that_was_lost_passes_whatever_the_error_says():
     lost = exc.DBAPIError("SELECT 1", None, Exception("gone"), connection_invalidated=True)
-    assert is_transient(lost)
+    assert is_transient(POSTGRESQL, lost)
 
 
 @pytest.mark.parametrize(
@@ -115,11 +119,11 @@ def test_a_connection_that_was_lost_passes_whatever_the_error_says():
 )
 def test_a_refused_connection_is_an_error_of_configuration(cause, refused):
     url = sqlalchemy.engine.make_url("postgresql+psycopg://user:secret@host/db?password=secret")
-    engine = SimpleNamespace(url=url)
+    engine = SimpleNamespace(url=url, dialect=SimpleNamespace(name="postgresql"))
     error = operational(cause)
     if not refused:
         check_refusal("database", engine, error)
-        assert is_transient(error), "a database that fails for a moment stops no worker"
+        assert is_transient(POSTGRESQL, error), "a database that fails for a moment stops no worker"
         return
     with pytest.raises(
         ConfigError, match=r"^database='postgresql.psycopg://host/db': the server refused"
@@ -130,7 +134,7 @@ def test_a_refused_connection_is_an_error_of_configuration(cause, refused):
 
 
 def test_an_idle_transaction_that_the_server_ended_names_the_setting():
-    error = translated(operational(PostgresError("25P03")), TransientSinkError)
+    error = translated(POSTGRESQL, operational(PostgresError("25P03")), TransientSinkError)
     assert "idle_timeout of SqlSink" in str(error)
 
 
@@ -157,7 +161,7 @@ def test_a_failure_that_passes_is_found_behind_the_error_of_a_handler(cause, how
     error = cause
     for number in range(depth):
         error = raised(ValueError(f"secret payload {number}"), error, how)
-    found = translated(error, TransientSinkError, driver_errors=(PostgresError,))
+    found = translated(POSTGRESQL, error, TransientSinkError, driver_errors=(PostgresError,))
     assert type(found) is TransientSinkError
     assert "state 55P03" in str(found)
     assert "lock_timeout of SqlSink" in str(found)
@@ -170,16 +174,16 @@ def test_a_failure_that_passes_is_found_behind_the_error_of_a_handler(cause, how
 )
 def test_which_errors_of_a_driver_pass(state, passes):
     error = PostgresError(state)
-    found = translated(error, TransientSinkError, driver_errors=(PostgresError,))
+    found = translated(POSTGRESQL, error, TransientSinkError, driver_errors=(PostgresError,))
     assert type(found) is (TransientSinkError if passes else PostgresError)
-    assert translated(error, TransientSinkError) is error, "of another driver"
+    assert translated(POSTGRESQL, error, TransientSinkError) is error, "of another driver"
 
 
 def test_a_statement_after_the_failed_one_says_nothing_of_the_reason():
     second = operational(PostgresError("25P02"), exc.InternalError)
     for cause, passes in ((operational(LOCKED), True), (operational(PostgresError("23505")), False)):
         error = raised(second, raised(PostgresError("25P02"), cause, "context"), "cause")
-        found = translated(error, TransientSinkError, driver_errors=(PostgresError,))
+        found = translated(POSTGRESQL, error, TransientSinkError, driver_errors=(PostgresError,))
         assert (type(found) is TransientSinkError) is passes
 
 
@@ -206,16 +210,57 @@ def circle():
     ],
 )
 def test_an_error_of_the_handlers_own_stays_as_it_is(error):
-    assert translated(error, TransientSinkError, driver_errors=(PostgresError,)) is error
+    assert translated(POSTGRESQL, error, TransientSinkError, driver_errors=(PostgresError,)) is error
 
 
 def test_connections_that_are_made_here_notice_silence():
     for url in ("postgresql+psycopg://host/db", "postgresql+psycopg://host/db?keepalives_idle=7"):
-        settings = _options(sqlalchemy.engine.make_url(url))["connect_args"]
+        settings = POSTGRESQL.options(sqlalchemy.engine.make_url(url), None)["connect_args"]
         assert settings["tcp_user_timeout"] == 30_000
         assert settings.get("keepalives_idle") == (None if "?" in url else 30)
         assert "options" not in settings, "PgBouncer refuses it"
-    assert "connect_args" not in _options(sqlalchemy.engine.make_url("mysql+pymysql://host/db"))
+    other = POSTGRESQL.options(sqlalchemy.engine.make_url("postgresql+pg8000://host/db"), None)
+    assert "connect_args" not in other
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        ("mysql://me:secret@host/db", "mysql"),
+        ("mysql+pymysql://me:secret@host/db", "mysql"),
+        ("mariadb+mariadbconnector://me:secret@host/db", "mariadb"),
+        ("oracle://me:secret@host/db", "oracle"),
+        ("postgres://me:secret@host/db", "postgres"),
+        ("nonsense://me:secret@host/db", "nonsense"),
+    ],
+)
+def test_another_database_is_refused_at_the_url(url, name):
+    for opened in (open_engine, open_async_engine, is_async_url, SqlSink, sink_at):
+        given = (url,) if opened is SqlSink else ("database", url)
+        with pytest.raises(
+            ConfigError, match=f"; {name} is not supported, SQLite and PostgreSQL are$"
+        ) as caught:
+            opened(*given)
+        assert caught.value.field == "database"
+        assert "secret" not in str(caught.value)
+
+
+def test_an_engine_of_another_database_is_refused():
+    engine = sqlalchemy.create_mock_engine("mysql://", lambda *_: None)
+    engine = SimpleNamespace(
+        url=sqlalchemy.engine.make_url("mysql://me:secret@host/db"), dialect=engine.dialect
+    )
+    with pytest.raises(ConfigError, match="; mysql is not supported") as caught:
+        _check_given("database", engine, "an engine")
+    assert "secret" not in str(caught.value)
+
+
+def test_what_was_certainly_not_done_is_known_by_its_state():
+    states = ("40001", "40P01", "40003", "08006", "55P03")
+    assert [POSTGRESQL.was_not_done(operational(PostgresError(state))) for state in states] == [True] * 2 + [
+        False
+    ] * 3
+    assert not Sqlite().was_not_done(operational(sqlite3.OperationalError("database is locked")))
 
 
 def test_an_engine_of_the_user_is_left_as_it_is(tmp_path):

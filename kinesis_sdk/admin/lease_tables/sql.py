@@ -200,11 +200,8 @@ class SqlLeaseTable:
             raise
 
     def _file(self) -> Path | None:
-        """Return the file of SQLite; None for other databases, and where the driver reads the name as a URI of its own."""
-        url = self.store.engine.url
-        if url.get_backend_name() != "sqlite" or not url.database or "uri" in url.query:
-            return None
-        return Path(url.database)
+        """Return the file that is the database, if it is one."""
+        return self.store.file
 
     def _no_tables(self, problem: str) -> LeaseTableNotFoundError:
         return LeaseTableNotFoundError(

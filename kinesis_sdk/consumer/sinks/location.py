@@ -9,7 +9,7 @@ from kinesis_sdk.consumer.leases.table.location import MEMORY
 from kinesis_sdk.consumer.sinks.memory import InMemorySink
 from kinesis_sdk.consumer.sinks.sink import AnySink
 from kinesis_sdk.consumer.sinks.sql import AsyncSqlSink, SqlSink
-from kinesis_sdk.consumer.sql import is_async_url
+from kinesis_sdk.consumer.sql.engines import is_async_url
 
 _EXAMPLES = f"'sqlite:///totals.db', 'postgresql+psycopg://user@host/database' or '{MEMORY}' (for tests)"
 _URL = re.compile(r"[a-z][a-z0-9]*(\+[a-z0-9_]+)?://", re.ASCII)

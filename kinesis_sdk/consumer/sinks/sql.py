@@ -13,18 +13,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kinesis_sdk.common.errors import SinkError, TransientSinkError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.validation import check_seconds
-from kinesis_sdk.consumer.sinks.postgres import LOCK_NOT_AVAILABLE, ShardSessions
 from kinesis_sdk.consumer.sinks.sink import SinkKey, SinkRow
-from kinesis_sdk.consumer.sql import (
-    Tables,
-    check_refusal,
-    exact_text,
-    import_sqlalchemy,
-    open_async_engine,
-    open_engine,
-    state_of,
-    translated,
-)
+from kinesis_sdk.consumer.sql.dialect import dialect_of
+from kinesis_sdk.consumer.sql.driver import import_sqlalchemy, state_of
+from kinesis_sdk.consumer.sql.engines import open_async_engine, open_engine
+from kinesis_sdk.consumer.sql.failures import check_refusal, translated
+from kinesis_sdk.consumer.sql.sessions import LOCK_NOT_AVAILABLE
+from kinesis_sdk.consumer.sql.tables import Tables
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Connection, Engine
@@ -130,7 +125,7 @@ class SqlSink:
         engine: The engine.
 
     Raises:
-        ConfigError: If the database is neither, or a SQLite database in memory.
+        ConfigError: If the database is neither, neither SQLite nor PostgreSQL, or a SQLite database in memory.
         ImportError: If SQLAlchemy, or the driver, is not installed.
     """
 
@@ -154,13 +149,13 @@ class SqlSink:
         self._owns_engine = isinstance(database, str)
         column, text, number = sqlalchemy.Column, sqlalchemy.String, sqlalchemy.BigInteger
         metadata = sqlalchemy.MetaData()
-        # The lengths are the maxima of the service. MySQL accepts 3,072 bytes in a key, which are 768 characters.
+        # The lengths are the maxima of the service.
         self._table = sqlalchemy.Table(
             table,
             metadata,
-            column("application", exact_text(255), primary_key=True),
-            column("stream", exact_text(255), primary_key=True),
-            column("lease_key", exact_text(255), primary_key=True),
+            column("application", text(255), primary_key=True),
+            column("stream", text(255), primary_key=True),
+            column("lease_key", text(255), primary_key=True),
             column("sequence_number", text(129)),
             column("sub_sequence_number", number),
             column("fence", number, nullable=False),
@@ -168,16 +163,12 @@ class SqlSink:
             schema=schema,
         )
         self._tables = Tables(self.engine, table, _VERSION, metadata, schema=schema)
-        self._is_sqlite = self.engine.dialect.name == "sqlite"
-        self._sessions = (
-            ShardSessions(self._table, idle_timeout, lock_timeout)
-            if self.engine.dialect.name == "postgresql"
-            else None
-        )
+        self._dialect = dialect_of(self.engine)
+        self._sessions = self._dialect.shard_sessions(self._table, idle_timeout, lock_timeout)
         # Shards of which a transaction failed: its session may still be open in the server, for example behind a cut network.
         self._failed: set[SinkKey] = set()
-        # A transaction in SQLite has the only lock for writers from its beginning, so none of its statements waits for another one.
-        self.serves_coroutines: bool = self._is_sqlite
+        # A transaction of the only writer has the lock from its beginning, so none of its statements waits for another one.
+        self.serves_coroutines: bool = self._dialect.has_one_writer
 
     def ensure_ready(self) -> None:
         """Create the table if it is missing, and check its version and that the engine can roll back.
@@ -268,8 +259,8 @@ class SqlSink:
         except Exception as error:
             raise self._translated(error) from error
         try:
-            if self._is_sqlite:
-                # The driver begins a transaction at the first statement that writes. With a read first, what the handler reads
+            if self._dialect.has_one_writer:
+                # The driver of SQLite begins a transaction at the first statement that writes. With a read first, what the handler reads
                 # could change before it writes: it reads a total of 5, another shard commits 6, it writes 5 + 1.
                 unchanged = self.change(connection, key, seen, seen)
             else:
@@ -332,10 +323,10 @@ class SqlSink:
         The handler may have wrapped the failure in an error of its own, or used a cursor of the driver.
         """
         driver_errors = (self.engine.dialect.loaded_dbapi.Error,)
-        return translated(error, TransientSinkError, driver_errors=driver_errors)
+        return translated(self._dialect, error, TransientSinkError, driver_errors=driver_errors)
 
     def _translated(self, error: BaseException) -> BaseException:
-        return translated(error, TransientSinkError, SinkError)
+        return translated(self._dialect, error, TransientSinkError, SinkError)
 
     def _is(self, key: SinkKey) -> list[Any]:
         return [self._table.c[name] == value for name, value in key._asdict().items()]

@@ -458,20 +458,8 @@ def without_our_names(statement):
 # Dialects
 
 
-def test_names_are_compared_exactly_in_mysql():
-    from sqlalchemy.dialects import mysql, postgresql
-    from sqlalchemy.schema import CreateTable
-
-    table = sqlite_in_memory()._table
-    lines = str(CreateTable(table).compile(dialect=mysql.dialect())).splitlines()
-    texts = [line for line in lines if re.search(r"VARCHAR|TEXT", line)]
-    assert len(texts) == 12
-    assert all("COLLATE utf8mb4_bin" in line for line in texts)
-    assert "COLLATE" not in str(CreateTable(table).compile(dialect=postgresql.dialect()))
-
-
 def test_a_database_without_returning_reads_the_row_after_the_write(monkeypatch):
-    """MySQL."""
+    """SQLite before 3.35."""
     found = statements_of_the_contract(monkeypatch, returning=False)
     assert not any("RETURNING" in text for text in found)
 
@@ -523,6 +511,14 @@ def test_an_address_that_is_not_one_names_the_field_and_examples(value):
         ConfigError, match=r"^lease_store=.*sqlite:///leases\.db.*postgresql\+psycopg://.*memory://"
     ):
         check_location("lease_store", value)
+
+
+@pytest.mark.parametrize("scheme", ["mysql", "mysql+pymysql", "mariadb", "redis"])
+def test_another_database_is_refused_at_the_url(scheme):
+    name = scheme.partition("+")[0]
+    with pytest.raises(ConfigError, match=rf"^lease_store=.*memory://.*; {name} is not supported$") as caught:
+        check_location("lease_store", f"{scheme}://me:secret@host/db")
+    assert "secret" not in str(caught.value)
 
 
 def test_stores_at_addresses(url):

@@ -11,6 +11,7 @@ from kinesis_sdk.common.errors import HIDDEN_PARAMETER, ConfigError, without_use
 from kinesis_sdk.consumer.leases.table.memory import InMemoryLeaseStore
 from kinesis_sdk.consumer.leases.table.sql import SqlLeaseStore
 from kinesis_sdk.consumer.leases.table.store import LeaseStore
+from kinesis_sdk.consumer.sql.dialect import NAMES
 
 MEMORY = "memory://"
 """URL of leases that only the worker itself knows, and that end with it."""
@@ -18,7 +19,8 @@ MEMORY = "memory://"
 EXAMPLES = f"'sqlite:///leases.db' (one machine), 'postgresql+psycopg://user@host/database' (a fleet), '{MEMORY}' (one worker, for tests)"
 """URLs that are accepted, for errors and for help."""
 
-_SQL = re.compile(r"(sqlite|postgresql|mysql|mariadb)(\+[a-z0-9_]+)?://", re.ASCII)
+_SQL = re.compile(rf"(?:{'|'.join(NAMES)})(?:\+[a-z0-9_]+)?://", re.ASCII)
+_OTHER = re.compile(r"(?!memory:)([a-z0-9]{1,20})(?:\+[a-z0-9_]+)?://", re.ASCII)
 
 
 _FIRST_USERINFO = re.compile(r"[^:/@]*(?::[^@]*)?@")
@@ -34,7 +36,9 @@ def check_location(field: str, url: object) -> None:
     """Raise `ConfigError` unless a value is the URL of a lease store. The message has no password."""
     if not isinstance(url, str) or (url != MEMORY and not _SQL.match(url)):
         shown = without_userinfo(url) if isinstance(url, str) else url
-        raise ConfigError(field, shown, EXAMPLES)
+        other = _OTHER.match(url) if isinstance(url, str) else None
+        more = "" if other is None else f"; {other[1]} is not supported"
+        raise ConfigError(field, shown, EXAMPLES + more)
 
 
 def check_database(field: str, url: object) -> None:

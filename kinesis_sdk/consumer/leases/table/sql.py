@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -42,15 +43,11 @@ from kinesis_sdk.consumer.leases.table.lease import (
 )
 from kinesis_sdk.consumer.leases.table.store import TableScan
 from kinesis_sdk.consumer.leases.table.transitions import Conflict
-from kinesis_sdk.consumer.sql import (
-    Tables,
-    check_refusal,
-    exact_text,
-    import_sqlalchemy,
-    open_engine,
-    state_of,
-    translated,
-)
+from kinesis_sdk.consumer.sql.dialect import dialect_of
+from kinesis_sdk.consumer.sql.driver import import_sqlalchemy
+from kinesis_sdk.consumer.sql.engines import open_engine
+from kinesis_sdk.consumer.sql.failures import check_refusal, translated
+from kinesis_sdk.consumer.sql.tables import Tables
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Connection, Engine
@@ -88,8 +85,6 @@ _KEY_COLUMNS = ("application", "lease_key")
 _READ_ATTEMPTS = 4
 _CHANGE_ATTEMPTS = 50
 """Attempts to change an attribute without a column; each other one succeeded for another worker."""
-_REPEATED_STATES = ("40001", "40P01")
-"""States of PostgreSQL in which it has certainly not carried out a statement: it could not be serialised, or a deadlock."""
 _REPETITIONS = 8
 
 
@@ -111,7 +106,7 @@ class SqlLeaseStore:
         engine: The engine.
 
     Raises:
-        ConfigError: If the database is neither, or a SQLite database in memory.
+        ConfigError: If the database is neither, neither SQLite nor PostgreSQL, or a SQLite database in memory.
         ImportError: If SQLAlchemy, or the driver, is not installed.
     """
 
@@ -130,6 +125,7 @@ class SqlLeaseStore:
         sqlalchemy = import_sqlalchemy()
         self.application: str = application
         self.engine: Engine = open_engine("lease_store", database, timeout=timeout)
+        self._dialect = dialect_of(self.engine)
         self._owns_engine = isinstance(database, str)
         # A transaction would keep its locks while the process is frozen.
         self._statements = self.engine.execution_options(isolation_level="AUTOCOMMIT")
@@ -145,6 +141,11 @@ class SqlLeaseStore:
         self._tables = Tables(self.engine, table, _VERSION, metadata, schema=schema)
         self._name = f"lease table {table}"
         self._prepared = _Statements(sqlalchemy, self._table, application)
+
+    @property
+    def file(self) -> Path | None:
+        """The file that is the database; None for a server, and for a name that only the driver understands."""
+        return self._dialect.file(self.engine.url)
 
     def ensure_ready(self) -> None:
         """Create the table if it is missing, and check its version.
@@ -530,7 +531,7 @@ class SqlLeaseStore:
             return None
         if wanted is not None and not returns_row:
             return wanted
-        # MySQL returns no rows. Another write may come between, and what it shows is true as well.
+        # SQLite before 3.35 returns no rows. Another write may come between, and what it shows is true as well.
         return self._current(lease_key) or wanted
 
     def _changes_a_row(
@@ -583,12 +584,16 @@ class SqlLeaseStore:
             try:
                 return call()
             except DataError as error:
-                raise translated(error, LeaseRowRejectedError, LeaseRowRejectedError) from error
+                raise translated(
+                    self._dialect, error, LeaseRowRejectedError, LeaseRowRejectedError
+                ) from error
             except KinesisSdkError:
                 raise
             except Exception as error:
-                if state_of(error) not in _REPEATED_STATES or attempt == _REPETITIONS - 1:
-                    raise translated(error, TransientLeaseStoreError, LeaseStoreError) from error
+                if not self._dialect.was_not_done(error) or attempt == _REPETITIONS - 1:
+                    raise translated(
+                        self._dialect, error, TransientLeaseStoreError, LeaseStoreError
+                    ) from error
         raise AssertionError  # pragma: no cover - the last attempt returns or raises
 
     def _repeat(self, call: Callable[[], T]) -> T:
@@ -682,22 +687,18 @@ class _Statements:
 
 
 def _make_table(sqlalchemy: Any, metadata: Any, name: str, schema: str | None) -> Any:
-    from sqlalchemy.dialects import mysql
-
-    # Owners and positions, too, must not be compared without regard to case.
-    long_text = mysql.LONGTEXT(collation="utf8mb4_bin")
     types = {
-        "S": sqlalchemy.Text().with_variant(long_text, "mysql", "mariadb"),
+        "S": sqlalchemy.Text(),
         "N": sqlalchemy.BigInteger(),
         "F": sqlalchemy.Double(),
-        "B": sqlalchemy.LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb"),
+        "B": sqlalchemy.LargeBinary(),
     }
     needed = ("lease_counter", "checkpoint")
     return sqlalchemy.Table(
         name,
         metadata,
-        sqlalchemy.Column("application", exact_text(255), primary_key=True),
-        sqlalchemy.Column("lease_key", exact_text(255), primary_key=True),
+        sqlalchemy.Column("application", sqlalchemy.String(255), primary_key=True),
+        sqlalchemy.Column("lease_key", sqlalchemy.String(255), primary_key=True),
         *(
             sqlalchemy.Column(column, types[kind], nullable=column not in needed, autoincrement=False)
             for column, kind in _COLUMNS.values()

@@ -23,16 +23,26 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kinesis_sdk.common.log_fields import FieldLogger, log_fields
-from kinesis_sdk.consumer.sinks.sink import SinkKey
-from kinesis_sdk.consumer.sql import idle_limit, import_sqlalchemy, is_transient, lock_limit, own_limits
+from kinesis_sdk.consumer.sql.driver import import_sqlalchemy
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Connection, Engine
 
 _LOGGER = FieldLogger(logging.getLogger(__name__))
+
+IDLE_TIMEOUT_SETTING = "idle_in_transaction_session_timeout"
+"""Setting of PostgreSQL: the server ends a session whose transaction waits longer for its next statement."""
+_LOCK_TIMEOUT_SETTING = "lock_timeout"
+
+_OWN_IDLE_SECONDS = 5.0
+"""Seconds for which a transaction may be idle in which only this package sends statements."""
+
+_OWN_LOCK_SECONDS = 10.0
+"""Seconds for which a statement waits for such a transaction of another process. The server has ended that by then."""
 
 _PATIENCE = 1
 """Seconds for which the server must have waited for a process before its session is ended."""
@@ -71,6 +81,10 @@ WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted
 """
 
 
+ShardKey = tuple[str, str, str]
+"""Application, stream and lease key of a shard."""
+
+
 class ShardSessions:
     """Marks the transactions of shards, and ends those of stopped processes. Thread-safe.
 
@@ -79,9 +93,17 @@ class ShardSessions:
         idle_timeout: Seconds for which a transaction of a handler may be idle, if neither the server nor the user has set
             ``idle_in_transaction_session_timeout``; None sets nothing.
         lock_timeout: Seconds for which a statement of a handler may wait for a lock, with the same exceptions.
+        is_transient: Returns whether an error of the database usually passes.
     """
 
-    def __init__(self, table: Any, idle_timeout: float | None, lock_timeout: float | None) -> None:
+    def __init__(
+        self,
+        table: Any,
+        idle_timeout: float | None,
+        lock_timeout: float | None,
+        is_transient: Callable[[BaseException], bool],
+    ) -> None:
+        self._is_transient = is_transient
         self._sqlalchemy = import_sqlalchemy()
         self._table = table
         self._idle_timeout = idle_timeout
@@ -93,13 +115,13 @@ class ShardSessions:
         Raises:
             sqlalchemy.exc.SQLAlchemyError: If the database failed in a way that usually passes.
         """
-        nobody = SinkKey("", "", "")
+        nobody = ("", "", "")
         try:
             with engine.connect() as connection:
                 connection.execute(self._sqlalchemy.select(*self.of_handler(nobody)))
                 self.end_stopped(connection, nobody)
         except self._sqlalchemy.exc.DBAPIError as error:
-            if is_transient(error):
+            if error.connection_invalidated or self._is_transient(error):
                 raise
             _LOGGER.warning(
                 "the database does not let this user end the transactions of stopped processes (%s): what such a process has "
@@ -110,18 +132,18 @@ class ShardSessions:
             return False
         return True
 
-    def of_handler(self, key: SinkKey) -> list[Any]:
+    def of_handler(self, key: ShardKey) -> list[Any]:
         """Return columns that, selected at the beginning of a handler's transaction, mark and limit it."""
         limits = [] if self._idle_timeout is None else [idle_limit(self._idle_timeout)]
         if self._lock_timeout is not None:
             limits.append(lock_limit(self._lock_timeout))
         return [self._mark(key), *limits]
 
-    def begin_claim(self, connection: Connection, key: SinkKey) -> None:
+    def begin_claim(self, connection: Connection, key: ShardKey) -> None:
         """Mark and limit the transaction of a claim."""
         connection.execute(self._sqlalchemy.select(self._mark(key), *own_limits(_LOCK_TIMEOUT)))
 
-    def end_stopped(self, connection: Connection, key: SinkKey) -> bool:
+    def end_stopped(self, connection: Connection, key: ShardKey) -> bool:
         """End the other sessions with a transaction of a shard that wait for their process. Their locks are free soon after.
 
         Returns:
@@ -139,9 +161,9 @@ class ShardSessions:
         for row in ended:
             _LOGGER.warning(
                 "shard %s: ended database session %d, in which the server waited for an earlier owner of the shard",
-                key.lease_key,
+                key[2],
                 row[0],
-                extra=log_fields(stream=key.stream, shard=key.lease_key.rpartition(":")[2]),
+                extra=log_fields(stream=key[1], shard=key[2].rpartition(":")[2]),
             )
         return bool(ended)
 
@@ -168,7 +190,7 @@ class ShardSessions:
         name = f", {found.application_name}" if found.application_name else ""
         return f"database session {found.pid} (user {found.usename}{name}{state})"
 
-    def _mark(self, key: SinkKey) -> Any:
+    def _mark(self, key: ShardKey) -> Any:
         halves = self._halves(key)
         number = (halves["high"] << 32) + halves["low"]
         signed = number - (1 << 64) if number >> 63 else number
@@ -177,8 +199,53 @@ class ShardSessions:
             sqlalchemy.literal(signed, sqlalchemy.BigInteger)
         )
 
-    def _halves(self, key: SinkKey) -> dict[str, int]:
+    def _halves(self, key: ShardKey) -> dict[str, int]:
         """Return the two halves of a number for a shard, as pg_locks shows them."""
         name = repr((self._table.fullname, *key)).encode()
         number = int.from_bytes(hashlib.sha256(name).digest()[:8], "big")
         return {"high": number >> 32, "low": number & 0xFFFFFFFF}
+
+
+def idle_limit(seconds: float) -> Any:
+    """Return an expression for PostgreSQL that limits for how long the transaction may wait for its next statement.
+
+    It changes nothing if the server, the user or the engine sets a limit.
+    """
+    return _limit_unless_set(IDLE_TIMEOUT_SETTING, seconds)
+
+
+def lock_limit(seconds: float) -> Any:
+    """Return an expression for PostgreSQL that limits for how long a statement of the transaction may wait for a lock.
+
+    It changes nothing if the server, the user or the engine sets a limit.
+    """
+    return _limit_unless_set(_LOCK_TIMEOUT_SETTING, seconds)
+
+
+def _limit_unless_set(name: str, seconds: float) -> Any:
+    sqlalchemy = import_sqlalchemy()
+    return sqlalchemy.case((sqlalchemy.func.current_setting(name, True) == "0", _set_local(name, seconds)))
+
+
+def own_limits(lock_seconds: float = _OWN_LOCK_SECONDS) -> list[Any]:
+    """Return expressions for PostgreSQL that limit a transaction in which only this package sends statements.
+
+    It is ended by the server if its process stops in it, and does not wait for ever for another one.
+
+    Args:
+        lock_seconds: Seconds for which a statement may wait for a lock.
+    """
+    sqlalchemy = import_sqlalchemy()
+    return [
+        # A database that speaks PostgreSQL's protocol may not have the setting.
+        sqlalchemy.case((sqlalchemy.func.current_setting(name, True).is_not(None), _set_local(name, seconds)))
+        for name, seconds in (
+            (IDLE_TIMEOUT_SETTING, _OWN_IDLE_SECONDS),
+            (_LOCK_TIMEOUT_SETTING, lock_seconds),
+        )
+    ]
+
+
+def _set_local(name: str, seconds: float) -> Any:
+    """Return an expression that changes a setting of PostgreSQL until the end of the transaction."""
+    return import_sqlalchemy().func.set_config(name, f"{max(1, round(seconds * 1000))}ms", True)

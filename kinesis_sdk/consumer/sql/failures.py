@@ -1,0 +1,125 @@
+"""Errors of SQLAlchemy as errors of this package: which ones pass, and which refuse the settings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kinesis_sdk.common.errors import ConfigError, KinesisSdkError, without_userinfo
+from kinesis_sdk.consumer.sql.dialect import Dialect, dialect_of
+from kinesis_sdk.consumer.sql.driver import state_of
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import Engine
+
+_FAILED_BEFORE = "25P02"
+"""State of a statement that PostgreSQL refuses because an earlier one of its transaction failed: it says nothing of the reason."""
+_MAX_CAUSES = 20
+"""Maximum number of errors that are inspected in a chain of causes, which may be a circle."""
+
+
+def is_transient(dialect: Dialect, error: BaseException) -> bool:
+    """Return whether an exception of SQLAlchemy tells of something that usually passes.
+
+    That is a lost connection, a database that is starting or stopping, a deadlock, a conflict of transactions, a lock that is not free, and
+    a pool without a free connection.
+    """
+    from sqlalchemy import exc
+
+    if isinstance(error, exc.TimeoutError):
+        return True
+    if not isinstance(error, exc.DBAPIError):
+        return False
+    return error.connection_invalidated or dialect.is_transient(error)
+
+
+def check_refusal(field: str, engine: Engine, error: BaseException) -> None:
+    """Raise an error of configuration if a server refuses the user, the password or the database of an engine.
+
+    For the start of a worker. While it runs, this may pass: a password is being changed, or the server is being restored.
+
+    Args:
+        field: Name of the setting, for errors.
+        engine: The engine.
+        error: The exception.
+
+    Raises:
+        ConfigError: If so.
+    """
+    from sqlalchemy import exc, util
+
+    text = dialect_of(engine).refusal(error) if isinstance(error, exc.DBAPIError) else None
+    if text is not None:
+        # The query may have a password, too.
+        url = engine.url._replace(username=None, password=None, query=util.EMPTY_DICT).render_as_string()
+        raise ConfigError(
+            field,
+            url,
+            "a database that accepts this user and password",
+            problem=f"{field}={url!r}: the server refused the connection: {text}",
+        ) from error
+
+
+def translated(
+    dialect: Dialect,
+    error: BaseException,
+    transient: type[KinesisSdkError],
+    permanent: type[KinesisSdkError] | None = None,
+    *,
+    driver_errors: tuple[type[BaseException], ...] = (),
+) -> BaseException:
+    """Return an error of this package for one of SQLAlchemy; any other is returned as it is.
+
+    Args:
+        dialect: Of the database.
+        error: The error.
+        transient: Class for what usually passes.
+        permanent: Class for the others. None is for the errors of a handler: the others are returned as they are, and one that
+            was raised because of a failure that usually passes counts as that failure.
+        driver_errors: Classes of the driver's own exceptions, which a handler gets if it uses a cursor of the driver.
+    """
+    from sqlalchemy import exc
+
+    if permanent is None:
+        found, kind = _transient_cause(dialect, error, driver_errors), transient
+        if found is None:
+            return error
+    elif isinstance(error, exc.SQLAlchemyError):
+        found, kind = error, transient if is_transient(dialect, error) else permanent
+    else:
+        return error
+    # Of a failed statement, neither the statement nor its parameters: they hold what the records hold.
+    cause = found.orig if isinstance(found, exc.DBAPIError) else found
+    text = without_userinfo(str(cause)).strip().partition("\n")[0]
+    text += dialect.hint(found, of_handler=permanent is None)
+    return kind(f"the database failed: {type(cause).__name__}: {text}")
+
+
+def _transient_cause(
+    dialect: Dialect, error: BaseException, driver_errors: tuple[type[BaseException], ...]
+) -> BaseException | None:
+    """Return the failure of the database that usually passes and that a handler's error is or was raised for; None without one.
+
+    The first error in the chain that tells why the database failed decides. Cancellation and the errors of this package say
+    themselves what they are.
+    """
+    from sqlalchemy import exc
+
+    if not isinstance(error, Exception) or isinstance(error, KinesisSdkError):
+        return None
+    link: BaseException | None = error
+    for _ in range(_MAX_CAUSES):
+        if link is None:
+            break
+        is_driver_error = isinstance(link, driver_errors)
+        state = state_of(link) if is_driver_error or isinstance(link, exc.DBAPIError) else None
+        if is_transient(dialect, link) or (
+            is_driver_error and state is not None and dialect.is_transient(link)
+        ):
+            return link
+        if state != _FAILED_BEFORE and (state is not None or isinstance(link, exc.DBAPIError)):
+            break
+        if link.__cause__ is None and not link.__suppress_context__:
+            link = link.__context__
+        else:
+            link = link.__cause__
+    return None

@@ -1,0 +1,159 @@
+"""Tables of this package in a database, and their versions."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from kinesis_sdk.common.errors import KinesisSdkError
+from kinesis_sdk.consumer.sql.dialect import dialect_of
+from kinesis_sdk.consumer.sql.driver import import_sqlalchemy
+
+if TYPE_CHECKING:
+    import sqlalchemy
+    from sqlalchemy.engine import Connection, Engine
+
+_VERSIONS = "kinesis_sdk_versions"
+
+
+class Tables:
+    """Tables of one part of this package in a database, and their version. Thread-safe.
+
+    Args:
+        engine: The database.
+        part: Name of the part, for example ``positions``.
+        version: Version of the tables that this code reads and writes.
+        metadata: The tables.
+        schema: Schema of the database that holds them; None is the default one.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        part: str,
+        version: int,
+        metadata: sqlalchemy.MetaData,
+        *,
+        schema: str | None = None,
+    ) -> None:
+        sqlalchemy = import_sqlalchemy()
+        self._engine = engine
+        self._part = part
+        self._version = version
+        self._metadata = metadata
+        self._versions = sqlalchemy.Table(
+            _VERSIONS,
+            metadata,
+            sqlalchemy.Column("part", sqlalchemy.String(100), primary_key=True),
+            sqlalchemy.Column("version", sqlalchemy.Integer, nullable=False),
+            schema=schema,
+        )
+        self._lock = threading.Lock()
+
+    def ensure(self, failure: type[KinesisSdkError], *, needs_transactions: bool = True) -> None:
+        """Create the tables that are missing, and check their version and that transactions can be rolled back.
+
+        Args:
+            failure: Class of errors that repeating does not cure.
+            needs_transactions: Whether to check that the engine does not commit each statement.
+
+        Raises:
+            KinesisSdkError: An error of that class, if the version is newer, or if the engine commits each statement.
+            sqlalchemy.exc.SQLAlchemyError: If the database failed.
+        """
+        from sqlalchemy import exc
+
+        with self._lock:
+            for _ in self._metadata.tables:
+                # Another worker may create a table after this one has checked that it is missing, each time another one.
+                with suppress(exc.DBAPIError):
+                    self._create_all()
+                    break
+            else:
+                self._create_all()
+            stored = self._stored_version()
+            if stored is None:
+                try:
+                    with self._engine.begin() as connection:
+                        self._limit(connection)
+                        connection.execute(
+                            self._versions.insert().values(part=self._part, version=self._version)
+                        )
+                except exc.DBAPIError:
+                    # Another worker stored it first, perhaps while this process was stopped and its transaction ended.
+                    stored = self._stored_version()
+                    if stored is None:
+                        raise
+                else:
+                    stored = self._version
+            self._check_version(stored, failure)
+            if needs_transactions:
+                self._check_transactions(failure)
+
+    def exist(self, failure: type[KinesisSdkError]) -> bool:
+        """Return whether the tables are there, and check their version. Nothing is created.
+
+        Args:
+            failure: Class of errors that repeating does not cure.
+
+        Raises:
+            KinesisSdkError: An error of that class, if the version is another one.
+            sqlalchemy.exc.SQLAlchemyError: If the database failed.
+        """
+        import sqlalchemy
+
+        there = sqlalchemy.inspect(self._engine)
+        if not all(there.has_table(one.name, schema=one.schema) for one in self._metadata.tables.values()):
+            return False
+        stored = self._stored_version()
+        if stored is None:
+            return False
+        self._check_version(stored, failure)
+        return True
+
+    def _check_version(self, stored: int | None, failure: type[KinesisSdkError]) -> None:
+        if stored != self._version:
+            raise failure(
+                f"the tables of {self._part} have version {stored}, and this release of kinesis_sdk knows version "
+                f"{self._version}: run the release that made them, or a newer one"
+            )
+
+    def _create_all(self) -> None:
+        with self._engine.begin() as connection:
+            self._limit(connection)
+            self._metadata.create_all(connection)
+
+    def _limit(self, connection: Connection) -> None:
+        """See that a process which is stopped in a transaction does not hold up the start of others."""
+        limits = dialect_of(self._engine).own_limits()
+        if limits:
+            connection.execute(import_sqlalchemy().select(*limits))
+
+    def _stored_version(self) -> int | None:
+        import sqlalchemy
+
+        with self._engine.connect() as connection:
+            return self._version_in(connection, sqlalchemy, self._part)
+
+    def _version_in(self, connection: Connection, sqlalchemy: Any, part: str) -> int | None:
+        query = sqlalchemy.select(self._versions.c.version).where(self._versions.c.part == part)
+        version: int | None = connection.execute(query).scalar_one_or_none()
+        return version
+
+    def _check_transactions(self, failure: type[KinesisSdkError]) -> None:
+        """Write a row, roll back, and read it: an engine with ``AUTOCOMMIT`` would store effects without their position."""
+        import sqlalchemy
+
+        probe = f"probe {uuid4().hex}"
+        with self._engine.connect() as connection:
+            connection.execute(self._versions.insert().values(part=probe, version=0))
+            connection.rollback()
+        with self._engine.begin() as connection:
+            if self._version_in(connection, sqlalchemy, probe) is None:
+                return
+            connection.execute(self._versions.delete().where(self._versions.c.part == probe))
+        raise failure(
+            "the engine commits each statement by itself (isolation level AUTOCOMMIT, or tables without transactions)"
+        )
