@@ -31,7 +31,7 @@ from kinesis_sdk.common.validation import check_bool, check_choice, check_int, c
 from kinesis_sdk.serialization import glue_wire
 from kinesis_sdk.serialization.avro_codec import AvroCodec, avro_reader, name_of, parse_avro
 from kinesis_sdk.serialization.json_codec import JsonCodec
-from kinesis_sdk.serialization.proto_text import message_names_of_text
+from kinesis_sdk.serialization.proto_names import message_names_of_text
 from kinesis_sdk.serialization.protobuf_codec import ProtobufCodec
 from kinesis_sdk.serialization.schema_cache import SchemaCache
 
@@ -453,7 +453,12 @@ class GlueSerializer:
 
     def __init__(self, registry: GlueSchemaRegistry, codec: SchemaCodec, schema_name: str | None) -> None:
         if codec.definition is None:
-            raise ConfigError("codec", codec, "a JsonCodec with a schema")
+            expected = (
+                "a ProtobufCodec with `definition`, the text of its .proto file"
+                if isinstance(codec, ProtobufCodec)
+                else "a JsonCodec with a schema"
+            )
+            raise ConfigError("codec", codec, expected)
         if schema_name is not None:
             check_text("schema_name", schema_name, 1, 255)
         self._registry = registry

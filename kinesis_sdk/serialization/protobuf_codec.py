@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.serialization.proto_names import message_names, message_names_of_text
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -16,16 +17,16 @@ class ProtobufCodec:
 
     Args:
         message_type: The class, as protoc generates it.
-        definition: Text of its ``.proto`` file, for a schema registry; None derives it from the class. Pass it for files in the
-            edition syntax, and to register the text with its comments.
+        definition: Text of its ``.proto`` file. A schema registry needs it to write, because a generated class does not know it.
         message_index: Whether payloads with the header of a Glue Schema Registry begin with the index of the message type, as AWS's serializers
             for Kafka write and expect it. The KPL for Java does not write it: use False for its records.
 
     Attributes:
         name: Full name of the message type.
+        definition: As the argument.
 
     Raises:
-        ConfigError: If it is not a message class.
+        ConfigError: If ``message_type`` is not a message class, or ``definition`` is the text of another file.
     """
 
     data_format: ClassVar[str] = "PROTOBUF"
@@ -40,25 +41,31 @@ class ProtobufCodec:
         self.message_type = message_type
         self.message_index = message_index
         self.name: str = message_type.DESCRIPTOR.full_name
-        self._definition = definition
-
-    @cached_property
-    def definition(self) -> str:
-        """Text of the ``.proto`` file.
-
-        Raises:
-            ConfigError: If it cannot be derived from the class.
-        """
-        from kinesis_sdk.serialization.proto_text import proto_text
-
-        return self._definition or proto_text(self.message_type.DESCRIPTOR.file)
+        self.definition: str | None = definition
+        if definition is not None:
+            self._check(definition)
 
     @cached_property
     def index(self) -> int:
         """Index of the message type among all of its file, sorted by full name, as AWS's serializers count."""
-        from kinesis_sdk.serialization.proto_text import message_names
-
         return message_names(self.message_type.DESCRIPTOR.file).index(self.name)
+
+    def _check(self, definition: str) -> None:
+        """Compare the message types of a text with those of the class's file: a payload names its type by the index among them."""
+        expected = message_names(self.message_type.DESCRIPTOR.file)
+        try:
+            found = message_names_of_text(definition)
+        except ValueError as error:
+            raise ConfigError(
+                "definition", definition[:40], f"the text of a .proto file ({error})"
+            ) from error
+        if found != expected:
+            differing = sorted(set(found) ^ set(expected))
+            raise ConfigError(
+                "definition",
+                definition[:40],
+                f"the text of the file of {self.name}: {differing[0]} is in one of the two only",
+            )
 
     def serialize(self, stream: str, value: Any, /) -> bytes:  # noqa: ARG002
         """Return the encoding of a message.

@@ -137,10 +137,15 @@ def pairs() -> dict[str, Pair]:
             'shop.Order\nid: "ä-7" attrs_by_key { key: "k" value: 3 } lines { sku: "x" } cash: 5 priority: 0 '
             "state: OLD sizes: -1 sizes: 300",
             order,
-            ProtobufCodec(Order),
+            ProtobufCodec(Order, definition=PROTO),
         ),
         "protobuf, a nested message": Pair(
-            "PROTOBUF", "orders-proto", PROTO, 'shop.Order.Line\nsku: "x"', Line(sku="x"), ProtobufCodec(Line)
+            "PROTOBUF",
+            "orders-proto",
+            PROTO,
+            'shop.Order.Line\nsku: "x"',
+            Line(sku="x"),
+            ProtobufCodec(Line, definition=PROTO),
         ),
     }
 

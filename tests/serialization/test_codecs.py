@@ -15,9 +15,9 @@ import pytest
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.serialization import Deserializer, Serializer
 from kinesis_sdk.serialization import AvroCodec, JsonCodec, ProtobufCodec
-from kinesis_sdk.serialization.proto_text import message_names, message_names_of_text, proto_text
+from kinesis_sdk.serialization.proto_names import message_names, message_names_of_text
 from tests.serialization.cases import AVRO, JSON_SCHEMA, PROTO, pairs
-from tests.serialization.messages import OLD, SHOP, Alpha, Line, Old, Order
+from tests.serialization.messages import SHOP, Alpha, Line, Old, Order
 
 
 @pytest.mark.parametrize("name", pairs())
@@ -276,8 +276,6 @@ def test_message_types_are_numbered_by_full_name() -> None:
 
 def test_the_names_in_text_are_those_of_the_file() -> None:
     assert message_names_of_text(PROTO) == message_names(SHOP)
-    for file in (SHOP, OLD):
-        assert message_names_of_text(proto_text(file)) == message_names(file)
 
 
 @pytest.mark.parametrize(
@@ -316,66 +314,16 @@ def test_braces_that_do_not_match(text: str) -> None:
         message_names_of_text(text)
 
 
-def test_the_text_of_a_generated_class() -> None:
-    assert proto_text(SHOP).split("\n") == [
-        'syntax = "proto3";',
-        "package shop;",
-        'option java_package = "com.shop";',
-        "option java_multiple_files = true;",
-        "message Order {",
-        "  reserved 20, 30 to max;",
-        '  reserved "secret";',
-        "  string id = 1;",
-        "  map<string, int32> attrs_by_key = 2;",
-        "  repeated .shop.Order.Line lines = 3;",
-        "  oneof pay {",
-        "    string card = 4;",
-        "    int64 cash = 5;",
-        "  }",
-        "  optional int32 priority = 6;",
-        "  .shop.Order.State state = 7;",
-        "  repeated sint32 sizes = 8 [packed = false];",
-        "  enum State {",
-        "    NEW = 0;",
-        "    OLD = 1;",
-        "  }",
-        "  message Line {",
-        '    string sku = 1 [json_name = "article"];',
-        "  }",
-        "}",
-        "message Alpha {",
-        "  .shop.Order order = 1;",
-        "}",
-        "",
-    ]
-    assert proto_text(OLD).split("\n") == [
-        'syntax = "proto2";',
-        "package old;",
-        'import "google/protobuf/timestamp.proto";',
-        "enum Kind {",
-        "  option allow_alias = true;",
-        "  A = 1;",
-        "  B = 2;",
-        "  C = 2;",
-        "}",
-        "message Old {",
-        "  extensions 100 to 199;",
-        "  required string id = 1;",
-        r'  optional string name = 2 [default = "a \"quoted\" \\ name"];',
-        r'  optional bytes raw = 3 [default = "\000\001"];',
-        "  optional .old.Kind kind = 4 [default = B];",
-        "  optional .google.protobuf.Timestamp at = 5 [deprecated = true];",
-        "}",
-        "extend .old.Old {",
-        "  optional int32 more = 100;",
-        "}",
-        "service Shop {",
-        "  rpc Buy (.old.Old) returns (stream .old.Old);",
-        "}",
-        "",
-    ]
-
-
-def test_a_definition_replaces_the_derived_text() -> None:
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("message Order {", "unbalanced braces"),
+        ("package shop; message Order {}", "shop.Alpha is in one of the two only"),
+        (PROTO + "message Beta {}", "shop.Beta is in one of the two only"),
+    ],
+)
+def test_the_text_of_another_file_is_refused(text: str, reason: str) -> None:
     assert ProtobufCodec(Order, definition=PROTO).definition == PROTO
-    assert ProtobufCodec(Order).definition == proto_text(SHOP)
+    with pytest.raises(ConfigError, match=reason) as caught:
+        ProtobufCodec(Order, definition=text)
+    assert caught.value.field == "definition"

@@ -27,7 +27,7 @@ from kinesis_sdk.serialization.glue_wire import encode_index, header, payload_of
 from kinesis_sdk.serialization.schema_cache import SchemaCache
 from kinesis_sdk.testing import FakeAws, Fault
 from kinesis_sdk.testing.clock import VirtualClock
-from tests.serialization.cases import pairs
+from tests.serialization.cases import PROTO, pairs
 from tests.serialization.messages import Alpha, Line, Order
 
 FIELD = {"name": "x", "type": "int"}
@@ -372,7 +372,10 @@ def test_records_of_several_schemas_are_told_apart_by_name(aws: FakeAws) -> None
 def test_protobuf_messages_are_told_apart_by_their_index(aws: FakeAws) -> None:
     registry = open_registry(aws)
     values = [Order(id="1"), Line(sku="2"), Alpha(order=Order(id="3"))]
-    payloads = [registry.serializer(ProtobufCodec(type(value))).serialize("s", value) for value in values]
+    payloads = [
+        registry.serializer(ProtobufCodec(type(value), definition=PROTO)).serialize("s", value)
+        for value in values
+    ]
     reader = registry.deserializer(ProtobufCodec(Order), ProtobufCodec(Line), ProtobufCodec(Alpha))
     assert [reader.deserialize("s", data) for data in payloads] == values
     assert len({data[2:18] for data in payloads}) == 1, "one file, one schema version"
@@ -442,6 +445,8 @@ def test_a_payload_that_would_become_too_large_is_not_decompressed_first() -> No
 def test_a_json_codec_needs_a_schema_to_write(aws: FakeAws) -> None:
     with pytest.raises(ConfigError, match="a JsonCodec with a schema"):
         open_registry(aws).serializer(JsonCodec())
+    with pytest.raises(ConfigError, match="a ProtobufCodec with `definition`"):
+        open_registry(aws).serializer(ProtobufCodec(Order))
 
 
 @pytest.mark.parametrize(

@@ -109,18 +109,6 @@ def test_what_the_kpl_puts(java, registry, name):
     assert ours.deserializer(codec).deserialize(STREAM, kpl) == pair.value
 
 
-def test_the_class_s_own_text_is_a_schema_for_java(java, registry):
-    """Java parses the text that we derive from a generated class, and numbers the messages alike."""
-    for name in ("protobuf", "protobuf, a nested message"):
-        pair = pairs()[name]
-        data = (
-            registry()
-            .serializer(ProtobufCodec(type(pair.value)), schema_name="derived")
-            .serialize(STREAM, pair.value)
-        )
-        assert java.deserialize(data).split("\n")[0] == type(pair.value).DESCRIPTOR.full_name
-
-
 def test_records_through_a_stream(java, registry, aws, kinesis_worker, kinesis_stream):
     """From Java through a stream to our worker, and from our producer to Java."""
     ours = registry()
