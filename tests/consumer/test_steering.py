@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
-from kinesis_sdk.common.errors import LeaseLostError, RestartShardError
+from kinesis_sdk.common.errors import LeaseLostError, RestartShardError, TransientLeaseStoreError
 from kinesis_sdk.common.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
 from kinesis_sdk.consumer import ConsumerConfig, RecordHandler, RetryBatch
+from kinesis_sdk.consumer.leases import Conflict
 from kinesis_sdk.consumer.leases.table.handler_request import HandlerRequest, Verb
 from tests.consumer.fleet.engines import Fleet
 from tests.consumer.fleet.operator import set_position
@@ -227,6 +229,49 @@ def test_progress_tells_for_how_long_a_handler_has_been_running(concurrency):
     assert lags == [pytest.approx(age, abs=1500) for age in seen], "its record is unprocessed, and grows old"
     fleet.run(10)
     assert fleet.store.get(key(0)).current_progress.handler_millis is None
+
+
+def test_progress_tells_at_once_that_a_handler_fails_again_and_again():
+    fleet = Fleet(config=HORIZON)
+    calls = []
+
+    def fails(batch):
+        calls.append(fleet.clock.monotonic())
+        raise KeyError("price")
+
+    fleet.add("a", fails)
+    fleet.run(20)
+    fleet.put(1)
+    assert fleet.run(30, lambda: len(calls) == 3)
+    failing = fleet.store.get(key(0)).current_progress.failing
+    assert (failing.attempts, failing.error) == (3, "KeyError: 'price'"), "and not with a renewal in seconds"
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_what_happens_to_the_early_heartbeat_of_a_failing_handler(lost):
+    fleet = Fleet(config=HORIZON)
+    renew, refused = fleet.store.renew, []
+
+    def renewal(lease):
+        progress = lease.progress
+        if progress is not None and progress.failing is not None and not refused:
+            refused.append(progress)
+            if lost:
+                return Conflict(replace(lease, counter=lease.counter + 5, owner="b"))
+            raise TransientLeaseStoreError("no answer")
+        return renew(lease)
+
+    fleet.store.renew = renewal
+
+    def fails(batch):
+        raise KeyError("price")
+
+    fleet.add("a", fails)
+    fleet.put(1)
+    fleet.run(60)
+    assert len(refused) == 1
+    progress = fleet.store.get(key(0)).current_progress
+    assert progress.failing.attempts > 3, "the next one tells it, or the next acquisition"
 
 
 def test_progress_tells_what_a_handler_fails_on_with_the_next_renewal():

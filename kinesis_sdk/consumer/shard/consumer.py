@@ -62,6 +62,9 @@ memory."""
 _MAX_QUIET = 10.0
 """Seconds without a response that are normal at the tip: fan-out sends an event about every five seconds."""
 
+_TOLD_AFTER = 3
+"""Calls in a row that fail before the row says so at once; views take no fewer for a problem."""
+
 _NEVER = float("inf")
 
 
@@ -130,6 +133,7 @@ class ShardConsumer:
         self._retry_at = float("-inf")
         # Callbacks without records that fail in a row, and restarts without progress. Other threads read it.
         self._failing_callback: FailingCalls | None = None
+        self._is_failing_told = False
         self._records_before = 0
         # Batches that were dropped as a whole. Each moves the position as a delivered record does.
         self._skipped = 0
@@ -458,6 +462,7 @@ class ShardConsumer:
             position=None,
             error=error,
         )
+        self._tell_failing(self._failing_callback)
 
     def _recovered(self, now: float) -> None:
         self.last_progress = now
@@ -677,7 +682,30 @@ class ShardConsumer:
             self._failing_callback = None
             self._recovered(delivery.progress_at)
         self._auto.note(self._moves, delivery.progress_at)
+        self._tell_failing(delivery.failing)
         return _NEVER if due is None else due
+
+    def _tell_failing(self, calls: FailingCalls | None) -> None:
+        """Write a heartbeat as soon as the handler has failed a few times, so that other programs know it seconds sooner.
+
+        Raises:
+            KinesisSdkError: As `HeldLease.renew`, if repeating it cannot help.
+        """
+        if calls is None:
+            self._is_failing_told = False
+        elif calls.attempts >= _TOLD_AFTER and not self._is_failing_told:
+            self._is_failing_told = True
+            try:
+                self.held.renew()
+            except LeaseLostError as error:
+                # `held.gone` is set, and the next step ends the shard.
+                self._logger.debug("shard %s: %s", self.shard_id, error)
+            except KinesisSdkError as error:
+                if not error.retryable:
+                    raise
+                self._logger.debug(
+                    "shard %s: the next heartbeat tells of the failure: %s", self.shard_id, error
+                )
 
     def _should_free_memory(self, delivery: Delivery) -> bool:
         """Return whether to drop a batch that keeps failing, because other shards wait for its memory.
