@@ -15,6 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from tests import HANG
 
 RULES = Path(__file__).parents[1] / "grafana" / "alerts.yml"
@@ -77,15 +79,27 @@ def evaluate_rules(
     Args:
         folder: For promtool's input.
         series: ``input_series``.
-        expected: ``alert_rule_test``.
+        expected: ``alert_rule_test``, without the runbooks of the alerts.
 
     Raises:
         AssertionError: If other alerts fire.
     """
+    rules = [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
+    runbooks = {rule["alert"]: {"runbook_url": rule["annotations"]["runbook_url"]} for rule in rules}
+
+    def whole(one: Mapping[str, Any]) -> dict[str, Any]:
+        alerts = [
+            {**alert, "exp_annotations": {**alert["exp_annotations"], **runbooks[one["alertname"]]}}
+            for alert in one["exp_alerts"]
+        ]
+        return {**one, "exp_alerts": alerts}
+
     tests = {
         "rule_files": [str(RULES)],
         "evaluation_interval": "1m",
-        "tests": [{"interval": "1m", "input_series": series, "alert_rule_test": expected}],
+        "tests": [
+            {"interval": "1m", "input_series": series, "alert_rule_test": [whole(one) for one in expected]}
+        ],
     }
     path = folder / "alerts_test.yml"
     path.write_text(json.dumps(tests))  # JSON is YAML

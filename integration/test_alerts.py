@@ -61,15 +61,28 @@ def not_stored(at: str, count: str) -> dict[str, Any]:
 SHARD = {"stream": "orders", "shard": "shardId-000000000004"}
 SCENES: dict[str, tuple[list[dict[str, str]], list[dict[str, Any]]]] = {
     "a handler fails": (
-        [series("kinesis_fleet_problems", "1x30", code="handler-fails", severity="error")],
+        [
+            series("kinesis_fleet_problems", "1x30", code="handler-fails", severity="error"),
+            series("kinesis_fleet_shard_handler_stuck_seconds", "60+60x30", **SHARD),
+        ],
         [
             silent("KinesisHandlerStuck", "2m"),
             fires(
                 "KinesisHandlerStuck",
-                "The handler of billing fails again and again, or does not return, on 1 shards.",
+                "The handler of billing fails again and again, or does not return, on shardId-000000000004.",
                 "kinesis-sdk leases show billing",
             ),
             silent("KinesisProblems"),
+        ],
+    ),
+    "two handlers fail": (
+        [series("kinesis_fleet_problems", "2x30", code="handler-fails", severity="error")],
+        [
+            fires(
+                "KinesisHandlerStuck",
+                "The handler of billing fails again and again, or does not return, on a shard, and on others (2 shards).",
+                "kinesis-sdk leases show billing",
+            ),
         ],
     ),
     "another problem": (

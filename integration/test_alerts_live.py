@@ -95,7 +95,7 @@ EXPECTED = {
     "KinesisHandlerStuck": (
         "pending",
         {"application": APPLICATION},
-        f"The handler of {APPLICATION} fails again and again, or does not return, on 1 shards.",
+        f"The handler of {APPLICATION} fails again and again, or does not return, on {TARGET}.",
     ),
     "KinesisLagHigh": (
         "pending",
@@ -171,6 +171,7 @@ def test_an_alert_fires_after_its_time_on_the_same_series(
             *series("kinesis_fleet_worst_lag_seconds", "660+60x40"),
             *series("kinesis_fleet_shard_lag_seconds", "660+60x40", shard=TARGET),
             *series("kinesis_fleet_problems", "1x40", code="handler-fails"),
+            *series("kinesis_fleet_shard_handler_stuck_seconds", "60+60x40", shard=TARGET),
         ],
         [
             {"eval_time": "12m", "alertname": "KinesisHandlerFails", "exp_alerts": []},
@@ -194,7 +195,7 @@ def test_an_alert_fires_after_its_time_on_the_same_series(
                 "KinesisHandlerStuck",
                 "warning",
                 {"application": APPLICATION},
-                f"The handler of {APPLICATION} fails again and again, or does not return, on 1 shards.",
+                f"The handler of {APPLICATION} fails again and again, or does not return, on {TARGET}.",
                 f"kinesis-sdk leases show {APPLICATION}",
             ),
         ],

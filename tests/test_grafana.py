@@ -78,7 +78,7 @@ def check(expression: str, *, shown: str = "") -> list[str]:
     left = {word for inside in by for word in _WORD.findall(inside)} if by else exported
     named = re.findall(r"\{\{\s*(?:\$labels\.)?(\w+)", shown)
     wrong += [
-        f"{label} in {shown}" for label in named if label not in {*left, "value", "with", "else", "end"}
+        f"{label} in {shown}" for label in named if label not in {*left, "value", "with", "if", "else", "end"}
     ]
     # And what it asks for must exist.
     for query, label in re.findall(r'printf "([^"]*)".*?label "(\w+)"', shown):

@@ -111,6 +111,12 @@ SHARD_CHECKPOINT_AGE = FleetMetric(
     _SHARD,
     per_shard=True,
 )
+SHARD_HANDLER_STUCK = FleetMetric(
+    "kinesis_fleet_shard_handler_stuck_seconds",
+    "Seconds for which the handler of a shard has failed again and again, or has been in one call of more than a minute; absent otherwise.",
+    _SHARD,
+    per_shard=True,
+)
 OWNER_LEASES = FleetMetric(
     "kinesis_fleet_owner_leases",
     "Unfinished leases of a worker.",
@@ -126,11 +132,14 @@ OWNER_WORST_LAG = FleetMetric(
 
 CATALOGUE = (
     UP, TABLE_AGE, SHARDS, UNOWNED, MEASURED, WORST_LAG, TOTAL_LAG, BEHIND, OWNERS, SILENT, ABANDONED, MOVES, PROBLEMS,
-    API_CALLS, SHARD_LAG, SHARD_OWNED, SHARD_RETENTION_LEFT, SHARD_CHECKPOINT_AGE, OWNER_LEASES, OWNER_WORST_LAG,
+    API_CALLS, SHARD_LAG, SHARD_OWNED, SHARD_RETENTION_LEFT, SHARD_CHECKPOINT_AGE, SHARD_HANDLER_STUCK, OWNER_LEASES, OWNER_WORST_LAG,
 )  # fmt: skip
 """All metrics of the exporter."""
 
 _UNOWNED_STATES = (LeaseState.SILENT, LeaseState.UNOWNED, LeaseState.MISSING, LeaseState.UNREADABLE)
+
+_STUCK = ("handler", "handler-fails")
+"""Codes of the problems of a handler."""
 
 Samples = Mapping["FleetMetric", Sequence[tuple[tuple[str, ...], float]]]
 """Samples by metric: values of the labels, and the number."""
@@ -295,9 +304,10 @@ def samples_of(
         problems[problem.code, problem.severity.value] += problem.count
     for (code, severity), count in problems.items():
         yield PROBLEMS, (name, code, severity), count
+    stuck = {problem.lease_key for problem in view.problems if problem.code in _STUCK}
     for lease in view.leases:
         if lease.state is not LeaseState.FINISHED:
-            yield from _shard_samples(lease, view, per_owner=per_owner)
+            yield from _shard_samples(lease, view, per_owner=per_owner, is_stuck=lease.lease_key in stuck)
     if per_owner:
         for owner in view.owners:
             labels = (name, owner.worker_id, OWNER_KINDS[owner.kind])
@@ -307,7 +317,7 @@ def samples_of(
 
 
 def _shard_samples(
-    lease: LeaseView, view: FleetView, *, per_owner: bool
+    lease: LeaseView, view: FleetView, *, per_owner: bool, is_stuck: bool
 ) -> Iterator[tuple[FleetMetric, tuple[str, ...], float | None]]:
     labels: tuple[str, ...] = (
         view.application,
@@ -323,6 +333,9 @@ def _shard_samples(
     yield SHARD_LAG, labels, None if lease.lag is None else lease.lag.millis / 1000
     yield SHARD_RETENTION_LEFT, labels, None if lease.lag is None else lease.retention_left
     yield SHARD_CHECKPOINT_AGE, labels, lease.checkpointed_ago
+    if is_stuck:
+        failing = None if lease.failing is None else lease.failing.seconds
+        yield SHARD_HANDLER_STUCK, labels, lease.handler_seconds if failing is None else failing
 
 
 def stream_of(lease: LeaseView, view: FleetView) -> str:

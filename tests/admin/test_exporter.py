@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from kinesis_sdk.admin import exporter
 from kinesis_sdk.admin.exporter import CATALOGUE, STALE, FleetMetrics, samples_of
 from kinesis_sdk.admin.exporter_http import ExporterPages
-from kinesis_sdk.admin.fleet.model import FleetView, LeaseState, Move
+from kinesis_sdk.admin.fleet.model import FleetView, HandlerFailure, LeaseState, Move
 from kinesis_sdk.testing import VirtualClock
 from tests.cli.tui.views import HOSTILE, make_view
 
@@ -82,6 +82,38 @@ def test_a_lag_that_is_not_known_is_absent_and_not_0() -> None:
         "kinesis_fleet_total_lag_seconds",
         "kinesis_fleet_shard_lag_seconds",
     }
+
+
+@pytest.mark.parametrize(
+    ("code", "change", "seconds"),
+    [
+        (
+            "handler-fails",
+            {
+                "failing": HandlerFailure(
+                    attempts=4, seconds=90.0, retry_in=8.0, records=1, position=None, error="KeyError"
+                )
+            },
+            90.0,
+        ),
+        ("handler", {"handler_seconds": 75.0}, 75.0),
+        ("lag", {"handler_seconds": 75.0}, None),
+    ],
+)
+def test_a_shard_whose_handler_has_a_problem_is_named(
+    code: str, change: dict[str, Any], seconds: float | None
+) -> None:
+    view = make_view(shards=3, workers=1, problems=1)
+    lease = replace(view.leases[1], **change)
+    problem = replace(view.problems[0], code=code, lease_key=lease.lease_key)
+    found = Scraped(
+        replace(view, leases=(view.leases[0], lease, view.leases[2]), problems=(problem,))
+    ).series()
+    stuck = [
+        (labels["shard"], value)
+        for labels, value in found.get("kinesis_fleet_shard_handler_stuck_seconds", ())
+    ]
+    assert stuck == ([] if seconds is None else [(lease.shard_id, seconds)])
 
 
 def test_unowned_and_silent_shards_stay_visible() -> None:
@@ -185,7 +217,10 @@ def test_tables_of_several_streams_name_them() -> None:
 
 
 def test_every_metric_of_the_catalogue_is_exported_with_its_labels() -> None:
-    scraped = Scraped(VIEW, per_owner=True)
+    hangs = replace(VIEW.leases[0], handler_seconds=75.0)
+    problem = replace(VIEW.problems[0], code="handler", lease_key=hangs.lease_key)
+    view = replace(VIEW, leases=(hangs, *VIEW.leases[1:]), problems=(problem, *VIEW.problems))
+    scraped = Scraped(view, per_owner=True)
     series = scraped.series()
     for metric in CATALOGUE:
         assert series[metric.sample], metric.name

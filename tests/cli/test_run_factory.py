@@ -149,6 +149,10 @@ def test_each_policy_can_be_written_in_a_file(tmp_path: Path) -> None:
     assert policy(policy="retry", initial_delay=2, max_delay=60.0) == RetryBatch(
         initial_delay=2, max_delay=60
     )
+    # A hook for records that an operator leaves out.
+    for word, kind in (("retry", RetryBatch), ("stop", StopWorker)):
+        found = policy(policy=word, dead_letter="billing_parts:set_aside")
+        assert found == kind(dead_letter=sys.modules["billing_parts"].set_aside)
     path = tmp_path / "worker.toml"
     path.write_text(
         '[on_handler_error]\npolicy = "bisect"\ndead_letter = "billing_parts:set_aside"\nattempts = 5\n'
@@ -186,6 +190,7 @@ DEAD: dict[str, Any] = {"policy": "bisect", "dead_letter": "billing_parts:set_as
         ({"policy": "stop", "attempts": 3}, "on_handler_error.attempts is invalid: expected one of policy"),
         ({"policy": "bisect"}, "on_handler_error.dead_letter=None"),
         ({"policy": "bisect", "dead_letter": "billing"}, "on_handler_error.dead_letter='billing'"),
+        ({"policy": "retry", "dead_letter": 3}, "on_handler_error.dead_letter=3"),
         ({**DEAD, "attempts": 0}, "on_handler_error.attempts=0"),
         ({**DEAD, "retry_only": "ConnectionError"}, "on_handler_error.retry_only='ConnectionError'"),
         ({**DEAD, "retry_only": ["NoSuchError"]}, "on_handler_error.retry_only='NoSuchError'"),
