@@ -544,7 +544,7 @@ def import_leases(file: Any, verbose: bool, wait: float, **options: Any) -> None
 
     session = Session(options)
     steering = session.steering()
-    plan = steering.plan_import(parse_export(file), file=file.name)
+    plan = steering.plan_import(parse_export(file, file.name), file=file.name)
     session.run(
         steering,
         plan,

@@ -368,16 +368,16 @@ def test_an_import_into_a_recreated_stream_is_refused(operator, tmp_path):
 
 
 @both_places
-@pytest.mark.parametrize("damage", ["cut", "empty", "other"])
+@pytest.mark.parametrize("damage", ["cut", "empty", "other", "deep"])
 def test_a_damaged_export_is_refused(operator, tmp_path, damage):
     operator = operator()
     file = tmp_path / "app.jsonl"
     operator.run("leases", "export", "app", "--stream", "orders", "-o", str(file))
     lines = file.read_text().splitlines()
-    file.write_text({"cut": lines[0], "empty": "", "other": '{"format": "x"}'}[damage])
+    file.write_text({"cut": lines[0], "empty": "", "other": '{"format": "x"}', "deep": "[" * 100_000}[damage])
     result = operator.change("leases", "import", "app", str(file))
     assert result.exit_code == 2
-    assert "a complete export" in result.stderr
+    assert f"file='{file}' is invalid: expected a complete export" in result.stderr
 
 
 @both_places

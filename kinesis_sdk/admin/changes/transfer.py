@@ -86,8 +86,12 @@ def make_export(
     )
 
 
-def parse_export(lines: Iterable[str]) -> Export:
+def parse_export(lines: Iterable[str], file: str = "") -> Export:
     """Read the lines of an export.
+
+    Args:
+        lines: The lines.
+        file: Name of the file, for the error.
 
     Raises:
         ConfigError: If they are not a complete export.
@@ -110,7 +114,7 @@ def parse_export(lines: Iterable[str]) -> Export:
             left_out={str(key): str(reason) for key, reason in header.get("leftOut", {}).items()},
         )
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise ConfigError("file", "", f"a complete export of this command ({error})") from error
+        raise ConfigError("file", file, f"a complete export of this command ({error})") from error
 
 
 def restored(row: Row) -> Lease:
