@@ -466,6 +466,7 @@ class RestartShardError(ConsumerError):
     """Raised by a callback of a handler that cannot continue: its shard starts again at the checkpoint with a new handler.
 
     The lease is kept. After a pause, which grows until a checkpoint advances, the worker creates a handler, initializes it,
-    and delivers everything after the checkpoint again. This applies whatever ``ConsumerConfig.on_handler_error`` says. A
-    handler whose ``initialize``, ``process_records`` or ``shard_ended`` raised it is not called again.
+    and delivers everything after the checkpoint again, after repeated failures in smaller calls. This applies whatever
+    ``ConsumerConfig.on_handler_error`` says. A handler whose ``initialize``, ``process_records`` or ``shard_ended`` raised it is not
+    called again.
     """

@@ -41,6 +41,7 @@ from kinesis_sdk.consumer.leases.table.lease import Lease
 from kinesis_sdk.consumer.leases.table.progress import Failing, Progress
 from kinesis_sdk.consumer.shard.auto_checkpoint import AutoCheckpoint
 from kinesis_sdk.consumer.shard.bad_position import Quarantine
+from kinesis_sdk.consumer.shard.batch_size import BatchSize
 from kinesis_sdk.consumer.shard.delivery import Delivery, FailingCalls
 from kinesis_sdk.consumer.shard.handler_requests import HandlerRequests
 from kinesis_sdk.consumer.shard.reader import ShardReader, UserBatch
@@ -129,6 +130,7 @@ class ShardConsumer:
         self._restarts = 0
         self._restarted_at = held.lease.checkpoint
         self._restarting: RestartShardError | None = None
+        self._size: BatchSize | None = None
         # Monotonic seconds before which a callback that failed is not called again.
         self._retry_at = float("-inf")
         # Callbacks without records that fail in a row, and restarts without progress. Other threads read it.
@@ -421,6 +423,8 @@ class ShardConsumer:
                 self._restarting = error  # calls for other partition keys; the end of each wakes the step
                 return _NEVER
             self._records_before += self._delivery.records_delivered
+            # Else a handler that fails for a few records in a thousand would get the same thousand after each restart.
+            self._size = self._delivery.size
             self._delivery.forget(now)
         if self._reader is not None:
             self._reader.close()
@@ -555,6 +559,7 @@ class ShardConsumer:
             metrics=self.metrics,
             requests=self._requests,
             on_call_ended=self.on_ready,
+            size=self._size,
         )
         self.state = ShardState.PROCESSING
         self._recovered(self._runtime.clock.monotonic())

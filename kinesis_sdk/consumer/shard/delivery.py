@@ -276,8 +276,10 @@ class Delivery:
         metrics: Metrics of the shard.
         requests: Tells the record that an operator wants left out.
         on_call_ended: Called from any thread when a call has ended that was still running when `advance` returned.
+        size: That of the delivery before a restart of the shard; None before the first.
 
     Attributes:
+        size: How many records the calls of a single lane get.
         records_delivered: User records that are finished, including dead-lettered ones.
         records_dead_lettered: User records that the dead-letter hook accepted.
         failures: Consecutive failures; 0 if the last call succeeded.
@@ -300,6 +302,7 @@ class Delivery:
         metrics: BoundMetrics,
         requests: HandlerRequests,
         on_call_ended: Callable[[], None],
+        size: BatchSize | None = None,
     ) -> None:
         self._logger = runtime.log(_LOGGER, held.shard_id)
         self._runtime = runtime
@@ -315,7 +318,7 @@ class Delivery:
         limits = [runtime.config.batch_records, None if runtime.sink is None else runtime.sink.max_records]
         self._limit = min((limit for limit in limits if limit is not None), default=None)
         # With a single lane, it outlives the batches: the next batch of a handler that fails begins with a small call.
-        self._size = BatchSize(self._limit)
+        self.size: BatchSize = size or BatchSize(self._limit)
         self._tracker = WatermarkTracker()
         self._lanes: dict[str | None, _Lane] = {}
         self._ready: deque[_Lane] = deque()
@@ -407,7 +410,7 @@ class Delivery:
             self._checkpointer.begin_at(position_of(first))
         if not self._parallel:
             sub_batch = _SubBatch(records, header)
-            whole = self._lanes[None] = _Lane(None, self._size, deque([sub_batch]))
+            whole = self._lanes[None] = _Lane(None, self.size, deque([sub_batch]))
             self._releases.append((0, on_done, None))
             self._end = end
             self._ready.append(whole)
@@ -699,6 +702,10 @@ class Delivery:
             )
             return
         if isinstance(error, RestartShardError) or not isinstance(error, (Exception, asyncio.CancelledError)):
+            if checkpointed:
+                lane.size.got_on()
+            elif call.count:
+                lane.size.failed(call.count)
             raise error
         self._failed(call, checkpointed, error)
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from random import Random
 
-from kinesis_sdk.consumer import BisectBatch, ConsumerConfig
+from kinesis_sdk.common.errors import RestartShardError
+from kinesis_sdk.consumer import BisectBatch, ConsumerConfig, RecordHandler
 from tests.consumer.shard.test_delivery import Scene, at, record
 from tests.consumer.sinks.test_rules import House
 
@@ -23,6 +24,7 @@ WAYS = {
     "100 keys, 20 at once": {"concurrency": 20, "keys": 100},
     "3 keys, 20 at once": {"concurrency": 20, "keys": 3},
     "sink": {},
+    "a restart for each failure": {},
 }
 
 
@@ -68,6 +70,9 @@ def play(way, seed, chance=CHANCE, total=TOTAL):
     if way == "sink":
         _play_sink(flaky, total)
         return flaky
+    if way == "a restart for each failure":
+        _play_restarts(flaky, total)
+        return flaky
     options = dict(WAYS[way])
     keys, policy = options.pop("keys", 1), options.pop("policy", None)
     if policy is not None:
@@ -83,6 +88,13 @@ def play(way, seed, chance=CHANCE, total=TOTAL):
     return flaky
 
 
+def put_slowly(fleet, total):
+    """Put records at a rate that a shard accepts."""
+    for begin in range(0, total, 500):
+        fleet.put(min(500, total - begin))
+        fleet.clock.advance(1)
+
+
 def _play_sink(flaky, total):
     """Each call is a transaction, and what a failed one wrote is rolled back: every effect once, in order."""
 
@@ -91,9 +103,28 @@ def _play_sink(flaky, total):
         batch.transaction.extend(("w1", one.data) for one in batch.records)
 
     house = House(config=ConsumerConfig(initial_position="TRIM_HORIZON"))
-    for begin in range(0, total, 500):
-        house.fleet.put(min(500, total - begin))
-        house.fleet.clock.advance(1)  # a shard accepts 1,000 a second
+    put_slowly(house.fleet, total)
     house.fleet.add("w1", handle)
     assert house.fleet.run(100_000, lambda: len(house.sink.effects) == total)
     assert house.data == house.fleet.sent
+
+
+def _play_restarts(flaky, total):
+    """Each failure ends the handler, as that of a child process does. It checkpoints what a call finished."""
+    house = House(config=ConsumerConfig(initial_position="TRIM_HORIZON"))
+    house.fleet.more = {}
+    got = []
+
+    class Child(RecordHandler):
+        def process_records(self, batch):
+            try:
+                flaky.handle(batch)
+            except ConnectionError as error:
+                raise RestartShardError("the child has ended") from error
+            got.extend(one.data for one in batch.records)
+            batch.checkpoint()
+
+    put_slowly(house.fleet, total)
+    house.fleet.add("w1", Child)
+    assert house.fleet.run(100_000, lambda: len(got) == total)
+    assert got == house.fleet.sent
