@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Container
 
 from kinesis_sdk.admin.applications import Application
+from kinesis_sdk.admin.fleet.busy import measure_busy
 from kinesis_sdk.admin.fleet.calls import CallCounter, counted_application
 from kinesis_sdk.admin.fleet.lag import THREADS, LagCandidate, LagProbe, LagProbeResult, measure_all
 from kinesis_sdk.admin.fleet.model import (
@@ -126,6 +127,9 @@ class Look:
             metrics = self._application.worker_metrics()
             if metrics is not None:
                 self._observer.observe_metrics(metrics, self._clock.monotonic(), self._clock.time())
+        busy = self._observer.busy_leases(self._clock.monotonic())
+        loads = measure_busy(self._application.connection, busy, clock=self._clock, sleep=self._sleep)
+        self._observer.observe_loads(loads, self._clock.monotonic())
         return self.view()
 
     @property

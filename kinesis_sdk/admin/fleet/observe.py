@@ -39,7 +39,14 @@ from kinesis_sdk.admin.fleet.model import (
     OwnerView,
     Totals,
 )
-from kinesis_sdk.admin.fleet.problems import Hole, ProblemSettings, TableFacts, find_problems
+from kinesis_sdk.admin.fleet.problems import (
+    SHARD_WRITE_KBPS,
+    Hole,
+    ProblemSettings,
+    TableFacts,
+    find_problems,
+)
+from kinesis_sdk.admin.load import ShardLoad
 from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.position import from_checkpoint
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST
@@ -51,6 +58,12 @@ from kinesis_sdk.consumer.leases.table.lease import CHANGED_BY, Lease, entity_ty
 from kinesis_sdk.consumer.leases.table.store import TableScan
 from kinesis_sdk.consumer.shard_sync.audit import find_contradiction, find_cycles, find_misfits
 
+LOAD_INTERVAL = 60.0
+"""Seconds between two measurements of the load of a busy shard."""
+BUSY_AT_A_TIME = 3
+"""Maximum number of shards whose load is measured at a time."""
+BUSY_KBPS = 0.6 * SHARD_WRITE_KBPS
+"""Rate of a row from which on the shard may be full: the rate is exact to a factor of 1.4."""
 STALE = 10.0
 """Seconds for which a scan may show an older state of a row. Replicas of DynamoDB usually agree within one."""
 MOVES_KEPT = 1000
@@ -213,6 +226,7 @@ class FleetObserver:
         self._error = ""
         self._error_code: ErrorCode | None = None
         self._calls: Mapping[str, int] = {}
+        self._loads: dict[str, tuple[ShardLoad, float]] = {}
         self._throttled = 0
         self._skew: float | None = None
 
@@ -358,7 +372,28 @@ class FleetObserver:
         """
         self._calls, self._throttled, self._skew = dict(calls), throttled, skew
 
+    def observe_loads(self, loads: Mapping[str, ShardLoad], now: float) -> None:
+        """Process the measured loads of busy shards, by lease key."""
+        self._loads.update({key: (load, now) for key, load in loads.items()})
+
     # What goes out
+
+    def busy_leases(self, now: float) -> list[tuple[str, StreamId, str]]:
+        """Return lease key, stream and shard of the busiest leases whose load should be measured, `BUSY_AT_A_TIME` at most.
+
+        The rate of a row is exact to a factor of 1.4 only, as workers rewrite it when it has changed by as much.
+        """
+        busy = []
+        for key, row in self._rows.items():
+            lease, rate = row.lease, row.lease.throughput_kbps or 0.0
+            known = self._streams.get(lease.stream_name)
+            if rate < BUSY_KBPS or lease.holder is None or lease.is_finished or known is None:
+                continue
+            measured = self._loads.get(key)
+            if measured is None or now - measured[1] >= LOAD_INTERVAL:
+                busy.append((rate, key, known.stream, lease.shard))
+        busy.sort(key=lambda one: (-one[0], one[1]))
+        return [(key, stream, shard_id) for _, key, stream, shard_id in busy[:BUSY_AT_A_TIME]]
 
     def lag_candidates(self, now: float) -> list[LagCandidate]:
         """Return the leases whose lag a probe can tell, with what its schedule has to know."""
@@ -903,6 +938,11 @@ class FleetObserver:
             expired_shards=tuple(gone),
             cycles=self._cycles,
             is_first_look=self._started == self._scanned,
+            loads={
+                key: load
+                for key, (load, at) in self._loads.items()
+                if key in self._rows and now - at <= 2 * LOAD_INTERVAL
+            },
             throttled=self._throttled,
             skew=self._skew,
         )

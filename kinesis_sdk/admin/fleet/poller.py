@@ -8,6 +8,7 @@ the view from showing what happens in the table. No call lasts longer than the t
 | Scan of the lease table | every 2 s up to 100 rows, else every 5 s |
 | ListShards and DescribeStreamSummary, per stream | every 60 s |
 | Scan of ``<application>-WorkerMetricStats`` (KCL 3.0 to 3.4), if there are workers of unknown kind | every 60 s |
+| GetShardIterator and GetRecords of a busy shard, three at most | every 60 s, if a row has 60 % of a shard's limit |
 | probes of the lag | see `kinesis_sdk.admin.fleet.lag`; none for leases whose owner tells |
 
 Calls of one kind never overlap. A call that fails is repeated with a growing delay, and `FleetView.error` says what failed until it succeeds.
@@ -21,6 +22,7 @@ from collections.abc import Callable, Iterable
 from random import Random
 
 from kinesis_sdk.admin.applications import Application
+from kinesis_sdk.admin.fleet.busy import measure_busy
 from kinesis_sdk.admin.fleet.calls import CallCounter, counted_application
 from kinesis_sdk.admin.fleet.lag import LagCandidate, LagProbe, LagSchedule
 from kinesis_sdk.admin.fleet.model import ErrorCode, FleetView, OwnerKind
@@ -356,8 +358,17 @@ class FleetPoller:
                 with self._memory:
                     self._observer.observe_metrics(metrics, self._clock.monotonic(), self._clock.time())
         with self._memory:
+            busy = self._observer.busy_leases(self._clock.monotonic()) if self._probe_lag else []
+        loads = measure_busy(self._application.connection, busy, clock=self._clock, sleep=self._wait)
+        with self._memory:
+            self._observer.observe_loads(loads, self._clock.monotonic())
             self._schedule.update(self._observer.lag_candidates(self._clock.monotonic()))
         self._publish()
+
+    def _wait(self, seconds: float) -> None:
+        """Wait between attempts of a call, at most until the poller ends."""
+        with self._wakeup:
+            self._wakeup.wait_for(lambda: self._stopped, seconds)
 
     def _has_unknown_workers(self) -> bool:
         view = self._view

@@ -23,6 +23,7 @@ from kinesis_sdk.admin.fleet.model import (
     Severity,
 )
 from kinesis_sdk.admin.fleet.words import counted, duration
+from kinesis_sdk.admin.load import ShardLoad
 from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST
 from kinesis_sdk.common.text import printable
@@ -143,6 +144,7 @@ class TableFacts:
         foreign: Keys of unfinished rows that do not belong to a shard of the stream.
         expired_shards: Keys of unfinished rows whose shard the stream no longer has.
         cycles: Leases that wait for themselves, with the reason.
+        loads: Measured loads of busy shards, by lease key.
         throttled: Calls of the view that the lease table throttled in the last minute.
         skew: Seconds by which this machine's clock is behind AWS at least, below zero if it is ahead; None if it is not known.
         is_first_look: Whether the table was read only once, so that nothing is known of times.
@@ -158,6 +160,7 @@ class TableFacts:
     foreign: tuple[str, ...] = ()
     expired_shards: tuple[str, ...] = ()
     cycles: Mapping[str, str] = field(default_factory=dict)
+    loads: Mapping[str, ShardLoad] = field(default_factory=dict)
     throttled: int = 0
     skew: float | None = None
     is_first_look: bool = True
@@ -718,18 +721,25 @@ def _lag(case: _Case) -> _Found | None:
 
 def _hot(case: _Case) -> _Found | None:
     view, lease, settings = case.view, case.lease, case.settings
-    rate, behind = lease.throughput_kbps, _behind(lease)
+    rate, behind, load = lease.throughput_kbps, _behind(lease), case.facts.loads.get(lease.lease_key)
+    if load is not None:
+        if load.utilization < settings.hot:
+            return None
+        rate = load.bytes_per_second / 1024
+        text = f"{load.utilization:.0%} of what a shard accepts arrives: {rate:,.0f} KB/s, {load.records_per_second:,.0f} records/s"
     # A shard that catches up is read faster than it is written.
-    if rate is None or rate < settings.hot * SHARD_WRITE_KBPS or (behind or 0.0) > 60:
+    elif rate is None or rate < settings.hot * SHARD_WRITE_KBPS or (behind or 0.0) > 60:
         return None
+    else:
+        text = f"{rate:,.0f} KB/s processed, and a shard accepts {SHARD_WRITE_KBPS:,.0f}"
     return _problem(
         view,
         "hot-shard",
-        f"{short_shard(lease.shard_id)}: {rate:,.0f} KB/s processed, and a shard accepts {SHARD_WRITE_KBPS:,.0f}",
+        f"{short_shard(lease.shard_id)}: {text}",
         "split the shard, or spread the partition keys",
         lease=lease,
         command=("stream", "split", _stream_name(view, lease), short_shard(lease.shard_id)),
-        weight=rate,
+        weight=rate or 0.0,
     )
 
 

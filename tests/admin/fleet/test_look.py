@@ -184,3 +184,28 @@ def test_what_does_not_pass_while_a_person_waits_is_told_soon(kind: FaultKind) -
     with pytest.raises(AwsError):
         look.table()
     assert scene.slept < 10
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_a_busy_shard_is_measured(allowed: bool) -> None:
+    """Its row says 700 KB/s, and few bytes arrive, but nearly as many records as a shard accepts."""
+    scene = Scene()
+    scene.row = replace(scene.row, throughput_kbps=700.0)
+    scene.renew()
+    kinesis = scene.connection.kinesis
+    for _ in range(4):
+        scene.clock.advance(0.5)
+        kinesis.put_records(
+            StreamName="orders", Records=[{"Data": b"x", "PartitionKey": "p"} for _ in range(480)]
+        )
+    if not allowed:
+        scene.aws.faults.add(Fault(kind="error", operation="GetRecords", count=1_000))
+    application = Application(scene.connection, "billing", stream="orders", sleep=scene.sleep)
+    look = Look(application, clock=scene.clock, sleep=scene.sleep)
+    look.table()
+    found = [one for one in look.streams().problems if one.code == "hot-shard"]
+    if not allowed:
+        assert found == [], "without the records, the view has what the rows say"
+        return
+    assert "96% of what a shard accepts arrives: 2 KB/s, 960 records/s" in found[0].text
+    assert found[0].command == ("stream", "split", "orders", "0000")

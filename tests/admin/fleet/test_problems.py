@@ -13,6 +13,7 @@ from kinesis_sdk.admin.applications import StreamFacts
 from kinesis_sdk.admin.fleet.lag import LagProbeResult
 from kinesis_sdk.admin.fleet.model import FleetView, Problem, Severity
 from kinesis_sdk.admin.fleet.problems import CODES, ProblemSettings
+from kinesis_sdk.admin.load import ShardLoad
 from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, SHARD_END, ExtendedSequenceNumber
 from kinesis_sdk.common.shards import Shard
@@ -187,6 +188,39 @@ def expired(fleet: Fleet) -> FleetView:
 def damaged(fleet: Fleet) -> FleetView:
     fleet.change(0, damaged=("throughputKBps",))
     return pass_time(fleet, 5)
+
+
+@pytest.mark.parametrize(
+    ("rate", "load", "words"),
+    [
+        (700.0, None, ""),
+        (930.0, None, "930 KB/s processed, and a shard accepts 1,024"),
+        (700.0, (970.0, 100_000.0), "97% of what a shard accepts arrives: 98 KB/s, 970 records/s"),
+        (930.0, (500.0, 100_000.0), ""),
+    ],
+)
+def test_a_shard_is_hot_by_what_arrives_if_that_was_measured(
+    rate: float, load: tuple[float, float] | None, words: str
+) -> None:
+    fleet = healthy()
+    fleet.change(0, throughput_kbps=rate)
+    fleet.scan(1)
+    assert [key for key, *_ in fleet.observer.busy_leases(fleet.now)] == [shard_id(0)]
+    if load is not None:
+        records, size = load
+        measured = ShardLoad(
+            shard_id=shard_id(0),
+            records_per_second=records,
+            bytes_per_second=size,
+            seconds=2.0,
+            utilization=max(records / 1000, size / 2**20),
+        )
+        fleet.observer.observe_loads({shard_id(0): measured}, fleet.now)
+        assert fleet.observer.busy_leases(fleet.now + 59) == []
+        assert len(fleet.observer.busy_leases(fleet.now + 60)) == 1
+    found = [one.text for one in fleet.view().problems if one.code == "hot-shard"]
+    assert bool(found) == bool(words)
+    assert all(words in text for text in found)
 
 
 def throttled(fleet: Fleet) -> FleetView:

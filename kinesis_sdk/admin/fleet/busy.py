@@ -1,0 +1,49 @@
+"""Measures the load of the busiest shards: what workers write to the rows of their leases is too coarse for the limits of a shard."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+
+from kinesis_sdk.admin.connection import Connection
+from kinesis_sdk.admin.load import ShardLoad, sample_load
+from kinesis_sdk.common.clock import Clock
+from kinesis_sdk.common.errors import KinesisSdkError
+from kinesis_sdk.common.log_fields import loggable
+from kinesis_sdk.common.stream import StreamId
+
+_WINDOW = 2.0
+"""Seconds of a shard that are read: a full shard returns 2 MiB, which is a second of its reads."""
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def measure_busy(
+    connection: Connection,
+    busy: Iterable[tuple[str, StreamId, str]],
+    *,
+    clock: Clock,
+    sleep: Callable[[float], None],
+) -> dict[str, ShardLoad]:
+    """Return the loads of shards by lease key: a GetShardIterator and a GetRecords each.
+
+    A shard that cannot be read is left out: the operator may have no permission for records, and the view goes on without.
+
+    Args:
+        connection: Where the calls go.
+        busy: Lease key, stream and shard of each.
+        clock: Wall and monotonic clock.
+        sleep: Waits between attempts, given seconds.
+    """
+    found: dict[str, ShardLoad] = {}
+    for key, stream, shard_id in busy:
+        try:
+            loads = sample_load(
+                connection, stream, [shard_id], window=_WINDOW, threads=1, clock=clock, sleep=sleep
+            )
+        except KinesisSdkError as error:
+            _LOGGER.info("the load of %s is not measured", shard_id, exc_info=loggable(error))
+            continue
+        if shard_id in loads:  # not if the reads of the shard are used up
+            found[key] = loads[shard_id]
+    return found
