@@ -130,7 +130,7 @@ class Until:
 
         A lease is not among them if its shard is finished or marked as processed, or if that holds for an unfinished parent
         or an earlier ancestor: the ancestor has records left that arrived at the moment or later, and all records of its
-        descendants arrived after those.
+        descendants arrived after those. (Or the ancestor has none left, and its only child, of a merge, has another such ancestor.)
         """
         leases = [*leases]
         children: dict[tuple[str | None, str], list[Lease]] = defaultdict(list)

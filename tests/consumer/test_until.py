@@ -421,6 +421,41 @@ def test_children_of_a_shard_that_still_has_later_records_do_not_hold_up_the_end
     assert fleet.store.transfers == 1 + 3, "the children were not even taken"
 
 
+def test_the_child_of_a_merge_whose_other_parent_comes_later_does_not_hold_up_the_end():
+    """Shard 1 is processed up to the moment, then split, and one half merged with shard 0, which was not processed yet."""
+    fleet = a_fleet("now", shards=2)
+    fleet.put(20)
+    before = set(fleet.sent)
+    fleet.clock.advance(1)
+    until = fleet.more["until"] = moment(fleet, 0)
+    fleet.clock.advance(5)
+    fleet.add("a")
+    assert fleet.run(60, ended(fleet))
+    first = fleet.store.get("shardId-000000000000")
+    fleet.store._rows[first.lease_key] = Lease(
+        **{
+            **first.__dict__,
+            "checkpoint": ExtendedSequenceNumber("TRIM_HORIZON"),
+            "counter": first.counter + 2,
+            "processed_until": None,
+        }
+    )
+    fleet.split(1)
+    fleet.merge(0)
+    fleet.put(20)
+    again = {data for _, shard, data, _, _ in fleet.delivered if shard == first.shard}
+    fleet.delivered.clear()
+    fleet.add("b")
+    assert fleet.run(60, ended(fleet))
+    assert set(fleet.data()) == again
+    assert all(lease.was_processed_until(int(until.timestamp() * 1000)) for lease in fleet.store.list())
+    fleet.more["until"] = "now"
+    fleet.add("c")
+    assert fleet.run(60, ended(fleet))
+    assert set(fleet.data()) >= set(fleet.sent) - before, "the next run has the rest"
+    fleet.check_order()
+
+
 @pytest.mark.parametrize("kind", ["memory", "dynamodb"])
 def test_a_kill_during_a_reshard_loses_nothing(kind):
     for seed in range(6):
@@ -467,6 +502,7 @@ ACTIONS = ["put", "put", "run", "split", "merge", "crash", "add", "stop", "pause
 
 
 @example(411, ["put", "put", "split", "run", "split"], 1)
+@example(0, ["run", "split", "crash", "run", "merge"], -2)
 @pytest.mark.fuzz
 @settings(max_examples=how_many(unit=8, fuzz=400), suppress_health_check=list(HealthCheck))
 @given(

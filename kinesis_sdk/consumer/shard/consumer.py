@@ -807,6 +807,11 @@ class ShardConsumer:
                 heirs=self.held.lease.child_shard_ids,
                 inherit=self._child_start,
             ):
+                if self._runtime.until is not None and self._runtime.children.are_past(
+                    self.shard_id, self._reader.child_shards, self._is_past_until
+                ):
+                    # Nothing from before the worker's `until` is left of this shard, and its child has nothing from then.
+                    return self._end_until(now)
                 return now + self._config.coordination.parent_shard_poll_interval
             self._children_created = True
         self._checkpointer.end_shard()

@@ -135,6 +135,25 @@ class ChildLeases:
                 )
         return True
 
+    def are_past(self, parent: str, children: Iterable[Shard], is_past: Callable[[Lease], bool]) -> bool:
+        """Return whether all records of children that wait for another parent come after a moment.
+
+        The other parent may have no lease because one of its ancestors is processed up to the moment only. It gets none then
+        before a later run has read the rest of that ancestor, whose descendants all begin after this rest.
+
+        Args:
+            parent: Id of the finished shard.
+            children: Its children.
+            is_past: Whether a row says that its shard is processed up to the moment.
+
+        Raises:
+            AwsError: If a call failed; calling again is safe.
+        """
+        graph = ShardGraph(self._list_shards())
+        ancestors = {one for child in children for one in graph.ancestors(child.shard_id)} - {parent}
+        rows = (self._store.get(self._key(one)) for one in sorted(ancestors))
+        return any(row is not None and not row.is_finished and is_past(row) for row in rows)
+
     def _without_finished(self, parent: str, leases: list[Lease], heirs: Collection[str]) -> list[Lease]:
         kept = [lease for lease in leases if lease.lease_key in heirs]
         if len(kept) < len(leases):
