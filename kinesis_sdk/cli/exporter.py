@@ -77,9 +77,9 @@ def exporter(
     failover_time: float,
     per_owner: bool,
     probe_lag: bool,
-    record: str | None,
-    record_size: int | None,
-    record_for: float | None,
+    recording_file: str | None,
+    recording_size: int | None,
+    recording_for: float | None,
     as_json: bool,
     region: str | None,
     profile: str | None,
@@ -100,7 +100,7 @@ def exporter(
     60 s. Lag costs nothing where workers of this SDK report it; for others the stream is read, each shard at most
     once in 30 s. A scrape costs nothing.
 
-    --record FILE keeps what it sees, for the time slider of `kinesis-sdk ui --record FILE` on the same machine.
+    --recording FILE keeps what it sees, for the time slider of `kinesis-sdk ui --recording FILE` on the same machine.
 
     --json prints one line with the addresses once the exporter serves.
 
@@ -112,7 +112,7 @@ def exporter(
     """
     check_table(table, applications)
     need("prometheus_client", "prometheus")
-    recording = open_recording(record, record_size, record_for)
+    recording = open_recording(recording_file, recording_size, recording_for)
     from kinesis_sdk.admin.applications import Application
     from kinesis_sdk.admin.exporter import FleetMetrics
     from kinesis_sdk.admin.exporter_http import ExporterPages

@@ -65,6 +65,10 @@ _COMMANDS = {
         "Run a KCL application in any language: the MultiLangDaemon without Java.",
     ),
     "ui": ("kinesis_sdk.cli.ui:ui", "Serve the fleet view in a browser."),
+    "schema": (
+        "kinesis_sdk.cli.schema:schema",
+        "Print the JSON Schema of what a command prints with --json.",
+    ),
 }
 """Home and short help of each command, in the order in which ``--help`` lists them."""
 

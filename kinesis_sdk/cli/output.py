@@ -9,7 +9,7 @@ import functools
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -96,9 +96,31 @@ def with_exit_codes(function: _F) -> _F:
     return guarded  # type: ignore[return-value]
 
 
+VERSIONS: Mapping[str, int] = {}
+"""Versions of the output of commands whose output has changed its meaning; that of any other command is 1."""
+
+
+def command_words(context: click.Context) -> str:
+    """Return the words of the command that runs, without the program: ``leases show``."""
+    words: list[str] = []
+    while context.parent is not None:
+        words.insert(0, str(context.command.name))
+        context = context.parent
+    return " ".join(words)
+
+
+def schema_name(command: str) -> str:
+    """Return the name of the schema of a command's output, with its version: ``leases-show/1``."""
+    return f"{command.replace(' ', '-')}/{VERSIONS.get(command, 1)}"
+
+
 def print_json(value: object) -> None:
-    """Print one JSON document on standard output: dataclasses and what `plain` knows."""
-    click.echo(_json_text(value, indent=2))
+    """Print one JSON document on standard output: dataclasses and what `plain` knows. An object names its schema first."""
+    document = plain(value)
+    context = click.get_current_context(silent=True)
+    if isinstance(document, dict) and context is not None:
+        document = {"schema": schema_name(command_words(context)), **document}
+    click.echo(_json_text(document, indent=2))
 
 
 def print_json_line(value: object) -> None:

@@ -17,23 +17,24 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def recording_options(command: _F) -> _F:
-    """Add ``--record``, ``--record-size`` and ``--record-for``; `open_recording` takes their values.
+    """Add ``--recording``, ``--recording-size`` and ``--recording-for``; `open_recording` takes their values.
 
-    The command receives ``record``, ``record_size`` and ``record_for``.
+    The command receives ``recording_file``, ``recording_size`` and ``recording_for``.
     """
     for option in (
         click.option(
-            "--record-for",
+            "--recording-for",
             type=Duration(60.0, 366 * 86_400.0),
-            help="Time for which --record keeps changes; 7d by default.",
+            help="Time for which --recording keeps changes; 7d by default.",
         ),
         click.option(
-            "--record-size",
+            "--recording-size",
             type=Bytes(1 << 20, 1 << 40),
-            help="Size above which the oldest changes of --record make room; 256M by default.",
+            help="Size above which the oldest changes of --recording make room; 256M by default.",
         ),
         click.option(
-            "--record",
+            "--recording",
+            "recording_file",
             type=click.Path(dir_okay=False),
             metavar="FILE",
             help="Keep what is seen in this file (SQLite), so that views can go back in time. Several commands may share it.",
@@ -43,17 +44,21 @@ def recording_options(command: _F) -> _F:
     return command
 
 
-def open_recording(record: str | None, record_size: int | None, record_for: float | None) -> Recording | None:
-    """Return the recording that the options name; None without ``--record``.
+def open_recording(
+    recording_file: str | None, recording_size: int | None, recording_for: float | None
+) -> Recording | None:
+    """Return the recording that the options name; None without ``--recording``.
 
     Raises:
         ConfigError: If its bounds are given without a file, or if the file cannot be used.
     """
-    if record is None:
-        for name, value in (("record-size", record_size), ("record-for", record_for)):
+    if recording_file is None:
+        for name, value in (("recording-size", recording_size), ("recording-for", recording_for)):
             if value is not None:
-                raise ConfigError(name, value, "--record FILE beside it")
+                raise ConfigError(name, value, "--recording FILE beside it")
         return None
     from kinesis_sdk.admin.recording.recorder import MAX_AGE, Recording
 
-    return Recording(record, max_bytes=record_size, max_age=MAX_AGE if record_for is None else record_for)
+    return Recording(
+        recording_file, max_bytes=recording_size, max_age=MAX_AGE if recording_for is None else recording_for
+    )

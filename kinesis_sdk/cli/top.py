@@ -41,9 +41,9 @@ def top(
     failover_time: float,
     allow_changes: bool,
     probe_lag: bool,
-    record: str | None,
-    record_size: int | None,
-    record_for: float | None,
+    recording_file: str | None,
+    recording_size: int | None,
+    recording_for: float | None,
     as_json: bool,
     region: str | None,
     profile: str | None,
@@ -52,7 +52,7 @@ def top(
 ) -> None:
     r"""Watch the fleet of an application: shards by owner with lag, moves as they happen, problems on top.
 
-    The keys [ and ] go a minute back and forth in what was seen since the start, or in the file of --record; 0 shows now again.
+    The keys [ and ] go a minute back and forth in what was seen since the start, or in the file of --recording; 0 shows now again.
 
     Works for every KCL application, because it reads the lease table and the stream. Keys are listed with ?.
     The keys that steer show the command to run; nothing is changed without --allow-changes.
@@ -69,10 +69,10 @@ def top(
       kinesis-sdk top billing --region eu-west-1 --allow-changes
       kinesis-sdk top billing --json | jq -c '[.at, .totals.worst_lag_millis]'
     """
-    recording = open_recording(record, record_size, record_for)
+    recording = open_recording(recording_file, recording_size, recording_for)
     if as_json:
         if recording is not None:
-            raise ConfigError("record", record, "a terminal: with --json, use what it prints")
+            raise ConfigError("recording", recording_file, "a terminal: with --json, use what it prints")
         if allow_changes:
             raise ConfigError("allow-changes", True, "a terminal: with --json, nothing can be confirmed")
         from kinesis_sdk.cli.lag_view import watch_lag

@@ -66,9 +66,9 @@ def ui(
     allowed_hosts: tuple[str, ...],
     failover_time: float,
     allow_changes: bool,
-    record: str | None,
-    record_size: int | None,
-    record_for: float | None,
+    recording_file: str | None,
+    recording_size: int | None,
+    recording_for: float | None,
     as_json: bool,
     region: str | None,
     profile: str | None,
@@ -81,7 +81,7 @@ def ui(
     Without APP it finds the applications by their lease tables. It works without a network besides AWS, and makes no call
     while no page is open and visible.
 
-    The slider of each view goes back to any moment while a page was open. With --record FILE it goes back to what the file has, of this
+    The slider of each view goes back to any moment while a page was open. With --recording FILE it goes back to what the file has, of this
     command or of the exporter, and the applications that are named are watched all the time.
 
     --json prints one line with the address to open, which holds the token if one is needed.
@@ -90,7 +90,7 @@ def ui(
     Examples:
       kinesis-sdk ui billing
       kinesis-sdk ui --region eu-west-1 --allow-changes
-      kinesis-sdk ui billing --record fleet.db
+      kinesis-sdk ui billing --recording fleet.db
       kinesis-sdk ui billing --endpoint-url http://localhost:4566
       KINESIS_SDK_UI_TOKEN=$(openssl rand -hex 16) kinesis-sdk ui --host 0.0.0.0
     """
@@ -107,7 +107,7 @@ def ui(
     # pages say that it is missing, as they do for any other look that fails.
     with suppress(AwsConfigError):
         connection = connection.resolved()
-    recording = open_recording(record, record_size, record_for)
+    recording = open_recording(recording_file, recording_size, recording_for)
     server = ConsoleServer(
         AdminBackend(
             connection, applications=applications, stream=stream, table=table, failover_time=failover_time

@@ -19,6 +19,7 @@ SHARED = ("--json", "--region", "--profile", "--endpoint-url")
 
 WITHOUT = {
     "completion": (set(SHARED), "prints a script for a shell, and calls nothing"),
+    "schema": (set(SHARED), "prints a schema, and calls nothing"),
     "fake": ({"--profile", "--endpoint-url"}, "is an endpoint itself, and calls none"),
 }
 """Options that a command does not have, and why."""

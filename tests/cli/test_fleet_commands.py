@@ -282,12 +282,12 @@ def test_the_exporter_tells_programs_where_it_serves(
 
 @pytest.mark.parametrize("command", [("exporter", "billing"), ("ui", "billing"), ("top", "billing")])
 def test_bounds_of_a_recording_need_its_file(command: tuple[str, ...], tmp_path: Path) -> None:
-    result = CliRunner().invoke(cli, [*command, "--record-size", "64M"])
+    result = CliRunner().invoke(cli, [*command, "--recording-size", "64M"])
     assert result.exit_code == 2
-    assert "expected --record FILE beside it" in result.stderr
+    assert "expected --recording FILE beside it" in result.stderr
     foreign = tmp_path / "notes.txt"
     foreign.write_text("no database " * 100)
-    result = CliRunner().invoke(cli, [*command, "--record", str(foreign), "--region", "us-east-1"])
+    result = CliRunner().invoke(cli, [*command, "--recording", str(foreign), "--region", "us-east-1"])
     assert result.exit_code == 2
     assert "cannot be opened: file is not a database" in result.stderr
 

@@ -336,7 +336,12 @@ def test_an_import_counts_the_rows_that_it_leaves_as_they_are(operator, tmp_path
     fleet.run(5)
     file = tmp_path / "app.jsonl"
     result = operator.run("leases", "export", "app", "--stream", "orders", "-o", str(file), "--json")
-    assert json.loads(result.stdout) == {"file": str(file), "leases": 3, "left_out": {}}
+    assert json.loads(result.stdout) == {
+        "schema": "leases-export/1",
+        "file": str(file),
+        "leases": 3,
+        "left_out": {},
+    }
     before = {row.lease_key: row.checkpoint for row in fleet.store.list()}
     fleet.put(2)
     fleet.run(5)

@@ -78,7 +78,7 @@ class Ring:
 
     def __init__(self, path: str | Path | None, *, max_bytes: int) -> None:
         if max_bytes < MIN_BYTES:
-            raise ConfigError("record-size", max_bytes, f"at least {MIN_BYTES} bytes")
+            raise ConfigError("recording-size", max_bytes, f"at least {MIN_BYTES} bytes")
         self._max_bytes = max_bytes
         self._lock = threading.RLock()
         try:
@@ -86,7 +86,7 @@ class Ring:
             self._prepare(path)
         except (OSError, sqlite3.Error) as error:
             raise ConfigError(
-                "record",
+                "recording",
                 str(path),
                 "a file that can be read and written",
                 problem=f"the recording {printable(str(path))} cannot be opened: {error}",
@@ -119,7 +119,7 @@ class Ring:
             self._database.close()
             other = "of another version" if mark == _APPLICATION_ID else "of something else"
             raise ConfigError(
-                "record",
+                "recording",
                 str(path),
                 f"a recording of version {_VERSION}, not a database {other}; name another file",
             )

@@ -418,7 +418,7 @@ def test_a_file_of_something_else_is_refused_and_left_alone(tmp_path: Path, cont
 
 
 def test_settings_are_checked_and_the_file_is_its_owners(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="record-size"):
+    with pytest.raises(ConfigError, match="recording-size"):
         Recording(tmp_path / "fleet.db", max_bytes=1000)
     with pytest.raises(ConfigError, match="cannot be opened"):
         Recording(tmp_path / "missing" / "fleet.db")

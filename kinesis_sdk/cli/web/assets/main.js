@@ -138,7 +138,7 @@ class App {
     if (this.past) this.take(this.past);
     else {
       this.mounted = false;
-      put(byId("main"), empty(`Nothing was recorded at ${clock(at)}`, "The console records while a page is open. To record always, start it, or the exporter, with --record FILE.", h("p", null, h("button", { type: "button", on: { click: () => this.setAt(null) } }, "Show now"))));
+      put(byId("main"), empty(`Nothing was recorded at ${clock(at)}`, "The console records while a page is open. To record always, start it, or the exporter, with --recording FILE.", h("p", null, h("button", { type: "button", on: { click: () => this.setAt(null) } }, "Show now"))));
     }
   }
 

@@ -1,0 +1,360 @@
+"""Outputs of commands with ``--json``, as types with a version: `kinesis-sdk schema` shows them as JSON Schemas.
+
+Within a version, fields are only added. What removes a field, or gives it another meaning, raises the version in `output.VERSIONS`. A
+document that is an object names its schema in its first field, ``schema``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypedDict
+
+from kinesis_sdk.admin.changes.execute import Status
+from kinesis_sdk.admin.changes.plan import Action
+from kinesis_sdk.admin.changes.recipes import Recipe
+from kinesis_sdk.admin.changes.workers import WorkerInfo
+from kinesis_sdk.admin.doctor.model import Finding, Level
+from kinesis_sdk.admin.fleet.balance import Balance
+from kinesis_sdk.admin.fleet.model import FleetView, LeaseView, Problem, Totals
+from kinesis_sdk.admin.fleet.overview import ApplicationSummary
+from kinesis_sdk.admin.lineage import LineageShard
+from kinesis_sdk.admin.load import ShardLoad
+from kinesis_sdk.admin.payload import PayloadKind
+from kinesis_sdk.admin.streams import ScaleResult, StreamConsumer, StreamDescription, StreamSummary
+from kinesis_sdk.admin.transfer.copy import CopyResult
+from kinesis_sdk.admin.transfer.run import TransferResult
+from kinesis_sdk.cli.json_schema import DIALECT, schema_of
+from kinesis_sdk.cli.output import schema_name
+from kinesis_sdk.common.hashkeys import HashKeyRange
+from kinesis_sdk.common.sequence import ExtendedSequenceNumber
+
+
+class ApplicationRow(TypedDict):
+    """An application of an account."""
+
+    application: str
+    status: str
+    created: datetime | None
+    streams: list[str]
+    totals: Totals
+    owners: Mapping[str, int]
+    entities: Mapping[str, int]
+    error: str
+
+
+class AllApplications(TypedDict):
+    """Every application of an account, worst first."""
+
+    applications: list[ApplicationSummary]
+
+
+class Explanation(TypedDict):
+    """Explanation why a shard is moving or not."""
+
+    lease: LeaseView | None
+    explanation: list[str]
+    problems: list[Problem]
+    watched: float
+
+
+class PlannedRow(TypedDict):
+    """A row of the lease table that is to change."""
+
+    lease_key: str
+    shard_id: str
+    recipe: Recipe
+    owner: str | None
+    owner_kind: str | None
+    checkpoint: ExtendedSequenceNumber | None
+    position: ExtendedSequenceNumber | None
+    worker: str | None
+    write: list[str]
+    effect: str
+    guarantee: str
+
+
+class ShardReason(TypedDict):
+    """A shard, and why it stays as it is."""
+
+    shard_id: str | None
+    reason: str
+
+
+class Plan(TypedDict):
+    """Plan of a change."""
+
+    action: Action
+    application: str
+    command: list[str]
+    changes: list[PlannedRow]
+    unchanged: list[ShardReason]
+    refusals: list[ShardReason]
+    notes: list[str]
+
+
+class RowOutcome(TypedDict):
+    """Outcome of the change of a row."""
+
+    lease_key: str
+    shard_id: str
+    status: Status
+    recipe: Recipe | None
+    message: str
+    checkpoint_before: str | None
+    position: str | None
+    noticed_by: str | None
+    noticed_after: float | None
+    final_owner: str | None
+
+
+class Changed(TypedDict):
+    """A change of leases: its plan, and what became of each row; no outcomes with ``--dry-run``."""
+
+    plan: Plan
+    outcomes: list[RowOutcome]
+
+
+class Marked(TypedDict):
+    """A mark in the lease table."""
+
+    writes: list[str]
+    done: bool
+
+
+class Drained(TypedDict):
+    """A worker that gives up its leases."""
+
+    writes: list[str]
+    drained: bool
+
+
+class _RequestMade(TypedDict, total=False):
+    outcome: str
+
+
+class Requested(_RequestMade):
+    """A request to the owner of a shard whose handler fails."""
+
+    writes: list[str]
+    request: str
+    done: bool
+
+
+class Exported(TypedDict):
+    """Leases that were saved."""
+
+    file: str
+    leases: int
+    left_out: Mapping[str, str]
+
+
+class RowDeleted(TypedDict):
+    """A row of the lease table that is, or was, deleted."""
+
+    row: str
+    effects: list[str]
+    deleted: bool
+
+
+class _Backup(TypedDict, total=False):
+    backup: str | None
+
+
+class ApplicationDeleted(_Backup):
+    """The tables of an application that are, or were, deleted."""
+
+    tables: list[str]
+    deleted: bool
+
+
+class LineageData(TypedDict):
+    """Shards with their places in the picture of a stream."""
+
+    shards: list[LineageShard]
+    generations: int
+    hole: HashKeyRange | None
+    forks: Any
+    joins: Any
+
+
+class StreamPicture(TypedDict):
+    """A stream with its shards and their load."""
+
+    stream: StreamDescription
+    lineage: LineageData
+    load: list[ShardLoad] | None
+
+
+class StreamDeleted(TypedDict):
+    """A stream that was deleted."""
+
+    deleted: str
+    arn: str
+
+
+class Split(TypedDict):
+    """The shards that a split made."""
+
+    children: list[str]
+
+
+class Merged(TypedDict):
+    """The shard that a merge made."""
+
+    child: str
+
+
+class ScalePlanned(TypedDict):
+    """Plan of a scaling."""
+
+    target: int
+    splits: int
+    merges: int
+    update_shard_count: Any
+    peak: int
+    reason: str
+
+
+class Retention(TypedDict):
+    """The retention of a stream."""
+
+    retention_hours: int
+    before: int
+
+
+class Examination(TypedDict):
+    """All findings of one examination."""
+
+    level: Level
+    stream: str
+    application: str
+    findings: list[Finding]
+    calls: Mapping[str, int]
+
+
+class RecordLine(TypedDict):
+    """A user record."""
+
+    shard_id: str
+    sequence_number: str
+    sub_sequence_number: int
+    aggregated: bool
+    arrived_at: str | None
+    partition_key: str
+    explicit_hash_key: Any
+    size: int
+    encoding: PayloadKind
+    data: Any
+    truncated: bool
+
+
+class ExporterAddress(TypedDict):
+    """Addresses of the exporter."""
+
+    url: str
+    keda_url: str
+    health_url: str
+    applications: list[str]
+
+
+class ConsoleAddress(TypedDict):
+    """Address of the console; it has the token, if one is needed."""
+
+    url: str
+    applications: list[str]
+    allow_changes: bool
+
+
+class Event(TypedDict):
+    """Event; further fields depend on it."""
+
+    event: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """Output of a command with ``--json``.
+
+    Attributes:
+        kind: Its type.
+        is_open: Whether further fields depend on the content.
+        are_lines: Whether it is printed as one line each, as things happen.
+    """
+
+    kind: Any
+    is_open: bool = False
+    are_lines: bool = False
+
+
+_FLEET = Output(kind=FleetView)
+_CHANGED = Output(kind=Changed)
+_MARKED = Output(kind=Marked)
+_REQUESTED = Output(kind=Requested)
+_PICTURE = Output(kind=StreamPicture)
+_EVENTS = Output(kind=Event, is_open=True, are_lines=True)
+
+OUTPUTS: Mapping[str, Output] = {
+    "apps": Output(kind=list[ApplicationRow]),
+    "balance": Output(kind=Balance),
+    "copy": Output(kind=CopyResult),
+    "demo": Output(kind=Mapping[str, Any]),
+    "doctor": Output(kind=Examination),
+    "exporter": Output(kind=ExporterAddress, are_lines=True),
+    "lag": Output(kind=FleetView | AllApplications),
+    "leases delete-app": Output(kind=ApplicationDeleted),
+    "leases delete-row": Output(kind=RowDeleted),
+    "leases explain": Output(kind=Explanation),
+    "leases export": Output(kind=Exported),
+    "leases import": _CHANGED,
+    "leases list": _FLEET,
+    "leases move": _CHANGED,
+    "leases pin": _MARKED,
+    "leases release": _CHANGED,
+    "leases retry": _REQUESTED,
+    "leases rewind": _CHANGED,
+    "leases show": _FLEET,
+    "leases skip-record": _REQUESTED,
+    "leases skip-to": _CHANGED,
+    "leases unpin": _MARKED,
+    "multilang": _EVENTS,
+    "put": Output(kind=TransferResult),
+    "run": _EVENTS,
+    "stream consumers": Output(kind=list[StreamConsumer] | StreamConsumer),
+    "stream create": Output(kind=StreamDescription),
+    "stream delete": Output(kind=StreamDeleted),
+    "stream describe": _PICTURE,
+    "stream list": Output(kind=list[StreamSummary]),
+    "stream merge": Output(kind=Merged),
+    "stream retention": Output(kind=Retention),
+    "stream scale": Output(kind=ScaleResult | ScalePlanned),
+    "stream split": Output(kind=Split),
+    "stream watch": Output(kind=StreamPicture, are_lines=True),
+    "tail": Output(kind=RecordLine, are_lines=True),
+    "top": Output(kind=FleetView, are_lines=True),
+    "ui": Output(kind=ConsoleAddress, are_lines=True),
+    "worker drain": Output(kind=Drained),
+    "worker list": Output(kind=list[WorkerInfo]),
+    "worker undrain": _MARKED,
+}
+"""The output of each command that has ``--json``, by the command's words."""
+
+
+def output_schema(command: str, *, is_open: bool = True) -> dict[str, Any]:
+    """Return the JSON Schema of a command's output.
+
+    Args:
+        command: Words of the command.
+        is_open: Whether objects may have further fields; tests say no.
+    """
+    output = OUTPUTS[command]
+    name = schema_name(command)
+    names_itself = {} if output.are_lines else {"properties": {"schema": {"const": name}}}
+    return {
+        "$schema": DIALECT,
+        "$id": f"urn:kinesis-sdk:{name.replace('/', ':')}",
+        "title": f"kinesis-sdk {command} --json" + (", each line" if output.are_lines else ""),
+        **(names_itself if is_open else {}),
+        **schema_of(output.kind, is_open=is_open or output.is_open),
+    }
