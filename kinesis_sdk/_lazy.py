@@ -4,7 +4,7 @@ A package declares such names twice: as imports for type checkers, and as a tabl
 
     TYPE_CHECKING = False  # type checkers read it as True
     if TYPE_CHECKING:
-        from kinesis_sdk.metrics.memory import MemoryMetrics as MemoryMetrics
+        from kinesis_sdk.metrics import MemoryMetrics as MemoryMetrics
     else:
         __all__, __getattr__, __dir__ = lazy_names(__name__, {"kinesis_sdk.metrics.memory": ("MemoryMetrics",)})
 

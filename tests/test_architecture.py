@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -343,3 +344,111 @@ def test_the_producer_is_made_by_composition() -> None:
         if isinstance(base, ast.Name) and base.id in ours
     }
     assert inherits == HEIRS
+
+
+# Walls: the core and its neighbours
+
+CORE = frozenset({"common", "metrics", "producer", "consumer"})
+HELPED = frozenset({"__init__", *EVERYWHERE})
+"""Beside core and neighbours: the names of the root."""
+
+EXCEPTIONS = {
+    "common.fast_get": {"admin", "spark"},
+    "common.lean_calls": {"admin", "spark"},
+    "common.once.budget": {"admin", "lambda_events"},
+    "common.once.memory": {"admin", "spark"},
+    "common.once.pieces": {"admin"},
+    "common.once.reader": {"admin", "lambda_events", "spark"},
+    "common.once.shell": {"admin", "lambda_events", "spark"},
+    "common.once.table": {"admin", "spark"},
+    "common.record_ids": {"lambda_events"},
+    "common.response_header": {"admin"},
+    "common.user_records": {"lambda_events"},
+    "consumer.config": {"cli"},
+    "consumer.engine.engine": {"pytest_plugin"},
+    "consumer.handler": {"pytest_plugin"},
+    "consumer.health": {"cli"},
+    "consumer.health_server": {"admin", "cli"},
+    "consumer.java_credentials": {"multilang"},
+    "consumer.leases.intervals": {"admin"},
+    "consumer.leases.java.leader_lock": {"admin"},
+    "consumer.leases.java.migration": {"admin"},
+    "consumer.leases.strategies.by_count": {"admin"},
+    "consumer.leases.strategies.groups": {"admin"},
+    "consumer.leases.table.handler_request": {"admin", "testing/contracts"},
+    "consumer.leases.table.lease": {"admin", "testing/contracts"},
+    "consumer.leases.table.location": {"admin", "cli", "multilang"},
+    "consumer.leases.table.sql": {"admin"},
+    "consumer.properties": {"multilang"},
+    "consumer.runtime.runtime": {"pytest_plugin"},
+    "consumer.runtime.threads": {"admin", "multilang"},
+    "consumer.shard_sync.audit": {"admin"},
+    "consumer.sinks.location": {"pytest_plugin"},
+    "consumer.sql.engines": {"admin", "testing/demo"},
+    "consumer.table_streams.client": {"cli"},
+    "consumer.until": {"cli"},
+    "producer.config": {"spark"},
+    "producer.failures.hooks": {"admin"},
+}
+"""Private modules of the core that neighbours import all the same. Each is to be made public on purpose, moved, or put behind a seam."""
+
+
+def public_modules(text: str) -> frozenset[str]:
+    """Return the modules of `common` that DESIGN.md calls public."""
+    (line,) = re.findall(r"^Public modules of `common`: (.+)\.$", text, re.MULTILINE)
+    return frozenset(f"common.{name}" for name in re.findall(r"`(\w+)`", line))
+
+
+PUBLIC = public_modules(DESIGN.read_text(encoding="utf-8"))
+
+
+def private_imports(package: Path = PACKAGE) -> dict[str, set[str]]:
+    """Return the private modules of the core that neighbours import, and which neighbours."""
+    found: dict[str, set[str]] = {}
+    for room, _, target in outward(package):
+        module, _, name = target.rpartition(".")
+        if room in CORE | HELPED or target.split(".")[0] not in CORE or module in PUBLIC:
+            continue
+        if name in exported(module) or target in PUBLIC:
+            continue
+        is_module = (package / target.replace(".", "/")).with_suffix(".py").exists()
+        found.setdefault(target if is_module else module, set()).add(room)
+    return found
+
+
+def exported(module: str) -> frozenset[str]:
+    """Return the names that a package exports; nothing for a module."""
+    imported = import_module(f"kinesis_sdk.{module}")
+    return frozenset(getattr(imported, "__all__", ())) if hasattr(imported, "__path__") else frozenset()
+
+
+def test_the_core_imports_no_neighbour() -> None:
+    for room in CORE:
+        assert {target.split(".")[0] for target in DRAWN[room] - {"nothing"}} <= CORE, room
+
+
+def test_neighbours_import_public_names_of_the_core_and_known_exceptions() -> None:
+    assert private_imports() == EXCEPTIONS
+
+
+def test_every_public_module_exists_and_is_used_by_a_neighbour() -> None:
+    used = {
+        target.rpartition(".")[0] if target not in PUBLIC else target
+        for room, _, target in outward()
+        if room not in CORE
+    }
+    assert used >= PUBLIC
+
+
+def test_a_private_import_is_noticed(tmp_path: Path) -> None:
+    package = tmp_path / "kinesis_sdk"
+    for path, source in {
+        "spark/a.py": "from kinesis_sdk.producer.io.sender import TaskPool",
+        "spark/b.py": "from kinesis_sdk.producer import Producer\nfrom kinesis_sdk.common.errors import AwsError",
+        "producer/io/sender.py": "",
+    }.items():
+        (package / path).parent.mkdir(parents=True, exist_ok=True)
+        (package / path).write_text(source)
+    (package / "common").mkdir()
+    (package / "common/errors.py").touch()
+    assert private_imports(package) == {"producer.io.sender": {"spark"}}

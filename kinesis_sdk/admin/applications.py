@@ -28,8 +28,8 @@ from kinesis_sdk.common.shards import Shard, is_shard_id, is_table_shard_id, lis
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.text import printable
 from kinesis_sdk.common.validation import check_table_name, check_text
-from kinesis_sdk.consumer.leases.table.lease import ENTITY_TYPE, LEASE_KEY, Item, Lease
-from kinesis_sdk.consumer.leases.table.store import LeaseStore, TableScan
+from kinesis_sdk.consumer import Lease, LeaseStore, TableScan
+from kinesis_sdk.consumer.leases.table.lease import ENTITY_TYPE, LEASE_KEY, Item
 from kinesis_sdk.consumer.shard_sync.audit import find_contradiction
 
 MAX_CANDIDATES = 100

@@ -103,7 +103,7 @@ def put(
     from kinesis_sdk.admin.transfer.put import bulk_config, put_files
     from kinesis_sdk.admin.transfer.state import StateFile
     from kinesis_sdk.cli.transfer_report import ProgressReport, exit_code, result_text, tell
-    from kinesis_sdk.producer.failures.spool import FileSpool
+    from kinesis_sdk.producer import FileSpool
 
     report = ProgressReport(quiet=quiet)
     with interrupt_on_terminate(), report.shown():

@@ -8,8 +8,7 @@ from typing import ClassVar
 
 from kinesis_sdk.common.errors import RestartShardError
 from kinesis_sdk.common.log_fields import FieldLogger
-from kinesis_sdk.consumer import RecordBatch, RecordHandler, ShardContext
-from kinesis_sdk.consumer.checkpointer import Checkpointer
+from kinesis_sdk.consumer import Checkpointer, RecordBatch, RecordHandler, ShardContext
 from kinesis_sdk.multilang.children import Children
 from kinesis_sdk.multilang.protocol import (
     LEASE_LOST,

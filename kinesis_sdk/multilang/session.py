@@ -10,7 +10,7 @@ from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import KinesisSdkError, LeaseLostError
 from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.common.log_throttle import LogThrottle
-from kinesis_sdk.consumer.checkpointer import Checkpointer
+from kinesis_sdk.consumer import Checkpointer
 from kinesis_sdk.multilang.checkpoints import error_name
 from kinesis_sdk.multilang.conversation import (
     Answered,

@@ -29,8 +29,7 @@ from typing import Any
 
 from kinesis_sdk.common.errors import ConfigError, InvalidRecordError, ProducerError, RecordFailedError
 from kinesis_sdk.common.text import printable
-from kinesis_sdk.producer import Producer, ProducerConfig
-from kinesis_sdk.producer.records.record import PendingRecord
+from kinesis_sdk.producer import PendingRecord, Producer, ProducerConfig
 from kinesis_sdk.spark import logs
 from kinesis_sdk.spark.attempts import Attempt
 from kinesis_sdk.spark.connection import ConnectionSettings

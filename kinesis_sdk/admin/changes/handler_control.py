@@ -21,8 +21,10 @@ from kinesis_sdk.common.errors import ChangeRefusedError, ConfigError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.text import printable
-from kinesis_sdk.consumer.leases.table.handler_request import HandlerRequest, Verb
-from kinesis_sdk.consumer.leases.table.lease import HANDLER_REQUEST, Lease
+from kinesis_sdk.consumer import Lease
+from kinesis_sdk.consumer.leases import HandlerRequest
+from kinesis_sdk.consumer.leases.table.handler_request import Verb
+from kinesis_sdk.consumer.leases.table.lease import HANDLER_REQUEST
 
 _POLL = 1.0
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from kinesis_sdk.admin.fleet.model import OwnerKind
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.text import printable
-from kinesis_sdk.consumer.leases.table.lease import Lease
+from kinesis_sdk.consumer import Lease
 
 METRICS_AGE = 120.0
 """Seconds after which the worker metrics of a KCL 3 count as old. It writes them every 30 s, by its own wall clock."""

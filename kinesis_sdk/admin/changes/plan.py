@@ -18,7 +18,7 @@ from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON, Exte
 from kinesis_sdk.common.shards import Shard, ShardGraph
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.text import printable
-from kinesis_sdk.consumer.leases.table.lease import Lease
+from kinesis_sdk.consumer import Lease
 
 _UNRESOLVED = (LATEST, AT_TIMESTAMP)
 

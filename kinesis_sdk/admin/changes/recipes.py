@@ -20,8 +20,10 @@ from typing import Any
 
 from kinesis_sdk.admin.changes.rows import Row, RowWrite, WriteKind, position_removals
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, ExtendedSequenceNumber
+from kinesis_sdk.consumer import Lease
+from kinesis_sdk.consumer.leases import lease_to_item
 from kinesis_sdk.consumer.leases.table import lease as attributes
-from kinesis_sdk.consumer.leases.table.lease import CHANGED_BY, Lease, checkpoint_attributes, lease_to_item
+from kinesis_sdk.consumer.leases.table.lease import CHANGED_BY, checkpoint_attributes
 
 
 class Recipe(str, Enum):

@@ -11,8 +11,10 @@ from enum import Enum
 from typing import Any
 
 from kinesis_sdk.common.text import printable
+from kinesis_sdk.consumer import Lease
+from kinesis_sdk.consumer.leases import lease_from_item
 from kinesis_sdk.consumer.leases.table import lease as attributes
-from kinesis_sdk.consumer.leases.table.lease import CHANGED_BY, Item, Lease, is_lease_item, lease_from_item
+from kinesis_sdk.consumer.leases.table.lease import CHANGED_BY, Item, is_lease_item
 
 _PENDING = (
     attributes.PENDING_CHECKPOINT,

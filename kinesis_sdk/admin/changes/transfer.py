@@ -20,7 +20,8 @@ from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON, ExtendedSequenceNumber
 from kinesis_sdk.common.shards import Shard, ShardGraph
 from kinesis_sdk.common.text import printable
-from kinesis_sdk.consumer.leases.table.lease import CHANGED_BY, Lease
+from kinesis_sdk.consumer import Lease
+from kinesis_sdk.consumer.leases.table.lease import CHANGED_BY
 from kinesis_sdk.consumer.shard_sync.audit import find_contradiction, find_misfits
 
 FORMAT = "kinesis-sdk leases"

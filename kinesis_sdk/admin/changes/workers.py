@@ -17,7 +17,8 @@ from kinesis_sdk.admin.fleet.model import OwnerKind
 from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import ChangeRefusedError
 from kinesis_sdk.common.text import printable
-from kinesis_sdk.consumer.leases.table.lease import DRAIN, PINNED_TO, Lease
+from kinesis_sdk.consumer import Lease
+from kinesis_sdk.consumer.leases.table.lease import DRAIN, PINNED_TO
 
 _POLL = 1.0
 

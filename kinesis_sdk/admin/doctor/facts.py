@@ -8,7 +8,8 @@ from enum import Enum
 from typing import Any
 
 from kinesis_sdk.common.shards import Shard
-from kinesis_sdk.consumer.leases.table.lease import Item, Lease
+from kinesis_sdk.consumer import Lease
+from kinesis_sdk.consumer.leases.table.lease import Item
 
 
 class Permission(str, Enum):

@@ -14,9 +14,10 @@ from kinesis_sdk.common.aws import is_of_account
 from kinesis_sdk.common.service_clock import least_skew
 from kinesis_sdk.common.shards import Shard, ShardGraph, is_table_shard_id
 from kinesis_sdk.common.text import printable
-from kinesis_sdk.consumer.leases.intervals import IntervalSettings, default_intervals, scan_read_units
+from kinesis_sdk.consumer import IntervalSettings, Lease
+from kinesis_sdk.consumer.leases.intervals import default_intervals, scan_read_units
 from kinesis_sdk.consumer.leases.java.migration import MIGRATION_KEY, is_upgrading_from_2x
-from kinesis_sdk.consumer.leases.table.lease import ENTITY_TYPE, LEASE_KEY, Lease
+from kinesis_sdk.consumer.leases.table.lease import ENTITY_TYPE, LEASE_KEY
 from kinesis_sdk.consumer.shard_sync.audit import find_contradiction, find_misfits
 
 SKEW_YELLOW = 5.0

@@ -37,9 +37,8 @@ from kinesis_sdk.common.service_clock import skew_bounds
 from kinesis_sdk.common.shards import Shard, list_shards
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.text import printable
-from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
-from kinesis_sdk.consumer.leases.table.lease import LEASE_KEY, Lease
-from kinesis_sdk.consumer.leases.table.store import TableScan
+from kinesis_sdk.consumer import DynamoDBLeaseStore, Lease, TableScan
+from kinesis_sdk.consumer.leases.table.lease import LEASE_KEY
 
 T = TypeVar("T")
 

@@ -26,7 +26,7 @@ from kinesis_sdk.admin.fleet.observe import FleetObserver
 from kinesis_sdk.common.aws import call_with_retries
 from kinesis_sdk.common.clock import Clock, SystemClock
 from kinesis_sdk.common.errors import ConfigError, ResourceNotFoundError, ThrottledError
-from kinesis_sdk.consumer.leases.table.store import TableScan
+from kinesis_sdk.consumer import TableScan
 
 SCAN_INTERVAL = 2.0
 """Seconds between two scans of a look that watches for a while."""

@@ -52,10 +52,10 @@ from kinesis_sdk.common.position import from_checkpoint
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST
 from kinesis_sdk.common.shards import Shard, ShardGraph, find_hole, is_shard_id, is_table_shard_id
 from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.consumer import Lease, TableScan
 from kinesis_sdk.consumer.leases.java.leader_lock import CLAIM_TIME
 from kinesis_sdk.consumer.leases.strategies.groups import SEPARATOR, Groups
-from kinesis_sdk.consumer.leases.table.lease import CHANGED_BY, Lease, entity_type_of
-from kinesis_sdk.consumer.leases.table.store import TableScan
+from kinesis_sdk.consumer.leases.table.lease import CHANGED_BY, entity_type_of
 from kinesis_sdk.consumer.shard_sync.audit import find_contradiction, find_cycles, find_misfits
 
 LOAD_INTERVAL = 60.0

@@ -32,7 +32,7 @@ from kinesis_sdk.common.clock import Clock, SystemClock
 from kinesis_sdk.common.errors import ConfigError, KinesisSdkError, ResourceNotFoundError
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.text import printable
-from kinesis_sdk.consumer.leases.table.store import TableScan
+from kinesis_sdk.consumer import TableScan
 
 SMALL_TABLE = 100
 """Rows up to which a table is scanned each `FAST_SCAN` seconds: one page of half a dozen read units."""

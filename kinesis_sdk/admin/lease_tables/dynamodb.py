@@ -24,9 +24,8 @@ from kinesis_sdk.common.errors import (
     ResourceNotFoundError,
 )
 from kinesis_sdk.common.paging import PageLimit
-from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
+from kinesis_sdk.consumer import DynamoDBLeaseStore, TableScan
 from kinesis_sdk.consumer.leases.table.lease import LEASE_KEY, Item
-from kinesis_sdk.consumer.leases.table.store import TableScan
 
 _BESIDE = ("-CoordinatorState", "-WorkerMetricStats")
 _METHODS = {WriteKind.UPDATE: "update_item", WriteKind.PUT: "put_item", WriteKind.DELETE: "delete_item"}

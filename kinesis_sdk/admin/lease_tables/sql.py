@@ -15,10 +15,11 @@ from kinesis_sdk.admin.connection import Connection
 from kinesis_sdk.admin.lease_tables.interface import ApplicationInfo
 from kinesis_sdk.common.errors import LeaseStoreError, LeaseTableNotFoundError
 from kinesis_sdk.common.text import printable
-from kinesis_sdk.consumer.leases.table.lease import Item, lease_from_item
+from kinesis_sdk.consumer import SqlLeaseStore, TableScan
+from kinesis_sdk.consumer.leases import lease_from_item
+from kinesis_sdk.consumer.leases.table.lease import Item
 from kinesis_sdk.consumer.leases.table.location import without_password
-from kinesis_sdk.consumer.leases.table.sql import TABLE, SqlLeaseStore
-from kinesis_sdk.consumer.leases.table.store import TableScan
+from kinesis_sdk.consumer.leases.table.sql import TABLE
 
 _T = TypeVar("_T")
 

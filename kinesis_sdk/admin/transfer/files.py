@@ -279,7 +279,7 @@ class RecordFile:
             raise ConfigError("file", self.name, f"a Parquet file ({error})") from error
 
     def _spool(self) -> Iterator[FileRecord]:
-        from kinesis_sdk.producer.failures.spool import read_spool
+        from kinesis_sdk.producer import read_spool
 
         if self._path is None or self._compressed:
             raise ConfigError("file", self.name, "a plain file: a spool is read from its path")

@@ -16,8 +16,8 @@ from kinesis_sdk.admin.transfer.state import StateFile
 from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.stream import StreamId
-from kinesis_sdk.producer import Producer, ProducerConfig
-from kinesis_sdk.producer.failures.hooks import FailedRecord, FailureHook
+from kinesis_sdk.producer import FailedRecord, Producer, ProducerConfig
+from kinesis_sdk.producer.failures.hooks import FailureHook
 
 DEFAULT_TTL = 300.0
 """Seconds for which a record is tried. A file is read faster than a stream takes it, so records wait for long."""

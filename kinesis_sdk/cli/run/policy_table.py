@@ -9,13 +9,7 @@ from typing import Any
 
 from kinesis_sdk.cli.run.handlers import HandlerNotFoundError, load_handler, split_name
 from kinesis_sdk.common.errors import ConfigError
-from kinesis_sdk.consumer.error_policy import (
-    BisectBatch,
-    HandlerErrorPolicy,
-    PoisonRecord,
-    RetryBatch,
-    StopWorker,
-)
+from kinesis_sdk.consumer import BisectBatch, HandlerErrorPolicy, PoisonRecord, RetryBatch, StopWorker
 
 _FIELD = "on_handler_error"
 _POLICIES: Mapping[str, Callable[..., HandlerErrorPolicy]] = {

@@ -34,12 +34,10 @@ from kinesis_sdk.common.sequence import (
     TRIM_HORIZON,
     ExtendedSequenceNumber,
 )
-from kinesis_sdk.consumer.leases.table.handler_request import HandlerRequest, Verb
-from kinesis_sdk.consumer.leases.table.lease import Lease, ProcessedUntil
-from kinesis_sdk.consumer.leases.table.memory import InMemoryLeaseStore
-from kinesis_sdk.consumer.leases.table.progress import Progress
-from kinesis_sdk.consumer.leases.table.store import LeaseStore
-from kinesis_sdk.consumer.leases.table.transitions import Conflict
+from kinesis_sdk.consumer import Conflict, InMemoryLeaseStore, Lease, LeaseStore
+from kinesis_sdk.consumer.leases import HandlerRequest, Progress
+from kinesis_sdk.consumer.leases.table.handler_request import Verb
+from kinesis_sdk.consumer.leases.table.lease import ProcessedUntil
 
 __all__ = ["LEASE_STORE_CHECKS", "Check"]
 

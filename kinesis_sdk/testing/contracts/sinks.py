@@ -34,7 +34,8 @@ from typing import Any, cast
 
 from kinesis_sdk.common.errors import KinesisSdkError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
-from kinesis_sdk.consumer.sinks.sink import AsyncSink, DeletesRows, Sink, SinkKey, SinkRow, SinkTransaction
+from kinesis_sdk.consumer import AsyncSink, Sink
+from kinesis_sdk.consumer.sinks import DeletesRows, SinkKey, SinkRow, SinkTransaction
 
 __all__ = ["SINK_CHECKS", "Check", "SinkUnderTest"]
 

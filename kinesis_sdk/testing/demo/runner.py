@@ -24,8 +24,7 @@ from kinesis_sdk.common.errors import (
 )
 from kinesis_sdk.common.shards import Shard, list_shards
 from kinesis_sdk.common.stream import StreamId
-from kinesis_sdk.producer import Producer, ProducerConfig
-from kinesis_sdk.producer.records.record import PendingRecord
+from kinesis_sdk.producer import PendingRecord, Producer, ProducerConfig
 from kinesis_sdk.testing import start_server_process
 from kinesis_sdk.testing.accounting.stored_copies import read_copies
 from kinesis_sdk.testing.accounting.verify import Delivery, Put, take_over_times, verify

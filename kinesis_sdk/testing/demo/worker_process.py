@@ -87,7 +87,7 @@ def main() -> int:
     acquisitions = itertools.count(1)
     sink = effects = None
     if settings["database"] is not None:
-        from kinesis_sdk.consumer.sinks.sql import SqlSink
+        from kinesis_sdk.consumer import SqlSink
         from kinesis_sdk.testing.demo.effects import Effects
 
         sink = SqlSink(settings["database"])
