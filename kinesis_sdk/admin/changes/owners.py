@@ -144,6 +144,10 @@ class OwnerWatch:
         """Return the number of unfinished leases that a worker holds."""
         return len(self._held(worker))
 
+    def throughput(self, worker: str) -> float:
+        """Return the KB/s of the unfinished leases that a worker holds, as far as their rows tell."""
+        return sum(lease.throughput_kbps or 0.0 for lease in self._held(worker))
+
     def java_workers(self, now: float) -> list[str]:
         """Return the Java workers that are not known to be silent."""
         return [

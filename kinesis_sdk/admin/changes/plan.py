@@ -589,7 +589,10 @@ def skip_goals(
 
 
 def least_loaded(owners: OwnerWatch, now: float, *, without: Collection[str]) -> str | None:
-    """Return the live worker with the fewest leases that hears requests; None if there is none."""
+    """Return the live worker with the least to do that hears requests; None if there is none.
+
+    By throughput, as workers balance by it; where rows have none, by the number of leases.
+    """
     candidates = [
         worker
         for worker in owners.workers()
@@ -598,7 +601,9 @@ def least_loaded(owners: OwnerWatch, now: float, *, without: Collection[str]) ->
         and not owners.is_draining(worker)
         and owners.kind(worker) in (OwnerKind.SDK, OwnerKind.KCL3)
     ]
-    return min(candidates, key=lambda worker: (owners.load(worker), worker), default=None)
+    return min(
+        candidates, key=lambda worker: (owners.throughput(worker), owners.load(worker), worker), default=None
+    )
 
 
 def build(

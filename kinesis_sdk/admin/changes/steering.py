@@ -267,7 +267,7 @@ class Steering:
         )
 
     def plan_release(self, shards: Collection[str]) -> ChangePlan:
-        """Plan to take leases from their owners: to the live peer with the fewest leases, else to any worker.
+        """Plan to take leases from their owners: to the live peer with the least to do, else to any worker.
 
         Args:
             shards: Shards, or lease keys in a table of several streams.
@@ -289,7 +289,11 @@ class Steering:
                 break
             self._judge_owners(goals, read, others=True)
         self._judge_owners(goals, read)
-        return self._plan(Action.RELEASE, goals, self._command("release", None, shards=chosen), [], [])
+        notes = [
+            "Workers may move a lease back within seconds, if they balance better with it: drain the worker, or pin the lease",
+            *_pin_notes(read, chosen, None),
+        ]
+        return self._plan(Action.RELEASE, goals, self._command("release", None, shards=chosen), [], notes)
 
     def plan_move(self, shards: Collection[str], worker: str, *, swap: bool = False) -> ChangePlan:
         """Plan to move leases to a live worker.
@@ -314,7 +318,7 @@ class Steering:
             Goal(lease_key=key, shard_id=read.rows[key].lease.shard, action=Action.MOVE, worker=worker)
             for key in chosen
         ]
-        notes = []
+        notes = _pin_notes(read, chosen, worker)
         lease = read.rows[chosen[0]].lease
         if swap and lease.holder is not None and lease.holder != worker:
             back = min(
@@ -800,6 +804,16 @@ class Steering:
             return {key: function(key) for key in listed}
         with ThreadPoolExecutor(min(self._threads, len(listed))) as pool:
             return dict(zip(listed, pool.map(function, listed), strict=True))
+
+
+def _pin_notes(read: TableRead, keys: Iterable[str], worker: str | None) -> list[str]:
+    """Return what to tell of leases that are pinned to another worker than the one that is to get them."""
+    pins = [(key, read.rows[key].lease.pinned_to) for key in keys]
+    return [
+        f"{printable(key)} is pinned to {printable(pin)}, to which workers give it back: remove the pin first (kinesis-sdk leases unpin)"
+        for key, pin in pins
+        if pin is not None and pin != worker
+    ]
 
 
 def _skipped_rows(rows: StreamRows) -> list[str]:

@@ -13,11 +13,14 @@ from botocore.exceptions import ClientError
 from kinesis_sdk.admin.changes import execute
 from kinesis_sdk.admin.changes import plan as plans
 from kinesis_sdk.admin.changes.execute import ChangeExecutor, Outcome, Status, _Result
+from kinesis_sdk.admin.changes.owners import OwnerWatch
+from kinesis_sdk.admin.changes.plan import least_loaded
 from kinesis_sdk.admin.changes.recipes import Recipe
 from kinesis_sdk.admin.changes.rows import Row
 from kinesis_sdk.admin.fleet.model import OwnerKind
 from kinesis_sdk.common.errors import AuditLogError, ConfigError, PermanentAwsError, TransientLeaseStoreError
 from kinesis_sdk.common.sequence import SHARD_END, ExtendedSequenceNumber
+from kinesis_sdk.consumer.leases.table.lease import Lease
 from tests.admin.changes.operators import SHARD, SLOW, TABLE, Air, SteeredFleet, loaded, no_response
 from tests.admin.changes.places import both_places
 from tests.fuzz import share
@@ -290,6 +293,44 @@ def test_a_release_goes_to_the_peer_with_the_fewest_leases(tmp_path):
     assert outcome.status is Status.DONE
     fleet.run(5)
     assert sorted(int(data) for data in fleet.data()) == [*range(fleet.put_count)], "no record twice"
+
+
+@both_places
+def test_what_undoes_a_release_or_a_move_is_told_beforehand(tmp_path):
+    fleet, _, _ = loaded(tmp_path, workers=("a", "b"), shards=4)
+    fleet.run(10)
+    shard = next(key for key, owner in fleet.owners().items() if owner == "a")
+    fleet.store.set_pin(fleet.store.get(shard).lease_key, "c")
+    for plan in (fleet.steering().plan_release([shard]), fleet.steering().plan_move([shard], "b")):
+        assert any("within seconds" in note for note in plan.notes)
+        assert f"{shard} is pinned to c, to which workers give it back: remove the pin first" in " ".join(
+            plan.notes
+        )
+    fleet.store.set_pin(shard, "b")
+    assert not any("is pinned" in note for note in fleet.steering().plan_move([shard], "b").notes)
+
+
+@pytest.mark.parametrize(("rates", "chosen"), [((None, None), "b"), ((5.0, 900.0), "c")])
+def test_a_release_goes_to_the_peer_with_the_least_to_do(rates, chosen):
+    """ "b" has one lease and "c" two: where the rows tell rates, they decide, as they do in the workers' strategy."""
+    owners = OwnerWatch(10.0)
+    rates_of = {"c": rates[0], "b": rates[1]}
+    for now in (0.0, 1.0):
+        owners.observe(
+            [
+                Lease(
+                    lease_key=f"shardId-{number:012}",
+                    checkpoint=ExtendedSequenceNumber("TRIM_HORIZON"),
+                    owner=owner,
+                    handoff_owner=owner,
+                    counter=int(now),
+                    throughput_kbps=rates_of.get(owner),
+                )
+                for number, owner in enumerate(["a", "b", "c", "c"])
+            ],
+            now,
+        )
+    assert least_loaded(owners, 1.0, without={"a"}) == chosen
 
 
 @both_places
