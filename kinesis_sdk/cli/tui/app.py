@@ -30,6 +30,10 @@ from kinesis_sdk.common.errors import KinesisSdkError
 from kinesis_sdk.common.position import Position
 
 _PROBLEMS, _MOVES = 4, 3
+_MOST_MOVES = 20
+"""Moves that a high terminal shows, if its owners leave the room."""
+_FIXED_LINES = 7
+"""Lines of the screen that are neither problems, owners nor moves."""
 """Lines of the two small lists."""
 
 HELP = (
@@ -255,15 +259,15 @@ class TopApp(App[None]):
         )
         self._find("#totals").update(draw.totals(view, width))
         self._draw_problems(view)
-        self._draw_owners(view)
+        owners = self._draw_owners(view)
+        free = self.size.height - _FIXED_LINES - (1 + _PROBLEMS if view.problems else 0) - owners
+        shown = view.moves[: min(max(free, _MOVES), _MOST_MOVES)]
         moves = self._list("#moves")
+        moves.styles.height = 1 + max(len(shown), _MOVES)
         moves.display = bool(view.moves)
         moves.border_title = row(f"Moves, newest first ({view.totals.moves:,} in 10 min)")
         moves.set_lines(
-            [
-                Line(f"{one.at} {one.lease_key}", partial(draw.move, one, zone=self._zone))
-                for one in view.moves[:_MOVES]
-            ]
+            [Line(f"{one.at} {one.lease_key}", partial(draw.move, one, zone=self._zone)) for one in shown]
         )
         self._draw_command()
 
@@ -279,7 +283,8 @@ class TopApp(App[None]):
             [Line(_problem_key(one), partial(draw.problem, one, widths=widths)) for one in view.problems]
         )
 
-    def _draw_owners(self, view: FleetView) -> None:
+    def _draw_owners(self, view: FleetView) -> int:
+        """Draw the owners, and return the number of their lines."""
         rows = self._rows.build(view)
         self._by_key = {one.key: one for one in rows}
         pattern = f", filter: {fit(self._rows.pattern, 30).rstrip()}" if self._rows.pattern else ""
@@ -295,6 +300,7 @@ class TopApp(App[None]):
             lines = [Line("nothing", fixed(row(fit(text, 200).rstrip())))]
         self._list("#owners").set_lines(lines)
         self._tell_what_is_shown()
+        return len(lines)
 
     def _draw_command(self) -> None:
         panel = self._find("#command")
