@@ -90,7 +90,7 @@ def copy(
     the first run.
 
     Kinesis gives back the explicit hash key of a record only if it is in an aggregate. The other records that had one are placed
-    by their partition key, and counted.
+    by their partition key, and counted. Every stored copy is copied, also repetitions of idempotent producers that consumers of SOURCE leave out.
 
     \b
     Examples:

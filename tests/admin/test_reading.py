@@ -14,10 +14,12 @@ from kinesis_sdk.admin.merge import ShardRecord
 from kinesis_sdk.admin.reading import ReadProgress, RecordFilter, read_stream
 from kinesis_sdk.admin.streams import Streams
 from kinesis_sdk.common.errors import AwsError, ConfigError
+from kinesis_sdk.common.once.table import REPEAT, Run
 from kinesis_sdk.common.position import AfterSequence, Ended, Latest, Position, TrimHorizon
 from kinesis_sdk.common.records import UserRecord
 from kinesis_sdk.testing import FakeAws, Fault, VirtualClock
 from tests.admin.test_records import aggregate
+from tests.common.once import streams as once
 from tests.fuzz import how_many
 
 HORIZON = TrimHorizon()
@@ -334,3 +336,14 @@ def test_a_torn_listing_at_the_start_hides_no_shard() -> None:
     stream.clock.advance(1)
     stream.aws.faults.add(Fault(kind="torn_listing", count=3))
     assert sorted(stream.texts()) == sorted(stream.put_so_far)
+
+
+def test_every_stored_copy_is_shown() -> None:
+    """Also a repetition of an idempotent producer, which workers leave out."""
+    stream = Stream(shards=1)
+    date = int(stream.clock.time() * 1000)
+    for flags in (0, REPEAT):
+        data = once.aggregate([Run(2, 4, flags, b"producer", date, 7)], "shardId-000000000000", stream="s")
+        stream.client.put_record(StreamName="s", PartitionKey="a", ExplicitHashKey="1", Data=data)
+        stream.clock.advance(5)
+    assert stream.texts() == ["7", "8", "7", "8"]
