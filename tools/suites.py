@@ -188,7 +188,7 @@ REST = (
         needs=("localstack", "peers", "postgresql", "kclpy", "spark-newest"),
     ),
     # Playwright keeps an event loop in the main thread, so its tests have a process of their own.
-    Suite("browser", "the web console in Chromium", 100, ("integration/ui", *_BUT_SCENES)),
+    Suite("browser", "the web console in Chromium", 150, ("integration/ui", *_BUT_SCENES)),
     Suite(
         "conformance",
         "our fake AWS beside LocalStack and DynamoDB Local",

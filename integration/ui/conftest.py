@@ -10,8 +10,6 @@ from integration.ui.browser import PICTURES, open_browser, why_none
 from kinesis_sdk.cli.web.server import ConsoleServer
 from tests.cli.web.generated import GeneratedBackend
 
-SIZES = {"narrow": (1280, 900), "wide": (1600, 1000), "phone": (400, 800)}
-
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
@@ -32,10 +30,9 @@ def open_page(browser: Any) -> Iterator[Callable[..., Any]]:
     with ExitStack() as stack:
         problems = Problems()
 
-        def make(url: str, *, scheme: str = "light", size: str = "wide", **options: Any) -> Any:
-            width, height = SIZES[size]
+        def make(url: str, *, scheme: str = "light", width: int = 1440, **options: Any) -> Any:
             context = browser.new_context(
-                viewport={"width": width, "height": height}, color_scheme=scheme, **options
+                viewport={"width": width, "height": 900}, color_scheme=scheme, **options
             )
             stack.callback(context.close)
             page = context.new_page()

@@ -7,6 +7,7 @@ import { SCALES, colours, lagStep } from "./heat.js";
 const ROOMY = 19; // pixels of a row
 const DENSE = 15; // of a row if there are many
 const MANY_ROWS = 90;
+const NARROW = 480; // pixels: there, the squares of an owner take several lines
 const GAP = 2;
 const COLUMN_GAP = 36;
 const FEW = 12; // squares in a line for which a row gives up its sparkline
@@ -121,7 +122,7 @@ export class FleetMap {
     const labelWidth = Math.min(210, Math.ceil(Math.min(longest, 30) * letter) + 12);
     const most = rows.reduce((n, row) => Math.max(n, row.leases?.length ?? 0), 1);
     const fixed = labelWidth + COUNT + LAG + 12;
-    const rowHeight = rows.length > MANY_ROWS ? DENSE : ROOMY;
+    const rowHeight = rows.length > MANY_ROWS || width < NARROW ? DENSE : ROOMY;
     this.rowHeight = rowHeight;
     // As many columns as the rows need, with sparklines if there is room.
     const cellsWanted = Math.min(most, 60);

@@ -38,7 +38,6 @@ class Steering {
     this.show = h("button", { type: "button", on: { click: () => this.plan() } }, "Show what it does");
     this.result = h("div", { "aria-live": "polite" });
     this.form = h("div", { class: "form" }, h("div", { class: "line" }, this.operation, this.to, this.worker, this.swapLabel, this.show), this.result);
-    this.to.style.flex = "1 1 150px";
     this.changed();
   }
 

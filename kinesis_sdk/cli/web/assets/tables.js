@@ -64,9 +64,9 @@ export class LeaseTable {
     this.columns = [
       ["shard", "Shard", ""],
       ["owner", "Owner", ""],
-      ["state", "State", ""],
+      ["state", "State", "state"],
       ["lag", "Behind", ""],
-      ["trend", "10 min", ""],
+      ["trend", "10 min", "trend"],
       ["left", "Lost in", "num"],
       ["age", "Checkpoint", "num"],
       ["kbps", "Throughput", "num"],
@@ -194,7 +194,7 @@ export class LeaseTable {
       box: h("input", { type: "checkbox", on: { change: (event) => this.onMark([key], event.currentTarget.checked) } }),
       shard: h("a", { class: "link mono", href: "#" }, ""),
       owner: h("td", { class: "clip mono" }),
-      state: h("td", { class: "clip" }),
+      state: h("td", { class: "clip state" }),
       lag: lagChip(),
       trend: sparkline(),
       left: h("td", { class: "num" }),
@@ -211,7 +211,7 @@ export class LeaseTable {
     row.shard.addEventListener("click", open);
     row.element = h("tr", { class: "row", on: { click: open } },
       this.onMark ? h("td", { class: "box", on: { click: (event) => event.stopPropagation() } }, row.box) : null,
-      h("td", null, row.shard), row.owner, row.state, h("td", null, row.lag.element), h("td", null, row.trend.element), row.left, row.age, row.kbps, row.note);
+      h("td", null, row.shard), row.owner, row.state, h("td", null, row.lag.element), h("td", { class: "trend" }, row.trend.element), row.left, row.age, row.kbps, row.note);
     return row;
   }
 }

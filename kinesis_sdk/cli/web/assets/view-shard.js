@@ -25,7 +25,7 @@ export class ShardView {
     this.retry = ask("Retry now", "retry");
     this.skipRecord = ask("Skip this record", "skip-record");
     this.rewind = ask("Rewind to it", "rewind", () => `at:${positionText(this.detail.lease.failing.position)}`);
-    this.failingCommands = h("dl", { class: "facts" });
+    this.failingCommands = h("dl", { class: "facts commands" });
     this.failingCard = h("section", { class: "card", "aria-label": "Failing handler", hidden: true },
       h("header", null, h("h2", null, "The handler fails"), h("span", { class: "tools" }, this.retry, this.skipRecord, this.rewind, this.openRecord)),
       this.failing, h("details", null, h("summary", { class: "note" }, "the same as commands"), this.failingCommands));

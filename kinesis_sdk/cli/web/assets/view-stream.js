@@ -13,6 +13,7 @@ const LENS_BELOW = 64; // open shards: then the lens is the view
 const NEIGHBOURS = 12;
 const REFRESH = 60000; // milliseconds: one ListShards a minute
 const SOON = 4000;
+const NARROW = 480; // pixels: of a telephone
 const SPANS = [["2 min", 120], ["10 min", 600], ["1 h", 3600], ["6 h", 21600], ["24 h", 86400], ["7 d", 604800], ["all", null]];
 
 export class StreamView {
@@ -228,7 +229,7 @@ export class StreamView {
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.clearRect(0, 0, width, total);
     const colour = colours();
-    const right = labels ? 190 : 0;
+    const right = !labels ? 0 : width < NARROW ? 140 : 190;
     const plot = width - right;
     const x = (time) => Math.max(0, Math.min(plot, ((time - from) / (until - from)) * plot));
     const y = (part) => ((part - low) / (high - low)) * height;
@@ -290,9 +291,10 @@ export class StreamView {
     context.fillStyle = colour.faint;
     context.textBaseline = "alphabetic";
     const span = until - from;
-    for (let n = 0; n <= 4; n += 1) {
-      context.textAlign = n === 0 ? "left" : n === 4 ? "right" : "center";
-      context.fillText(n === 4 ? "now" : `−${duration(Math.round((span * (4 - n)) / 4))}`, (plot * n) / 4, height + 17);
+    const ticks = plot < NARROW / 2 ? 1 : plot < NARROW ? 2 : 4;
+    for (let n = 0; n <= ticks; n += 1) {
+      context.textAlign = n === 0 ? "left" : n === ticks ? "right" : "center";
+      context.fillText(n === ticks ? "now" : `−${duration(Math.round((span * (ticks - n)) / ticks))}`, (plot * n) / ticks, height + 17);
     }
   }
 
