@@ -508,8 +508,7 @@ class Streams:
         Args:
             stream: Name or ARN.
             shard: Shard id or its number.
-            hash_key: First hash key of the right child, above the first one of the shard and up to its last one; None for
-                the middle.
+            hash_key: First hash key of the right child; each child gets two hash keys at least. None for the middle.
             timeout: Maximum seconds to wait, before and after the split each.
             progress: Called while it waits.
 
@@ -526,10 +525,10 @@ class Streams:
         found = _open_shard("shard", shard, self.shards(stream))
         owned = found.hash_key_range
         if hash_key is None:
-            if owned.start == owned.end:
-                raise ConfigError("shard", shard, "a shard with more than one hash key")
+            if owned.end - owned.start < 3:
+                raise ConfigError("shard", shard, "a shard with at least four hash keys")
             hash_key = owned.start + (owned.end - owned.start + 1) // 2
-        check_int("hash_key", hash_key, owned.start + 1, owned.end)
+        check_int("hash_key", hash_key, owned.start + 2, owned.end - 1)
         return self._split(stream, found, hash_key, timeout, progress)
 
     def merge(

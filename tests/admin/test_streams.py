@@ -150,18 +150,19 @@ def test_a_split_in_the_middle_and_at_a_hash_key(account: Account) -> None:
     left, right = account.streams.split("orders", "0001")
     by_id = {one.shard_id: one for one in account.streams.shards("orders")}
     assert by_id[right].hash_key_range.start == 3 << 126
-    account.streams.split("orders", "0", hash_key=1)
+    account.streams.split("orders", "0", hash_key=2)
     owned = [one.hash_key_range for one in account.streams.shards("orders", only_open=True)]
-    assert min(owned).end == 0
+    assert min(owned).end == 1
     assert left in by_id
-    with pytest.raises(ConfigError, match=r"hash_key=0.*integer from"):
-        account.streams.split("orders", left, hash_key=0)
+    for outside in (0, by_id[left].hash_key_range.start + 1, by_id[left].hash_key_range.end):
+        with pytest.raises(ConfigError, match=rf"hash_key={outside} .*integer from"):
+            account.streams.split("orders", left, hash_key=outside)
     with pytest.raises(ConfigError, match=r"shard='1'.*closed, its children are 2, 3"):
         account.streams.split("orders", "1")
     with pytest.raises(ConfigError, match=r"shard='9'.*a shard of the stream \(open: 2, 3, 4, 5\)"):
         account.streams.split("orders", "9")
     tiny = min(account.streams.shards("orders", only_open=True), key=lambda one: one.hash_key_range)
-    with pytest.raises(ConfigError, match="more than one hash key"):
+    with pytest.raises(ConfigError, match="at least four hash keys"):
         account.streams.split("orders", tiny.shard_id)
 
 

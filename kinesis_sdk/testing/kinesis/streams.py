@@ -236,7 +236,7 @@ class Stream:
         return shard
 
     def split(self, shard_id: str, new_starting_hash_key: str, account: str) -> None:
-        """Split an open shard in two at a hash key strictly inside its range.
+        """Split an open shard in two, of which each gets two hash keys at least.
 
         Raises:
             AwsError: ResourceNotFoundException, ResourceInUseException or InvalidArgumentException.
@@ -244,11 +244,11 @@ class Stream:
         self._require_settled()
         shard = self._open_shard(shard_id, account)
         key = int(new_starting_hash_key) if _HASH_KEY.fullmatch(new_starting_hash_key) else -1
-        if not shard.start < key <= shard.end:
+        if not shard.start + 1 < key < shard.end:
             raise invalid_argument(
                 f"NewStartingHashKey {new_starting_hash_key} used in SplitShard() on shard {shard_id} in stream "
-                f"{self.name} under account {account} is not both greater than the shard's "
-                f"StartingHashKey {shard.start} and less than or equal to the shard's EndingHashKey {shard.end}."
+                f"{self.name} under account {account} is not both greater than one plus the shard's "
+                f"StartingHashKey {shard.start} and less than the shard's EndingHashKey {shard.end}."
             )
         self._later("UPDATING", self._reshard_delay, lambda: self._split_at(key))
 

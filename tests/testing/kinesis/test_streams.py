@@ -49,8 +49,8 @@ def test_any_resharding_tiles_the_hash_space_and_keeps_the_lineage(
     for kind, choice in steps:
         current = stream.open_shards
         shard = current[choice % len(current)]
-        if kind == "split" and shard.start < shard.end:
-            key = shard.start + 1 + choice % (shard.end - shard.start)
+        if kind == "split" and shard.end - shard.start > 2:
+            key = shard.start + 2 + choice % (shard.end - shard.start - 2)
             stream.split(shard.shard_id, str(key), "a")
         elif kind == "merge" and len(current) > 1:
             at = choice % (len(current) - 1)
@@ -89,8 +89,22 @@ def test_three_shards_are_laid_out_as_the_service_does() -> None:
     ]
 
 
-@pytest.mark.parametrize("key", ["0", "340282366920938463463374607431768211456", "-1", "01", "x"])
+@pytest.mark.parametrize(
+    "key",
+    [
+        "0",
+        "1",
+        "340282366920938463463374607431768211455",
+        "340282366920938463463374607431768211456",
+        "-1",
+        "01",
+        "x",
+    ],
+)
 def test_split_outside_the_range_is_refused(key: str) -> None:
+    """Each child gets two hash keys at least, as in other emulators, whose words for it are the service's."""
+    make_stream(1).split("shardId-000000000000", "2", "a")
+    make_stream(1).split("shardId-000000000000", "340282366920938463463374607431768211454", "a")
     with pytest.raises(AwsError, match="InvalidArgumentException"):
         make_stream(1).split("shardId-000000000000", key, "a")
 
