@@ -18,6 +18,9 @@ from tools.run_tests import REPORTS
 
 VERSIONS = [v for v in os.environ.get("SPARK_VERSIONS", f"{NEWEST},{OLDEST}").split(",") if v]
 FULL = os.environ.get("SPARK_FULL") == "1"
+LIMIT = 3600
+"""Seconds of one run of the suite, which takes six minutes on an idle machine. A test that hangs fails after a quarter of it."""
+pytestmark = pytest.mark.timeout(LIMIT + 60)
 # What of the unit tests needs pyarrow or pyspark, which the usual environment does not have.
 UNIT = ("tests/spark/test_arrow.py", "tests/spark/test_sink.py", "tests/spark/test_source.py")
 
@@ -35,7 +38,7 @@ def run_suite(
     command += ["--confcutdir", "integration/spark"]
     # pyspark and pandas warn about each other's next versions, and py4j leaves its sockets to the collector.
     command += ["-o", "filterwarnings=default\nignore::ResourceWarning"]
-    command += ["-o", "faulthandler_timeout=250"]  # stacks of a test that hangs
+    command += ["-o", "faulthandler_timeout=800"]  # stacks of a test that hangs
     if FULL:
         command += ["-s"]
     if reports := os.environ.get(REPORTS):
@@ -53,7 +56,7 @@ def run_suite(
     with capfd.disabled():
         sys.stdout.write(f"\nSpark {version}, {marker}:\n")
         sys.stdout.flush()
-        code = subprocess.run(command, cwd=ROOT, env=environment, timeout=1800, check=False).returncode
+        code = subprocess.run(command, cwd=ROOT, env=environment, timeout=LIMIT, check=False).returncode
     assert code == 0
 
 

@@ -139,7 +139,7 @@ def test_a_windowed_query_over_the_stream(spark: Any, stream: Any, folder: Path)
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(300)
+    assert query.awaitTermination(900)
     found = {row.partitionKey: row.flights for row in spark.table(query.name).collect()}
     assert found == dict(expected)
 

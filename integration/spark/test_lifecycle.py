@@ -72,7 +72,7 @@ def test_admission_control_limits_batches_of_available_now(spark: Any, stream: A
         orders.put(*[f"{key}:{number}".encode() for number in range(25)], key=key)
     sink = IdempotentSink(folder / "sink")
     query = start(spark, orders, sink, folder / "checkpoint", trigger="now", maxRecordsPerShard="10")
-    assert query.awaitTermination(300)
+    assert query.awaitTermination(900)
     sizes = [len(json.loads(path.read_text())) for path in sorted(sink.folder.glob("*.json"))]
     assert sum(sizes) == 100
     assert max(sizes) <= 20

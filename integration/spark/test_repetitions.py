@@ -77,7 +77,7 @@ def test_rows_with_names_are_read_once(spark: Any, stream: Any, folder: Path) ->
             .trigger(availableNow=True)
             .start()
         )
-        assert query.awaitTermination(300), "the query does not end"
+        assert query.awaitTermination(900), "the query does not end"
         if sorted(commits.glob("[0-9]*")) == seen:
             break
     assert Counter(row.data for row in spark.read.parquet(str(folder / "out")).collect()) == expected

@@ -107,7 +107,7 @@ def test_the_engine_asks_in_the_order_that_the_reader_expects(spark: Any, stream
             .trigger(availableNow=True)
             .start()
         )
-        assert query.awaitTermination(300)
+        assert query.awaitTermination(900)
         with Path(path).open("a") as log:
             log.write("--\n")
     first, second = (part.split() for part in Path(path).read_text().split("--\n")[:2])
@@ -173,7 +173,7 @@ except Exception as error:
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     result = subprocess.run(
         [sys.executable, "-c", script, "register"],
-        env=environment, capture_output=True, text=True, timeout=120, check=False,
+        env=environment, capture_output=True, text=True, timeout=900, check=False,
     )  # fmt: skip
     assert "FOUND" in result.stdout, result.stdout + result.stderr[-2000:]
 

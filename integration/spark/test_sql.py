@@ -66,7 +66,7 @@ def test_a_read_has_the_columns_that_its_schema_names(spark: Any, stream: Any) -
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(300)
+    assert query.awaitTermination(900)
     assert [tuple(row) for row in spark.table("chosen_columns").collect()] == [("k",), ("k",)]
 
 
@@ -136,7 +136,7 @@ def test_a_table_keeps_its_options(spark: Any, stream: Any, names: Any) -> None:
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(300)
+    assert query.awaitTermination(900)
     assert sorted(bytes(row.data) for row in spark.table("streamed_table").collect()) == [b"0", b"1", b"1"]
 
     # What a table cannot have is refused when it is created, or says what to write.

@@ -132,7 +132,7 @@ def test_stream_to_stream(spark: Any, stream: Any, folder: Path) -> None:
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(300)
+    assert query.awaitTermination(900)
     assert stored(spark, target) == {f"k:{number}": 1 for number in range(300)}
 
 
