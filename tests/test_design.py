@@ -83,3 +83,18 @@ def test_a_reference_that_leads_nowhere_is_noticed(text: str) -> None:
         )
         == []
     )
+
+
+HOUR = (ROOT / "docs" / "how-it-is-built.md").read_text(encoding="utf-8")
+
+
+def test_the_core_is_read_in_forty_files() -> None:
+    section = HOUR.partition("## The core in an hour")[2].partition("Then look at one test")[0]
+    folder, files = "", set[Path]()
+    for line in section.splitlines():
+        if line.startswith("| file"):
+            folder = "".join(re.findall(r"`(\w+/)`", line))
+        elif line.startswith("|"):
+            files |= {PACKAGE / folder / name for name in re.findall(r"`([\w/]+\.py)`", line.split("|")[1])}
+    assert 30 <= len(files) <= 40
+    assert [path for path in files if not path.exists()] == []
