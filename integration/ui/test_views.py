@@ -205,6 +205,25 @@ def test_hostile_texts_are_shown_as_text(open_page, serve, keep_picture) -> None
     keep_picture(page, "hostile")
 
 
+def test_records_are_searched_over_all_shards(open_page, serve, keep_picture) -> None:
+    page = open_page(
+        serve(GeneratedBackend({"billing": GeneratedFleet(12, 3)}, interval=0.3)) + "#/stream/billing"
+    )
+    card = page.get_by_label("Search for records")
+    card.get_by_label("JMESPath expression").fill("total > `1000`")
+    card.get_by_role("button", name="Search").click()
+    card.get_by_text("13 records read").wait_for(timeout=LONG)
+    assert card.locator("tbody tr").count() == 3
+    card.locator("pre").first.press("Enter")
+    assert '"currency": "EUR"' in card.locator("pre").first.inner_text()
+    keep_picture(page, "search")
+    card.get_by_label("JMESPath expression").fill("total >")
+    card.get_by_role("button", name="Search").click()
+    card.get_by_text("expected a JMESPath expression").wait_for(timeout=LONG)
+    assert card.locator("tbody tr").count() == 0
+    assert not page.evaluate("document.documentElement.scrollWidth > innerWidth")
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_past(open_page, serve, keep_picture, scheme: str) -> None:
     fleet = GeneratedFleet(24, 4)

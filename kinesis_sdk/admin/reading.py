@@ -9,6 +9,7 @@ at most four times a second for a shard that is behind, and once a second at the
 
 from __future__ import annotations
 
+import json
 import math
 import queue
 import re
@@ -17,7 +18,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kinesis_sdk.admin.connection import Connection
 from kinesis_sdk.admin.lineage import find_shard, shard_label
@@ -46,6 +47,8 @@ from kinesis_sdk.consumer.runtime.threads import DaemonPool
 DEFAULT_THREADS = 8
 _LONGEST_WAIT = 0.5
 """Maximum seconds of one wait, so that Ctrl-C is noticed soon on every platform."""
+_MAX_EXPRESSION = 1_000
+"""Largest number of characters of a JMESPath expression."""
 _GIVE_UP_AFTER = 20
 """Failures of one shard in a row, about three minutes, after which the error is the caller's. Throttling never is."""
 
@@ -60,35 +63,84 @@ class RecordFilter:
     Attributes:
         keys: Partition keys; empty for all.
         pattern: Regular expression that the payload has to contain; None for all. It is matched against the bytes.
+        where: Returns whether the JSON value of a payload is wanted; None for all. A payload that is not JSON is not wanted.
     """
 
     keys: frozenset[str] = frozenset()
     pattern: re.Pattern[bytes] | None = None
+    where: Callable[[Any], bool] | None = None
 
     @classmethod
-    def make(cls, keys: Sequence[str] = (), grep: str | None = None) -> RecordFilter:
+    def make(
+        cls, keys: Sequence[str] = (), grep: str | None = None, where: str | None = None
+    ) -> RecordFilter:
         """Return the filter of a user's options.
 
         Args:
             keys: Partition keys.
             grep: Regular expression of Python for the payload's UTF-8 text.
+            where: JMESPath expression for payloads of JSON, as ``--query`` of the AWS command line: those are wanted for which it is
+                neither false, null nor empty, for example ``order.status == 'failed'``.
 
         Raises:
-            ConfigError: If the expression is invalid.
+            ConfigError: If an expression is invalid.
         """
-        if grep is None:
-            return cls(keys=frozenset(keys))
-        try:
-            pattern = re.compile(grep.encode())
-        except (re.error, UnicodeEncodeError) as error:
-            raise ConfigError("grep", grep, f"a regular expression ({error})") from error
-        return cls(keys=frozenset(keys), pattern=pattern)
+        pattern = None
+        if grep is not None:
+            try:
+                pattern = re.compile(grep.encode())
+            except (re.error, UnicodeEncodeError) as error:
+                raise ConfigError("grep", grep, f"a regular expression ({error})") from error
+        return cls(
+            keys=frozenset(keys), pattern=pattern, where=None if where is None else _json_condition(where)
+        )
+
+    @property
+    def is_all(self) -> bool:
+        """Whether every record is wanted."""
+        return not self.keys and self.pattern is None and self.where is None
 
     def accepts(self, record: UserRecord) -> bool:
         """Return whether a record is wanted."""
-        return (not self.keys or record.partition_key in self.keys) and (
-            self.pattern is None or self.pattern.search(record.data) is not None
+        return (
+            (not self.keys or record.partition_key in self.keys)
+            and (self.pattern is None or self.pattern.search(record.data) is not None)
+            and (self.where is None or self._is_where(record.data))
         )
+
+    def _is_where(self, data: bytes) -> bool:
+        try:
+            value = json.loads(data)
+        except (ValueError, RecursionError):  # UnicodeDecodeError is a ValueError
+            return False
+        return self.where is not None and self.where(value)
+
+
+def _json_condition(text: str) -> Callable[[Any], bool]:
+    """Return the condition of a JMESPath expression. boto3 brings the library."""
+    import jmespath
+    from jmespath.exceptions import JMESPathError, JMESPathTypeError
+
+    expected = "a JMESPath expression, such as order.status == 'failed'"
+    if len(text) > _MAX_EXPRESSION:
+        raise ConfigError("where", f"{len(text)} characters", f"at most {_MAX_EXPRESSION} characters")
+    try:
+        expression = jmespath.compile(text)
+        expression.search({})  # an unknown function is noticed when it is called
+    except JMESPathTypeError:
+        pass  # a function that does not fit this value
+    except (JMESPathError, RecursionError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ConfigError("where", text, f"{expected} ({reason})") from error
+
+    def condition(value: Any) -> bool:
+        try:
+            found = expression.search(value)
+        except (JMESPathError, RecursionError):
+            return False  # a function does not fit the shape of this record
+        return found is not None and found is not False and found not in ("", [], {})
+
+    return condition
 
 
 class _Answer(NamedTuple):

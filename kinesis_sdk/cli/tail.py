@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import datetime, timezone
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -67,6 +66,11 @@ def surroundings() -> dict[str, Any]:
 )
 @click.option("--key", "keys", multiple=True, metavar="KEY", help="Only this partition key; several times.")
 @click.option("--grep", metavar="REGEX", help="Only payloads that contain it.")
+@click.option(
+    "--where",
+    metavar="JMESPATH",
+    help="Only JSON payloads for which this expression (as in --query of the AWS command line) is true, such as order.status=='failed'.",
+)
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Stop after this many records.")
 @click.option(
     "--schema-registry", is_flag=True, help="Decode payloads of a Glue Schema Registry, before --grep."
@@ -82,6 +86,7 @@ def tail(
     shards: tuple[str, ...],
     keys: tuple[str, ...],
     grep: str | None,
+    where: str | None,
     limit: int | None,
     schema_registry: bool,
     raw: bool,
@@ -92,24 +97,26 @@ def tail(
 
     Aggregated records are opened, splits and merges are followed. A shard is read at most four times a second, and once a
     second at its tip. Records of several shards appear about a second after they arrived, because another shard could still
-    bring an earlier one. --json prints one object a line. It shows every stored copy, also repetitions that consumers leave out.
+    bring an earlier one. While --key, --grep or --where search, standard error says how far they are; Ctrl-C ends the search. --json prints one object a line. It shows every stored copy, also repetitions that consumers leave out.
 
     \b
     Examples:
       kinesis-sdk tail orders
       kinesis-sdk tail orders --from -15m --until now --grep '"status": *"failed"'
+      kinesis-sdk tail orders --from -6h --until now --where "order.id == \`4711\` || contains(order.items[].sku, 'A-7')" --limit 10
       kinesis-sdk tail orders --from 2026-11-22T09:00:00Z --key customer-7 --limit 20
       kinesis-sdk tail orders --from TRIM_HORIZON --raw | head -1
       kinesis-sdk tail orders --shard 5 --from at:49646437577108476416916876405888793568205392454944292866 --limit 1
       kinesis-sdk tail orders --from -1h --until now --json | jq -r .partition_key | sort | uniq -c
     """
     from kinesis_sdk.admin.reading import RecordFilter, read_stream
+    from kinesis_sdk.admin.search import Search
 
     if raw and as_json:
         raise ConfigError("raw", True, "one of --raw and --json")
     if isinstance(start, (AtSequence, AfterSequence)) and len(shards) != 1:
         raise ConfigError("shard", list(shards), "exactly one shard for a sequence number")
-    wanted = RecordFilter.make(keys, grep)
+    wanted = RecordFilter.make(keys, grep, where)
     write = _write_raw if raw else _write_json if as_json else _write_text
     connection = make_connection(**options)
     reading = read_stream(
@@ -128,11 +135,21 @@ def tail(
 
             view = SchemaView(connection.client("glue"), note)
             records = (one._replace(record=view.shown(stream, one.record)) for one in reading)
-        found = (one for one in records if wanted.accepts(one.record))
-        for one in islice(found, limit):
-            write(one)
-            # What is shown late is of no use in a live tail, and the reader of a pipe may have gone.
-            sys.stdout.flush()
+        search = Search(
+            records,
+            wanted,
+            limit=limit,
+            on_progress=lambda one: None if wanted.is_all else note(one.summary()),
+            clock=surroundings()["clock"],
+        )
+        try:
+            for one in search:
+                write(one)
+                # What is shown late is of no use in a live tail, and the reader of a pipe may have gone.
+                sys.stdout.flush()
+        finally:
+            if not wanted.is_all:
+                note(f"{search.summary()}.")
 
 
 def _write_raw(one: ShardRecord) -> None:

@@ -7,7 +7,8 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta, timezone
+from typing import Any
 
 from kinesis_sdk.admin import Connection, FleetView
 from kinesis_sdk.admin.applications import Application, Applications
@@ -16,10 +17,13 @@ from kinesis_sdk.admin.fleet.observe import FleetObserver
 from kinesis_sdk.admin.fleet.overview import look_at_all
 from kinesis_sdk.admin.fleet.poller import FleetPoller, Subscription
 from kinesis_sdk.admin.payload import MAX_SHOWN_BYTES, PayloadKind, decode_payload
+from kinesis_sdk.admin.reading import RecordFilter, read_stream
 from kinesis_sdk.admin.records import read_page
+from kinesis_sdk.admin.search import Search
 from kinesis_sdk.admin.streams import Streams
 from kinesis_sdk.cli.web.backend import Plain
 from kinesis_sdk.cli.web.hub import MakeWatch
+from kinesis_sdk.cli.web.searches import MOST_FOUND, MOST_SECONDS
 from kinesis_sdk.common.errors import ConfigError, KinesisSdkError, without_userinfo
 from kinesis_sdk.common.position_text import format_position, parse_position
 from kinesis_sdk.common.records import UserRecord
@@ -135,6 +139,20 @@ class AdminBackend:
                 for shard in lineage.shards
             ],
         }
+
+    def search(
+        self, *, stream: str, key: str, where: str, minutes: int
+    ) -> tuple[Search, Callable[[Any], Plain], Any]:
+        """Return a search for the records of the last minutes."""
+        wanted = RecordFilter.make([key] if key else [], where=where or None)
+        if wanted.is_all:
+            raise ConfigError("search", "", "a partition key, an expression, or both")
+        until = datetime.now(timezone.utc)
+        reading = read_stream(
+            self._connection, stream, start=until - timedelta(minutes=minutes), until=until, threads=4
+        )
+        search = Search(reading, wanted, limit=MOST_FOUND, seconds=MOST_SECONDS)
+        return search, lambda one: {"shard": one.shard_id, **_record(one.record)}, reading
 
     def records(self, *, stream: str, shard: str, position: str, iterator: str | None, limit: int) -> Plain:
         """Read one page of a shard."""

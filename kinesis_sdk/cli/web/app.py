@@ -28,6 +28,7 @@ from kinesis_sdk.cli.web.changes import ChangeJobs
 from kinesis_sdk.cli.web.hub import Channel
 from kinesis_sdk.cli.web.overview import Overview
 from kinesis_sdk.cli.web.past import Past
+from kinesis_sdk.cli.web.searches import Searches
 from kinesis_sdk.cli.web.security import RESPONSE_HEADERS, Policy, is_own_host, is_token, reject
 from kinesis_sdk.common.errors import (
     AwsConfigError,
@@ -54,6 +55,7 @@ _MAX_CHANNELS = 32
 """Largest number of applications that are watched or remembered at a time."""
 _MAX_KEYS, _MAX_LINK = 100, 4096
 """Most leases, and most characters of the address, of a report."""
+_MAX_SEARCH_MINUTES = 366 * 24 * 60
 MAX_RECORDS = 500
 """Largest number of user records on a page of the record browser."""
 
@@ -94,6 +96,7 @@ class Console:
         self._jobs = ChangeJobs()
         self._overview = Overview(backend.look_at_all)
         self._found: tuple[str, ...] = ()
+        self._searches = Searches()
 
     def channel(self, application: str) -> Channel:
         """Return the channel of an application, a new one if there is none."""
@@ -114,6 +117,7 @@ class Console:
 
     def close(self) -> None:
         """End all streams of events and all watches. For the event loop's thread."""
+        self._searches.close()
         for channel in self._channels.values():
             channel.close()
         self._channels.clear()
@@ -136,6 +140,9 @@ class Console:
             ("GET", "/api/plans/{plan}", self._outcome),
             ("GET", "/api/stream", self._lineage),
             ("GET", "/api/records", self._records),
+            ("POST", "/api/searches", self._search),
+            ("GET", "/api/searches/{search}", self._search_state),
+            ("POST", "/api/searches/{search}/stop", self._stop_search),
         )
         app = Starlette(
             routes=[Route(path, _guarded(handler), methods=[method]) for method, path, handler in routes]
@@ -248,6 +255,28 @@ class Console:
                 )
             )
         )
+
+    async def _search(self, request: Request) -> Response:
+        body = await _body(request)
+        stream, key, where = (_text(name, body.get(name, "")) for name in ("stream", "key", "where"))
+        minutes = _number("minutes", str(body.get("minutes", 15)), _MAX_SEARCH_MINUTES)
+        found = await run_in_threadpool(
+            lambda: self._backend.search(stream=stream, key=key, where=where, minutes=minutes)
+        )
+        return JSONResponse({"id": self._searches.start(*found)}, status_code=202)
+
+    async def _search_state(self, request: Request) -> Response:
+        known = request.query_params.get("known", "0")
+        number = 0 if known == "0" else _number("known", known)
+        found = self._searches.state(request.path_params["search"], number)
+        return (
+            _problem(404, "not-found", "There is no such search.") if found is None else JSONResponse(found)
+        )
+
+    async def _stop_search(self, request: Request) -> Response:
+        if not self._searches.stop(request.path_params["search"]):
+            return _problem(404, "not-found", "There is no such search.")
+        return JSONResponse({})
 
     async def _plan(self, request: Request) -> Response:
         if self._planner is None:
@@ -370,6 +399,12 @@ def _number(field: str, text: str, most: int = 10_000) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= len(str(most)) and 1 <= int(text) <= most):
         raise ConfigError(field, text[:20], f"1 to {most}")
     return int(text)
+
+
+def _text(field: str, value: object) -> str:
+    if not isinstance(value, str) or len(value) > 1000:
+        raise ConfigError(field, type(value).__name__, "a text of at most 1000 characters")
+    return value
 
 
 def _moment(text: str | None) -> float | None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from kinesis_sdk.admin import FleetView
+from kinesis_sdk.admin.search import Search
 from kinesis_sdk.cli.web.hub import MakeWatch
 
 Plain = Mapping[str, Any]
@@ -33,6 +34,11 @@ class Backend(Protocol):
 
     def stream(self, name: str) -> Plain:
         """Return the shards of a stream with their hash ranges, parents and times."""
+
+    def search(
+        self, *, stream: str, key: str, where: str, minutes: int
+    ) -> tuple[Search, Callable[[Any], Plain], Any]:
+        """Return a search for the records of the last minutes, what makes plain data of one, and what has to be closed at its end."""
 
     def records(self, *, stream: str, shard: str, position: str, iterator: str | None, limit: int) -> Plain:
         """Return one page of the records of a shard, decoded."""

@@ -6,7 +6,8 @@ import base64
 import json
 import random
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from datetime import datetime, timezone
 from typing import Any
 
 from kinesis_sdk.admin import (
@@ -22,9 +23,13 @@ from kinesis_sdk.admin import (
     Severity,
     Totals,
 )
+from kinesis_sdk.admin.merge import ShardRecord
+from kinesis_sdk.admin.reading import RecordFilter
+from kinesis_sdk.admin.search import Search
 from kinesis_sdk.cli.web.hub import MakeWatch
 from kinesis_sdk.common.errors import ConfigError, InvalidPositionError
 from kinesis_sdk.common.hashkeys import HashKeyRange
+from kinesis_sdk.common.records import UserRecord
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 
 HOSTILE = '<script>window.hacked = 1</script>"\'><img src=x onerror="window.hacked = 1">\u202e'
@@ -428,6 +433,36 @@ class GeneratedBackend:
                 for shard in fleet.shards
             ],
         }
+
+    def search(
+        self, *, stream: str, key: str, where: str, minutes: int
+    ) -> tuple[Search, Callable[[Any], Any], Any]:
+        """Search for the records of `records`, each in a shard of its own."""
+        wanted = RecordFilter.make([key] if key else [], where=where or None)
+        page = self.records(stream=stream, shard="", position="", iterator=None, limit=12)["records"]
+
+        def reading() -> Generator[ShardRecord, None, None]:
+            for number, row in enumerate(page):
+                record = UserRecord(
+                    data=base64.b64decode(row["data"]),
+                    partition_key=row["key"],
+                    sequence_number=row["sequence"],
+                    sub_sequence_number=row["sub"],
+                    approximate_arrival_timestamp=datetime.fromtimestamp(row["arrived"], timezone.utc),
+                )
+                yield ShardRecord(shard_name(number), record)
+
+        records = reading()
+        shown = {(row["sequence"], row["sub"]): row for row in page}
+        search = Search(records, wanted, limit=100, seconds=60.0)
+        return (
+            search,
+            lambda one: {
+                "shard": one.shard_id,
+                **shown[one.record.sequence_number, one.record.sub_sequence_number],
+            },
+            records,
+        )
 
     def records(
         self, *, stream: str, shard: str, position: str, iterator: str | None, limit: int

@@ -5,6 +5,7 @@ import { clock, count, duration, kbps, lag, moment, plural, shardName } from "./
 import { get, query } from "./api.js";
 import { colours, lagStep } from "./heat.js";
 import { legend } from "./fleetmap.js";
+import { Search } from "./search.js";
 import { onTheme } from "./theme.js";
 import { lagChip } from "./tables.js";
 import { failure } from "./view-applications.js";
@@ -38,6 +39,7 @@ export class StreamView {
     this.body = h("tbody");
     this.figures = h("dl", { class: "facts" });
     this.holder = h("div");
+    this.search = new Search(app, () => this.choice.value);
     this.chosen = null;
     this.stopTheme = onTheme(() => this.draw());
     this.resize = new ResizeObserver(() => this.draw());
@@ -66,6 +68,7 @@ export class StreamView {
   }
 
   close() {
+    this.search.close();
     clearInterval(this.timer);
     this.stopTheme();
     this.resize.disconnect();
@@ -73,7 +76,7 @@ export class StreamView {
   }
 
   mount(main) {
-    put(main, this.holder);
+    put(main, this.holder, this.search.element);
     put(this.holder, h("p", { class: "quiet", role: "status" }, "Listing the shards …"));
   }
 

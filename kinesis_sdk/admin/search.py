@@ -1,0 +1,86 @@
+"""Search for records over all shards of a stream: bounded, with progress, and ended at any record.
+
+A search reads the window from its beginning, because Kinesis has no index. It costs what `kinesis_sdk.admin.reading` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+
+from kinesis_sdk.admin.merge import ShardRecord
+from kinesis_sdk.admin.reading import RecordFilter
+from kinesis_sdk.common.clock import Clock, SystemClock
+
+PROGRESS_INTERVAL = 5.0
+"""Seconds between two reports of a search."""
+
+
+class Search:
+    """One pass over records that yields those that are wanted. Another thread may look at its numbers, and call `stop`.
+
+    Args:
+        records: The records, as `read_stream` yields them.
+        wanted: The selection.
+        limit: Ends it after this many; None for no limit.
+        seconds: Ends it after this time, at the next record; None for no limit.
+        on_progress: Called with the search each `PROGRESS_INTERVAL` seconds while records come.
+        clock: Clock.
+
+    Attributes:
+        read: User records that were read.
+        found: Those that are wanted.
+        reached: Arrival time of the newest record that was read; None before the first.
+        end: Why it ended: ``window`` (all was read), ``limit``, ``time`` or ``stopped``; None while it runs.
+    """
+
+    def __init__(
+        self,
+        records: Iterable[ShardRecord],
+        wanted: RecordFilter,
+        *,
+        limit: int | None = None,
+        seconds: float | None = None,
+        on_progress: Callable[[Search], None] = lambda _search: None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._records = records
+        self._wanted = wanted
+        self._limit = limit
+        self._clock: Clock = clock or SystemClock()
+        self._ends_at = None if seconds is None else self._clock.monotonic() + seconds
+        self._on_progress = on_progress
+        self._is_stopped = False
+        self.read: int = 0
+        self.found: int = 0
+        self.reached: datetime | None = None
+        self.end: str | None = None
+
+    def stop(self) -> None:
+        """End the search at the next record."""
+        self._is_stopped = True
+
+    def __iter__(self) -> Iterator[ShardRecord]:
+        told = self._clock.monotonic()
+        for one in self._records:
+            now = self._clock.monotonic()
+            if self._is_stopped or (self._ends_at is not None and now >= self._ends_at):
+                self.end = "stopped" if self._is_stopped else "time"
+                return
+            self.read += 1
+            self.reached = one.record.approximate_arrival_timestamp or self.reached
+            if self._wanted.accepts(one.record):
+                self.found += 1
+                yield one
+                if self.found == self._limit:
+                    self.end = "limit"
+                    return
+            if now - told >= PROGRESS_INTERVAL:
+                told = now
+                self._on_progress(self)
+        self.end = "window"
+
+    def summary(self) -> str:
+        """Return how far it is, for people."""
+        until = "" if self.reached is None else f" up to {self.reached.strftime('%Y-%m-%d %H:%M:%SZ')}"
+        return f"{self.read:,} records read{until}, {self.found:,} found"
