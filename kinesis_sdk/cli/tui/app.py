@@ -28,6 +28,7 @@ from kinesis_sdk.cli.tui.rows import LeaseRow, OwnerRow, Row, Rows, worker_of
 from kinesis_sdk.cli.tui.screens import Confirmation, Page, Question, Tail
 from kinesis_sdk.common.errors import KinesisSdkError
 from kinesis_sdk.common.position import Position
+from kinesis_sdk.common.position_text import parse_position
 
 _PROBLEMS, _MOVES = 4, 3
 _MOST_MOVES = 20
@@ -43,7 +44,7 @@ HELP = (
     "s       order of the owners: id, largest lag, most leases; the order stays until s is pressed again",
     "p       all problems with their remedies",
     "e       explain why a shard is where it is",
-    "t       tail of a shard: its newest records, one read in two seconds while it is open",
+    "t       tail of a shard: its newest records, one read in two seconds; the record on which its handler fails",
     "r k     rewind a shard, skip forward",
     "l m     release a lease, move it to another worker",
     "n x     call a failing handler again now, leave out the record on which it fails",
@@ -527,7 +528,7 @@ class TopApp(App[None]):
         self.push_screen(Page(f"Why shard {short_shard(lease.shard_id)} is where it is", lines(), lines))
 
     def action_tail(self) -> None:
-        """Show the newest records of a shard."""
+        """Show the newest records of a shard, or the record on which its handler fails."""
         lease, view = self._need_lease(), self._view
         read = self._services.read
         if lease is None or view is None:
@@ -536,11 +537,14 @@ class TopApp(App[None]):
         if read is None or stream is None:
             self.notify("The stream is not known yet.", markup=False)
             return
-        shard_id = lease.shard_id
+        shard_id, failing = lease.shard_id, lease.failing
+        fails_on = None if failing is None else failing.position
+        what = f"{short_shard(shard_id)} of {stream}"
         self.push_screen(
             Tail(
-                f"Tail of {short_shard(shard_id)} of {stream}",
+                f"Tail of {what}" if fails_on is None else f"Records of {what} from the failing one on",
                 lambda position: read(stream, shard_id, position),
+                start=None if fails_on is None else parse_position(f"at:{fails_on}", now=None),
             )
         )
 

@@ -188,6 +188,7 @@ class Tail(ModalScreen[None]):
         title: Title of the frame.
         read: Reads one page; called in a thread.
         interval: Seconds between two reads.
+        start: Record to open: one page from there on, and more when the user goes on. None shows what is new, as it arrives.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -195,12 +196,15 @@ class Tail(ModalScreen[None]):
         Binding("space", "pause", "pause"),
     ]
 
-    def __init__(self, title: str, read: Read, interval: float = TAIL_INTERVAL) -> None:
+    def __init__(
+        self, title: str, read: Read, interval: float = TAIL_INTERVAL, *, start: Position | None = None
+    ) -> None:
         super().__init__()
         self._title = title
         self._read = read
         self._interval = interval
-        self._position: Position | None = None
+        self._position = start
+        self._opens = start is not None
         self._lines: list[Line] = []
         self._count = 0
         self._paused = False
@@ -245,7 +249,10 @@ class Tail(ModalScreen[None]):
         self._reading = False
         self._position = page.next_position
         lines = self.query_one(LineList)
-        follows = lines.is_at_end
+        follows = lines.is_at_end and not self._opens
+        if self._opens and page.records:
+            # The record that was asked for stays in view.
+            self._opens, self._paused = False, True
         for record in page.records:
             self._count += 1
             self._lines.append(Line(f"{self._count}", partial(record_line, record)))

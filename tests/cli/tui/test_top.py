@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from kinesis_sdk.admin.fleet.model import FleetView, LeaseState
+from kinesis_sdk.admin.fleet.model import FleetView, HandlerFailure, LeaseState
 from kinesis_sdk.admin.records import RecordPage
 from kinesis_sdk.cli.tui import app as app_module
 from kinesis_sdk.cli.tui import lines as draw
@@ -24,6 +24,7 @@ from kinesis_sdk.cli.tui.rows import LeaseRow, OwnerRow, Rows
 from kinesis_sdk.common.errors import AwsError, TransientAwsError
 from kinesis_sdk.common.position import AfterSequence, Position, TrimHorizon
 from kinesis_sdk.common.records import UserRecord
+from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from tests.cli.tui.screen import BUSY, SCENES, SMALL, lines_of, make_app, picture, play, settled, stored
 from tests.cli.tui.views import HOSTILE, later, make_view
 
@@ -374,6 +375,29 @@ def test_a_tail_shows_hostile_records_as_text_and_goes_on_where_it_was() -> None
     assert "newest" in text
     assert "7 records, at the tip" in text
     assert reader.positions[:2] == [None, AfterSequence("5")]
+
+
+def test_the_record_on_which_a_handler_fails_is_opened_and_stays_in_view() -> None:
+    failing = HandlerFailure(
+        attempts=4, seconds=9.0, retry_in=3.0, records=1, position=ExtendedSequenceNumber("7", 2), error="E"
+    )
+    fails = replace(
+        SMALL, leases=tuple(replace(lease, failing=failing, stream=None) for lease in SMALL.leases)
+    )
+    reader = Reader([record(7, b"poison"), record(8, b"good")], [record(9, b"newest")])
+
+    async def script(app: TopApp, pilot: Any) -> list[str]:
+        await pilot.press("down", "t")
+        await settled(app, pilot)
+        app.screen.read_more()  # type: ignore[attr-defined] - what its timer calls
+        await settled(app, pilot)
+        return lines_of(app)
+
+    text = "\n".join(play(fails, script, services=Services(read=reader)))
+    assert "poison" in text
+    assert "newest" not in text
+    assert "space goes on" in text
+    assert reader.positions == [AfterSequence("7", sub_sequence_number=1)]
 
 
 def test_a_tail_that_fails_says_why_and_can_be_paused() -> None:
