@@ -30,7 +30,7 @@ from kinesis_sdk.common.text import printable
 from kinesis_sdk.common.validation import check_table_name, check_text
 from kinesis_sdk.consumer import Lease, LeaseStore, TableScan
 from kinesis_sdk.consumer.leases.table.lease import ENTITY_TYPE, LEASE_KEY, Item
-from kinesis_sdk.consumer.shard_sync.audit import find_contradiction
+from kinesis_sdk.consumer.shard_sync.audit import find_contradiction, find_misfits
 
 MAX_CANDIDATES = 100
 """Maximum number of streams that are compared with a lease table to find the one it belongs to: one ListShards each."""
@@ -325,6 +325,16 @@ def fits(shards: Iterable[Shard], leases: Sequence[Lease]) -> bool:
     return find_contradiction(listed.values(), leases) is None
 
 
+def _without_misfits(shards: Sequence[Shard], leases: Sequence[Lease]) -> Sequence[Lease]:
+    """Return the rows without those that a person or another program has spoiled, if they are few: those of another stream are many."""
+    misfits = find_misfits(shards, leases)
+    return (
+        [lease for lease in leases if lease.lease_key not in misfits]
+        if 4 * len(misfits) <= len(leases)
+        else leases
+    )
+
+
 def find_stream(
     connection: Connection,
     application: str,
@@ -363,6 +373,7 @@ def find_stream(
     if len(names) > MAX_CANDIDATES:
         raise ask(f"there are more than {MAX_CANDIDATES} streams to compare it with")
     candidates: list[tuple[StreamId, dict[str, Shard]]] = []
+    with_misfits: list[tuple[StreamId, dict[str, Shard]]] = []
     for name in names:
         stream = StreamId(name)
         try:
@@ -375,6 +386,9 @@ def find_stream(
             continue  # no permission to see it, or deleted a moment ago; what it cannot be compared with is left out
         if fits(shards, leases):
             candidates.append((stream, {shard.shard_id: shard for shard in shards}))
+        elif fits(shards, _without_misfits(shards, leases)):
+            with_misfits.append((stream, {shard.shard_id: shard for shard in shards}))
+    candidates = candidates or with_misfits
     if len(candidates) > 1:
         evidence = [_evidence(connection, stream, shards, leases, sleep) for stream, shards in candidates]
         # The stream that has a record with this very number is the one; failing that, those that accept the number.

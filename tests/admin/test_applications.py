@@ -220,6 +220,25 @@ def test_an_application_of_a_tables_stream_is_refused(account: Account, stream: 
         application.streams(application.scan())
 
 
+def test_one_wrong_row_does_not_hide_the_stream(account: Account) -> None:
+    """It is in such an application that people look, and a stream that fits whole is the better one."""
+    leases = account.stream("mine", 4)
+    account.stream("other", 3)
+    number = account.kinesis.put_record(StreamName="mine", Data=b"x", PartitionKey="p", ExplicitHashKey="0")[
+        "SequenceNumber"
+    ]
+    leases[0] = replace(leases[0], checkpoint=ExtendedSequenceNumber(number))
+    wrong = replace(leases[1], lease_key="shardId-000000000777")
+    account.put("billing", [*leases, wrong])
+    application = account.application("billing")
+    assert application.streams(application.scan()) == {None: StreamId("mine")}
+    # Two wrong rows of six: they could as well be of a stream that is gone.
+    account.put("spoiled", [*leases, wrong, replace(wrong, lease_key="shardId-000000000778")])
+    spoiled = account.application("spoiled")
+    with pytest.raises(ConfigError, match="Give its name"):
+        spoiled.streams(spoiled.scan())
+
+
 def test_finished_leases_of_expired_shards_do_not_exclude_a_stream(account: Account) -> None:
     leases = account.stream("mine", 2)
     account.stream("other", 5)
