@@ -205,7 +205,8 @@ INCIDENTS = (
         _hang,
         {
             **_all(_FLEET, Says((r"\bhandler\b", r"process_records runs for|kinesis_fleet"), 100)),
-            "alerts": Says(("KinesisHandlerStuck",), 110),
+            "alerts": Says(("KinesisHandlerStuck", f"on {TARGET}"), 110),
+            "doctor": Says((r"\blag\b", TARGET), 60),
         },
         heal=Fleet.mend,
     ),
@@ -218,7 +219,8 @@ INCIDENTS = (
                 "explain show lag top console", Says((r"\bhandler-fails\b", ERROR, "on record [0-9]{20}"), 30)
             ),
             "exporter": Says((r"\bhandler-fails\b",), 30),
-            "alerts": Says(("KinesisHandlerStuck",), 40),
+            "alerts": Says(("KinesisHandlerStuck", f"on {TARGET}"), 40),
+            "doctor": Says((r"\bhandler-fails\b", ERROR, "record [0-9]{20}"), 40),
             "log": Says((ERROR,), 20),
         },
         heal=Fleet.mend,
@@ -259,7 +261,7 @@ INCIDENTS = (
         _throttle,
         {
             "doctor": Says(("table-throttled", "on-demand"), 60),
-            **_all("show lag top console", Calm(frozenset({"error"}))),
+            **_all("show lag top console exporter", Says(("table-throttled",), 60)),
         },
         lasts=45,
         heal=_clear,
@@ -306,9 +308,9 @@ INCIDENTS = (
         lambda fleet: fleet.set_date(-300),
         {
             "doctor": Says(("clock-skew", "300 s"), 60),
-            **_all("lag", Calm(frozenset({"clock-skew"}))),
+            # A view that has been open for a while compares the clocks in its newest twenty answers: a scan each two seconds.
+            **_all("show lag top console exporter", Says(("clock-skew",), 90)),
         },
-        lasts=30,
         heal=lambda fleet: fleet.set_date(0),
     ),
     Incident(
@@ -330,6 +332,7 @@ INCIDENTS = (
             **_all("explain show lag top console", Says((r"\bstopped\b", "start a worker"), 30)),
             "exporter": Says(("stopped", "abandoned"), 30),
             "alerts": Says(("KinesisApplicationAbandoned",), 40),
+            "doctor": Says((r"\blag\b",), 60),
         },
         leaves_workers=False,
     ),
@@ -337,8 +340,12 @@ INCIDENTS = (
         "row",
         "the lease table has a row of a shard that does not exist",
         _foreign_row,
-        {**_all("show lag top console exporter", Says(("foreign-row",), 40))},
-        lasts=30,
+        {
+            **_all("show lag", Says(("misfit-row", "777"), 60)),
+            # They list the shards once a minute.
+            **_all("top console exporter", Says(("misfit-row", "777|kinesis_fleet"), 100)),
+            "doctor": Says(("misfit-rows", "777"), 60),
+        },
         never=("StreamRecreatedError", "was deleted and created"),
     ),
     Incident(
