@@ -18,7 +18,7 @@ class PageLimit:
     def __init__(self, listing: str, most: int = 1_000) -> None:
         self._listing = listing
         self._most = most
-        self._seen: set[str] = set()
+        self._seen: set[int] = set()  # hashes: a hostile service's tokens may be megabytes each
 
     def check(self, token: object) -> None:
         """Note the token of the next page, before it is read.
@@ -26,9 +26,9 @@ class PageLimit:
         Raises:
             ProtocolError: If the page was read before, or would be one too many.
         """
-        text = repr(token)
-        if text in self._seen:
+        known = hash(repr(token))
+        if known in self._seen:
             raise ProtocolError(f"{self._listing}: a page token was repeated")
-        self._seen.add(text)
+        self._seen.add(known)
         if len(self._seen) >= self._most:
             raise ProtocolError(f"{self._listing}: no end after {self._most:,} pages")

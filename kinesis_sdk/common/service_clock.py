@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 from typing import Any
 
@@ -67,7 +67,9 @@ def least_skew(bounds: Iterable[tuple[float, float]]) -> float | None:
 def _epoch_seconds(date: str) -> float | None:
     """Parse a ``Date`` header. Cached, because many responses come in the same second."""
     try:
-        return parsedate_to_datetime(date).timestamp()
+        parsed = parsedate_to_datetime(date)
+        # Without a zone ("-0000") it is UTC, and `timestamp` would take it for the time of this machine's zone.
+        return (parsed if parsed.tzinfo else parsed.replace(tzinfo=timezone.utc)).timestamp()
     except (ValueError, OverflowError):
         return None
 

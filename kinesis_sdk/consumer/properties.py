@@ -355,6 +355,13 @@ def _arn(key: str, value: str, _notes: Notes) -> str | None:
     return text or None
 
 
+def _region(key: str, value: str, _notes: Notes) -> str | None:
+    text = value.strip()
+    if text and not re.fullmatch(r"[A-Za-z0-9-]{1,63}", text):  # botocore's own error would show it
+        raise ConfigError(key, value, "a region like eu-west-1")
+    return text or None
+
+
 def _endpoint(key: str, value: str, _notes: Notes) -> str | None:
     text = value.strip()
     if text and not re.fullmatch(r"(https?://)?[^\s/]+(/\S*)?", text):
@@ -444,7 +451,7 @@ KEYS: dict[str, Key] = {
     ),
     "tableName": _config("table_name", _table_name),
     # connections and credentials
-    "regionName": Key("`Worker(region_name=…)`", "client", "region_name", _text),
+    "regionName": Key("`Worker(region_name=…)`", "client", "region_name", _region),
     "kinesisEndpoint": Key(
         "`AWS_ENDPOINT_URL_KINESIS`, or a client of your own", "client", "kinesis_endpoint", _endpoint
     ),
@@ -458,7 +465,7 @@ KEYS: dict[str, Key] = {
     "AwsCredentialsProviderCloudWatch": Key(
         "`CloudWatchMetrics(session=…)`", "client", "cloudwatch_credentials", _credentials
     ),
-    "kinesisClient.region": Key("as `regionName`", "client", "region_name", _text, _LATER),
+    "kinesisClient.region": Key("as `regionName`", "client", "region_name", _region, _LATER),
     "kinesisClient.endpointOverride": Key(
         "as `kinesisEndpoint`", "client", "kinesis_endpoint", _endpoint, _LATER
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import datetime, timezone
 
 import pytest
@@ -75,3 +76,13 @@ def test_an_answer_without_a_usable_date(metadata: dict[str, object]) -> None:
 
 def test_the_date_of_an_answer() -> None:
     assert response_date({"HTTPHeaders": {"date": "Sun, 06 Nov 1994 08:49:37 GMT"}}) == 784_111_777.0
+
+
+def test_a_date_without_a_zone_is_utc_wherever_this_machine_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        assert response_date({"HTTPHeaders": {"date": "Sun, 06 Nov 1994 08:49:38 -0000"}}) == 784_111_778.0
+    finally:
+        monkeypatch.undo()
+        time.tzset()

@@ -9,9 +9,10 @@ from kinesis_sdk.common.validation import MAX_INT, check_int
 from kinesis_sdk.multilang.settings import parse_settings
 
 
-def test_a_password_under_a_wrong_key_is_not_shown() -> None:
-    text = "applicationName=a\nstreamName=s\nexecutableName=x\ntimeoutInSeconds=http://u:SECRET@host/"
-    with pytest.raises(ConfigError, match="timeoutInSeconds=") as caught:
+@pytest.mark.parametrize("key", ["timeoutInSeconds", "regionName"])
+def test_a_password_under_a_wrong_key_is_not_shown(key: str) -> None:
+    text = f"applicationName=a\nstreamName=s\nexecutableName=x\n{key}=http://u:SECRET@host/"
+    with pytest.raises(ConfigError, match=f"{key}=") as caught:
         parse_settings(text)
     assert "SECRET" not in str(caught.value)
     assert "http://host/" in str(caught.value)
