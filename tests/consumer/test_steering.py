@@ -10,7 +10,7 @@ import pytest
 
 from kinesis_sdk.common.errors import LeaseLostError, RestartShardError, TransientLeaseStoreError
 from kinesis_sdk.common.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
-from kinesis_sdk.consumer import ConsumerConfig, RecordHandler, RetryBatch
+from kinesis_sdk.consumer import ConsumerConfig, InMemorySink, RecordHandler, RetryBatch
 from kinesis_sdk.consumer.leases import Conflict
 from kinesis_sdk.consumer.leases.table.handler_request import HandlerRequest, Verb
 from tests.consumer.fleet.engines import Fleet
@@ -368,6 +368,31 @@ def test_the_next_owner_leaves_the_same_record_out():
     assert [poison.record.data for poison in dead] == [fleet.sent[2]]
     row = fleet.store.get(key(0))
     assert (row.holder != holder, row.checkpoint > position, row.handler_request) == (True, True, None)
+
+
+def test_a_record_is_left_out_of_a_sink_and_the_others_have_their_effect_once():
+    fleet = Fleet(config=HORIZON)
+    sink, dead = InMemorySink(), []
+    fleet.more = {"sink": sink, "application_name": "app"}
+    fleet.config = fleet.config.with_fields(on_handler_error=RetryBatch(dead_letter=dead.append))
+
+    def handle(batch):
+        batch.transaction.extend(each.data for each in batch.records)
+        if any(each.data == fleet.sent[2] for each in batch.records):
+            raise KeyError("price")
+
+    fleet.add("a", handle)
+    fleet.put(5)
+    fleet.run(40)
+    position = fleet.store.get(key(0)).current_progress.failing.position
+    fleet.store.set_handler_request(key(0), HandlerRequest(Verb.LEAVE_OUT, "r1", position))
+    fleet.run(5)
+    fleet.put(1)
+    fleet.run(30)
+    assert sorted(sink.effects) == sorted({*fleet.sent} - {fleet.sent[2]}), "each once"
+    assert [poison.record.data for poison in dead] == [fleet.sent[2]]
+    row = fleet.store.get(key(0))
+    assert (row.handler_request, row.checkpoint > position) == (None, True)
 
 
 def test_a_record_that_was_left_out_comes_again_after_a_rewind():
