@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from random import Random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kinesis_sdk.common.validation import check_seconds
+
+if TYPE_CHECKING:
+    from random import Random
 
 _MAX_DOUBLINGS = 30
 """Doublings after which every cap is reached; a larger exponent would overflow a float."""
@@ -25,3 +31,27 @@ def backoff(failures: int, initial: float, maximum: float, rng: Random) -> float
     """
     longest = min(maximum, initial * 2.0 ** min(failures - 1, _MAX_DOUBLINGS))
     return longest * (0.5 + rng.random() / 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Pauses between attempts that fail in a row: each is up to twice as long as the one before, with jitter.
+
+    Attributes:
+        first: Longest pause in seconds after the first failure, 0.001 to 86,400.
+        longest: Longest pause in seconds after any number of failures, ``first`` to 86,400.
+
+    Raises:
+        ConfigError: If a value is outside its range.
+    """
+
+    first: float
+    longest: float
+
+    def __post_init__(self) -> None:
+        check_seconds("Backoff.first", self.first, 0.001, 86_400)
+        check_seconds("Backoff.longest", self.longest, self.first, 86_400)
+
+    def pause(self, failures: int, rng: Random) -> float:
+        """Return the seconds to wait before the next attempt, see `backoff`."""
+        return backoff(failures, self.first, self.longest, rng)

@@ -3,6 +3,13 @@
 Imports `kinesis_sdk.common` only, and boto3 not before a client is made.
 """
 
+from kinesis_sdk.common.error_policy import (
+    BisectBatch,
+    HandlerErrorPolicy,
+    PoisonRecord,
+    RetryBatch,
+    StopWorker,
+)
 from kinesis_sdk.consumer.checkpointer import Checkpointer, PreparedCheckpoint
 from kinesis_sdk.consumer.config import (
     ConsumerConfig,
@@ -11,13 +18,6 @@ from kinesis_sdk.consumer.config import (
     LeaseConfig,
     LeaseTableConfig,
     RetrievalConfig,
-)
-from kinesis_sdk.consumer.error_policy import (
-    BisectBatch,
-    HandlerErrorPolicy,
-    PoisonRecord,
-    RetryBatch,
-    StopWorker,
 )
 from kinesis_sdk.consumer.handler import RecordBatch, RecordHandler, ShardContext, StartingPosition
 from kinesis_sdk.consumer.health import LeaseProblem, ShardHealth, Stall, WorkerHealth

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import Any, Literal, TypeVar
 
+from kinesis_sdk.common.error_policy import HandlerErrorPolicy, handler_error_policy
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.fielddocs import documented_fields
 from kinesis_sdk.common.log_fields import FieldLogger
@@ -40,7 +41,6 @@ from kinesis_sdk.common.validation import (
     check_text,
     warn_of_millis,
 )
-from kinesis_sdk.consumer.error_policy import HandlerErrorPolicy, handler_error_policy
 from kinesis_sdk.consumer.fetch.read_rate import READ_INTERVAL
 from kinesis_sdk.consumer.leases.intervals import Intervals, IntervalSettings, call_timeout
 from kinesis_sdk.consumer.leases.strategies import (

@@ -24,9 +24,18 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import TYPE_CHECKING, Any, overload
 
-from kinesis_sdk.common.errors import ConfigError, InvalidEventError, KinesisSdkError
+from kinesis_sdk.common.error_policy import (
+    BisectBatch,
+    DeadLetterHook,
+    Failure,
+    PoisonRecord,
+    Retry,
+    SetAside,
+)
+from kinesis_sdk.common.errors import ConfigError, InvalidEventError
 from kinesis_sdk.common.log_fields import loggable
 from kinesis_sdk.common.records import UserRecord
+from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.validation import check_bool, check_int, check_seconds
 from kinesis_sdk.lambda_events.copies import LOOK_UP_BYTES
 from kinesis_sdk.lambda_events.events import Delivery, KinesisEvent
@@ -95,7 +104,7 @@ def kinesis_handler(
             mapping's on-failure destination, because Lambda does not know user records.
         attempts: Calls of the function for a record before ``dead_letter``, without a pause; 1 to 100.
         retry_only: Exception classes that say nothing about a record, for example of a database that is down. They never lead
-            to the dead letter. Errors of this package count as such.
+            to the dead letter. Errors of this package count as such, except for those of which `BisectBatch` says otherwise.
         time_reserve: Seconds before the function's timeout at which no further record is begun; the rest of the event then
             comes again, as after a failure. The first record of an event is always processed. 0 to 900; 0 means to go on
             until Lambda ends the process, which repeats the whole batch.
@@ -118,7 +127,10 @@ def kinesis_handler(
         raise ConfigError("look_up", type(look_up).__name__, "a boto3 client of Kinesis")
     if attempts > 1 and dead_letter is None:
         raise ConfigError("attempts", attempts, "1 without dead_letter: Lambda repeats failed records")
-    policy = _Policy(report_batch_item_failures, progress, dead_letter, attempts, retry_only, time_reserve)
+    errors = None
+    if dead_letter is not None:
+        errors = BisectBatch(dead_letter=_hook(dead_letter), attempts=attempts, retry_only=retry_only)
+    policy = _Policy(report_batch_item_failures, progress, errors, time_reserve)
 
     def decorate(function: RecordFunction) -> LambdaHandler:
         if not callable(function):
@@ -152,6 +164,16 @@ def _affordable_seconds(context: Any, time_reserve: float) -> float | None:
     return min(900.0, max(0.0, left / 4))
 
 
+def _hook(dead_letter: Callable[[UserRecord, Exception], None]) -> DeadLetterHook:
+    """Return the function of a record and an error as a hook of a policy."""
+
+    def take(poison: PoisonRecord) -> None:
+        assert isinstance(poison.error, Exception)
+        return dead_letter(poison.record, poison.error)
+
+    return take
+
+
 class _Policy:
     """The arguments of `kinesis_handler`, and what becomes of one record by them."""
 
@@ -159,33 +181,42 @@ class _Policy:
         self,
         report: bool,
         progress: Progress | None,
-        dead_letter: Callable[[UserRecord, Exception], None] | None,
-        attempts: int,
-        retry_only: tuple[type[Exception], ...],
+        errors: BisectBatch | None,
         time_reserve: float,
     ) -> None:
         self.report = report
         self.progress = progress
         self.time_reserve = time_reserve
-        self._dead_letter = dead_letter
-        self._attempts = attempts
-        self._retry_only: tuple[type[Exception], ...] = (KinesisSdkError, *retry_only)
+        self._errors = errors
 
-    def process(self, function: RecordFunction, record: UserRecord) -> None:
-        """Process one record; returns if it was processed or became a dead letter."""
-        for attempt in range(1, self._attempts + 1):
+    def process(self, function: RecordFunction, record: UserRecord, event: KinesisEvent) -> None:
+        """Process one record of an event; returns if it was processed or became a dead letter."""
+        attempts = 0
+        while True:
+            attempts += 1
             try:
                 outcome: object = function(record)  # type: ignore[func-returns-value]  # a coroutine, by mistake
             except Exception as error:
-                poison = self._dead_letter is not None and not isinstance(error, self._retry_only)
-                if self._dead_letter is None or not poison:
+                if self._errors is None:
                     raise
-                if attempt == self._attempts:
+                decision = self._errors.decide(Failure(error=error, size=1, attempts=attempts))
+                if isinstance(decision, SetAside):
                     _LOGGER.warning(
-                        "%s failed %d times and is a dead letter", _place(record), attempt, exc_info=True
+                        "%s failed %d times and is a dead letter", _place(record), attempts, exc_info=True
                     )
-                    self._dead_letter(record, error)
+                    arn = event.stream_arn.partition("/consumer/")[0]
+                    poison = PoisonRecord(
+                        record=record,
+                        error=error,
+                        attempts=attempts,
+                        shard_id=event.shard_id,
+                        stream=StreamId(arn.partition(":stream/")[2], arn or None),
+                    )
+                    _reject_unfinished_work(decision.take(poison))
                     return
+                # What does not come again at once, Lambda delivers again, after a pause of its own.
+                if not (isinstance(decision, Retry) and decision.together):
+                    raise
             else:
                 _reject_unfinished_work(outcome)
                 return
@@ -208,7 +239,7 @@ class _OutOfTimeError(TimeoutError):
 def _process(event: KinesisEvent, context: Any, function: RecordFunction, policy: _Policy) -> dict[str, Any]:
     for position, delivery in enumerate(event):
         try:
-            _process_one(delivery, context, function, policy, first=position == 0)
+            _process_one(delivery, context, function, policy, event, first=position == 0)
         except Exception as error:
             _log(error, position, event, delivery)
             if position == 0 or not policy.report:
@@ -218,7 +249,13 @@ def _process(event: KinesisEvent, context: Any, function: RecordFunction, policy
 
 
 def _process_one(
-    delivery: Delivery, context: Any, function: RecordFunction, policy: _Policy, *, first: bool
+    delivery: Delivery,
+    context: Any,
+    function: RecordFunction,
+    policy: _Policy,
+    event: KinesisEvent,
+    *,
+    first: bool,
 ) -> None:
     """Process the user records of one Kinesis record that were not processed before."""
     # Progress counts positions in the aggregate, not records: which of them are dropped as repetitions may differ between two
@@ -233,7 +270,7 @@ def _process_one(
                 raise _OutOfTimeError(
                     f"less than {policy.time_reserve:g} s are left of the function's timeout"
                 )
-            policy.process(function, record)
+            policy.process(function, record, event)
             done = record.sub_sequence_number + 1
     finally:
         if progress is not None and done > before:

@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 
 import pytest
 
+from kinesis_sdk.common.error_policy import Stop, handler_error_policy
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.consumer import (
     BisectBatch,
@@ -22,7 +23,6 @@ from kinesis_sdk.consumer import (
     StopWorker,
 )
 from kinesis_sdk.consumer.config import GROUP_OF_FIELD
-from kinesis_sdk.consumer.error_policy import handler_error_policy
 from kinesis_sdk.consumer.handler import HandlerSource
 
 GROUPS = {
@@ -199,6 +199,16 @@ def test_failure_policies():
         RetryBatch(initial_delay=5, max_delay=1)
     bisect = BisectBatch(dead_letter=print)
     assert handler_error_policy(bisect, 0.5) is bisect
+
+    class Own:
+        def decide(self, _failure):
+            return Stop()
+
+    own = Own()
+    assert ConsumerConfig(on_handler_error=own).error_policy is own
+    for wrong in (Own, "bisect", None, 5):
+        with pytest.raises(ConfigError, match=r"on_handler_error=.*another object with a method decide"):
+            ConsumerConfig(on_handler_error=wrong)
 
 
 @pytest.mark.parametrize(

@@ -133,10 +133,13 @@ def test_a_function_loads_next_to_nothing() -> None:
             f"kinesis_sdk.lambda_events.{name}"
             for name in ("copies", "events", "firehose", "handler", "progress")
         ),
-        *(f"kinesis_sdk.common.{name}" for name in ("aggregate_reader", "aggregate_writer", "base64coding")),
         *(
             f"kinesis_sdk.common.{name}"
-            for name in ("errors", "hashkeys", "log_fields", "record_ids", "records", "sequence")
+            for name in ("aggregate_reader", "aggregate_writer", "backoff", "base64coding", "error_policy")
+        ),
+        *(
+            f"kinesis_sdk.common.{name}"
+            for name in ("errors", "hashkeys", "log_fields", "record_ids", "records", "sequence", "stream")
         ),
         *(f"kinesis_sdk.common.{name}" for name in ("once", "once.table", "user_records", "validation")),
     }

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kinesis_sdk import ConfigError, InvalidEventError, KinesisSdkError, UserRecord
+from kinesis_sdk import ConfigError, DeserializationError, InvalidEventError, KinesisSdkError, UserRecord
 from kinesis_sdk.lambda_events import KinesisEvent, RecentProgress, kinesis_handler
 from tests import fuzz
 from tests.lambda_events.support import ARN, SHARD, EventSourceMapping, document, event, record
@@ -176,6 +176,27 @@ def test_errors_that_say_nothing_about_the_record_fail_it(error: type[Exception]
     )(function)
     assert handler(THREE, None) == AT_101
     assert function.seen == ["a", "b", "c"]
+
+
+def test_a_payload_that_cannot_be_decoded_is_poison_as_for_a_worker() -> None:
+    def wrong(text: str) -> DeserializationError:
+        return DeserializationError(
+            text, stream="s", shard_id=None, sequence_number="1", sub_sequence_number=0
+        )
+
+    function, dead = Function({"c": -1}, wrong), []
+    handler = kinesis_handler(dead_letter=lambda r, _: dead.append(r.data))(function)
+    assert handler(THREE, None) == NONE
+    assert dead == [b"c"]
+
+
+def test_a_dead_letter_that_is_a_coroutine_has_stored_nothing() -> None:
+    async def later(_record: UserRecord, _error: Exception) -> None:
+        """Store it."""
+
+    handler = kinesis_handler(dead_letter=later)(Function({"a": -1}))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="not a coroutine"):
+        handler(event(["a"]), None)
 
 
 def test_a_record_whose_dead_letter_cannot_be_stored_has_failed() -> None:

@@ -19,7 +19,7 @@ region = "eu-west-1"
 ```
 Names are those of `ConsumerConfig`; ``initial_position`` may also be a time: ``2026-11-21T09:00:00Z`` (UTC without an offset, with or without
 quotes) or ``"@1732179600000"``. A table holds the fields of one of its groups. ``on_handler_error`` is a word, or a table with the fields of one of the policies
-(`kinesis_sdk.consumer.error_policy`); functions and classes are written as ``module:attribute``. The table ``[application]`` stands for options of
+(`kinesis_sdk.consumer`); functions and classes are written as ``module:attribute``. The table ``[application]`` stands for options of
 the command line, see `ApplicationSettings`.
 """
 

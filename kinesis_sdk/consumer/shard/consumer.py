@@ -19,6 +19,7 @@ from dataclasses import replace
 
 from kinesis_sdk.common import catalogue
 from kinesis_sdk.common.backoff import backoff
+from kinesis_sdk.common.error_policy import Failure, Stop, pause_of
 from kinesis_sdk.common.errors import (
     ConfigError,
     HandlerError,
@@ -34,7 +35,6 @@ from kinesis_sdk.common.metrics import BoundMetrics
 from kinesis_sdk.common.response_header import NO_RESPONSE
 from kinesis_sdk.common.sequence import AT_TIMESTAMP
 from kinesis_sdk.consumer.checkpointer import Checkpointer
-from kinesis_sdk.consumer.error_policy import RetryBatch, StopWorker
 from kinesis_sdk.consumer.handler import AwaitingHandler, RecordHandler, ShardContext
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
 from kinesis_sdk.consumer.leases.table.lease import Lease
@@ -441,9 +441,8 @@ class ShardConsumer:
             self._logger.error("shard %s: %s", self.shard_id, error)
             return now
         self._error = f"{type(error).__name__}: {error}"
-        policy = self._config.error_policy
-        delays = policy if not isinstance(policy, StopWorker) else RetryBatch()
-        pause = backoff(self._restarts, delays.initial_delay, delays.max_delay, self._runtime.rng)
+        decision = self._config.error_policy.decide(Failure(error=error, size=0, attempts=self._restarts))
+        pause = pause_of(decision, self._restarts, self._runtime.rng)
         self._logger.error(
             "shard %s: %s; starting again at checkpoint %s in %.1f s",
             self.shard_id,
@@ -719,7 +718,7 @@ class ShardConsumer:
         """
         return (
             self._runtime.budget.is_crowded
-            and isinstance(self._config.error_policy, RetryBatch)
+            and delivery.may_reread
             and delivery.is_pausing
             and delivery.failures >= _REREAD_AFTER
         )
@@ -737,12 +736,12 @@ class ShardConsumer:
             return now
         if isinstance(error, SinkError):
             raise error  # a failure of the store, and not of the handler
-        policy = self._config.error_policy
         self.metrics.add(catalogue.HANDLER_FAILURES, 1)
         self._failures += 1
         self._error = f"{callback}: {type(error).__name__}: {error}"
-        if not isinstance(policy, StopWorker):
-            pause = backoff(self._failures, policy.initial_delay, policy.max_delay, self._runtime.rng)
+        decision = self._config.error_policy.decide(Failure(error=error, size=0, attempts=self._failures))
+        if not isinstance(decision, Stop):
+            pause = pause_of(decision, self._failures, self._runtime.rng)
             self._logger.error(
                 "shard %s: %s failed (%d consecutive failures), retrying in %.1f s",
                 self.shard_id,

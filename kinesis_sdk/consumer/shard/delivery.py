@@ -27,7 +27,18 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from kinesis_sdk.common import catalogue
-from kinesis_sdk.common.backoff import backoff
+from kinesis_sdk.common.error_policy import (
+    DEFAULT_PAUSES,
+    DeadLetterHook,
+    Decision,
+    Failure,
+    Halve,
+    PoisonRecord,
+    Retry,
+    SetAside,
+    Stop,
+    pause_of,
+)
 from kinesis_sdk.common.errors import HandlerError, RestartShardError, SinkError
 from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.common.metrics import BoundMetrics
@@ -36,15 +47,6 @@ from kinesis_sdk.common.response_header import ResponseHeader
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.user_records import part_of, payload_bytes
 from kinesis_sdk.consumer.checkpointer import Checkpointer
-from kinesis_sdk.consumer.error_policy import (
-    BisectBatch,
-    DeadLetterHook,
-    Decision,
-    Failure,
-    PoisonRecord,
-    RetryBatch,
-    StopWorker,
-)
 from kinesis_sdk.consumer.handler import RecordBatch, RecordHandler
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
 from kinesis_sdk.consumer.leases.table.progress import MAX_ERROR
@@ -281,6 +283,7 @@ class Delivery:
     Attributes:
         size: How many records the calls of a single lane get.
         records_delivered: User records that are finished, including dead-lettered ones.
+        may_reread: Whether the newest pause allows to drop the records, and to read them again later.
         records_dead_lettered: User records that the dead-letter hook accepted.
         failures: Consecutive failures; 0 if the last call succeeded.
         last_error: Last error of the handler; None once a call succeeded after it.
@@ -333,6 +336,7 @@ class Delivery:
         # With several lanes: the rest of a batch that does not fit into them yet.
         self._incoming: _Incoming | None = None
         self._is_stopping_worker = False
+        self.may_reread: bool = False
         # By key of the lane, in the order in which they began to fail. Other threads read `failing` and never the dict, which may
         # change at the same time.
         self._failing: dict[str | None, FailingCalls] = {}
@@ -756,7 +760,7 @@ class Delivery:
                 self._end = None
 
     def _failed(self, call: _Call, checkpointed: int, error: BaseException) -> None:
-        lane, sub_batch, policy, shard_id = call.lane, call.sub_batch, self._policy, self._held.shard_id
+        lane, sub_batch, shard_id = call.lane, call.sub_batch, self._held.shard_id
         now, count = call.finished_at, call.count - checkpointed
         self._metrics.add(catalogue.HANDLER_FAILURES, 1)
         self.failures += 1
@@ -778,22 +782,38 @@ class Delivery:
         if not checkpointed:  # otherwise no call got exactly the rest
             sub_batch.failures = sub_batch.failures + 1 if sub_batch.failed_size == count else 1
             sub_batch.failed_size = count
-        decision = policy.decide(
+        decision = self._decide(
             Failure(error=error, size=count, attempts=sub_batch.failures, halved=sub_batch.halved)
         )
-        sub_batch.fixed_size = 0 if decision is Decision.RETRY else count
-        if decision is Decision.STOP:
+        sub_batch.fixed_size = 0 if isinstance(decision, Retry) and not decision.together else count
+        if isinstance(decision, Stop):
             if self._is_stopping_worker:  # a call of another key failed first and is stopping the worker
                 self._logger.error("shard %s: process_records failed", shard_id, exc_info=error)
                 return
             self._is_stopping_worker = True
             raise HandlerError(f"shard {shard_id}: process_records failed: {error}") from error
-        if decision is Decision.HALVE:
+        if isinstance(decision, Halve):
             self._halve(lane, count, error)
-        elif decision is Decision.SET_ASIDE and isinstance(policy, BisectBatch):
-            self._dead_letter(lane, policy.dead_letter, error, now)
+        elif isinstance(decision, SetAside):
+            self._dead_letter(lane, decision.take, error, now)
         else:
-            self._pause(lane, error, now)
+            self._pause(lane, decision, error, now)
+
+    def _decide(self, failure: Failure) -> Decision:
+        """Return the decision of the policy, as far as it fits the failure."""
+        decision: object = self._policy.decide(failure)
+        if isinstance(decision, SetAside) and isinstance(failure.error, SinkError):
+            return Retry(DEFAULT_PAUSES)  # the store failed, which says nothing of the record
+        if isinstance(decision, SetAside) and failure.size > 1:
+            return Halve()
+        if isinstance(decision, Halve) and failure.size == 1:
+            return Retry(DEFAULT_PAUSES)
+        if not isinstance(decision, (Retry, Halve, SetAside, Stop)):
+            raise HandlerError(
+                f"shard {self._held.shard_id}: on_handler_error decided {type(decision).__name__}, and not Retry, Halve, SetAside "
+                "or Stop"
+            ) from failure.error
+        return decision
 
     def _note_failing(self, lane: _Lane, count: int, error: BaseException, now: float) -> None:
         """Note which records a lane fails on."""
@@ -815,13 +835,13 @@ class Delivery:
         if self._failing and self._failing.pop(lane.key, None) is not None:
             self.failing = next(iter(self._failing.values()), None)
 
-    def _pause(self, lane: _Lane, error: BaseException, now: float) -> None:
-        policy = self._policy if not isinstance(self._policy, StopWorker) else RetryBatch()
+    def _pause(self, lane: _Lane, decision: Decision, error: BaseException, now: float) -> None:
+        self.may_reread = isinstance(decision, Retry) and decision.may_reread
         # Failures in a row of the lane. With a single one they also count across batches: a batch that was dropped and read
         # again keeps its backoff. With several lanes, each half of a call has its own.
         sub_batch = lane.pending[0]
         failures = sub_batch.failures if self._parallel and sub_batch.halved else lane.size.failures
-        pause = backoff(max(1, failures), policy.initial_delay, policy.max_delay, self._runtime.rng)
+        pause = pause_of(decision, max(1, failures), self._runtime.rng)
         failing = replace(self._failing[lane.key], retry_at=now + pause)
         self._failing[lane.key] = failing
         self.failing = next(iter(self._failing.values()))
@@ -883,7 +903,9 @@ class Delivery:
             self.last_error = f"dead_letter: {type(hook_error).__name__}: {hook_error}"
             if lane.key not in self._failing:
                 self._note_failing(lane, 1, hook_error, now)
-            self._pause(lane, hook_error, now)
+            # No attempts: the record itself has not failed again, so this decides about nothing but the pause.
+            decision = self._policy.decide(Failure(error=hook_error, size=1, attempts=0))
+            self._pause(lane, decision, hook_error, now)
             return
         self._logger.error(
             "shard %s: record %s was passed to the dead-letter hook %s",
@@ -903,7 +925,7 @@ class Delivery:
         record = sub_batch.records[sub_batch.begin]
         failing = self._failing.get(lane.key)
         cause = None if failing is None else failing.cause
-        hook = self._policy.dead_letter
+        hook: DeadLetterHook | None = getattr(self._policy, "dead_letter", None)
         if hook is None:
             self._logger.error(
                 "shard %s: record %s is left out at the request of an operator, and the policy has no dead-letter hook that "

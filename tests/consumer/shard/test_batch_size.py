@@ -11,13 +11,21 @@ from random import Random
 import pytest
 
 from kinesis_sdk.common import catalogue
+from kinesis_sdk.common.backoff import Backoff
+from kinesis_sdk.common.error_policy import (
+    DEFAULT_PAUSES,
+    Failure,
+    Halve,
+    Retry,
+    SetAside,
+    Stop,
+)
 from kinesis_sdk.common.errors import ConfigError, SinkError, TransientSinkError
 from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.common.response_header import ResponseHeader
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.user_records import AggregatedRun, UserRecords
 from kinesis_sdk.consumer import BisectBatch, ConsumerConfig, RetryBatch, StopWorker, Worker
-from kinesis_sdk.consumer.error_policy import Decision, Failure
 from kinesis_sdk.consumer.shard.batch_size import BatchSize
 from kinesis_sdk.consumer.sinks.memory import InMemorySink
 from tests import fuzz
@@ -124,33 +132,39 @@ def test_one_failure_says_nothing_and_three_successes_make_it_larger():
 # Policies decide by table
 
 
+SLOW, FAST = Backoff(2, 9), Backoff(0.5, 5)
+
+
 @pytest.mark.parametrize(
     ("policy", "error", "size", "attempts", "halved", "decision"),
     [
-        ("retry", ValueError(), 9, 7, False, Decision.RETRY),
-        ("retry", TransientSinkError(""), 1, 1, False, Decision.RETRY),
-        ("stop", ValueError(), 9, 1, False, Decision.STOP),
-        ("stop", TransientSinkError(""), 9, 1, False, Decision.RETRY),
-        ("bisect", ValueError(), 9, 0, False, Decision.REPEAT),
-        ("bisect", ValueError(), 9, 2, False, Decision.REPEAT),
-        ("bisect", ValueError(), 9, 3, False, Decision.HALVE),
-        ("bisect", ValueError(), 2, 1, True, Decision.HALVE),
-        ("bisect", ValueError(), 1, 1, True, Decision.REPEAT),
-        ("bisect", ValueError(), 1, 2, False, Decision.REPEAT),
-        ("bisect", ValueError(), 1, 3, False, Decision.SET_ASIDE),
-        ("bisect", OSError(), 9, 30, True, Decision.RETRY),
-        ("bisect", OSError(), 1, 30, True, Decision.RETRY),
-        ("bisect", SinkError(""), 1, 30, True, Decision.RETRY),
+        ("retry", ValueError(), 9, 7, False, Retry(SLOW, may_reread=True)),
+        ("retry", TransientSinkError(""), 1, 1, False, Retry(SLOW, may_reread=True)),
+        ("retry", ValueError(), 0, 1, False, Retry(SLOW, may_reread=True)),
+        ("stop", ValueError(), 9, 1, False, Stop()),
+        ("stop", TransientSinkError(""), 9, 1, False, Retry(DEFAULT_PAUSES)),
+        ("stop", ValueError(), 0, 1, False, Stop()),
+        ("bisect", ValueError(), 9, 0, False, Retry(FAST, together=True)),
+        ("bisect", ValueError(), 9, 2, False, Retry(FAST, together=True)),
+        ("bisect", ValueError(), 9, 3, False, Halve()),
+        ("bisect", ValueError(), 2, 1, True, Halve()),
+        ("bisect", ValueError(), 1, 1, True, Retry(FAST, together=True)),
+        ("bisect", ValueError(), 1, 2, False, Retry(FAST, together=True)),
+        ("bisect", ValueError(), 1, 3, False, SetAside(print)),
+        ("bisect", OSError(), 9, 30, True, Retry(FAST)),
+        ("bisect", OSError(), 1, 30, True, Retry(FAST)),
+        ("bisect", SinkError(""), 1, 30, True, Retry(FAST)),
+        ("bisect", ValueError(), 0, 30, False, Retry(FAST)),
     ],
 )
 def test_what_a_policy_decides(policy, error, size, attempts, halved, decision):
     policies = {
-        "retry": RetryBatch(),
+        "retry": RetryBatch(initial_delay=2, max_delay=9),
         "stop": StopWorker(),
-        "bisect": BisectBatch(dead_letter=print, attempts=3, retry_only=(OSError,)),
+        "bisect": BisectBatch(dead_letter=print, attempts=3, retry_only=(OSError,), max_delay=5),
     }
     failure = Failure(error=error, size=size, attempts=attempts, halved=halved)
-    assert policies[policy].decide(failure) is decision
+    assert policies[policy].decide(failure) == decision
 
 
 # Delivery

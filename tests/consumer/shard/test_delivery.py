@@ -11,7 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kinesis_sdk.common.errors import HandlerError, ThrottledError
+from kinesis_sdk.common.backoff import Backoff
+from kinesis_sdk.common.error_policy import (
+    BisectBatch,
+    Halve,
+    Retry,
+    RetryBatch,
+    SetAside,
+    StopWorker,
+)
+from kinesis_sdk.common.errors import ConfigError, HandlerError, ThrottledError, TransientSinkError
 from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.common.metrics import NOT_MEASURED
 from kinesis_sdk.common.records import UserRecord
@@ -20,7 +29,6 @@ from kinesis_sdk.common.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer import ConsumerConfig, InMemoryLeaseStore, Lease
 from kinesis_sdk.consumer.checkpointer import Checkpointer
-from kinesis_sdk.consumer.error_policy import BisectBatch, RetryBatch, StopWorker
 from kinesis_sdk.consumer.handler import FunctionHandler, HandlerSource
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
 from kinesis_sdk.consumer.leases.table.handler_request import HandlerRequest, Verb
@@ -202,6 +210,117 @@ def test_a_dead_lettered_record_no_longer_fails(accepts):
     assert (scene.delivery.failing is None) is accepts
     scene.run()
     assert scene.delivery.failing is None
+
+
+# A policy of the user's own
+
+
+class Own:
+    """Decides what it is told to, and notes the failures."""
+
+    def __init__(self, *decisions):
+        self._decisions = iter(decisions)
+        self.failures = []
+
+    def decide(self, failure):
+        self.failures.append((type(failure.error), failure.size, failure.attempts))
+        return next(self._decisions)
+
+
+class Failing:
+    """A handler that fails a number of times, and notes each call."""
+
+    def __init__(self, failures, error=KeyError):
+        self.calls, self._failures, self._error = [], failures, error
+
+    def __call__(self, batch):
+        self.calls.append((self.scene.clock.monotonic(), [int(r.sequence_number) for r in batch.records]))
+        if len(self.calls) <= self._failures:
+            raise self._error("no")
+
+
+def played(policy, count, failures, **more):
+    """Calls of a handler, with the seconds since the first one."""
+    handler = Failing(failures, **more)
+    handler.scene = scene = Scene(handler, policy=policy)
+    scene.offer(*map(record, range(1, count + 1)))
+    assert scene.run() is None
+    began = handler.calls[0][0]
+    return scene, [(moment - began, numbers) for moment, numbers in handler.calls]
+
+
+def test_a_policy_says_after_how_long_records_come_again():
+    policy = Own(Retry(60.0, together=True), Retry(0, together=True))
+    _, calls = played(policy, 2, 2)
+    assert calls == [(0, [1, 2]), (60, [1, 2]), (60, [1, 2])]
+    assert policy.failures == [(KeyError, 2, 1), (KeyError, 2, 2)]
+
+
+def test_records_that_do_not_come_together_come_in_smaller_calls():
+    _, calls = played(Own(Retry(1.0), Retry(1.0)), 4, 2)
+    assert [numbers for _, numbers in calls] == [[1, 2, 3, 4], [1, 2, 3, 4], [1, 2], [3, 4]]
+
+
+def test_a_policy_halves_and_sets_aside():
+    aside = []
+    policy = Own(Halve(), SetAside(aside.append))
+    scene, calls = played(policy, 2, 2)
+    assert calls == [(0, [1, 2]), (0, [1]), (0, [2])]
+    assert [(one.record.data, one.attempts) for one in aside] == [(b"1", 1)]
+    assert scene.delivery.records_dead_lettered == 1
+    assert scene.checkpointer.largest_delivered == at(2)
+
+
+def test_a_policy_decides_about_the_pause_after_its_hook_failed():
+    def full(_poison):
+        raise OSError("no queue")
+
+    aside = []
+    policy = Own(SetAside(full), Retry(7.0, together=True), SetAside(aside.append))
+    _, calls = played(policy, 1, 2)
+    assert calls == [(0, [1]), (7, [1])]
+    assert policy.failures == [(KeyError, 1, 1), (OSError, 1, 0), (KeyError, 1, 2)]
+    assert len(aside) == 1
+
+
+@pytest.mark.parametrize(
+    ("count", "error", "decision", "second_call"),
+    [
+        (2, KeyError, SetAside(print), [1]),
+        (1, KeyError, Halve(), [1]),
+        (1, TransientSinkError, SetAside(print), [1]),
+    ],
+)
+def test_a_decision_that_does_not_fit_leaves_no_record_out(count, error, decision, second_call, capsys):
+    scene, calls = played(Own(decision), count, 1, error=error)
+    assert calls[1][1] == second_call
+    assert scene.delivery.records_delivered == count
+    assert scene.delivery.records_dead_lettered == 0
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("decision", [None, "retry", 5, Retry])
+def test_anything_else_than_a_decision_stops_the_worker(decision):
+    with pytest.raises(
+        HandlerError, match=r"on_handler_error decided .*, and not Retry, Halve, SetAside or Stop"
+    ):
+        played(Own(decision), 1, 1)
+
+
+@pytest.mark.parametrize("after", [-1, float("nan"), float("inf"), 86_401, "5", None])
+def test_pauses_have_a_range(after):
+    with pytest.raises(ConfigError, match=r"^Retry\.after="):
+        Retry(after)
+    with pytest.raises(ConfigError, match=r"^Backoff\.first="):
+        Backoff(after, 1e9)
+
+
+def test_an_operator_leaves_a_record_out_whatever_the_policy(caplog):
+    scene = Scene(lambda _batch: None, policy=Own())
+    scene.offer(record(1))
+    leave_out(scene, 1)
+    assert scene.run() is None
+    assert "the policy has no dead-letter hook" in caplog.text
 
 
 # Left out by an operator

@@ -7,6 +7,7 @@ from datetime import datetime, timezone
 
 import pytest
 
+from kinesis_sdk.common.error_policy import BisectBatch
 from kinesis_sdk.common.errors import InvalidCheckpointError, InvalidPositionError, RestartShardError
 from kinesis_sdk.common.position import AfterSequence, AtTimestamp, Latest, TrimHorizon
 from kinesis_sdk.common.sequence import (
@@ -17,7 +18,6 @@ from kinesis_sdk.common.sequence import (
     ExtendedSequenceNumber,
 )
 from kinesis_sdk.consumer import ConsumerConfig, Lease, RecordHandler
-from kinesis_sdk.consumer.error_policy import BisectBatch
 from kinesis_sdk.consumer.fetch.budget import ByteBudget
 from kinesis_sdk.consumer.fetch.fetcher import FetchResult
 from kinesis_sdk.consumer.shard.start import resolve_start

@@ -1,16 +1,16 @@
 """Policies for a handler that fails: retry, bisect to a dead-letter hook, or stop. None of them skips records silently.
 
-A policy decides what happens to the records of a failed call, and nothing else: `Delivery` carries it out. How many records a call
-gets is decided by `BatchSize`, whatever the policy.
+A policy decides what happens to the records of a failed call, and nothing else. It reads no clock and draws no random number. A worker's
+`Delivery` carries the decision out, and so does `kinesis_handler` in Lambda.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from enum import Enum
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
+from kinesis_sdk.common.backoff import Backoff
 from kinesis_sdk.common.errors import (
     ConfigError,
     DeserializationError,
@@ -18,18 +18,22 @@ from kinesis_sdk.common.errors import (
     KinesisSdkError,
     SinkError,
 )
-from kinesis_sdk.common.records import UserRecord
-from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.validation import check_int, check_seconds
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from kinesis_sdk.common.records import UserRecord
+    from kinesis_sdk.common.stream import StreamId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """A call of ``process_records`` that failed.
+    """A call of ``process_records`` that failed, or of another callback.
 
     Attributes:
         error: What it raised. A `SinkError` means that the store failed, and not the handler.
-        size: Records of the call that are not finished; at least 1.
+        size: Records of the call that are not finished; 0 for a callback that gets no records, such as ``initialize``.
         attempts: Calls in a row that got exactly these records and failed; 0 if this one got others, too, and finished them.
         halved: Whether they are a half of a call that was bisected.
     """
@@ -40,23 +44,83 @@ class Failure:
     halved: bool = False
 
 
-class Decision(Enum):
-    """Decision about the records of a failed call. `RETRY` and `REPEAT` come after a pause."""
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Decision that the records come again.
 
-    RETRY = "retry"
-    """They come again, from the second failure in a row on in smaller calls."""
+    Attributes:
+        after: Seconds until then, 0 to 86,400, or pauses that grow with the failures in a row of the shard (with
+            ``concurrency``, of the partition key).
+        together: Whether they come in one call. Otherwise they come in smaller calls from the second failure in a row on.
+        may_reread: Whether the worker may give the records back and read them again later, if other shards wait for their memory.
 
-    REPEAT = "repeat"
-    """They come again, together."""
+    Raises:
+        ConfigError: If ``after`` is out of range.
+    """
 
-    HALVE = "halve"
-    """They come again in two halves. Only for more than one."""
+    after: float | Backoff
+    together: bool = False
+    may_reread: bool = False
 
-    SET_ASIDE = "set aside"
-    """They go to the dead-letter hook. Only for one."""
+    def __post_init__(self) -> None:
+        if not isinstance(self.after, Backoff):
+            check_seconds("Retry.after", self.after, 0, 86_400)
 
-    STOP = "stop"
-    """The worker stops."""
+
+@dataclass(frozen=True, slots=True)
+class Halve:
+    """Decision that the records come again at once, in two halves, in order. For a single one it is a `Retry`."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """Decision that a record is passed to a hook, and counts as processed when the hook returns.
+
+    If the hook raises, the policy decides about the hook's error. For several records it is `Halve`, and for the failure of a
+    sink's store `Retry`.
+
+    Attributes:
+        take: The hook.
+    """
+
+    take: DeadLetterHook
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Decision that the worker stops: ``Worker.run`` raises `HandlerError`."""
+
+
+Decision = Retry | Halve | SetAside | Stop
+"""Decision of a policy about the records of a failed call."""
+
+
+class HandlerErrorPolicy(Protocol):
+    """Decides what happens after a call of a handler that raised. An object of your own may be ``on_handler_error``.
+
+    What no policy changes: an error of a sink that repeating does not cure, and `RestartShardError`, are not its business.
+
+    A policy may have an attribute ``dead_letter``, a hook for records that an operator leaves out.
+    """
+
+    def decide(self, failure: Failure) -> Decision:
+        """Return the decision. It is called on the shard's thread, must not wait, and the same failure gets the same answer."""
+
+
+DEFAULT_PAUSES = Backoff(0.5, 30.0)
+"""Pauses where a policy decides nothing that has some."""
+
+
+def pause_of(decision: Decision, failures: int, rng: Random) -> float:
+    """Return the seconds until the next attempt.
+
+    Args:
+        decision: The decision; if it is no `Retry`, the pauses are `DEFAULT_PAUSES`.
+        failures: Failures in a row, at least 1.
+        rng: Source of jitter.
+    """
+    after = decision.after if isinstance(decision, Retry) else DEFAULT_PAUSES
+    return after.pause(failures, rng) if isinstance(after, Backoff) else after
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +178,7 @@ class RetryBatch:
 
     def decide(self, failure: Failure) -> Decision:  # noqa: ARG002
         """Return what happens to the records of a failed call."""
-        return Decision.RETRY
+        return Retry(Backoff(self.initial_delay, self.max_delay), may_reread=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +200,7 @@ class StopWorker:
 
     def decide(self, failure: Failure) -> Decision:
         """Return what happens to the records of a failed call: no worker stops while the store of a sink is away."""
-        return Decision.RETRY if isinstance(failure.error, SinkError) else Decision.STOP
+        return Retry(DEFAULT_PAUSES) if isinstance(failure.error, SinkError) else Stop()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,20 +253,17 @@ class BisectBatch:
 
     def decide(self, failure: Failure) -> Decision:
         """Return what happens to the records of a failed call."""
-        if isinstance(failure.error, SinkError) or not self.may_be_poison(failure.error):
-            return Decision.RETRY
-        if failure.size > 1:
-            return Decision.HALVE if failure.halved or failure.attempts >= self.attempts else Decision.REPEAT
-        return Decision.SET_ASIDE if failure.attempts >= self.attempts else Decision.REPEAT
+        pauses = Backoff(self.initial_delay, self.max_delay)
+        if not failure.size or isinstance(failure.error, SinkError) or not self.may_be_poison(failure.error):
+            return Retry(pauses)
+        if failure.attempts >= self.attempts or (failure.halved and failure.size > 1):
+            return Halve() if failure.size > 1 else SetAside(self.dead_letter)
+        return Retry(pauses, together=True)
 
 
 def _check_hook(hook: object) -> None:
     if not callable(hook):
         raise ConfigError("on_handler_error.dead_letter", hook, "a function of a PoisonRecord")
-
-
-HandlerErrorPolicy = RetryBatch | BisectBatch | StopWorker
-"""The reaction of a worker to a handler that raises: one of these policies. To add one, add a dataclass with ``decide``."""
 
 
 def handler_error_policy(
@@ -211,18 +272,20 @@ def handler_error_policy(
     """Return the policy for ``ConsumerConfig.on_handler_error``.
 
     Args:
-        value: ``"retry"``, ``"stop"`` or a policy.
+        value: ``"retry"``, ``"stop"``, or an object with ``decide``.
         initial_delay: Seconds before the first retry of ``"retry"``.
 
     Raises:
         ConfigError: If the value is anything else.
     """
-    if isinstance(value, (RetryBatch, BisectBatch, StopWorker)):
+    if not isinstance(value, (str, type)) and callable(getattr(value, "decide", None)):
         return value
     if value == "retry":
         return RetryBatch(initial_delay=initial_delay, max_delay=max(30.0, initial_delay))
     if value == "stop":
         return StopWorker()
     raise ConfigError(
-        "on_handler_error", value, '"retry", "stop", RetryBatch(...), BisectBatch(...) or StopWorker()'
+        "on_handler_error",
+        value,
+        '"retry", "stop", RetryBatch(...), BisectBatch(...), StopWorker() or another object with a method decide',
     )
