@@ -645,7 +645,7 @@ class TopApp(App[None]):
 
 def _row(one: Row, width: int) -> Text:
     if isinstance(one, LeaseRow):
-        return draw.lease(one.lease)
+        return draw.lease(one.lease, width)
     return draw.owner(one.owner, one.leases, width, is_open=one.is_open)
 
 

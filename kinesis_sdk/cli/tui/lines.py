@@ -225,8 +225,15 @@ def _name_width(width: int) -> int:
     return max(16, min(40, width // 4))
 
 
-def lease(one: LeaseView) -> Text:
-    """Return a row below its owner: what happens to the shard, and how far it is."""
+_BEFORE_LAG, _LAG, _LAG_TOLD = 34, 34, 16
+"""Cells of a lease's row before its lag, and those of the lag with and without the age of its measurement."""
+
+
+def lease(one: LeaseView, width: int) -> Text:
+    """Return a row below its owner: what happens to the shard, and how far it is.
+
+    In a narrow terminal, the age of the measurement gives way to that of the checkpoint.
+    """
     lag = one.lag
     measured = (
         f"{lag_text(lag.millis)}, measured {duration(lag.age)} ago" if lag else one.lag_note or "not measured"
@@ -241,6 +248,9 @@ def lease(one: LeaseView) -> Text:
         state = f"fails for {duration(one.failing.seconds)}"
     sign, style = square(one)
     checkpointed = "" if one.checkpointed_ago is None else f"checkpoint {duration(one.checkpointed_ago)} old"
+    told = max(_LAG_TOLD, min(_LAG, width - _BEFORE_LAG - 1 - len(checkpointed)))
+    if lag and len(f"lag {measured}") > told:
+        measured = lag_text(lag.millis)
     return row(
         "    ",
         (sign, style),
@@ -249,7 +259,7 @@ def lease(one: LeaseView) -> Text:
         " ",
         (fit(state, 20), "red" if one.state in _SILENT or one.failing is not None else ""),
         " ",
-        (fit(f"lag {measured}", 34), lag_style(lag.millis if lag else None)),
+        (fit(f"lag {measured}", told), lag_style(lag.millis if lag else None)),
         " ",
         (checkpointed, "dim"),
         "  " if left else "",

@@ -127,6 +127,7 @@ SCENES = {
     "two-hundred-shards": Scene(BUSY),
     "thousand-shards": Scene(make_view(shards=1000, workers=200, problems=30, moves=20), size=(160, 45)),
     "narrow": Scene(BUSY, size=(60, 20)),
+    "eighty-columns": Scene(SMALL, size=(80, 24)),
     "hostile-worker": Scene(make_view(shards=6, workers=2, names=(HOSTILE,), moves=2, problems=1)),
     "owner-open": Scene(BUSY, ("down", "down", "enter", "down")),
     "shard": Scene(SMALL, ("down", "enter")),
