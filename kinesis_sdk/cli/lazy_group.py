@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from kinesis_sdk.cli.names import name_parameters
+
 
 class LazyGroup(click.Group):
     """A click group whose commands are given by the module that defines them.
@@ -36,6 +38,7 @@ class LazyGroup(click.Group):
         if not isinstance(command, click.Command):
             raise TypeError(f"{home[0]} is not a click command")
         keep_line_breaks(command)
+        name_parameters(command)
         return command
 
     def resolve_command(

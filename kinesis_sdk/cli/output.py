@@ -66,6 +66,12 @@ class CommandError(click.ClickException):
         self.exit_code: int = int(code)  # type: ignore[misc]
 
 
+def _suggested(error: Exception) -> str:
+    from kinesis_sdk.cli.names import suggestion  # which imports this module
+
+    return suggestion(error)
+
+
 def refuse(message: str) -> NoReturn:
     """End the command because it would not be safe, or was not wanted."""
     raise CommandError(message, ExitCode.REFUSED)
@@ -79,11 +85,11 @@ def with_exit_codes(function: _F) -> _F:
         try:
             return function(*args, **kwargs)
         except ConfigError as error:
-            raise CommandError(str(error), ExitCode.USAGE) from error
+            raise CommandError(f"{error}{_suggested(error)}", ExitCode.USAGE) from error
         except AwsConfigError as error:
             raise CommandError(f"{error}{_HINTS.get(error.code, '')}", ExitCode.CALL_FAILED) from error
         except KinesisSdkError as error:
-            raise CommandError(str(error), ExitCode.CALL_FAILED) from error
+            raise CommandError(f"{error}{_suggested(error)}", ExitCode.CALL_FAILED) from error
         except KeyboardInterrupt:
             click.echo("Stopped.", err=True)
             sys.exit(ExitCode.INTERRUPTED)

@@ -7,6 +7,7 @@ the failover time; between the two it is unknown.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 
 from kinesis_sdk.admin.fleet.model import OwnerKind
 from kinesis_sdk.common.errors import ConfigError
@@ -133,7 +134,8 @@ class OwnerWatch:
         """
         workers = self.workers()
         if worker not in workers:
-            known = ", ".join(printable(one) for one in workers[:10])
+            close = get_close_matches(worker, workers)
+            known = ", ".join(map(printable, list(dict.fromkeys([*close, *workers]))[:10]))
             raise ConfigError(field, worker, f"a worker of the table: {known or 'there is none'}")
 
     def is_draining(self, worker: str) -> bool:
