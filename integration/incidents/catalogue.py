@@ -77,10 +77,6 @@ def _all(views: str, says: Says | Calm) -> dict[str, Says | Calm]:
     return dict.fromkeys(views.split(), says)
 
 
-_FLEET = "explain show lag top console exporter"
-"""The views that read the lease table."""
-
-
 # -- how they are made ------------------------------------------------------------------------------------------------
 
 
@@ -204,7 +200,10 @@ INCIDENTS = (
         "a handler hangs",
         _hang,
         {
-            **_all(_FLEET, Says((r"\bhandler\b", r"process_records runs for|kinesis_fleet"), 100)),
+            # A call is a problem once it runs for a minute.
+            **_all("top console", Says((r"\bhandler\b", "process_records runs for"), 100)),
+            **_all("explain show lag", Says((r"\bhandler\b", "process_records runs for"), 130)),
+            "exporter": Says(('code="handler",severity="error"} 1',), 100),
             "alerts": Says(("KinesisHandlerStuck", f"on {TARGET}"), 110),
             "doctor": Says((r"\blag\b", TARGET), 60),
         },
