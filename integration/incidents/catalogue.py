@@ -205,7 +205,7 @@ INCIDENTS = (
             **_all("explain show lag", Says((r"\bhandler\b", "process_records runs for"), 130)),
             "exporter": Says(('code="handler",severity="error"} 1',), 100),
             "alerts": Says(("KinesisHandlerStuck", f"on {TARGET}"), 110),
-            "doctor": Says((r"\blag\b", TARGET), 60),
+            "doctor": Says((r"\blag\b", TARGET), 100),
         },
         heal=Fleet.mend,
     ),

@@ -126,6 +126,13 @@ def _poison(page: Any, backend: GeneratedBackend) -> None:
     page.get_by_text("the same as commands").click()
 
 
+def _search(page: Any, _backend: GeneratedBackend) -> None:
+    card = page.get_by_label("Search for records")
+    card.get_by_label("JMESPath expression").fill("total > `1000`")
+    card.get_by_role("button", name="Search").click()
+    card.get_by_text("13 records read").wait_for(timeout=LONG)
+
+
 def _show(text: str, **view: Any) -> Callable[[Any, GeneratedBackend], None]:
     def act(page: Any, backend: GeneratedBackend) -> None:
         backend.watches["billing"].on_view(FleetView(application="billing", at=START + 1e6, **view))
@@ -146,6 +153,7 @@ SCENES = {
     "shard-failing": Scene(f"#/shard/{SMALL}/{shard_name(3)}", "Shard 0003", _poison, is_still=True),
     "past": Scene(f"#/fleet/{SMALL}?at={int(START + 200)}", "before now"),
     "stream-large": Scene(f"#/stream/{LARGE}", "1,000 open shards"),
+    "stream-search": Scene(f"#/stream/{LARGE}", "1,000 open shards", _search),
     "change-of-several": Scene(f"#/fleet/{SMALL}", "12 shards by 3 owners", _choose),
     "change-of-a-worker": Scene(f"#/fleet/{SMALL}", "12 shards by 3 owners", _drain),
     "keys": Scene(f"#/fleet/{SMALL}", "12 shards by 3 owners", _keys),
