@@ -136,7 +136,7 @@ export class Records {
   /** What can be done with an open record. */
   acts(record, form) {
     const position = `${record.sequence}/${record.sub}`;
-    const propose = (operation, to, text) => h("button", { type: "button", class: "small", on: { click: () => {
+    const propose = (operation, to, text) => h("button", { type: "button", class: "small steers", on: { click: () => {
       this.onChange(operation, to);
       announce(`${text}: the change is shown, and nothing is written before you confirm`);
     } } }, text);

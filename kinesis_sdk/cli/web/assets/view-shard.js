@@ -21,7 +21,7 @@ export class ShardView {
     this.problems = h("ul", { class: "problems" });
     this.failing = h("dl", { class: "facts" });
     this.openRecord = h("button", { type: "button", class: "primary", on: { click: () => this.records.open(this.detail.lease.failing.position.sequence_number) } }, "Open the record");
-    const ask = (name, operation, to) => h("button", { type: "button", on: { click: () => this.steering?.propose(operation, to?.() ?? "") } }, name);
+    const ask = (name, operation, to) => h("button", { type: "button", class: "steers", on: { click: () => this.steering?.propose(operation, to?.() ?? "") } }, name);
     this.retry = ask("Retry now", "retry");
     this.skipRecord = ask("Skip this record", "skip-record");
     this.rewind = ask("Rewind to it", "rewind", () => `at:${positionText(this.detail.lease.failing.position)}`);
