@@ -185,7 +185,12 @@ def test_the_spark_job(account: Account, tmp_path: Path) -> None:
 
 def test_every_program_has_a_test_and_says_how_to_run_it() -> None:
     here = Path(__file__).parent
-    files = [*here.glob("test_*.py"), here.parent / "java" / "kpl" / "test_migration.py"]
+    root = here.parents[1]
+    elsewhere = [
+        root / "integration" / "java" / "kpl" / "test_migration.py",
+        root / "tests" / "test_grafana.py",
+    ]
+    files = [*here.glob("test_*.py"), *elsewhere]
     tests = "\n".join(path.read_text() for path in files)
     index = (EXAMPLES / "README.md").read_text()
     for path in sorted(EXAMPLES.rglob("*")):
