@@ -225,8 +225,9 @@ class Watch:
     def _ready(self) -> Answer:
         try:
             status, text = _get(f"{self._fleet.health_url}/ready")
-        except urllib.error.URLError as error:
-            return Answer(time.monotonic(), frozenset({"refused"}), str(error.reason))
+        except (urllib.error.URLError, ConnectionError) as error:
+            # A worker that stops resets the connections that it has accepted and not served yet.
+            return Answer(time.monotonic(), frozenset({"refused"}), str(error))
         return Answer(time.monotonic(), frozenset({f"{status}"}), text)
 
     def _log(self) -> Answer:
