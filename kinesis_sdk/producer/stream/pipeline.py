@@ -73,12 +73,14 @@ class StreamPipeline:
         self.open_by_key: OpenByKey = {}
         self.serializer: Serializer | None = config.serializer_of(stream.name)
         self.topology: Topology = Topology(rng, config)
-        self.pending = PendingRecords(stream)
-        self.identities = Identities(
+        self.pending: PendingRecords = PendingRecords(stream)
+        self.identities: Identities = Identities(
             stream, enabled=config.idempotent, wall_clock=wall_clock, entropy=entropy
         )
-        self.queue = SendQueue(self.pending, self.topology, config, rng, self.open_by_key, self.identities)
-        self.responses = ResponseHandler(self.pending, self.queue, self.topology, config)
+        self.queue: SendQueue = SendQueue(
+            self.pending, self.topology, config, rng, self.open_by_key, self.identities
+        )
+        self.responses: ResponseHandler = ResponseHandler(self.pending, self.queue, self.topology, config)
         self.buffered_time: float = self.queue.buffered_time
         self.record_ttl: float = self.queue.record_ttl
         self.max_record_size: int = 0
