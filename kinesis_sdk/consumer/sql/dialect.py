@@ -181,7 +181,7 @@ class Postgresql:
         return None
 
     def options(self, url: URL, timeout: float | None) -> dict[str, Any]:
-        """Return settings with which no call waits for ever."""
+        """Return settings that keep every call from waiting forever."""
         is_libpq = url.get_driver_name() in _LIBPQ_DRIVERS
         if timeout is None:
             options: dict[str, Any] = {"pool_pre_ping": True}
@@ -262,7 +262,7 @@ _IDLE_HINT = f". Too long passed between two statements of the transaction: see 
 
 
 def _libpq_settings(url: URL, timeout: float, more: dict[str, Any]) -> dict[str, Any]:
-    """Return settings of a connection with which no call waits for ever; those of the URL stay as the user wrote them.
+    """Return connection settings that keep every call from waiting forever; settings in the URL are left unchanged.
 
     The system ends a connection whose other end no longer answers, for example because its machine lost power: nothing would
     arrive at all, and the driver would wait.

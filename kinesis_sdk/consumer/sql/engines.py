@@ -34,8 +34,8 @@ def open_engine(
             may not be a database of this package at all.
 
     Raises:
-        ConfigError: If it is neither, a SQLite file that cannot be opened, or the URL of a SQLite database in memory, of which each thread
-            would see another one.
+        ConfigError: If it is neither; if the SQLite file cannot be opened; or for a SQLite database in memory, because each thread
+            would have a database of its own.
         ImportError: If SQLAlchemy, or the driver, is not installed.
     """
     sqlalchemy = import_sqlalchemy()

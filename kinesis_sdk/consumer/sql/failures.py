@@ -73,8 +73,8 @@ def translated(
         dialect: Of the database.
         error: The error.
         transient: Class for what usually passes.
-        permanent: Class for the others. None is for the errors of a handler: the others are returned as they are, and one that
-            was raised because of a failure that usually passes counts as that failure.
+        permanent: Class for all other errors. Pass None for an error of a handler: it is returned unchanged, unless a transient
+            failure caused it, and then it counts as that failure.
         driver_errors: Classes of the driver's own exceptions, which a handler gets if it uses a cursor of the driver.
     """
     from sqlalchemy import exc

@@ -195,7 +195,7 @@ def test_what_ended_is_gone_and_what_was_not_looked_at_is_not_known(recording: R
     assert [lease.lease_key for lease in past.leases] == ["k"]
     assert [lease.lease_key for lease in later.leases] == ["other"]
     assert recording.view_at("x", AT - 1) is None
-    assert recording.view_at("x", AT + 100) is None, "nobody looked for more than a minute"
+    assert recording.view_at("x", AT + 100) is None, "no view was taken for more than a minute"
     assert recording.view_at("y", AT + 1) is None
 
 

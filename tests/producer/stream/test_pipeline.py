@@ -654,7 +654,7 @@ def test_a_shard_that_even_a_newer_map_does_not_know_is_asked_about() -> None:
     load(pipeline, HALVES, 12.0)
     load(pipeline, QUARTERS, 13.0)
     pipeline.responses.on_response(batch, landed("shardId-000000000000"), 14.0)
-    assert not pipeline.pending.take_settled(), "nobody can say yet"
+    assert not pipeline.pending.take_settled(), "the result is not known yet"
     assert pipeline.queue.next_event(14.0, 24) == 14.0 or pipeline.topology.wants_load(14.0), (
         "a load must come"
     )
