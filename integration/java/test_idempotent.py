@@ -18,7 +18,7 @@ from integration.java.kpl.judge import open_records
 from integration.multilang.install import node_deaggregator
 from integration.stored import Stored, stored_records
 from kinesis_sdk import Producer, ProducerConfig
-from kinesis_sdk.common.aggregate_reader import MAGIC, decode, decode_columns
+from kinesis_sdk.common.aggregate_reader import MAGIC, decode, open_aggregate
 from kinesis_sdk.common.once.table import NAMED, REPEAT, RunTable, decode_table
 from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.testing import start_server_process
@@ -104,7 +104,7 @@ def write(server: Any, kinesis: Any, stream: str, *, idempotent: bool) -> Writte
     stored = list(stored_records(kinesis, stream))
     tables = []
     for _shard, record in stored:
-        columns = decode_columns(record["Data"])
+        columns = open_aggregate(record["Data"])
         if columns is not None and columns.tag is not None:
             tables.append(decode_table(columns.tag, stream, len(columns.payloads)))
     assert None not in tables

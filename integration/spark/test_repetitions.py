@@ -12,7 +12,7 @@ from pyspark import TaskContext
 from pyspark.sql import functions as F  # noqa: N812 — Spark's habit
 
 from integration.spark.harness import wait_for
-from kinesis_sdk.common.aggregate_reader import decode_columns
+from kinesis_sdk.common.aggregate_reader import open_aggregate
 from kinesis_sdk.common.once.table import FIRST, NAMED, REPEAT, decode_table
 from kinesis_sdk.spark.source import HAS_ADMISSION_CONTROL
 
@@ -134,7 +134,7 @@ def test_from_the_second_batch_on_a_process_writes_first_attempts(
     raw = spark.read.format("kinesis_sdk").options(**orders.options(deaggregate="false")).load()
     flags: dict[tuple[int, int], set[int]] = {}
     for row in raw.select("data").collect():
-        columns = decode_columns(bytes(row.data))
+        columns = open_aggregate(bytes(row.data))
         assert columns is not None
         assert columns.tag is not None
         table = decode_table(columns.tag, orders.name, len(columns.payloads))

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from kinesis_sdk.common.aggregate_reader import MAGIC, deaggregate, decode_columns
+from kinesis_sdk.common.aggregate_reader import deaggregate, open_aggregate
 from kinesis_sdk.common.aws import KinesisClient, call_with_retries
 from kinesis_sdk.common.clock import Clock, SystemClock
 from kinesis_sdk.common.errors import AwsError, ConfigError, ResourceNotFoundError
@@ -348,7 +348,7 @@ class CopySearch:
 
 
 def _runs_of(record: KinesisRecord, stream: StreamId) -> Sequence[Run]:
-    columns = decode_columns(record.data) if record.data[:4] == MAGIC else None
+    columns = open_aggregate(record.data)
     if columns is None or columns.tag is None:
         return ()
     table = decode_table(columns.tag, stream.name, len(columns.payloads))

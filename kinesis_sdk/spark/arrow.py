@@ -27,9 +27,9 @@ from typing import TYPE_CHECKING, Any
 from kinesis_sdk.common.aggregate_reader import (
     SubRecord,
     SubRecordColumns,
-    decode_columns,
     is_misplaced,
     known_keys,
+    open_aggregate,
 )
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.hashkeys import HashKeyRange
@@ -211,7 +211,7 @@ class BatchBuilder:
             return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
         for record in records:
-            found = decode_columns(record.data) if deaggregate else None
+            found = open_aggregate(record.data) if deaggregate else None
             row_bytes = names
             if with_sequences:
                 row_bytes += len(record.sequence_number)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 
-from kinesis_sdk.common.aggregate_reader import MAGIC, SubRecordColumns, decode_columns
+from kinesis_sdk.common.aggregate_reader import SubRecordColumns, open_aggregate
 from kinesis_sdk.common.aws import KinesisClient
 from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.once.memory import MAX_BYTES, Shortage
@@ -103,7 +103,7 @@ class RangeRepetitions:
         if reader.needs_look_up:
             for other in self._behind(record):
                 # Its rows are made later, from columns of their own: those of a whole page would be too much to keep.
-                found = decode_columns(other.data) if other.data[:4] == MAGIC else None
+                found = open_aggregate(other.data)
                 if found is not None and found.payloads and found.tag is not None:
                     is_ours[other.sequence_number] = reader.add(other, found)
         now_millis = int(self._clock.time() * 1000)

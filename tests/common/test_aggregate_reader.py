@@ -20,9 +20,9 @@ from kinesis_sdk.common.aggregate_reader import (
     SubRecordColumns,
     deaggregate,
     decode,
-    decode_columns,
     effective_hash_key,
     is_misplaced,
+    open_aggregate,
 )
 from kinesis_sdk.common.hashkeys import FULL_RANGE, MAX_HASH_KEY, HashKeyRange, hash_partition_key
 from kinesis_sdk.common.records import KinesisRecord, UserRecord
@@ -293,7 +293,7 @@ def test_odd_but_intact(blob: bytes, expected: list[tuple[str | None, str | None
 
 
 def rows_of_columns(blob: bytes) -> list[tuple[str | None, str | None, bytes]] | None:
-    columns = decode_columns(blob)
+    columns = open_aggregate(blob)
     if columns is None:
         return None
     hashes = columns.explicit_hash_keys
@@ -306,14 +306,14 @@ def rows_of_columns(blob: bytes) -> list[tuple[str | None, str | None, bytes]] |
 @given(st.lists(FRAGMENTS, min_size=1, max_size=8).map(b"".join).filter(bool))
 def test_columns_hold_what_rows_hold(body: bytes) -> None:
     assert rows_of_columns(seal(body)) == decode(seal(body))
-    assert decode_columns(body) is None
+    assert open_aggregate(body) is None
 
 
 def test_columns_show_that_no_record_has_an_explicit_hash_key() -> None:
-    unused = decode_columns(hexed(KEY_A, "120135", GOOD))
+    unused = open_aggregate(hexed(KEY_A, "120135", GOOD))
     assert unused is not None
     assert unused.explicit_hash_keys is None
-    used = decode_columns(hexed(KEY_A, "120135", GOOD, "1a07", "0800", "1000", "1a0178"))
+    used = open_aggregate(hexed(KEY_A, "120135", GOOD, "1a07", "0800", "1000", "1a0178"))
     assert used is not None
     assert used.explicit_hash_keys == [None, "5"]
 
@@ -604,7 +604,7 @@ def test_the_first_records_tag_is_read(
 ) -> None:
     if not compiled:
         monkeypatch.setattr(aggregate_reader, "_columns", lambda body: None)
-    columns = decode_columns(blob)
+    columns = open_aggregate(blob)
     assert columns is not None
     assert columns.tag == expected
     assert columns.payloads == [b"x", b"x"]

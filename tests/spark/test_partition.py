@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kinesis_sdk.common.aggregate_reader import decode_columns
+from kinesis_sdk.common.aggregate_reader import open_aggregate
 from kinesis_sdk.common.errors import ConfigError, InvalidRecordError
 from kinesis_sdk.common.once.table import FIRST, NAMED, REPEAT, decode_table
 from kinesis_sdk.common.shards import list_shards
@@ -286,7 +286,7 @@ def flags_of(aws: FakeAws) -> dict[bytes, int]:
             StreamName="flights", ShardId=shard.shard_id, ShardIteratorType="TRIM_HORIZON"
         )["ShardIterator"]
         for record in client.get_records(ShardIterator=iterator)["Records"]:
-            columns = decode_columns(record["Data"])
+            columns = open_aggregate(record["Data"])
             assert columns is not None
             assert columns.tag is not None
             table = decode_table(columns.tag, "flights", len(columns.payloads))

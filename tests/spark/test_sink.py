@@ -25,7 +25,7 @@ from pyspark.sql.types import (  # noqa: E402 — after the skip
     TimestampType,
 )
 
-from kinesis_sdk.common.aggregate_reader import decode, decode_columns  # noqa: E402
+from kinesis_sdk.common.aggregate_reader import decode, open_aggregate  # noqa: E402
 from kinesis_sdk.common.errors import ConfigError, InvalidRecordError  # noqa: E402
 from kinesis_sdk.common.once.table import FIRST, NAMED, REPEAT, decode_table  # noqa: E402
 from kinesis_sdk.producer import Producer, ProducerConfig  # noqa: E402
@@ -332,7 +332,7 @@ def flags_of(aws: FakeAws) -> Counter[int]:
         name = shard["ShardId"]
         at = client.get_shard_iterator(StreamName="orders", ShardId=name, ShardIteratorType="TRIM_HORIZON")
         for record in client.get_records(ShardIterator=at["ShardIterator"])["Records"]:
-            columns = decode_columns(record["Data"])
+            columns = open_aggregate(record["Data"])
             assert columns is not None
             assert columns.tag is not None
             table = decode_table(columns.tag, "orders", len(columns.payloads))

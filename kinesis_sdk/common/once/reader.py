@@ -48,11 +48,10 @@ from typing import NamedTuple
 
 from kinesis_sdk.common.aggregate_reader import (
     DIGEST_SIZE,
-    MAGIC,
     SubRecordColumns,
-    decode_columns,
     has_outside,
     hash_keys_of,
+    open_aggregate,
 )
 from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.once.budget import YOUNG_MILLIS, LookUpBudget
@@ -828,7 +827,7 @@ class LookUp:
         self._charge(size)
 
     def _take(self, record: KinesisRecord, sequence: int, shard_id: str) -> None:
-        columns = decode_columns(record.data) if record.data[:4] == MAGIC else None
+        columns = open_aggregate(record.data)
         if columns is None or columns.tag is None:
             return
         table = decode_table(columns.tag, self._stream_name, len(columns.payloads))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 
-from kinesis_sdk.common.aggregate_reader import MAGIC, deaggregate, decode_columns, has_outside
+from kinesis_sdk.common.aggregate_reader import deaggregate, has_outside, open_aggregate
 from kinesis_sdk.common.hashkeys import MAX_HASH_KEY, HashKeyRange
 from kinesis_sdk.common.once.reader import Decision, ListShards, LookUp, ReadShard, RunReader
 from kinesis_sdk.common.once.table import NAMED, TAG_KEY, Run, decode_table, encode_table
@@ -112,7 +112,7 @@ class Stream:
         found: dict[tuple[bytes, int | None, int], list[Position]] = {}
         for shard_id in in_order(self.shards.values()):
             for record in self.logs[shard_id]:
-                columns = decode_columns(record.data) if record.data[:4] == MAGIC else None
+                columns = open_aggregate(record.data)
                 table = columns and columns.tag and decode_table(columns.tag, STREAM, len(columns.payloads))
                 if not table or columns is None or has_outside(columns, self.shards[shard_id].hash_key_range):
                     continue

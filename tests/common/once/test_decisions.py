@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from kinesis_sdk.common.aggregate_reader import decode_columns
+from kinesis_sdk.common.aggregate_reader import open_aggregate
 from kinesis_sdk.common.hashkeys import MAX_HASH_KEY
 from kinesis_sdk.common.once import memory
 from kinesis_sdk.common.once.reader import EARLY_MILLIS, LookUp, _earliest
@@ -97,7 +97,7 @@ def _log(rng: Random) -> Stream:
 
 def _users(record: KinesisRecord) -> list[Run]:
     """Return the run of each user record, with one record and its own number."""
-    columns = decode_columns(record.data)
+    columns = open_aggregate(record.data)
     assert columns is not None
     assert columns.tag is not None
     table = decode_table(columns.tag, STREAM, len(columns.payloads))
