@@ -11,8 +11,8 @@ from contextlib import suppress
 import pytest
 
 from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.common.page_server import PageServer, pages_by_path, probe_page
 from kinesis_sdk.consumer import ConsumerConfig, Worker
-from kinesis_sdk.consumer.health_server import Answer, HealthServer
 from kinesis_sdk.testing import FakeAws, FakeAwsServer
 from tests import HANG
 
@@ -20,11 +20,10 @@ from tests import HANG
 @pytest.fixture
 def server():
     ready = [True]
-    server = HealthServer(
-        "127.0.0.1",
-        0,
-        {"/ready": lambda: Answer(ready[0], {"ready": ready[0]}), "/broken": lambda: 1 / 0},
+    page = pages_by_path(
+        {"/ready": lambda: probe_page("ready", [] if ready[0] else ["it stops"]), "/broken": lambda: 1 / 0}
     )
+    server = PageServer(page, "127.0.0.1", 0, setting="health_port")
     server.ready = ready
     yield server
     server.close()
@@ -41,7 +40,7 @@ def get(port, path, method="GET"):
 
 
 def test_answers(server, caplog):
-    assert get(server.port, "/ready?verbose=1") == (200, b'{\n  "ready": true\n}\n')
+    assert get(server.port, "/ready?verbose=1") == (200, b'{\n  "ready": true,\n  "problems": []\n}\n')
     assert get(server.port, "/ready", "HEAD") == (200, b"")
     server.ready[0] = False
     assert get(server.port, "/ready")[0] == 503
@@ -96,7 +95,7 @@ def test_slow_clients_do_not_keep_others_out(server):
 
 def test_a_port_in_use_is_named(server):
     with pytest.raises(ConfigError, match=f"health_port={server.port}"):
-        HealthServer("127.0.0.1", server.port, {})
+        PageServer(pages_by_path({}), "127.0.0.1", server.port, setting="health_port")
     worker = Worker(
         "orders",
         application_name="app",
@@ -110,7 +109,7 @@ def test_a_port_in_use_is_named(server):
 
 def test_a_host_that_does_not_exist_is_named():
     with pytest.raises(ConfigError, match="health_port"):
-        HealthServer("no such host", 0, {})
+        PageServer(pages_by_path({}), "no such host", 0, setting="health_port")
 
 
 def test_a_worker_from_its_start_to_its_end():

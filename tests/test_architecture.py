@@ -367,8 +367,6 @@ EXCEPTIONS = {
     "consumer.config": {"cli"},
     "consumer.engine.engine": {"pytest_plugin"},
     "consumer.handler": {"pytest_plugin"},
-    "consumer.health": {"cli"},
-    "consumer.health_server": {"admin", "cli"},
     "consumer.java_credentials": {"multilang"},
     "consumer.leases.intervals": {"admin"},
     "consumer.leases.java.leader_lock": {"admin"},

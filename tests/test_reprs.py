@@ -12,6 +12,7 @@ import pytest
 
 import kinesis_sdk
 from kinesis_sdk import producer
+from kinesis_sdk.common import page_server
 from kinesis_sdk.common.aggregate_reader import SubRecord, SubRecordColumns, deaggregate
 from kinesis_sdk.common.fast_get import GetRecordsPage
 from kinesis_sdk.common.fast_put import PutEntry
@@ -20,7 +21,7 @@ from kinesis_sdk.common.records import KinesisRecord, UserRecord
 from kinesis_sdk.common.response_header import NO_RESPONSE
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.stream import StreamId
-from kinesis_sdk.consumer import Lease, PoisonRecord, RecordBatch, ShardContext, health_server
+from kinesis_sdk.consumer import Lease, PoisonRecord, RecordBatch, ShardContext
 from kinesis_sdk.consumer.fetch.fetcher import FetchResult
 from kinesis_sdk.consumer.shard.reader import UserBatch
 from kinesis_sdk.producer.config import ProducerConfig
@@ -66,7 +67,7 @@ HOLDERS: list[Any] = [
 WITHOUT_PAYLOAD = {
     Run,
     RecordIdentity,
-    health_server.Page,
+    page_server.Page,
 }  # their bytes are a producer's random number, a digest, and metrics
 
 

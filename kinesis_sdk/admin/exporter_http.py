@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from kinesis_sdk.admin.exporter import FleetMetrics
-from kinesis_sdk.consumer.health_server import Page
-
-_JSON = "application/json"
+from kinesis_sdk.common.page_server import Page, json_page
 
 
 class ExporterPages:
@@ -38,10 +34,12 @@ class ExporterPages:
             return Page(200, CONTENT_TYPE_LATEST, generate_latest(self._registry))
         if route == "/healthz":
             late = [name for name in self._metrics.applications if not self._metrics.view(name)[1]]
-            return _json(503 if late else 200, {"ok": not late, "not_fresh": late})
+            return json_page(503 if late else 200, {"ok": not late, "not_fresh": late})
         if route == "/keda":
             found = {name: self._metrics.summary(name) for name in self._metrics.applications}
-            return _json(200, {"applications": {name: one for name, one in found.items() if one is not None}})
+            return json_page(
+                200, {"applications": {name: one for name, one in found.items() if one is not None}}
+            )
         if route.startswith("/lag/"):
             return self._lag(unquote(route.removeprefix("/lag/")))
         if route == "/":
@@ -50,17 +48,13 @@ class ExporterPages:
                 "text/plain; charset=utf-8",
                 b"kinesis-sdk exporter: /metrics /keda /lag/<application> /healthz\n",
             )
-        return _json(404, {"error": "there is /metrics, /keda, /lag/<application> and /healthz"})
+        return json_page(404, {"error": "there is /metrics, /keda, /lag/<application> and /healthz"})
 
     def _lag(self, name: str) -> Page:
         if name not in self._metrics.applications:
-            return _json(404, {"error": "the exporter does not watch this application"})
+            return json_page(404, {"error": "the exporter does not watch this application"})
         summary = self._metrics.summary(name)
         if summary is None:
             # Not 0: KEDA takes an error for "not known" and uses its fallback.
-            return _json(503, {"error": "the lag is not known yet, or the lease table could not be read"})
-        return _json(200, summary)
-
-
-def _json(status: int, body: Any) -> Page:
-    return Page(status, _JSON, (json.dumps(body, indent=2) + "\n").encode())
+            return json_page(503, {"error": "the lag is not known yet, or the lease table could not be read"})
+        return json_page(200, summary)

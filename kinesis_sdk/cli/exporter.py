@@ -118,7 +118,8 @@ def exporter(
     from kinesis_sdk.admin.exporter_http import ExporterPages
     from kinesis_sdk.admin.fleet.observe import FleetObserver
     from kinesis_sdk.admin.fleet.poller import FleetPoller
-    from kinesis_sdk.consumer.health_server import PageServer
+    from kinesis_sdk.common.errors import ConfigError
+    from kinesis_sdk.common.page_server import PageServer
 
     connection = make_connection(region, profile, endpoint_url, lease_store)
     metrics = FleetMetrics(applications, per_owner=per_owner)
@@ -133,9 +134,13 @@ def exporter(
         if recording is not None:
             stack.callback(recording.close)
         try:
-            server = stack.enter_context(closing(PageServer(ExporterPages(metrics).page, host, port)))
-        except OSError as error:
-            raise CommandError(f"cannot listen at {host}:{port}: {error}", ExitCode.CALL_FAILED) from error
+            server = stack.enter_context(
+                closing(PageServer(ExporterPages(metrics).page, host, port, setting="port"))
+            )
+        except ConfigError as error:
+            raise CommandError(
+                f"cannot listen at {host}:{port}: {error.__cause__}", ExitCode.CALL_FAILED
+            ) from error
         for application in opened:
             poller = FleetPoller(
                 application,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer.shard.state import ShardState
+
+_LATE_RENEWAL = 1 / 6
+"""Part of the failover time by which a renewal may be late. After a third, the lease is lost."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,9 @@ class ShardHealth:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerHealth:
-    """A snapshot of a worker. `to_dict` returns it as data that ``json.dumps`` accepts.
+    """A snapshot of a worker.
+
+    `to_dict` returns it as data that ``json.dumps`` accepts; `live_problems` and `ready_problems` are what the health endpoint answers.
 
     Attributes:
         worker_id: Id of the worker in the lease table.
@@ -143,65 +147,39 @@ class WorkerHealth:
         result["error"] = None if error is None else f"{type(error).__name__}: {error}"
         return result
 
+    def live_problems(self) -> list[str]:
+        """Return why only a restart of the process helps: the answer to ``/live``.
 
-@dataclass(frozen=True, kw_only=True)
-class ProbeResult:
-    """Answer to a health probe.
+        A worker that cannot reach AWS is live, because a restart would not change that, and so is one that starts or stops.
 
-    Attributes:
-        ok: Whether the answer is yes.
-        problems: Why it is no; empty if it is yes.
-    """
+        Returns:
+            Sentences for an operator; empty if the process can go on.
+        """
+        found = [f"the loop {loop!r} makes no progress" for loop in self.stuck_loops]
+        if self.error is not None:
+            found.insert(0, f"the worker failed: {type(self.error).__name__}: {self.error}")
+        return found
 
-    ok: bool
-    problems: tuple[str, ...]
+    def ready_problems(self) -> list[str]:
+        """Return why the worker does not take and process shards now: the answer to ``/ready``.
 
-    @classmethod
-    def of(cls, problems: Iterable[str]) -> ProbeResult:
-        """Return the result for a list of problems."""
-        problems = tuple(problems)
-        return cls(ok=not problems, problems=problems)
+        Handlers that fail or hang, and lag, do not count: they are a matter for alerts, and say nothing about a deployment.
 
-
-_LATE_RENEWAL = 1 / 6
-"""Part of the failover time by which a renewal may be late. After a third, the lease is lost."""
-
-
-def liveness(health: WorkerHealth) -> ProbeResult:
-    """Decide ``/live``: whether the process can go on. If it cannot, only a restart helps.
-
-    A worker that cannot reach AWS is live, because a restart would not change that, and so is one that starts or stops.
-    """
-    return ProbeResult.of(_fatal(health))
-
-
-def _fatal(health: WorkerHealth) -> Iterator[str]:
-    if health.error is not None:
-        yield f"the worker failed: {type(health.error).__name__}: {health.error}"
-    for loop in health.stuck_loops:
-        yield f"the loop {loop!r} makes no progress"
-
-
-def readiness(health: WorkerHealth) -> ProbeResult:
-    """Decide ``/ready``: whether the worker takes and processes shards now.
-
-    Handlers that fail or hang, and lag, do not count: they are a matter for alerts, and say nothing about a deployment.
-    """
-    return ProbeResult.of([*_fatal(health), *_unready(health)])
-
-
-def _unready(health: WorkerHealth) -> Iterator[str]:
-    if not health.running:
-        yield "the worker does not run"
-        return
-    if health.stopping:
-        yield "the worker stops"
-    if health.draining:
-        yield "the worker drains: an operator marked it in the lease table"
-    overdue = health.scan_overdue_seconds
-    if overdue is None:
-        yield "the lease table was not read yet"
-    elif overdue > health.failover_time:
-        yield f"the lease table could not be read for {overdue:.0f} s longer than usual"
-    if health.renewal_overdue_seconds > health.failover_time * _LATE_RENEWAL:
-        yield f"the renewal of a lease is {health.renewal_overdue_seconds:.1f} s late"
+        Returns:
+            Sentences for an operator, `live_problems` first; empty if it does.
+        """
+        found = self.live_problems()
+        if not self.running:
+            return [*found, "the worker does not run"]
+        if self.stopping:
+            found.append("the worker stops")
+        if self.draining:
+            found.append("the worker drains: an operator marked it in the lease table")
+        overdue = self.scan_overdue_seconds
+        if overdue is None:
+            found.append("the lease table was not read yet")
+        elif overdue > self.failover_time:
+            found.append(f"the lease table could not be read for {overdue:.0f} s longer than usual")
+        if self.renewal_overdue_seconds > self.failover_time * _LATE_RENEWAL:
+            found.append(f"the renewal of a lease is {self.renewal_overdue_seconds:.1f} s late")
+        return found

@@ -30,13 +30,13 @@ from kinesis_sdk.common.clock import Clock, SystemClock
 from kinesis_sdk.common.errors import ConfigError, ConsumerError
 from kinesis_sdk.common.log_fields import FieldLogger, log_fields
 from kinesis_sdk.common.metrics import Metrics
+from kinesis_sdk.common.page_server import PageServer, json_page, pages_by_path, probe_page
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.validation import check_int, check_seconds, check_text
 from kinesis_sdk.consumer.config import ConsumerConfig, check_application_name
 from kinesis_sdk.consumer.engine.engine import ConsumerEngine
 from kinesis_sdk.consumer.handler import Handler, HandlerSource
-from kinesis_sdk.consumer.health import ProbeResult, WorkerHealth, liveness, readiness
-from kinesis_sdk.consumer.health_server import Answer, HealthServer, check_health_address
+from kinesis_sdk.consumer.health import WorkerHealth
 from kinesis_sdk.consumer.leases.java.worker_metrics import JavaMembership
 from kinesis_sdk.consumer.leases.strategies.groups import grouped_id
 from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
@@ -178,9 +178,11 @@ class Worker:
         self._streams = streams
         if worker_id is not None:
             check_text("worker_id", worker_id, 1, 1024)
-        check_health_address(health_host, health_port)
+        check_text("health_host", health_host, 1)
+        if health_port is not None:
+            check_int("health_port", health_port, 0, 65535)
         self._health_address = None if health_port is None else (health_host, health_port)
-        self._health_server: HealthServer | None = None
+        self._health_server: PageServer | None = None
         check_until(until)
         self._until = until
         self._application_name = application_name
@@ -472,19 +474,14 @@ class Worker:
             return
         host, port = self._health_address
 
-        def probe(name: str, decide: Callable[[WorkerHealth], ProbeResult]) -> Answer:
-            result = decide(self.health())
-            return Answer(result.ok, {name: result.ok, "problems": list(result.problems)})
-
-        self._health_server = HealthServer(
-            host,
-            port,
+        page = pages_by_path(
             {
-                "/live": lambda: probe("live", liveness),
-                "/ready": lambda: probe("ready", readiness),
-                "/status": lambda: Answer(True, self.health().to_dict()),
-            },
+                "/live": lambda: probe_page("live", self.health().live_problems()),
+                "/ready": lambda: probe_page("ready", self.health().ready_problems()),
+                "/status": lambda: json_page(200, self.health().to_dict()),
+            }
         )
+        self._health_server = PageServer(page, host, port, setting="health_port")
         _LOGGER.info(
             "worker %s: health endpoint at http://%s:%d",
             self.worker_id,

@@ -24,10 +24,10 @@ from kinesis_sdk.cli import exporter as exporter_module
 from kinesis_sdk.cli import lag as lag_module
 from kinesis_sdk.cli.exporter import ErrorNotes
 from kinesis_sdk.cli.main import cli
+from kinesis_sdk.common import page_server
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.shards import list_shards
 from kinesis_sdk.common.stream import StreamId
-from kinesis_sdk.consumer import health_server
 from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
 from kinesis_sdk.consumer.leases.table.lease import Lease
 from kinesis_sdk.consumer.leases.table.sql import SqlLeaseStore
@@ -248,7 +248,7 @@ def test_the_exporter_tells_programs_where_it_serves(
     class Server:
         port = 4711
 
-        def __init__(self, *_: object) -> None:
+        def __init__(self, *_: object, setting: str) -> None:
             """Listen nowhere."""
 
         def close(self) -> None:
@@ -261,7 +261,7 @@ def test_the_exporter_tells_programs_where_it_serves(
         def wait(self, timeout: float | None = None) -> None:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(health_server, "PageServer", Server)
+    monkeypatch.setattr(page_server, "PageServer", Server)
     monkeypatch.setattr(exporter_module, "Event", Ended)
     monkeypatch.setattr(exporter_module, "make_connection", application_module.make_connection)
     monkeypatch.setattr(FleetPoller, "start", start)

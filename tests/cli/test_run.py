@@ -30,6 +30,7 @@ from kinesis_sdk.cli.run.supervisor import Outcome, SlotState, Supervisor
 from kinesis_sdk.cli.run.watch import FileWatcher, roots_of
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.log_fields import log_fields
+from kinesis_sdk.common.page_server import Page
 from kinesis_sdk.consumer import ConsumerConfig
 from kinesis_sdk.testing import FakeAws, VirtualClock
 
@@ -516,28 +517,31 @@ class Child:
         self.reported = {"health": {"x": 1}, "live": [], "ready": [], "failover_time": 10.0}
 
 
+def content(page: Page):
+    return json.loads(page.body)
+
+
 def test_a_supervisor_that_makes_no_progress_is_not_live():
     now = [10.0]
     supervisor = Supervisor(1, stop_timeout=5.0, reloads=False, rng=Random(1))
     health = SupervisorHealth(supervisor, "127.0.0.1", None, clock=lambda: now[0])
     with health:
-        assert health._probe("ready", ready_problems).content["problems"] == [
+        assert content(health._probe("ready", ready_problems))["problems"] == [
             "no worker process was started yet"
         ]
-        assert health._probe("live", live_problems).ok
+        assert health._probe("live", live_problems).status == 200
         supervisor.begin(10.0)
         supervisor.poll(10.0)
         supervisor.on_started(1, 10.0)
         health.observe({1: Child()})
-        assert health._probe("live", live_problems).ok
-        assert health._probe("ready", ready_problems).ok
-        content = json.loads(json.dumps(health._status().content))
-        assert content["processes"][0]["health"] == {"x": 1}
+        assert health._probe("live", live_problems).status == 200
+        assert health._probe("ready", ready_problems).status == 200
+        assert content(health._status())["processes"][0]["health"] == {"x": 1}
         now[0] = 71.0
-        assert health._probe("live", live_problems).content["problems"] == [
+        assert content(health._probe("live", live_problems))["problems"] == [
             "the supervisor makes no progress for 61 s"
         ]
         health.observe({1: Child()})
-        assert health._probe("live", live_problems).content["problems"] == [
+        assert content(health._probe("live", live_problems))["problems"] == [
             "worker process 1 has not reported for 61 s"
         ]

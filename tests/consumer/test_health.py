@@ -1,4 +1,4 @@
-"""ProbeResults of the health probes, and the numbers behind them. Lag while a handler fails or hangs: test_metrics."""
+"""Answers to the health probes, and the numbers behind them. Lag while a handler fails or hangs: test_metrics."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from kinesis_sdk.common.errors import ConfigError, ConsumerError, TransientAwsError
 from kinesis_sdk.consumer import Worker
-from kinesis_sdk.consumer.health import ProbeResult, WorkerHealth, liveness, readiness
+from kinesis_sdk.consumer.health import WorkerHealth
 from kinesis_sdk.consumer.runtime.threads import LoopThread
 from kinesis_sdk.testing import VirtualClock
 from tests.consumer.fleet.engines import Fleet
@@ -24,12 +24,11 @@ GOOD = WorkerHealth(
     error=None,
     scan_overdue_seconds=0.0,
 )
-YES = ProbeResult(ok=True, problems=())
 
 
 def test_a_worker_without_problems_is_live_and_ready():
-    assert liveness(GOOD) == YES
-    assert readiness(GOOD) == YES
+    assert GOOD.live_problems() == []
+    assert GOOD.ready_problems() == []
 
 
 @pytest.mark.parametrize(
@@ -41,8 +40,8 @@ def test_a_worker_without_problems_is_live_and_ready():
 )
 def test_only_what_a_restart_mends_makes_a_worker_not_live(change, problem):
     health = replace(GOOD, **change)
-    assert liveness(health) == ProbeResult(ok=False, problems=(problem,))
-    assert problem in readiness(health).problems
+    assert health.live_problems() == [problem]
+    assert problem in health.ready_problems()
 
 
 @pytest.mark.parametrize(
@@ -58,12 +57,12 @@ def test_only_what_a_restart_mends_makes_a_worker_not_live(change, problem):
 )
 def test_not_ready(change, problem):
     health = replace(GOOD, **change)
-    assert readiness(health) == ProbeResult(ok=False, problems=(problem,))
-    assert liveness(health) == YES
+    assert health.ready_problems() == [problem]
+    assert health.live_problems() == []
 
 
 def test_short_delays_are_no_problem():
-    assert readiness(replace(GOOD, scan_overdue_seconds=10.0, renewal_overdue_seconds=1.6)) == YES
+    assert replace(GOOD, scan_overdue_seconds=10.0, renewal_overdue_seconds=1.6).ready_problems() == []
 
 
 # The numbers behind the results
@@ -85,16 +84,16 @@ def test_a_table_that_cannot_be_read_makes_a_worker_not_ready():
     worker = worker_of(fleet, fleet.add("a"))
     assert worker.health().scan_overdue_seconds is None
     fleet.run(30)
-    assert readiness(worker.health()) == YES
+    assert worker.health().ready_problems() == []
     scan, fleet.store.scan = fleet.store.scan, broken
     fleet.run(9)
-    assert readiness(worker.health()) == YES
+    assert worker.health().ready_problems() == []
     fleet.run(5)
-    assert not readiness(worker.health()).ok
-    assert liveness(worker.health()) == YES
+    assert worker.health().ready_problems() != []
+    assert worker.health().live_problems() == []
     fleet.store.scan = scan
     fleet.run(11)
-    assert readiness(worker.health()) == YES
+    assert worker.health().ready_problems() == []
 
 
 def test_renewals_that_fail_make_a_worker_not_ready_before_the_lease_is_lost():
@@ -105,7 +104,7 @@ def test_renewals_that_fail_make_a_worker_not_ready_before_the_lease_is_lost():
     unready_at = lost_at = None
     for _ in range(200):
         fleet.run(0.1)
-        if unready_at is None and not readiness(worker.health()).ok:
+        if unready_at is None and worker.health().ready_problems():
             unready_at = fleet.clock.monotonic()
         if lost_at is None and len(worker.health().leases) < 2:
             lost_at = fleet.clock.monotonic()

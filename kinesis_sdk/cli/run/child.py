@@ -27,7 +27,6 @@ from kinesis_sdk.common.errors import ConfigError, KinesisSdkError
 from kinesis_sdk.common.log_fields import loggable
 from kinesis_sdk.common.stop_flag import StopFlag
 from kinesis_sdk.consumer import ConsumerConfig, DynamoDbStream, Worker, WorkerParts
-from kinesis_sdk.consumer.health import liveness, readiness
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -185,8 +184,8 @@ def _follow_worker(
             reports.send(
                 "health",
                 health=health.to_dict(),
-                live=liveness(health).problems,
-                ready=readiness(health).problems,
+                live=health.live_problems(),
+                ready=health.ready_problems(),
                 failover_time=failover_time,
             )
 

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from kinesis_sdk.cli.run.supervisor import SlotState, Supervisor
-from kinesis_sdk.consumer.health_server import Answer, HealthServer
+from kinesis_sdk.common.page_server import Page, PageServer, json_page, pages_by_path, probe_page
 
 if TYPE_CHECKING:
     from kinesis_sdk.cli.run.processes import ChildProcess
@@ -114,7 +114,7 @@ class SupervisorHealth:
         self._processes: tuple[ProcessHealth, ...] = ()
         self._observed_at: float | None = None
         self._stopping = False
-        self.server: HealthServer | None = None
+        self.server: PageServer | None = None
 
     def __enter__(self) -> SupervisorHealth:
         """Open the endpoint.
@@ -123,14 +123,14 @@ class SupervisorHealth:
             ConfigError: If the port is in use.
         """
         if self._address is not None:
-            self.server = HealthServer(
-                *self._address,
+            page = pages_by_path(
                 {
                     "/live": lambda: self._probe("live", live_problems),
                     "/ready": lambda: self._probe("ready", ready_problems),
                     "/status": self._status,
-                },
+                }
             )
+            self.server = PageServer(page, *self._address, setting="health_port")
             _LOGGER.info("health endpoint at http://%s:%d", self._address[0], self.server.port)
         return self
 
@@ -168,7 +168,7 @@ class SupervisorHealth:
             self._observed_at = now
             self._stopping = self._supervisor.is_ending
 
-    def _probe(self, name: str, decide: Callable[[Sequence[ProcessHealth]], Iterator[str]]) -> Answer:
+    def _probe(self, name: str, decide: Callable[[Sequence[ProcessHealth]], Iterator[str]]) -> Page:
         with self._lock:
             processes, observed_at, stopping = self._processes, self._observed_at, self._stopping
         problems = [*decide(processes)]
@@ -179,9 +179,11 @@ class SupervisorHealth:
             problems.append(f"the supervisor makes no progress for {self._clock() - observed_at:.0f} s")
         if stopping and name == "ready":
             problems.append("the worker processes stop")
-        return Answer(not problems, {name: not problems, "problems": problems})
+        return probe_page(name, problems)
 
-    def _status(self) -> Answer:
+    def _status(self) -> Page:
         with self._lock:
             processes, stopping = self._processes, self._stopping
-        return Answer(True, {"stopping": stopping, "processes": [process.to_dict() for process in processes]})
+        return json_page(
+            200, {"stopping": stopping, "processes": [process.to_dict() for process in processes]}
+        )

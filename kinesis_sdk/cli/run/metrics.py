@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from kinesis_sdk.common.errors import ConfigError
-from kinesis_sdk.consumer.health_server import Page, PageServer
+from kinesis_sdk.common.page_server import Page, PageServer
 
 if TYPE_CHECKING:
     from kinesis_sdk.cli.run.processes import ChildProcess
@@ -120,12 +119,7 @@ class SupervisorMetrics:
         """
         if self._address is not None:
             host, port = self._address
-            try:
-                self.server = PageServer(self.page, host, port)
-            except (OSError, UnicodeError) as error:
-                raise ConfigError(
-                    "metrics_port", port, f"a port at which {host} can be listened at ({error})"
-                ) from error
+            self.server = PageServer(self.page, host, port, setting="metrics_port")
             _LOGGER.info("metrics at http://%s:%d/metrics", host, self.server.port)
         return self
 
