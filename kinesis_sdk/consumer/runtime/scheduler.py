@@ -12,6 +12,9 @@ from kinesis_sdk.common.clock import Clock
 Step = Callable[[float], "float | None"]
 """Function that does what is due at a monotonic time and returns its next due time, or None when it is finished."""
 
+_NEVER = float("inf")
+_MIN_ENTRIES = 64
+"""Entries of the heap up to which none are removed early."""
 _AFTER_ERROR = 1.0
 """Seconds until a step that raised runs again."""
 
@@ -48,6 +51,7 @@ class Scheduler:
         self._clock = clock
         self._on_change = on_change
         self._lock = threading.Lock()
+        # At most one entry of a task counts: that with the task's due time. A task that only `wake` starts has none.
         self._heap: list[tuple[float, int, Task]] = []
         self._order = itertools.count()
         self._tasks: set[Task] = set()
@@ -77,10 +81,9 @@ class Scheduler:
         self._on_change()
 
     def dispatch(self, now: float) -> float | None:
-        """Start all due tasks, and return when the next one is due; None if no task waits."""
+        """Start all due tasks, and return when the next one is due; None if no task waits for a time."""
         while True:
             with self._lock:
-                # A task that was woken has a second entry. Only the one with the task's current due time counts.
                 while self._heap and (self._heap[0][2].running or self._heap[0][2].due != self._heap[0][0]):
                     heapq.heappop(self._heap)
                 if not self._heap:
@@ -99,7 +102,13 @@ class Scheduler:
 
     def _push(self, task: Task, due: float) -> None:
         task.due = due
+        if due == _NEVER:
+            return
         heapq.heappush(self._heap, (due, next(self._order), task))
+        if len(self._heap) > 2 * len(self._tasks) + _MIN_ENTRIES:
+            # A task that is woken long before its due time leaves an entry at each step, which would stay until that time.
+            self._heap = [entry for entry in self._heap if entry[0] == entry[2].due]
+            heapq.heapify(self._heap)
 
     def _step(self, task: Task) -> None:
         due: float | None = self._clock.monotonic() + _AFTER_ERROR
