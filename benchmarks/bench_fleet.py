@@ -14,7 +14,9 @@ ten waves that stops or starts workers first. The columns are:
     group off   maximum by which one of the two groups misses its share
     idle s      seconds for which the average lease had no live owner
 
-The second table has the cost of scans and renewals at rest. Between them are the targets of the default strategy.
+The second table has the cost of scans and renewals at rest. Between them are the targets of the default strategy. The third one has
+the CPU time of the renewal loop of one worker by the number of its leases, without the calls: the cost of a heartbeat must not
+grow with it.
 
 The fewest moves of a deploy are those that its own events cause. If a wave stops workers first, every released lease moves to a
 survivor, because none may be idle, and the new workers later get their share from others: two moves for each lease if
@@ -39,11 +41,14 @@ from kinesis_sdk.consumer.leases.intervals import scan_read_units
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from tests.consumer.fleet.plans import PlanFleet
+from tests.consumer.fleet.renewals import Renewals
 
 WRITE_COST, READ_COST = 0.625e-6, 0.125e-6
 MINUTES = 730 * 60
 SIZES = ["100/10", "1000/200", "10000/1000"]
 MAX_ROUNDS = 30
+HELD = [250, 1000, 4000]
+"""Leases of one worker."""
 
 
 def measure(fleet: PlanFleet, name: str, fewest: int) -> list[str]:
@@ -172,6 +177,28 @@ def costs(kind: str, leases: int, workers: int) -> list[str]:
     ]
 
 
+def renewals() -> list[list[str]]:
+    """Return CPU time of a heartbeat by number of held leases: the minimum of three minutes, compared with the fewest leases."""
+    rows: list[list[str]] = []
+    first = 0.0
+    for count in HELD:
+        scene = Renewals(count)
+        scene.run(10.0)
+        best, sent = float("inf"), 0
+        for _ in range(3):
+            before = sum(row.counter for row in scene.store.list())
+            begun = time.process_time()
+            scene.run(60.0)
+            best = min(best, time.process_time() - begun)
+            sent = sum(row.counter for row in scene.store.list()) - before
+        each = best / sent
+        first = first or each
+        rows.append(
+            [f"{count:,}", f"{sent:,}", f"{each * 1e6:.1f}", f"{each / first:.2f}", f"{best / 60:.4f}"]
+        )
+    return rows
+
+
 def table(header: list[str], rows: list[list[str]]) -> None:
     widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
     for row in [header, *rows]:
@@ -203,6 +230,8 @@ def main() -> None:
     print("at rest, per minute and month")
     header = ["size", "strategy", "look", "renew", "read units/min", "writes/min"]
     table([*header, "USD reads", "USD writes", "USD"], bills)
+    print("renewal loop of one worker, without the calls")
+    table(["leases", "heartbeats/min", "us each", "ratio", "cores"], renewals())
 
 
 if __name__ == "__main__":

@@ -130,6 +130,8 @@ class ConsumerEngine:
         self._clock = runtime.clock
         self._lock = threading.Lock()
         self._consumers: dict[str, tuple[ShardConsumer, Task]] = {}
+        # Lease key of a parent ─► token ─► consumer of a child.
+        self._children: dict[str, dict[str, tuple[ShardConsumer, Task]]] = {}
         self._broken: set[str] = set()
         self._stopping = False
         self._in_table_tick = False
@@ -399,6 +401,8 @@ class ConsumerEngine:
             if self._stopping:
                 consumer.request_stop()
             self._consumers[held.token] = (consumer, task)
+            for parent in consumer.parent_keys:
+                self._children.setdefault(parent, {})[held.token] = (consumer, task)
         self.scheduler.wake(task)
         self._runtime.wake("renewals")
 
@@ -511,14 +515,21 @@ class ConsumerEngine:
         with self._lock:
             if self._consumers.pop(consumer.held.token, None) is not None:
                 self._delivered_before += consumer.records_delivered
-            waiting = [task for other, task in self._consumers.values() if other.is_waiting_on_parents]
+                for parent in consumer.parent_keys:
+                    siblings = self._children[parent]
+                    del siblings[consumer.held.token]
+                    if not siblings:
+                        del self._children[parent]
+            # Only these: checking its parents costs a shard a read of the table, and there may be a thousand other shards that wait.
+            children = [*self._children.get(consumer.held.key, {}).values()]
         if consumer.held.changed_from_outside and not self._stopping:
             self.coordinator.request("scan")  # the row still names this worker, which takes the lease again
             self._runtime.wake("table")
         if consumer.reason is ShutdownReason.SHARD_END:
             self._fetchers.forget(consumer.held.key)
-            for task in waiting:
-                self.scheduler.wake(task)
+            for child, task in children:
+                if child.is_waiting_on_parents:
+                    self.scheduler.wake(task)
             if not self._stopping:
                 self.coordinator.request("scan")  # the leases of its children are unassigned
                 self._runtime.wake("table")

@@ -484,13 +484,17 @@ class LeaseCoordinator:
             self._skip_unwritable(row, f"its row cannot be written: {error}")
 
     def _poll_incoming(self, now: float) -> float:
+        busy: Collection[str] | None = None
         for row, reason in self._handoffs.poll_incoming(now):
             if row.is_finished or not self._taking or self._drain.active:
                 # The end of the shard, the stop or the drain came after the request. Release the lease instead of letting it
                 # stay under our id, but not while its old owner holds it.
                 if not row.in_handoff:
                     self._pass_on(row)
-            elif row.lease_key not in self._listener.busy_lease_keys():
+                continue
+            if busy is None:
+                busy = self._listener.busy_lease_keys()
+            if row.lease_key not in busy:
                 self._take(row, reason)
         return self._handoffs.next_incoming_poll(now)
 

@@ -80,6 +80,7 @@ class ShardConsumer:
 
     Attributes:
         held: The lease.
+        parent_keys: Lease keys of the shard's parents.
         state: Current state.
         reason: Reason for the shutdown; None before it begins.
         last_progress: Monotonic seconds of the last successful read or delivery.
@@ -90,6 +91,7 @@ class ShardConsumer:
     def __init__(self, runtime: ShardRuntime, held: HeldLease) -> None:
         self.held = held
         held.measure_progress = self._progress
+        self.parent_keys: frozenset[str] = frozenset(map(runtime.lease_key, held.lease.parent_shard_ids))
         self.state: ShardState = ShardState.WAITING_ON_PARENTS
         self.reason: ShutdownReason | None = None
         self.last_progress: float = runtime.clock.monotonic()

@@ -174,23 +174,26 @@ class OutgoingHandoffs:
 
     def __init__(self, failover_time: float) -> None:
         self._delay = min(_RECLAIM_DELAY, failover_time / 2)
+        # In the order of the handoffs, which is the one of the times.
         self._left: dict[str, tuple[Lease, float]] = {}
 
     def add(self, row: Lease, now: float) -> None:
         """Add a lease that was handed off, with the row that the handoff left."""
+        self._left.pop(row.lease_key, None)
         self._left[row.lease_key] = (row, now + self._delay)
 
     def pop_due(self, now: float) -> list[Lease]:
         """Remove and return the rows that are to be read now."""
-        due = [row for row, moment in self._left.values() if moment <= now]
-        for row in due:
-            del self._left[row.lease_key]
+        due: list[Lease] = []
+        while self._left and (first := next(iter(self._left.values())))[1] <= now:
+            due.append(first[0])
+            del self._left[first[0].lease_key]
         return due
 
     @property
     def due(self) -> float | None:
         """Monotonic time at which a row is to be read; None while there is none."""
-        return min((moment for _, moment in self._left.values()), default=None)
+        return next((moment for _, moment in self._left.values()), None)
 
 
 def is_untouched(left: Lease, row: Lease | None) -> bool:

@@ -14,9 +14,11 @@ until its shard consumer has finished; `HeldLease.release` then transfers it to 
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from uuid import uuid4
 
@@ -71,6 +73,7 @@ class HeldLease:
         problem: Why the shard cannot be consumed although the lease is held, as of the last scan; None if it can.
         handler_request: What an operator asks for, as of the last scan; None if nothing.
         on_handler_request: Called from any thread when there is another request; set by the shard consumer.
+        on_change: Called from any thread, with this object, when the lease was requested or has ended; set by `HeldLeases`.
         changed_from_outside: Whether the lease was lost to a row that still names this worker.
     """
 
@@ -110,6 +113,7 @@ class HeldLease:
         self.problem: str | None = None
         self.handler_request: HandlerRequest | None = lease.handler_request
         self.on_handler_request: Callable[[], None] = lambda: None
+        self.on_change: Callable[[HeldLease], None] = lambda _held: None
         self.changed_from_outside: bool = False
         # Set before the first release is sent, and never cleared.
         self._releasing = False
@@ -176,6 +180,7 @@ class HeldLease:
         self.handoff_requested_at = now
         self._requester_is_python = row.handoff_owner == row.owner
         self._handoff_requester = row.owner
+        self.on_change(self)
         return True
 
     def observe_foreign_change(self, row: Lease) -> bool:
@@ -291,6 +296,8 @@ class HeldLease:
             first = self._gone is None
             if first:
                 self._gone = reason
+        if first:
+            self.on_change(self)
         return first
 
     def renew(self) -> None:
@@ -421,27 +428,56 @@ class HeldLease:
 
 
 class HeldLeases:
-    """The set of leases that this worker holds. Thread-safe; its lock is a leaf."""
+    """The set of leases that this worker holds, in the order of their takes. Thread-safe; its lock is a leaf."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._by_key: dict[str, HeldLease] = {}
+        self._takes: dict[str, int] = {}
+        self._numbers = itertools.count()
+        self._changed: deque[HeldLease] = deque()
 
     def add(self, held: HeldLease) -> None:
-        """Add an acquisition, replacing an older one of the same key."""
+        """Add an acquisition, replacing an older one of the same key, whose place it gets."""
+        held.on_change = self.note_change
         with self._lock:
             self._by_key[held.key] = held
+            if held.key not in self._takes:
+                self._takes[held.key] = next(self._numbers)
+        self.note_change(held)
 
     def remove(self, held: HeldLease) -> None:
         """Remove this acquisition; a newer one of the same key stays."""
         with self._lock:
             if self._by_key.get(held.key) is held:
                 del self._by_key[held.key]
+                del self._takes[held.key]
 
     def keys(self) -> set[str]:
         """Keys of all held leases."""
         with self._lock:
             return set(self._by_key)
+
+    def note_change(self, held: HeldLease) -> None:
+        """Let `take_changed` return a lease."""
+        self._changed.append(held)
+
+    def take_changed(self) -> set[HeldLease]:
+        """Return the acquisitions that were added, were requested or have ended since the last call. For one thread."""
+        changed: set[HeldLease] = set()
+        while self._changed:
+            changed.add(self._changed.popleft())
+        return changed
+
+    def in_order(self, leases: Iterable[HeldLease]) -> list[HeldLease]:
+        """Return those of some acquisitions that are in this set, in its order."""
+        with self._lock:
+            present = [held for held in leases if self._by_key.get(held.key) is held]
+            return sorted(present, key=lambda held: self._takes[held.key])
+
+    def __contains__(self, held: HeldLease) -> bool:
+        with self._lock:
+            return self._by_key.get(held.key) is held
 
     def __iter__(self) -> Iterator[HeldLease]:
         with self._lock:

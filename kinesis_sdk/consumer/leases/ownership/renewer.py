@@ -6,6 +6,8 @@ that hangs does not delay the others.
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import logging
 import threading
 
@@ -19,6 +21,10 @@ from kinesis_sdk.consumer.leases.ownership.listener import LeaseListener
 from kinesis_sdk.consumer.runtime.runtime import Runtime
 
 _LOGGER = FieldLogger(logging.getLogger(__name__))
+
+_SLACK = 0.002
+"""Seconds by which a lease is checked early. The check decides by the exact times what is due."""
+_NEVER = float("inf")
 
 
 class LeaseRenewer:
@@ -51,36 +57,106 @@ class LeaseRenewer:
         self._listener = listener
         self._log_throttle = LogThrottle(_LOGGER)
         self._log_lock = threading.Lock()
+        # Times at which to check leases, the next one first. An entry counts if its time is that of its lease in `_due`.
+        self._planned: list[tuple[float, int, HeldLease]] = []
+        self._due: dict[HeldLease, float] = {}
+        # Ends of the handoff timeouts of requested leases, which are in `_watched`. They wake nothing: the first call after
+        # the end of a timeout sees it.
+        self._requested: list[tuple[float, int, HeldLease]] = []
+        self._watched: set[HeldLease] = set()
+        self._order = itertools.count()
 
     def tick(self, now: float) -> float:
-        """Send the heartbeats that are due and return when the next one is."""
-        due = now + self._renew_interval
-        for held in self._held:
-            if held.gone is not None or not held.is_held(now):
-                held.mark_lost(f"not renewed for {now - held.written_at:.1f} s")
-                self._held.remove(held)
-                self._listener.on_lease_lost(held)
-                continue
-            requested_at = held.handoff_requested_at
-            if requested_at is not None and now - requested_at > self._handoff_timeout:
-                if not held.renewing:
-                    held.renewing = True
-                    self._runtime.run_renewal(lambda held=held: self._force_handoff(held))  # type: ignore[misc]
-                due = min(due, now + 1.0)
-                continue
-            # A checkpoint counts as a heartbeat.
-            renew_at = max(held.renew_at, held.written_at + self._renew_interval)
-            if held.renewing:
-                continue
-            if renew_at <= now:
+        """Send the heartbeats that are due and return when the next one is.
+
+        The cost follows what is due and what has changed, not the number of held leases: with 1,000 leases, this is called
+        150 times a second.
+        """
+        checked = self._held.take_changed()
+        while self._planned and self._planned[0][0] <= now + _SLACK:
+            held = self._unplan()
+            if held is not None:
+                checked.add(held)
+        while self._requested and self._requested[0][0] <= now + _SLACK:
+            held = heapq.heappop(self._requested)[2]
+            self._watched.discard(held)
+            checked.add(held)
+        for held in self._held.in_order(checked):
+            self._check(held, now)
+        return min(now + self._renew_interval, self._next_due(now))
+
+    def _check(self, held: HeldLease, now: float) -> None:
+        """Do what is due for a lease, and plan when to check it again."""
+        if held.gone is not None or not held.is_held(now):
+            held.mark_lost(f"not renewed for {now - held.written_at:.1f} s")
+            self._held.remove(held)
+            self._listener.on_lease_lost(held)
+        elif self._is_overdue(held, now):
+            if not held.renewing:
                 held.renewing = True
-                self._runtime.run_renewal(lambda held=held: self._renew_one(held))  # type: ignore[misc]
-            else:
-                due = min(due, renew_at)
-            # Be back when the lease would be lost, even if the next heartbeat is later: a renewal that hangs does not
-            # report anything.
-            due = min(due, max(now, held.written_at + self._failover_time + 0.001))
-        return due
+                self._runtime.run_renewal(lambda: self._force_handoff(held))
+            self._plan(held, now + 1.0)
+        else:
+            requested_at = held.handoff_requested_at
+            if requested_at is not None and held not in self._watched:
+                self._watched.add(held)
+                heapq.heappush(
+                    self._requested, (requested_at + self._handoff_timeout, next(self._order), held)
+                )
+            due = self._due_of(held, now)
+            if due <= now:
+                held.renewing = True
+                self._runtime.run_renewal(lambda: self._renew_one(held))
+                due = self._lost_at(held, now)
+            self._plan(held, due)
+
+    def _is_overdue(self, held: HeldLease, now: float) -> bool:
+        """Return whether a requested lease is to be handed off although its handler still runs."""
+        requested_at = held.handoff_requested_at
+        return requested_at is not None and now - requested_at > self._handoff_timeout
+
+    def _due_of(self, held: HeldLease, now: float) -> float:
+        """Return when the next heartbeat is due, or when the lease is lost if one is under way. A checkpoint counts as one."""
+        if held.renewing:
+            return self._lost_at(held, now)
+        renew_at = max(held.renew_at, held.written_at + self._renew_interval)
+        return min(renew_at, self._lost_at(held, now))
+
+    def _lost_at(self, held: HeldLease, now: float) -> float:
+        """Return when the lease is lost without another write: a renewal that hangs does not report anything."""
+        return max(now, held.written_at + self._failover_time + 0.001)
+
+    def _plan(self, held: HeldLease, due: float) -> None:
+        """Plan when to check a lease again, instead of what was planned before."""
+        if self._due.get(held) != due:
+            self._due[held] = due
+            heapq.heappush(self._planned, (due, next(self._order), held))
+
+    def _unplan(self) -> HeldLease | None:
+        """Remove the first entry of the plan; return its lease, or None if another time was planned for it since."""
+        due, _, held = heapq.heappop(self._planned)
+        if self._due.get(held) != due:
+            return None
+        del self._due[held]
+        return held
+
+    def _next_due(self, now: float) -> float:
+        """Return the first time of the plan; infinity if there is none.
+
+        Checkpoints put heartbeats off without a word to this loop. All else that changes a due time is reported by
+        `HeldLeases.take_changed`. So the first entry is corrected until it holds, and the entries behind it can only be late.
+        """
+        while self._planned:
+            planned, _, held = self._planned[0]
+            if self._due.get(held) != planned or held.gone is not None or held not in self._held:
+                self._unplan()
+                continue
+            due = planned if self._is_overdue(held, now) else self._due_of(held, now)
+            if due <= planned:
+                return planned
+            self._unplan()
+            self._plan(held, due)
+        return _NEVER
 
     def _renew_one(self, held: HeldLease) -> None:
         renewed = False
@@ -113,6 +189,7 @@ class LeaseRenewer:
             self._listener.on_fatal_error(error)
         finally:
             held.renewing = False
+            self._held.note_change(held)
         if not renewed:
             self._runtime.wake("renewals")
 
@@ -140,6 +217,7 @@ class LeaseRenewer:
                     extra=held.log_fields,
                 )
             held.renewing = False
+            self._held.note_change(held)
             return
         except BaseException as error:  # noqa: BLE001 - a pool thread must not lose it
             self._listener.on_fatal_error(error)
