@@ -114,6 +114,7 @@ class Engine:
                 pipeline = shared.pipelines[key] = StreamPipeline(
                     stream, self._config, self._rng, wall_clock=self._clock.time
                 )
+                shared.agenda.enter(pipeline)
                 if shared.rejection is None:  # else nothing removes it any longer
                     wait_guards[self] = self._reentry.check_may_wait_for
             return pipeline
@@ -351,6 +352,7 @@ class Engine:
         self._reentry.check_not_interrupted()
         with self._lock:
             pipeline.topology.doubt_rarely(self._now())
+            self._shared.agenda.touch(pipeline)
             self._shared.wake.notify()
 
     def forget_listener(self, listener: Listener) -> None:
@@ -506,10 +508,12 @@ class Engine:
         record._delivery = NOT_PLACED
         arrived = record.arrived
         ready = pipeline.queue.add(record, data, hash_key, usage.epoch, arrived)
+        due = arrived + pipeline.buffered_time
         if (
             ready
+            or due < pipeline.next_look
+            or due < self._shared.sleeping_until
             or not self._loop.is_running
-            or arrived + pipeline.buffered_time < self._shared.sleeping_until
         ):
             self._loop.wake_for(pipeline)
 
@@ -536,6 +540,7 @@ class Engine:
             kept = kept or []
             self._usage.bytes = held + sum(other.cost for other in kept)
             self._usage.count = count + len(kept)
+            shared.agenda.touch(pipeline)
             shared.sleeping_until = -NEVER
             shared.wake.notify()
             shared.notify_room()

@@ -14,7 +14,7 @@ Callbacks do not run on the thread of the I/O loop, which every stream needs, bu
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from kinesis_sdk.common.errors import ProducerError
@@ -75,12 +75,10 @@ class Completion:
 
     # ------------------------------------------------------------------ under the lock
 
-    def take(self) -> list[Group]:
-        """Take the final results of all pipelines, for `finish`. Call under the lock."""
+    def take(self, pipelines: Iterable[StreamPipeline]) -> list[Group]:
+        """Take the final results of pipelines, for `finish`. Call under the lock."""
         groups = [
-            (pipeline, pipeline.pending.take_settled())
-            for pipeline in self._shared.pipelines.values()
-            if pipeline.pending.settled
+            (pipeline, pipeline.pending.take_settled()) for pipeline in pipelines if pipeline.pending.settled
         ]
         if groups:
             self._completing[id(groups)] = groups
@@ -161,7 +159,7 @@ class Completion:
                 return 0
             shared.accepting = False
             shared.rejection = (kind, text, cause)
-            settled = self.take()
+            settled = self.take(shared.pipelines.values())
             failure = kind(text)
             failure.__cause__ = cause
             interrupt: BaseException | None = None
@@ -171,7 +169,7 @@ class Completion:
                 # An interrupt, in `close`: the other records fail anyway. A later `close` would wait for them for ever.
                 interrupt = error
                 self._abandon(failure)
-            failed = self.take()
+            failed = self.take(shared.pipelines.values())
             shared.wake.notify_all()
             shared.notify_room()
         before, shared.delivering.here = shared.delivering.here, True

@@ -1,7 +1,8 @@
 """I/O loop of the producer: one coordinating thread and a pool of sender threads.
 
-The loop sleeps until the earliest deadline of all streams, polls the pipelines, and submits requests and loads to the pool. A pool
-thread makes one call, brings its outcome back to the pipeline under the lock, and completes the records that are final.
+The loop sleeps until the earliest deadline of all streams, polls the pipelines that are due (`Agenda`), and submits requests and
+loads to the pool. A pool thread makes one call, brings its outcome back to the pipeline under the lock, and completes the records
+that are final.
 
 After a freeze (AWS Lambda between two invocations, a paused container), the lost time does not count against `record_ttl`: the loop
 reads the clock at least once a second while there are records, and a jump of several seconds is a freeze
@@ -20,7 +21,7 @@ from kinesis_sdk.common.aws import KinesisClient
 from kinesis_sdk.common.errors import KinesisSdkError
 from kinesis_sdk.common.log_fields import FieldLogger, log_fields
 from kinesis_sdk.common.log_throttle import LogThrottle
-from kinesis_sdk.producer.io.completion import Completion
+from kinesis_sdk.producer.io.completion import Completion, Group
 from kinesis_sdk.producer.io.metrics import MetricsSampler, ProducerMetrics
 from kinesis_sdk.producer.io.sender import TaskPool, load_facts, put_records, without_frames
 from kinesis_sdk.producer.io.shared import NEVER, SharedState
@@ -86,14 +87,20 @@ class IoLoop:
             raise
 
     def wake_for(self, pipeline: StreamPipeline) -> None:
-        """Wake the loop if a pipeline has something to do before it would wake up by itself. Call under the lock."""
+        """Have the loop look at a pipeline, at once if that has something to do before the loop would wake up by itself.
+
+        Call under the lock.
+        """
         self.start()
         shared = self._shared
-        if (
-            pipeline.queue.next_event(shared.now(), self._max_connections - self._in_flight)
-            < shared.sleeping_until
+        shared.agenda.touch(pipeline)
+        sleeps_until = shared.sleeping_until
+        if sleeps_until > -NEVER and (
+            pipeline.pending.settled
+            or pipeline.queue.next_event(shared.now(), self._max_connections - self._in_flight) < sleeps_until
         ):
             shared.wake.notify()
+            shared.sleeping_until = -NEVER
 
     def stop(self) -> None:
         """Let the threads of the pool end when they have nothing left to do."""
@@ -132,15 +139,16 @@ class IoLoop:
             if shared.rejection is not None or self._thread is not threading.current_thread():
                 return False
             now = shared.read_clock()
-            work, loads = self._collect_work(now)
-            settled = completion.take()
+            work, loads, settled = self._collect_work(now)
             if sampler is not None:
                 sampler.observe()
             sample = sampler is not None and sampler.next_sample <= now
             if not work and not loads and not settled and not sample:
-                slots = self._max_connections - self._in_flight
-                wake = min((p.queue.next_event(now, slots) for p in shared.pipelines.values()), default=NEVER)
-                wake = min(wake, self._next_hurry(), sampler.next_sample if sampler is not None else NEVER)
+                wake = min(
+                    shared.agenda.next_moment,
+                    self._next_hurry(),
+                    sampler.next_sample if sampler is not None else NEVER,
+                )
                 shared.sleeping_until = wake
                 longest = _HEARTBEAT if shared.usage.count else _MAX_SLEEP
                 shared.wake.wait(max(0.0, min(wake - now, longest)))
@@ -155,30 +163,47 @@ class IoLoop:
         completion.finish(settled, self._pool)
         return True
 
-    def _collect_work(self, now: float) -> tuple[list[tuple[StreamPipeline, Batch]], list[StreamPipeline]]:
-        """Return the requests to send and the pipelines whose shard map is to be loaded."""
+    def _collect_work(
+        self, now: float
+    ) -> tuple[list[tuple[StreamPipeline, Batch]], list[StreamPipeline], list[Group]]:
+        """Return the requests to send, the pipelines whose shard map is to be loaded, and the final results that there are."""
         shared = self._shared
-        pipelines = shared.pipelines
+        pipelines, agenda = shared.pipelines, shared.agenda
         work: list[tuple[StreamPipeline, Batch]] = []
         loads: list[StreamPipeline] = []
         if shared.flush_requested > self._flushed:
             self._flushed = shared.flush_requested
-            for pipeline in pipelines.values():
+            for pipeline in self._busy():
                 pipeline.queue.flush(self._flushed, now)
+                agenda.touch(pipeline)
         if self._next_hurry() <= now:
             self._hurry(now)
-        for pipeline in pipelines.values():
+        seen: list[StreamPipeline] = []
+        for pipeline in agenda.due(now, self._has_connection):
+            seen.append(pipeline)
             for batch in pipeline.queue.poll(now, self._max_connections - self._in_flight):
                 self._in_flight += 1
                 work.append((pipeline, batch))
             if pipeline.pending.entries and pipeline.topology.wants_load(now):
                 pipeline.topology.begin_load(now)
                 loads.append(pipeline)
+        slots = self._max_connections - self._in_flight
+        for pipeline in seen:
+            queue = pipeline.queue
+            agenda.put_back(pipeline, queue.next_event(now, slots), waits=slots == 0 and queue.has_requests)
         if len(pipelines) > 1:
             # Round-robin: the stream served first moves to the end.
             first = next(iter(pipelines))
-            pipelines[first] = pipelines.pop(first)
-        return work, loads
+            pipelines[first] = moved = pipelines.pop(first)
+            agenda.enter(moved)
+        return work, loads, self._completion.take(seen)
+
+    def _has_connection(self) -> bool:
+        return self._in_flight < self._max_connections
+
+    def _busy(self) -> list[StreamPipeline]:
+        """Return the pipelines that have records without a final result."""
+        return [pipeline for pipeline in self._shared.pipelines.values() if pipeline.pending.entries]
 
     def _next_hurry(self) -> float:
         """Return when to send early because a `put` waits for room; infinity if none does.
@@ -191,9 +216,10 @@ class IoLoop:
     def _hurry(self, now: float) -> None:
         """Send early, because a `put` waits for room and deadlines may be far away."""
         self._hurried = now
-        pipelines = self._shared.pipelines.values()
+        pipelines = self._busy()
         idle = all(pipeline.queue.is_idle for pipeline in pipelines)
         for pipeline in pipelines:
+            self._shared.agenda.touch(pipeline)
             if idle:
                 pipeline.queue.flush(-1, now)
             else:
@@ -228,7 +254,8 @@ class IoLoop:
                     pipeline.responses.on_response(batch, response, now)
                 else:
                     pipeline.responses.on_failure(batch, failure, now)
-                settled = self._completion.take()
+                settled = self._completion.take((pipeline,))
+                shared.agenda.touch(pipeline)
                 shared.wake.notify()
             self._completion.finish(settled)
         except BaseException as error:  # noqa: BLE001 - as in _run
@@ -257,7 +284,8 @@ class IoLoop:
                 if failure is not None:
                     pipeline.responses.on_facts_failed(failure, now)
                 failures = pipeline.topology.failures
-                settled = self._completion.take()
+                settled = self._completion.take((pipeline,))
+                shared.agenda.touch(pipeline)
                 shared.wake.notify()
             if failure is not None:
                 # Throttled: while records wait for a missing stream, a load fails every two seconds.

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import ProducerClosedError, ProducerError
 from kinesis_sdk.producer.config import ProducerConfig
+from kinesis_sdk.producer.io.agenda import Agenda
 from kinesis_sdk.producer.io.buffer_usage import BufferUsage
 from kinesis_sdk.producer.stream.pipeline import StreamPipeline
 
@@ -41,6 +42,7 @@ class SharedState:
         changed: Condition for room in the buffer, ended flushes and the end of the producer.
         usage: Accounting of the buffer.
         pipelines: The pipeline of each stream.
+        agenda: Which of them the I/O loop has to look at, and when.
         accepting: Whether `put` is open: false from `close`, a crash or a fork on.
         closing: Whether `close` has begun.
         rejection: Why nothing is accepted and nothing is sent any longer: class and text of the error, and its cause. None until then.
@@ -57,6 +59,7 @@ class SharedState:
         self.now: Callable[[], float] = clock.monotonic
         self.usage: BufferUsage = BufferUsage(config.max_buffered_bytes, config.max_buffered_records)
         self.pipelines: dict[str, StreamPipeline] = {}
+        self.agenda: Agenda = Agenda()
         self.accepting = True
         self.closing = False
         self.rejection: tuple[type[ProducerError], str, BaseException | None] | None = None
@@ -86,6 +89,7 @@ class SharedState:
         if gap > _FREEZE and self.usage.count:
             for pipeline in self.pipelines.values():
                 pipeline.queue.forgive(gap, now)
+                self.agenda.touch(pipeline)
         return now
 
     def notify_room(self) -> None:

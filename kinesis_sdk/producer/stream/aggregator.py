@@ -27,10 +27,11 @@ class _Bin:
     The fast path of `put` remembers it for each key, while aggregates open and close in it.
     """
 
-    __slots__ = ("entry", "generation", "group")
+    __slots__ = ("entry", "generation", "group", "number")
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: Group, number: int) -> None:
         self.group = group
+        self.number = number
         self.entry: Entry | None = None
         self.generation = 0
 
@@ -55,8 +56,9 @@ class Aggregator:
         "_bins",
         "_deadlines",
         "_entries",
+        "_made",
+        "_open_bins",
         "_open_by_key",
-        "_opened",
         "_pushed",
         "max_count",
         "max_size",
@@ -79,7 +81,8 @@ class Aggregator:
         self.forget_keys()
         self._entries = {} if entries is None else entries
         self._bins: dict[Group, _Bin] = {}
-        self._opened = 0
+        self._made = 0
+        self._open_bins: dict[_Bin, None] = {}
         # (deadline, running number, bin). Lazily cleaned: an element counts only while its bin has an open aggregate
         # and that number as its generation.
         self._deadlines: list[tuple[float, int, _Bin]] = []
@@ -112,7 +115,8 @@ class Aggregator:
         """
         place = self._bins.get(group)
         if place is None:
-            place = _Bin(group)
+            self._made += 1
+            place = _Bin(group, self._made)
         by_key = self._open_by_key
         if by_key is not None and record.explicit_hash_key is None and record.partition_key:
             if len(by_key) >= _MAX_KEYS:
@@ -152,8 +156,12 @@ class Aggregator:
 
     def close_all(self) -> Iterator[Entry]:
         """Close and yield everything, earliest deadline first."""
-        places = [(place.entry.deadline, place) for place in self._bins.values() if place.entry is not None]
-        for _, place in sorted(places, key=lambda item: item[0]):
+        places = [
+            (place.entry.deadline, place.number, place)
+            for place in self._open_bins
+            if place.entry is not None
+        ]
+        for _, _, place in sorted(places):
             yield self._close(place)
         self._deadlines.clear()
 
@@ -174,7 +182,7 @@ class Aggregator:
         return None
 
     def _push(self, deadline: float, place: _Bin) -> None:
-        if len(self._deadlines) > 2 * self._opened + _SPARE_DEADLINES:
+        if len(self._deadlines) > 2 * len(self._open_bins) + _SPARE_DEADLINES:
             # Aggregates that close by size leave their deadlines behind: with minutes of buffered time, millions of them.
             self._deadlines[:] = [
                 item
@@ -190,7 +198,7 @@ class Aggregator:
         shard_id = place.group if isinstance(place.group, str) else None
         entry = Entry(Aggregate(self.max_size, self.max_count, tagged=self.tagged), shard_id, epoch)
         self._entries[entry] = None
-        self._opened += 1
+        self._open_bins[place] = None
         self._bins[place.group] = place
         place.entry = entry
         return entry
@@ -202,7 +210,7 @@ class Aggregator:
         if len(entry.records) == 1:
             entry.records = entry.records[:]  # a list that was appended to has room for more
         place.entry = None
-        self._opened -= 1
+        del self._open_bins[place]
         if isinstance(place.group, bytes):
             del self._bins[place.group]  # there are as many as keys
         return entry

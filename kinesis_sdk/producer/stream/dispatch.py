@@ -97,16 +97,37 @@ class Lane:
     Args:
         policies: What decides whether the head may leave, in the order in which it is asked.
         in_order: Whether entries leave in order of acceptance instead of the order of their deadlines.
+        number: Running number of the lane.
+        busy: The lanes of the stream that are not empty, kept up to date here; None for a lane by itself.
 
     Attributes:
+        number: As the argument.
         not_before: Monotonic seconds before which the head does not leave: the backoff of a retry in ordered mode.
     """
 
-    __slots__ = ("_added", "_in_order", "_next_expiry", "_policies", "_queue", "not_before")
+    __slots__ = (
+        "_added",
+        "_busy",
+        "_in_order",
+        "_next_expiry",
+        "_policies",
+        "_queue",
+        "not_before",
+        "number",
+    )
 
-    def __init__(self, policies: Sequence[DispatchPolicy], *, in_order: bool = False) -> None:
+    def __init__(
+        self,
+        policies: Sequence[DispatchPolicy],
+        *,
+        in_order: bool = False,
+        number: int = 0,
+        busy: dict[Lane, None] | None = None,
+    ) -> None:
         self._policies = policies
         self._in_order = in_order
+        self.number: int = number
+        self._busy: dict[Lane, None] = {} if busy is None else busy
         self._queue: list[tuple[float, int, Entry]] = []
         self._added = 0
         # Never later than the earliest expiry in the queue; corrected when it is reached.
@@ -118,6 +139,8 @@ class Lane:
         self._added += 1
         self._next_expiry = min(self._next_expiry, entry.expires)
         position = entry.records[0].order if self._in_order else entry.deadline
+        # First: an interrupt of `put` in between must not leave an entry in a lane that is not among these.
+        self._busy[self] = None
         heapq.heappush(self._queue, (position, self._added, entry))
 
     def release(self, now: float) -> Iterator[Entry]:
@@ -130,6 +153,8 @@ class Lane:
                 if policy.may_send(entry, now) > now:
                     return
             heapq.heappop(self._queue)
+            if not self._queue:
+                self._busy.pop(self, None)
             for policy in self._policies:
                 policy.on_sent(entry, now)
             entry.dispatched = True
@@ -174,6 +199,8 @@ class Lane:
         if expired:
             heapq.heapify(kept)
             self._queue = kept
+            if not kept:
+                self._busy.pop(self, None)
         self._next_expiry = earliest
         return expired
 
@@ -181,6 +208,7 @@ class Lane:
         """Remove and return all entries, in the order in which they would leave."""
         entries = [item[2] for item in sorted(self._queue, key=lambda item: item[:2])]
         self._queue.clear()
+        self._busy.pop(self, None)
         return entries
 
     def __len__(self) -> int:

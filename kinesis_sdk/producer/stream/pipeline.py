@@ -23,6 +23,7 @@ from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.producer.stats import Counters
 from kinesis_sdk.producer.stream.aggregator import OpenByKey
+from kinesis_sdk.producer.stream.dispatch import NEVER
 from kinesis_sdk.producer.stream.identities import WRAPPING, Identities, fresh_entropy
 from kinesis_sdk.producer.stream.pending import PendingRecords
 from kinesis_sdk.producer.stream.responses import ResponseHandler
@@ -57,6 +58,9 @@ class StreamPipeline:
         max_record_size: Maximum bytes (data and partition key) of a user record, as far as is known.
         wrapping: Bytes of the stream's limit that are not available to a user record, because an aggregate of one is around it.
         plain_record_size: Maximum bytes of data with which a user record is no larger than that, whatever its partition key.
+        place: Place among the streams that take turns; the agenda of the I/O loop sets it, and the next one.
+        next_look: Monotonic seconds at which the I/O loop looks at the pipeline; minus infinity if it does so in its next turn,
+            infinity if it has no reason to.
     """
 
     def __init__(
@@ -86,6 +90,8 @@ class StreamPipeline:
         self.max_record_size: int = 0
         self.wrapping: int = 0
         self.plain_record_size: int = 0
+        self.place: int = 0
+        self.next_look: float = NEVER
         self._update_record_size()
 
     def on_facts(self, facts: StreamFacts, now: float) -> None:

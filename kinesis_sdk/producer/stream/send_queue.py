@@ -89,6 +89,8 @@ class SendQueue:
         self._in_order = config.ordering == "per_shard"
         self.aggregator: Aggregator = self._new_aggregator()
         self.lanes: dict[Group, Lane] = {}
+        self._busy_lanes: dict[Lane, None] = {}
+        self._lanes_made = 0
         self.pause: CallPause = CallPause(rng)
         self.rate_limit: RateLimit = RateLimit(config.rate_limit, rng)
         self._barrier = ReshardBarrier(topology.require_load)
@@ -168,7 +170,7 @@ class SendQueue:
         """Send closed aggregates without waiting for others to share their request."""
         if self._pending.failures.missing:
             return  # nothing can be sent, and walking through all of it each time would cost more than it is worth
-        for lane in self.lanes.values():
+        for lane in self._busy_lanes:
             lane.expedite()
         self._collector.expedite()
 
@@ -200,12 +202,10 @@ class SendQueue:
         self._pending.drop_empty(left)
         for entry in self.aggregator.close_due(now):
             self._enqueue(entry, now)
-        # A copy: the neighbors of an expired record may be predicted for a shard that has no lane yet.
-        for lane in list(self.lanes.values()):
-            if lane:
-                for entry in lane.take_expired(now):
-                    self._expire(entry, now, "it waited for its shard's rate limit")
-                self._release(lane, now)
+        for lane in self._lanes_in_turn():
+            for entry in lane.take_expired(now):
+                self._expire(entry, now, "it waited for its shard's rate limit")
+            self._release(lane, now)
         for entry in self._collector.take_expired(now):
             self._expire(entry, now, "it waited for a free connection")
         batches: list[Batch] = []
@@ -233,7 +233,7 @@ class SendQueue:
         ]
         if self._parked is not None:
             events.append(self._parked.expires)
-        for lane in self.lanes.values():
+        for lane in self._busy_lanes:
             event = lane.next_event(now)
             if event is not None:
                 events.append(event)
@@ -249,6 +249,11 @@ class SendQueue:
         return min(events)
 
     @property
+    def has_requests(self) -> bool:
+        """Whether requests wait to be sent, which `next_event` leaves out while no connection is free."""
+        return not self._pending.failures.missing and bool(self._isolated or len(self._collector))
+
+    @property
     def is_idle(self) -> bool:
         """Whether nothing is on its way that would make room.
 
@@ -257,7 +262,7 @@ class SendQueue:
         if self._in_flight:
             return False
         return self._pending.failures.missing or not (
-            self._isolated or len(self._collector) or any(map(len, self.lanes.values()))
+            self._isolated or len(self._collector) or self._busy_lanes
         )
 
     @property
@@ -382,7 +387,7 @@ class SendQueue:
         if self._regroup_wanted or (reloaded and ordering_error(self._topology, self._pending.stream)):
             self._regroup_in_order(now)
         self._barrier.resume(reloaded=reloaded)
-        for lane in self.lanes.values():
+        for lane in self._lanes_in_turn():
             self._release(lane, now)
 
     def on_shard_map(self, now: float) -> None:
@@ -494,7 +499,7 @@ class SendQueue:
         detached.sort(key=_order if self._in_order else _age)
         self.aggregator = self._new_aggregator()
         self._collector = self._new_collector()
-        for lane in self.lanes.values():
+        for lane in list(self._busy_lanes):
             lane.take_all()
         self._isolated.clear()
         self._retries.clear()
@@ -644,8 +649,15 @@ class SendQueue:
             if len(self.lanes) >= _MAX_LANES and not self._in_order:
                 for other in [other for other, queue in self.lanes.items() if not queue]:
                     self._drop_lane(other)
-            lane = self.lanes[group] = Lane(self.policies, in_order=self._in_order)
+            self._lanes_made += 1
+            lane = self.lanes[group] = Lane(
+                self.policies, in_order=self._in_order, number=self._lanes_made, busy=self._busy_lanes
+            )
         return lane
+
+    def _lanes_in_turn(self) -> list[Lane]:
+        """Return the lanes that are not empty, oldest first."""
+        return sorted(self._busy_lanes, key=_number)
 
     def _release(self, lane: Lane, now: float) -> None:
         """Let the entries of a lane leave as far as all policies allow it."""
@@ -781,6 +793,10 @@ class SendQueue:
 
 
 _HELD = "its last attempt may have been stored, and the hold-off had not passed"
+
+
+def _number(lane: Lane) -> int:
+    return lane.number
 
 
 def _age(item: DetachedRecord) -> float:

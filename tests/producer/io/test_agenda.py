@@ -1,0 +1,183 @@
+"""Agenda of the I/O loop: which streams it looks at, in which order, and that a turn costs no more with more of them."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.producer import ProducerConfig
+from kinesis_sdk.producer.engine import Engine
+from kinesis_sdk.producer.io.agenda import Agenda
+from kinesis_sdk.producer.stream.pipeline import StreamPipeline
+from kinesis_sdk.producer.stream.topology import StreamFacts
+from kinesis_sdk.testing import VirtualClock
+from tests.producer.support import make_record, shard
+
+NEVER = float("inf")
+
+
+def pipelines(count: int, agenda: Agenda | None = None) -> list[StreamPipeline]:
+    made = [StreamPipeline(StreamId(f"s{n}"), ProducerConfig(), random.Random(0)) for n in range(count)]
+    for pipeline in made if agenda else ():
+        agenda.enter(pipeline)
+    return made
+
+
+def free(slots: int) -> Callable[[], bool]:
+    """Whether a connection is free, so many times."""
+    left = iter([True] * slots)
+    return lambda: next(left, False)
+
+
+def test_streams_are_looked_at_when_they_are_due_or_touched_in_the_order_of_their_places() -> None:
+    agenda = Agenda()
+    first, second, third = pipelines(3, agenda)
+    agenda.put_back(third, 1.0, waits=False)
+    agenda.put_back(second, 2.0, waits=False)
+    agenda.put_back(first, 1.0, waits=False)
+    assert agenda.next_moment == 1.0
+    assert not [*agenda.due(0.9, free(9))]
+    assert [*agenda.due(1.0, free(9))] == [first, third]
+    agenda.put_back(second, 3.0, waits=False)  # the moment before no longer counts
+    assert agenda.next_moment == 3.0
+    agenda.enter(first)
+    for pipeline in (first, second):
+        agenda.touch(pipeline)
+    assert [*agenda.due(2.0, free(9))] == [second, first]
+    assert not [*agenda.due(2.0, free(9))]
+
+
+def test_streams_that_wait_for_a_connection_are_looked_at_while_one_is_free() -> None:
+    agenda = Agenda()
+    first, second, third, fourth = pipelines(4, agenda)
+    for pipeline in (fourth, first, second, first):
+        agenda.put_back(pipeline, NEVER, waits=True)
+    agenda.touch(third)
+    assert [*agenda.due(1.0, free(1))] == [first, third]
+    agenda.enter(second)  # behind the fourth
+    agenda.put_back(fourth, NEVER, waits=False)
+    assert [*agenda.due(1.0, free(0))] == []
+    assert [*agenda.due(1.0, free(9))] == [second]
+    agenda.put_back(first, NEVER, waits=True)
+    agenda.touch(first)
+    assert [*agenda.due(1.0, free(9))] == [first], "once, although it has two reasons"
+
+
+def test_moments_that_are_never_reached_take_no_memory() -> None:
+    agenda = Agenda()
+    (pipeline,) = pipelines(1, agenda)
+    for number in range(10_000):
+        agenda.put_back(pipeline, 10_000.0 - number, waits=False)
+    assert len(agenda._events) < 2_000
+    assert agenda.next_moment == 1.0
+
+
+# ---------------------------------------------------------------------- counted steps
+
+
+def steps_of(action: Callable[[], Any]) -> int:
+    """Calls that an action makes, of Python's functions and of C's."""
+    count = 0
+
+    def note(_frame: object, event: str, _argument: object) -> None:
+        nonlocal count
+        count += event in {"call", "c_call"}
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        action()
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+class Turns:
+    """An engine in virtual time whose loop takes a turn when told, without a thread."""
+
+    def __init__(self, streams: int, shards: int = 1, **settings: Any) -> None:
+        self.clock = VirtualClock()
+        self.engine = Engine(object(), ProducerConfig(**settings), self.clock, random.Random(0))
+        self.loop = self.engine._loop
+        self.loop._thread = object()  # type: ignore[assignment]  # it runs
+        self.pipelines = [self.engine.pipeline(StreamId(f"s{number}")) for number in range(streams)]
+        width = 2**128 // shards
+        facts = StreamFacts([shard(n, n * width, (n + 1) * width - 1) for n in range(shards)], None, False)
+        for pipeline in self.pipelines:
+            pipeline.topology.begin_load(self.clock.monotonic())
+            pipeline.on_facts(facts, self.clock.monotonic())
+
+    def put(self, stream: int, shard: int = 0, of: int = 1) -> None:
+        record = make_record(hash_key=2**128 // of * shard)
+        self.engine.accept(self.pipelines[stream], record, b"x", record.hash_key, 0)
+
+    def turn(self) -> tuple[int, int]:
+        """How many requests leave, and in how many steps that is found."""
+        work: list[Any] = []
+        now = self.clock.monotonic()
+        steps = steps_of(lambda: work.append(self.loop._collect_work(now)))
+        return len(work[0][0]), steps
+
+
+def test_a_turn_costs_the_same_with_four_times_as_many_streams() -> None:
+    def cost(streams: int) -> tuple[int, ...]:
+        turns = Turns(streams, record_max_buffered_time=1.0)
+        for stream in range(streams):
+            turns.put(stream)
+            turns.clock.advance(0.001)
+        for _ in range(2):  # all aggregates are closed, then all requests are cut
+            turns.turn()
+            turns.clock.advance(1.1)
+        turns.turn()
+        counts = []
+        turns.put(0)
+        counts.append(turns.turn()[1])  # it is only put
+        turns.clock.advance(1.0)
+        counts.append(turns.turn()[1])  # its aggregate is closed
+        turns.clock.advance(0.05)
+        sent, steps = turns.turn()
+        assert sent == 1
+        return (*counts, steps, turns.turn()[1])
+
+    assert cost(4) == cost(16)
+
+
+def test_a_free_connection_costs_the_same_however_many_streams_wait_for_it() -> None:
+    def cost(streams: int) -> int:
+        turns = Turns(streams, max_connections=1)
+        for stream in range(streams):
+            turns.put(stream)
+        turns.clock.advance(1.0)
+        turns.turn()
+        turns.clock.advance(1.0)
+        assert turns.turn()[0] == 1
+        assert turns.turn()[0] == 0
+        turns.loop._in_flight -= 1
+        sent, steps = turns.turn()
+        assert sent == 1
+        return steps
+
+    # Finding the next place is the depth of a heap.
+    assert cost(32) <= cost(8) + 4
+
+
+def test_a_turn_costs_the_same_with_four_times_as_many_shards() -> None:
+    def cost(shards: int) -> tuple[int, ...]:
+        turns = Turns(1, shards, record_max_buffered_time=1.0)
+        for number in range(shards):
+            turns.put(0, number, shards)
+        for _ in range(3):
+            turns.clock.advance(1.1)
+            turns.turn()
+        assert len(turns.pipelines[0].queue.lanes) == shards
+        turns.put(0)
+        counts = []
+        for _ in range(3):
+            counts.append(turns.turn()[1])
+            turns.clock.advance(1.1)
+        return tuple(counts)
+
+    assert cost(4) == cost(16)
