@@ -47,7 +47,11 @@ class Expected:
 NOTHING = Expected(r"\A\Z")
 FIRST_READ = Expected(r"""^customer-7 b'\{"total": 12\}'$""", runs_on=True)  # it shows the first put
 EXPECTED = {
-    "README.md": [Expected(r"^\d{50,}$"), FIRST_READ],
+    "README.md": [
+        Expected(r"""^customer-7 b'\{"total": 12\}'$"""),  # a fake of its own, in the process
+        Expected(r"^\d{50,}$"),
+        FIRST_READ,
+    ],
     "producer.md": [
         Expected(r"^\d{50,}$"),
         NOTHING,  # the configuration
@@ -73,7 +77,7 @@ def shell_lines(section: str) -> list[str]:
 @pytest.fixture(scope="module")
 def environment() -> Iterator[dict[str, str]]:
     """The fake and the variables as the README says, but on a free port."""
-    start, *exports = shell_lines("Thirty lines")
+    start, *exports = shell_lines("Against AWS, or a fake in another process")
     command = shlex.split(start)
     process = subprocess.Popen(
         [BIN / command[0], *command[1:], "--port", "0"], stdout=subprocess.PIPE, text=True, cwd=ROOT

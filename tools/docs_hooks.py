@@ -15,6 +15,7 @@ from markdownify import MarkdownConverter
 from mkdocs.structure.files import File, Files
 from mkdocs.utils import get_relative_url
 
+from kinesis_sdk import __version__
 from tools import docs_reference
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 PROJECT_PAGES = {
-    "README.md": "index.md",
     "examples/README.md": "examples.md",
     "DESIGN.md": "project/design.md",
     "CHANGELOG.md": "project/changelog.md",
@@ -34,11 +34,32 @@ PROJECT_PAGES = {
 """Path in the repository of each page that does not live in ``docs/``, and its path in the site."""
 
 DOCUMENTED = {
+    "README.md": "index.md",
     "kinesis_sdk/producer/config.py": "reference/settings.md",
     "kinesis_sdk/consumer/config.py": "reference/settings.md",
     "kinesis_sdk/common/errors.py": "reference/errors.md",
 }
-"""Page of the site that stands for a file of the package in links."""
+"""Page of the site that stands for a file of the repository in links."""
+
+SEARCHED = {
+    "consumer.md": "checkpoint, batch size, fan-out, stop",
+    "deploy.md": "autoscaling",
+    "endpoints.md": "proxy, firewall",
+    "exactly-once.md": "sink, duplicate, idempotent",
+    "failures.md": "dlq, poison, retry, skip",
+    "lease-table.md": "lease table",
+    "migration.md": "kpl, kcl, java",
+    "multilang.md": "multilang, java",
+    "order.md": "ordering",
+    "producer.md": "aggregation, backpressure, kpl, buffer",
+    "reshard.md": "split, merge",
+    "rewind.md": "rewind, replay, reprocess",
+    "run.md": "sigterm, shutdown, backfill",
+    "services.md": "asyncio, fastapi",
+    "sizing.md": "memory",
+    "testing.md": "moto, localstack, mock",
+}
+"""Words that people type into the search, and that mean this page although others name them more often."""
 
 _LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 _FENCE = re.compile(r"^( *)(```+|~~~+).*?^\1\2 *$", re.MULTILINE | re.DOTALL)
@@ -66,9 +87,18 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Show the version at the foot of each page."""
+    config.copyright = f"kinesis_sdk {__version__}, Apache-2.0"
+    return config
+
+
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Make links that are right in the repository right in the site."""
+    """Make links that are right in the repository right in the site, and let guides come first in searches."""
     del config
+    page.meta.setdefault("search", {"boost": _boost(page.file.src_uri)})
+    if page.file.src_uri in SEARCHED:
+        page.meta.setdefault("tags", SEARCHED[page.file.src_uri].split(", "))
     source = _source_of(page.file.src_uri)
 
     def rewrite(match: re.Match[str]) -> str:
@@ -107,6 +137,11 @@ def on_nav(nav: Navigation, config: MkDocsConfig, files: Files) -> Navigation:
     _order.clear()
     _order.extend(str(PurePosixPath(page.file.dest_uri).with_suffix(".md")) for page in nav.pages)
     return nav
+
+
+def _boost(src_uri: str) -> float:
+    """Return how much a page weighs in searches: reference and project pages name every word, and explain few."""
+    return 0.3 if src_uri.startswith(("reference/", "project/")) else 2.0
 
 
 _order: list[str] = []

@@ -33,7 +33,6 @@ from kinesis_sdk.common.errors import (
 from kinesis_sdk.common.truncated_responses import reject_truncated_responses
 
 if TYPE_CHECKING:
-    import boto3
     from botocore.config import Config
 
 T = TypeVar("T")
@@ -72,6 +71,14 @@ class KinesisClient(Protocol):
 
     def get_records(self, *args: Any, **kwargs: Any) -> Mapping[str, Any]:
         """GetRecords."""
+        ...
+
+
+class AwsSession(Protocol):
+    """Maker of clients: a ``boto3.Session``, or any object of this shape, such as `kinesis_sdk.testing.FakeAws`."""
+
+    def client(self, *args: Any, **kwargs: Any) -> Any:
+        """Return a client of the service that is named first."""
         ...
 
 
@@ -451,7 +458,7 @@ def call_with_retries(
 def make_client(
     service: str,
     *,
-    session: boto3.Session | None = None,
+    session: AwsSession | None = None,
     region_name: str | None = None,
     endpoint_url: str | None = None,
     config: Config | None = None,

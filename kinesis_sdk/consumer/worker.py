@@ -22,10 +22,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 from uuid import uuid4
 
-from kinesis_sdk.common.aws import DynamoDBClient, KinesisClient, make_client
+from kinesis_sdk.common.aws import AwsSession, DynamoDBClient, KinesisClient, make_client
 from kinesis_sdk.common.clock import Clock, SystemClock
 from kinesis_sdk.common.errors import ConfigError, ConsumerError
 from kinesis_sdk.common.log_fields import FieldLogger, log_fields
@@ -51,9 +51,6 @@ from kinesis_sdk.consumer.streams import Streams
 from kinesis_sdk.consumer.table_streams.client import TableStreamClient
 from kinesis_sdk.consumer.table_streams.source import DynamoDbStream, check_settings
 from kinesis_sdk.consumer.until import UntilOption, check_until
-
-if TYPE_CHECKING:
-    import boto3
 
 _LOGGER = FieldLogger(logging.getLogger(__name__))
 
@@ -104,7 +101,7 @@ class Worker:
         kinesis_client: boto3 Kinesis client; None creates one.
         dynamodb_client: boto3 DynamoDB client; None creates one.
         dynamodbstreams_client: boto3 client for DynamoDB Streams, used for a `DynamoDbStream` only; None creates one.
-        session: boto3 session for created clients; None uses a new one.
+        session: Makes the clients: a ``boto3.Session``, or a `kinesis_sdk.testing.FakeAws`. None uses a new session.
         region_name: Region for created clients; None uses the region of the stream's ARN, else that of the session.
         endpoint_url: Endpoint for both created clients; None uses the endpoints of AWS.
         lease_store: Store of the leases, or the URL of one, as in ``LeaseTableConfig.lease_store``: ``"sqlite:///leases.db"``.
@@ -147,7 +144,7 @@ class Worker:
         kinesis_client: KinesisClient | None = None,
         dynamodb_client: DynamoDBClient | None = None,
         dynamodbstreams_client: Any = None,
-        session: boto3.Session | None = None,
+        session: AwsSession | None = None,
         region_name: str | None = None,
         endpoint_url: str | None = None,
         lease_store: LeaseStore | str | None = None,

@@ -13,9 +13,9 @@ import random
 import threading
 import weakref
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
-from kinesis_sdk.common.aws import make_client, translate_errors
+from kinesis_sdk.common.aws import AwsSession, make_client, translate_errors
 from kinesis_sdk.common.clock import Clock, SystemClock
 from kinesis_sdk.common.errors import AwsError
 from kinesis_sdk.common.log_throttle import CountingLogThrottle
@@ -23,9 +23,6 @@ from kinesis_sdk.common.metrics import Metric, Scope
 from kinesis_sdk.common.validation import check_int, check_namespace, check_seconds
 from kinesis_sdk.metrics.accumulator import MAX_SERIES, Accumulator, CustomDimension, Granularity, Level
 from kinesis_sdk.metrics.upload import MAX_PENDING, Datum, UploadPlan
-
-if TYPE_CHECKING:
-    import boto3
 
 _LOGGER = logging.getLogger(__name__)
 _NEVER = float("inf")
@@ -79,7 +76,7 @@ class CloudWatchMetrics:
         self,
         client: CloudWatchClient | None = None,
         *,
-        session: boto3.Session | None = None,
+        session: AwsSession | None = None,
         region_name: str | None = None,
         endpoint_url: str | None = None,
         namespace: str | None = None,

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import AsyncIterable, Iterable
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from kinesis_sdk.common.aws import KinesisClient
+from kinesis_sdk.common.aws import AwsSession, KinesisClient
 from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import ProducerError, PutManyError
 from kinesis_sdk.common.log_fields import FieldLogger
@@ -34,8 +34,6 @@ from kinesis_sdk.producer.stats import ProducerStats
 from kinesis_sdk.producer.stream.pipeline import StreamPipeline
 
 if TYPE_CHECKING:
-    import boto3
-
     from kinesis_sdk.producer.failures.spool import SpooledRecord
 
 _LOGGER = FieldLogger(logging.getLogger(__name__))
@@ -79,7 +77,7 @@ class AsyncProducer:
         config: ProducerConfig | None = None,
         *,
         client: KinesisClient | None = None,
-        session: boto3.Session | None = None,
+        session: AwsSession | None = None,
         region_name: str | None = None,
         endpoint_url: str | None = None,
         on_send_error: FailureHook | None = None,

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
-from kinesis_sdk.common.aws import KinesisClient, make_client
+from kinesis_sdk.common.aws import AwsSession, KinesisClient, make_client
 from kinesis_sdk.common.clock import Clock, SystemClock
 from kinesis_sdk.common.errors import (
     BufferFullError,
@@ -40,8 +40,6 @@ from kinesis_sdk.producer.stream.pipeline import MAX_PARTITION_KEY_LENGTH, Strea
 from kinesis_sdk.producer.stream.topology import Keyless
 
 if TYPE_CHECKING:
-    import boto3
-
     from kinesis_sdk.metrics import CloudWatchMetrics
     from kinesis_sdk.producer.failures.spool import SpooledRecord
 
@@ -100,7 +98,7 @@ class Producer:
         config: Settings; defaults are the KPL's.
         client: A ready boto3 Kinesis client, with ``max_pool_connections`` of at least ``max_connections``
             and its own retries switched off (``total_max_attempts`` 1); None creates one.
-        session: Session with the credentials and the region for the client.
+        session: Makes the client, with its credentials and region: a ``boto3.Session``, or a `kinesis_sdk.testing.FakeAws`.
         region_name: Region for the client.
         endpoint_url: Endpoint for the client; else botocore's resolution, ``AWS_ENDPOINT_URL`` included.
             Certificates and proxies are botocore's as well: ``AWS_CA_BUNDLE``, ``HTTPS_PROXY``, or your own ``client``
@@ -123,7 +121,7 @@ class Producer:
         config: ProducerConfig | None = None,
         *,
         client: KinesisClient | None = None,
-        session: boto3.Session | None = None,
+        session: AwsSession | None = None,
         region_name: str | None = None,
         endpoint_url: str | None = None,
         on_send_error: FailureHook | None = None,
@@ -507,7 +505,7 @@ class Producer:
             "create it inside the task, for example with kinesis_sdk.spark.shared_producer(settings)"
         )
 
-    def _make_metrics(self, session: boto3.Session | None, region_name: str | None) -> CloudWatchMetrics:
+    def _make_metrics(self, session: AwsSession | None, region_name: str | None) -> CloudWatchMetrics:
         # Imported here, so that a producer without CloudWatch metrics does not pay for it.
         from kinesis_sdk.metrics import CloudWatchMetrics
 

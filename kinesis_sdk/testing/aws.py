@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from kinesis_sdk.common.clock import Clock, SystemClock
@@ -31,12 +31,13 @@ class FakeAws:
 
     It is one account in one region.
 
-    Use it in the same process through `client`, or serve it to any AWS client with `FakeAwsServer`; both see the
+    Use it in the same process through `client`, pass it as ``session`` of a `Producer` or a `Worker`, or serve it to any AWS client with `FakeAwsServer`; both see the
     same state.
 
     Args:
         clock: Clock for record timestamps, iterator expiry, retention, throttles and delays. The system clock by
             default; pass a `VirtualClock` to control time.
+        streams: Streams that exist from the beginning, with their numbers of shards: ``{"orders": 2}``.
         seed: Seed of the faults and of the placement of records on AUTO streams.
         throttle: Whether shards enforce the limits of Kinesis: 1,000 records and 1 MiB written, 5 reads, 2 MiB read
             and 5 iterators per second.
@@ -72,6 +73,7 @@ class FakeAws:
         self,
         *,
         clock: Clock | None = None,
+        streams: Mapping[str, int] | None = None,
         seed: int = 0,
         throttle: bool = True,
         throttle_control_plane: bool = False,
@@ -146,6 +148,8 @@ class FakeAws:
         self._lock = threading.Lock()
         self._calls: Counter[str] = Counter()
         self._errors: Counter[str] = Counter()
+        for name, shards in (streams or {}).items():
+            self.client("kinesis").create_stream(StreamName=name, ShardCount=shards)
 
     # -- calls --------------------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 from botocore.exceptions import ClientError
 
+from kinesis_sdk import Producer
 from kinesis_sdk.testing import FakeAws, VirtualClock
 from kinesis_sdk.testing.errors import AwsError
 from tests.testing.conftest import Account
@@ -112,3 +113,15 @@ def test_metrics_and_identity(account: Account) -> None:
     with pytest.raises(ClientError, match="MissingParameter"):
         cloudwatch.put_metric_data(MetricData=[])
     assert account.aws.client("sts").get_caller_identity()["Account"] == "123456789012"
+
+
+def test_a_fake_account_makes_streams_and_clients() -> None:
+    aws = FakeAws(streams={"orders": 2, "returns": 1})
+    with Producer(session=aws) as producer:
+        results = [producer.put("orders", str(key), b"x") for key in range(20)]
+    assert {result.result().shard_id for result in results} == {
+        "shardId-000000000000",
+        "shardId-000000000001",
+    }
+    returns = aws.client("kinesis").list_shards(StreamName="returns")["Shards"]
+    assert [shard["ShardId"] for shard in returns] == ["shardId-000000000000"]
