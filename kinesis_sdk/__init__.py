@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from kinesis_sdk.consumer import DynamoDBSink as DynamoDBSink
     from kinesis_sdk.consumer import DynamoDbStream as DynamoDbStream
     from kinesis_sdk.consumer import FailureConfig as FailureConfig
+    from kinesis_sdk.consumer import Handler as Handler
     from kinesis_sdk.consumer import HandlerErrorPolicy as HandlerErrorPolicy
     from kinesis_sdk.consumer import InMemoryLeaseStore as InMemoryLeaseStore
     from kinesis_sdk.consumer import InMemorySink as InMemorySink
@@ -153,6 +154,7 @@ else:
                 "CoordinationConfig",
                 "FailureConfig",
                 # handlers, and what they get
+                "Handler",
                 "RecordHandler",
                 "RecordBatch",
                 "ShardContext",

@@ -18,8 +18,7 @@ import pytest
 
 if TYPE_CHECKING:
     from kinesis_sdk.common.records import UserRecord
-    from kinesis_sdk.consumer import ConsumerConfig
-    from kinesis_sdk.consumer.handler import Handler
+    from kinesis_sdk.consumer import ConsumerConfig, Handler
     from kinesis_sdk.testing import FakeAws
 
 _LONGEST_RUN = 3600.0
@@ -145,26 +144,23 @@ class SteppedWorker:
     def _start(self, **more: Any) -> None:
         from random import Random
 
-        from kinesis_sdk.common.stream import StreamId
         from kinesis_sdk.consumer import ConsumerConfig, InMemoryLeaseStore
-        from kinesis_sdk.consumer.engine.engine import ConsumerEngine
-        from kinesis_sdk.consumer.handler import HandlerSource
-        from kinesis_sdk.consumer.runtime.runtime import InlineRuntime
-        from kinesis_sdk.consumer.sinks.location import sink_at
+        from kinesis_sdk.consumer.engine import stepped_engine
 
         if self.leases is None:
             self.leases = InMemoryLeaseStore()
-        self._engine = ConsumerEngine(
-            stream=StreamId(self._stream.name),
-            worker_id=self._worker_id,
-            application_name="test",
-            sink=None if self._sink is None else sink_at("sink", self._sink),
-            metrics=self._metrics,
+        self._engine = stepped_engine(
+            self._stream.name,
+            self._handler,
             config=self._config or ConsumerConfig(initial_position="TRIM_HORIZON"),
-            handlers=HandlerSource.of(self._handler),
-            store=self.leases,
+            lease_store=self.leases,
             kinesis=self._stream.client,
-            runtime=InlineRuntime(self._clock, Random(0), self._clock.advance),
+            clock=self._clock,
+            sleep=self._clock.advance,
+            worker_id=self._worker_id,
+            rng=Random(0),
+            sink=self._sink,
+            metrics=self._metrics,
             **more,
         )
         self._engine.start()

@@ -7,7 +7,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
+from inspect import isclass, isfunction, signature, unwrap
+from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -352,7 +355,7 @@ CORE = frozenset({"common", "metrics", "producer", "consumer"})
 HELPED = frozenset({"__init__", *EVERYWHERE})
 """Beside core and neighbours: the names of the root."""
 
-EXCEPTIONS = {
+EXCEPTIONS: dict[str, set[str]] = {
     "common.fast_get": {"admin", "spark"},
     "common.lean_calls": {"admin", "spark"},
     "common.once.budget": {"admin", "lambda_events"},
@@ -361,63 +364,53 @@ EXCEPTIONS = {
     "common.once.reader": {"admin", "lambda_events", "spark"},
     "common.once.shell": {"admin", "lambda_events", "spark"},
     "common.once.table": {"admin", "spark"},
-    "common.record_ids": {"lambda_events"},
-    "common.response_header": {"admin"},
-    "common.user_records": {"lambda_events"},
-    "consumer.config": {"cli"},
-    "consumer.engine.engine": {"pytest_plugin"},
-    "consumer.handler": {"pytest_plugin"},
-    "consumer.java_credentials": {"multilang"},
-    "consumer.leases.intervals": {"admin"},
-    "consumer.leases.java.leader_lock": {"admin"},
-    "consumer.leases.java.migration": {"admin"},
-    "consumer.leases.strategies.by_count": {"admin"},
-    "consumer.leases.strategies.groups": {"admin"},
-    "consumer.leases.table.handler_request": {"admin", "testing/contracts"},
-    "consumer.leases.table.lease": {"admin", "testing/contracts"},
-    "consumer.leases.table.location": {"admin", "cli", "multilang"},
-    "consumer.leases.table.sql": {"admin"},
-    "consumer.properties": {"multilang"},
-    "consumer.runtime.runtime": {"pytest_plugin"},
-    "consumer.runtime.threads": {"admin", "multilang"},
-    "consumer.shard_sync.audit": {"admin"},
-    "consumer.sinks.location": {"pytest_plugin"},
-    "consumer.sql.engines": {"admin", "testing/demo"},
-    "consumer.table_streams.client": {"cli"},
-    "consumer.until": {"cli"},
-    "producer.config": {"spark"},
-    "producer.failures.hooks": {"admin"},
 }
 """Private modules of the core that neighbours import all the same. Each is to be made public on purpose, moved, or put behind a seam."""
 
 
+def doors(text: str) -> frozenset[str]:
+    """Return the packages whose exported names DESIGN.md calls public."""
+    (table,) = re.findall(r"^\| door \| to what \|\n\|---\|---\|\n(.*?)\n\n", text, re.MULTILINE | re.DOTALL)
+    return frozenset(re.findall(r"^\| `([\w.]+)` \|", table, re.MULTILINE))
+
+
 def public_modules(text: str) -> frozenset[str]:
-    """Return the modules of `common` that DESIGN.md calls public."""
-    (line,) = re.findall(r"^Public modules of `common`: (.+)\.$", text, re.MULTILINE)
-    return frozenset(f"common.{name}" for name in re.findall(r"`(\w+)`", line))
+    """Return the modules that DESIGN.md calls public."""
+    (line,) = re.findall(r"^Public modules: (.+)\.$", text, re.MULTILINE)
+    return frozenset(re.findall(r"`([\w.]+)`", line))
 
 
+DOORS = doors(DESIGN.read_text(encoding="utf-8"))
 PUBLIC = public_modules(DESIGN.read_text(encoding="utf-8"))
+
+
+def crossings(package: Path = PACKAGE) -> Iterator[tuple[str, str, str]]:
+    """Yield each import of a neighbour from the core: the neighbour, module or package, and name ("" for all of a module)."""
+    for room, _, target in outward(package):
+        if room in CORE | HELPED or target.split(".")[0] not in CORE:
+            continue
+        path = package / target.replace(".", "/")
+        is_module = path.with_suffix(".py").exists()
+        module, _, name = target.rpartition(".")
+        if name in exported(module):
+            is_module = False
+        yield (room, target, "") if is_module else (room, module, name)
 
 
 def private_imports(package: Path = PACKAGE) -> dict[str, set[str]]:
     """Return the private modules of the core that neighbours import, and which neighbours."""
     found: dict[str, set[str]] = {}
-    for room, _, target in outward(package):
-        module, _, name = target.rpartition(".")
-        if room in CORE | HELPED or target.split(".")[0] not in CORE or module in PUBLIC:
-            continue
-        if name in exported(module) or target in PUBLIC:
-            continue
-        is_module = (package / target.replace(".", "/")).with_suffix(".py").exists()
-        found.setdefault(target if is_module else module, set()).add(room)
+    for room, module, name in crossings(package):
+        if module not in PUBLIC and name not in exported(module):
+            found.setdefault(module, set()).add(room)
     return found
 
 
 def exported(module: str) -> frozenset[str]:
-    """Return the names that a package exports; nothing for a module."""
-    imported = import_module(f"kinesis_sdk.{module}")
-    return frozenset(getattr(imported, "__all__", ())) if hasattr(imported, "__path__") else frozenset()
+    """Return the names that a door exports; nothing for what is no door."""
+    if module not in DOORS:
+        return frozenset()
+    return frozenset(import_module(f"kinesis_sdk.{module}").__all__)
 
 
 def test_the_core_imports_no_neighbour() -> None:
@@ -429,13 +422,67 @@ def test_neighbours_import_public_names_of_the_core_and_known_exceptions() -> No
     assert private_imports() == EXCEPTIONS
 
 
-def test_every_public_module_exists_and_is_used_by_a_neighbour() -> None:
-    used = {
-        target.rpartition(".")[0] if target not in PUBLIC else target
-        for room, _, target in outward()
-        if room not in CORE
-    }
-    assert used >= PUBLIC
+FOR_USERS = {"common"}
+"""Doors that no neighbour needs: users import from them."""
+
+
+def test_every_door_and_public_module_is_used_by_a_neighbour() -> None:
+    used = {module for _, module, _ in crossings()}
+    assert used & (DOORS | PUBLIC) == (DOORS | PUBLIC) - FOR_USERS
+    assert not DOORS & PUBLIC
+
+
+def test_every_public_name_that_a_neighbour_uses_has_a_docstring() -> None:
+    bare = {f"{module}.{name}" for _, module, name in crossings() if name and not is_documented(module, name)}
+    assert bare == set()
+
+
+SAID_ONCE = {"field", "value"}
+"""Parameters that mean the same in every function that checks a value: the name of the setting, for the error, and what a user gave."""
+
+
+def is_documented(module: str, name: str) -> bool:
+    """Return whether a name of a module has a docstring, which of a constant stands below it; a function's names every parameter."""
+    home = import_module(f"kinesis_sdk.{module}")
+    value = unwrap(getattr(home, name))
+    if isinstance(value, ModuleType):
+        return bool(value.__doc__)
+    if any(name in documented_constants(path) for path in sources_of(module, name)):
+        return True
+    if not (isfunction(value) or isclass(value)):
+        return False
+    text = value.__doc__ or ""
+    if isclass(value):
+        return bool(text)
+    named = [one for one in signature(value).parameters if one not in SAID_ONCE]
+    return bool(text) and (len(named) < 2 or all(re.search(rf"\b{one}\b", text) for one in named))
+
+
+def sources_of(module: str, name: str) -> Iterator[Path]:
+    """Yield the files in which a constant may be defined: the module, or the package's source of the name."""
+    path = PACKAGE / module.replace(".", "/")
+    if path.with_suffix(".py").exists():
+        yield path.with_suffix(".py")
+        return
+    for found in _statements(ast.parse((path / "__init__.py").read_text(encoding="utf-8"))):
+        if isinstance(found, ast.ImportFrom) and name in {alias.name for alias in found.names}:
+            yield from sources_of(str(found.module).removeprefix("kinesis_sdk."), name)
+
+
+@cache
+def documented_constants(path: Path) -> frozenset[str]:
+    """Return the constants of a module that have a docstring below them."""
+    body = ast.parse(path.read_text(encoding="utf-8")).body
+    return frozenset(
+        target.id
+        for node, below in pairwise(body)
+        if isinstance(node, ast.Assign | ast.AnnAssign)
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+        if isinstance(target, ast.Name)
+        and isinstance(below, ast.Expr)
+        and isinstance(below.value, ast.Constant)
+        and isinstance(below.value.value, str)
+    )
 
 
 def test_a_private_import_is_noticed(tmp_path: Path) -> None:

@@ -14,7 +14,10 @@ from tools import docs_reference
 NOT_SHOWN = {
     "kinesis_sdk.consumer.fetch": "parts of a worker",
     "kinesis_sdk.consumer.shard_sync": "parts of a worker",
-    "kinesis_sdk.consumer.leases": "parts of a worker; what users need of it, kinesis_sdk.consumer exports",
+    "kinesis_sdk.consumer.leases": "for tools; what users need of it, kinesis_sdk.consumer exports",
+    "kinesis_sdk.consumer.leases.java": "for tools",
+    "kinesis_sdk.consumer.engine": "for the pytest plugin and the command line",
+    "kinesis_sdk.consumer.sql": "for tools",
     "kinesis_sdk.consumer.leases.strategies": "parts of a worker; kinesis_sdk.consumer exports the strategies",
     "kinesis_sdk.common.aggregate_reader": "kinesis_sdk.common exports deaggregate",
     "kinesis_sdk.common.base64coding": "parts of producer and consumer",

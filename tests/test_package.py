@@ -48,6 +48,7 @@ PUBLIC = [
     "FailedRecord",
     "FailureConfig",
     "FileSpool",
+    "Handler",
     "HandlerError",
     "HandlerErrorPolicy",
     "InMemoryLeaseStore",

@@ -10,7 +10,7 @@ from itertools import pairwise
 from integration.endtoend.recorded_events import Acquisition, RecordedEvents, Violation
 from integration.endtoend.records import listed
 from kinesis_sdk.common.sequence import TRIM_HORIZON, ExtendedSequenceNumber
-from kinesis_sdk.consumer.leases.table.lease import CHANGED_BY
+from kinesis_sdk.consumer.leases.table.attributes import CHANGED_BY
 from kinesis_sdk.testing.accounting.verify import Delivery
 
 _GRACE = 2.0

@@ -29,8 +29,8 @@ from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.text import printable
 from kinesis_sdk.common.validation import check_table_name, check_text
 from kinesis_sdk.consumer import Lease, LeaseStore, TableScan
-from kinesis_sdk.consumer.leases.table.lease import ENTITY_TYPE, LEASE_KEY, Item
-from kinesis_sdk.consumer.shard_sync.audit import find_contradiction, find_misfits
+from kinesis_sdk.consumer.leases import Item, attributes
+from kinesis_sdk.consumer.shard_sync import find_contradiction, find_misfits
 
 MAX_CANDIDATES = 100
 """Maximum number of streams that are compared with a lease table to find the one it belongs to: one ListShards each."""
@@ -305,9 +305,9 @@ def metrics_in(others: Mapping[str, Item]) -> dict[str, float]:
     """
     found: dict[str, float] = {}
     for item in others.values():
-        entity = item.get(ENTITY_TYPE)
+        entity = item.get(attributes.ENTITY_TYPE)
         if isinstance(entity, Mapping) and entity.get("S") == METRICS_ENTITY:
-            add_metrics(found, item, LEASE_KEY)
+            add_metrics(found, item, attributes.LEASE_KEY)
     return found
 
 

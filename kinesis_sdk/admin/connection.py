@@ -53,7 +53,7 @@ class Connection:
         clients: dict[str, Any] | None = None,
     ) -> None:
         if lease_store is not None:
-            from kinesis_sdk.consumer.leases.table.location import check_database
+            from kinesis_sdk.consumer.leases import check_database
 
             check_database("lease_store", lease_store)
         self.region: str | None = region
@@ -116,8 +116,8 @@ class Connection:
         Raises:
             ConfigError: If there is none, SQLAlchemy or the driver is not installed, or the URL cannot be read.
         """
-        from kinesis_sdk.consumer.leases.table.location import without_password
-        from kinesis_sdk.consumer.sql.engines import open_engine
+        from kinesis_sdk.consumer.leases import without_password
+        from kinesis_sdk.consumer.sql import open_engine
 
         with self._lock:
             if self._engine is None:
@@ -151,7 +151,7 @@ class Connection:
             clients=clients,
         )
         if self.lease_store is not None:
-            from kinesis_sdk.consumer.sql.engines import counted_engine
+            from kinesis_sdk.consumer.sql import counted_engine
 
             same._engine = counted_engine(self.database, count)
         return same
@@ -190,7 +190,7 @@ class Connection:
         """The URL of `lease_store` without its password; None for DynamoDB."""
         if self.lease_store is None:
             return None
-        from kinesis_sdk.consumer.leases.table.location import without_password
+        from kinesis_sdk.consumer.leases import without_password
 
         return without_password(self.lease_store)
 

@@ -26,6 +26,7 @@ from kinesis_sdk.admin.merge import DEFAULT_BUDGET, ReadRequest, ShardRecord, St
 from kinesis_sdk.admin.records import child_ids, user_records_after
 from kinesis_sdk.common.aws import call_with_retries
 from kinesis_sdk.common.clock import Clock, SystemClock
+from kinesis_sdk.common.daemon_pool import DaemonPool
 from kinesis_sdk.common.errors import (
     ConfigError,
     KinesisSdkError,
@@ -42,7 +43,6 @@ from kinesis_sdk.common.shard_cursor import ShardCursor, is_at_tip
 from kinesis_sdk.common.shards import Shard, find_hole, list_shards
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.validation import check_int
-from kinesis_sdk.consumer.runtime.threads import DaemonPool
 
 DEFAULT_THREADS = 8
 _LONGEST_WAIT = 0.5

@@ -395,6 +395,10 @@ def is_misplaced(subs: Iterable[SubRecord], owned: HashKeyRange) -> bool:
 
     A user record without a hash key (no partition key, or an explicit hash key that is not a number from 0 to 2^128-1)
     does not count: no producer sends it again because of its hash key, so discarding it would lose it.
+
+    Args:
+        subs: The user records of the aggregate.
+        owned: Hash keys of the shard in which the aggregate was found.
     """
     return _any_outside({(key, explicit) for key, explicit, _data in subs}, owned)
 
@@ -441,7 +445,12 @@ def hash_keys_of(columns: SubRecordColumns) -> tuple[bytes, bytes] | None:
 
 
 def known_keys(columns: SubRecordColumns, carrier: KinesisRecord) -> Sequence[str]:
-    """Return the partition keys; a user record without one gets the key of the Kinesis record that carries it."""
+    """Return the partition keys; a user record without one gets the key of the Kinesis record that carries it.
+
+    Args:
+        columns: The user records.
+        carrier: The Kinesis record.
+    """
     keys = columns.partition_keys
     if columns.keyed:
         return cast("Sequence[str]", keys)

@@ -364,7 +364,12 @@ def _hide_userinfo(error: Exception) -> None:
 
 @contextmanager
 def translate_errors(operation: str, client: object = None) -> Iterator[None]:
-    """Run a block that makes one AWS call; every exception is raised as a `KinesisSdkError`."""
+    """Run a block that makes one AWS call; every exception is raised as a `KinesisSdkError`.
+
+    Args:
+        operation: Name of the call, such as ``GetRecords``, for the error.
+        client: The boto3 client, whose endpoint the error names; None if it is not known.
+    """
     try:
         yield
     except KinesisSdkError:

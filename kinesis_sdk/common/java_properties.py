@@ -68,7 +68,7 @@ def _unescape(text: str) -> str:
 
 
 def closest_key(key: str, known: Collection[str]) -> str | None:
-    """Return the known key that a key probably stands for: another spelling of it, or a typing error; None if there is none."""
+    """Return the known key that ``key`` probably stands for: another spelling of it, or a typing error; None if there is none."""
     # Also without a prefix that was forgotten: consumerName for fanoutConfig.consumerName.
     by_plain = {_plain(name.rpartition(".")[2]): name for name in known}
     by_plain |= {_plain(name): name for name in known}

@@ -118,6 +118,7 @@ class Ended:
 
 
 Position = TrimHorizon | Latest | AtTimestamp | AtSequence | AfterSequence | Ended
+"""A position in a shard: where reading begins."""
 
 
 def from_checkpoint(checkpoint: ExtendedSequenceNumber, timestamp_millis: int | None = None) -> Position:

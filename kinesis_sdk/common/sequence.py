@@ -10,9 +10,13 @@ from collections.abc import Sequence
 from functools import total_ordering
 
 TRIM_HORIZON = "TRIM_HORIZON"
+"""Sentinel: the oldest record that the shard still has."""
 LATEST = "LATEST"
+"""Sentinel: behind the newest record, at the time of the first read."""
 AT_TIMESTAMP = "AT_TIMESTAMP"
+"""Sentinel: a moment, which stands beside it."""
 SHARD_END = "SHARD_END"
+"""Sentinel: the end of a shard, after its last record."""
 
 _RANKS = {AT_TIMESTAMP: 0, TRIM_HORIZON: 1, LATEST: 2, SHARD_END: 4}
 _NUMBER_RANK = 3

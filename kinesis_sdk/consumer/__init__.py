@@ -19,7 +19,7 @@ from kinesis_sdk.consumer.config import (
     LeaseTableConfig,
     RetrievalConfig,
 )
-from kinesis_sdk.consumer.handler import RecordBatch, RecordHandler, ShardContext, StartingPosition
+from kinesis_sdk.consumer.handler import Handler, RecordBatch, RecordHandler, ShardContext, StartingPosition
 from kinesis_sdk.consumer.health import LeaseProblem, ShardHealth, Stall, WorkerHealth
 from kinesis_sdk.consumer.leases import (
     BalancedStrategy,
@@ -71,6 +71,7 @@ __all__ = [
     "RetrievalConfig",
     # handling
     "Checkpointer",
+    "Handler",
     "PreparedCheckpoint",
     "RecordBatch",
     "RecordHandler",

@@ -49,7 +49,7 @@ from kinesis_sdk.consumer.leases.strategies import (
     check_strategy,
     resolve_strategy,
 )
-from kinesis_sdk.consumer.leases.strategies.groups import SEPARATOR
+from kinesis_sdk.consumer.leases.strategies.groups import GROUP_SEPARATOR
 from kinesis_sdk.consumer.leases.table.location import check_location
 
 _LOGGER = FieldLogger(logging.getLogger(__name__))
@@ -121,7 +121,7 @@ class LeaseConfig:
     """Label of the zone or cluster in which this worker runs, 1 to 128 characters. It becomes the beginning of the worker
     id, where the other workers read it. None: no group."""
 
-    worker_group_separator: str = SEPARATOR
+    worker_group_separator: str = GROUP_SEPARATOR
     """Text that ends the label in a worker id, 1 to 16 characters; the same for the whole fleet. A worker whose id does not
     contain it (a Java KCL) is in no group."""
 
@@ -627,6 +627,37 @@ class ConsumerConfig:
             own[name] = dataclasses.replace(own.get(name, getattr(self, name)), **values)
         return dataclasses.replace(self, **own)
 
+    @staticmethod
+    def groups() -> Mapping[str, str]:
+        """Return where the settings of groups belong: ``{"failover_time": "leases", ...}``.
+
+        Returns:
+            From the name of each field of a group to the field of this class that holds the group.
+        """
+        return GROUP_OF_FIELD
+
+    def check_application_name(
+        self, field: str, name: object, *, has_lease_store: bool, is_registered: bool
+    ) -> None:
+        """Check the name of an application, with what these settings make of it.
+
+        Args:
+            field: Name of the setting that has the name, for errors.
+            name: Name of the application.
+            has_lease_store: Whether the leases are in another place than DynamoDB, where the name is also that of a table.
+            is_registered: Whether a worker with enhanced fan-out registers a consumer under this name, unless the settings name one.
+
+        Raises:
+            ConfigError: If the name cannot be used.
+        """
+        if not has_lease_store and self.lease_table.table_name is None:
+            check_table_name(field, name)
+        check_text(field, name, 1, 255)
+        retrieval = self.retrieval
+        is_named = retrieval.consumer_name is not None or retrieval.consumer_arn is not None
+        if is_registered and retrieval.retrieval_mode == "fanout" and not is_named:
+            check_consumer_name(field, name)
+
     @property
     def error_policy(self) -> HandlerErrorPolicy:
         """``on_handler_error`` as a policy object."""
@@ -661,24 +692,3 @@ GROUP_OF_FIELD: Mapping[str, str] = {
     each.name: group for group, cls in _GROUPS.items() for each in dataclasses.fields(cls)
 }
 """From the name of a field to the field of `ConsumerConfig` that holds its group: ``{"failover_time": "leases", ...}``."""
-
-
-def check_application_name(
-    field: str, name: object, config: ConsumerConfig, *, has_lease_store: bool, is_registered: bool
-) -> None:
-    """Raise `ConfigError` unless an application may have a name, with what its settings make of it.
-
-    Args:
-        field: Name of the setting, for errors.
-        name: Name of the application.
-        config: Settings of the consumer.
-        has_lease_store: Whether the leases are in another place than DynamoDB, where the name is also that of a table.
-        is_registered: Whether a worker with enhanced fan-out registers a consumer under this name, unless the settings name one.
-    """
-    if not has_lease_store and config.lease_table.table_name is None:
-        check_table_name(field, name)
-    check_text(field, name, 1, 255)
-    retrieval = config.retrieval
-    is_named = retrieval.consumer_name is not None or retrieval.consumer_arn is not None
-    if is_registered and retrieval.retrieval_mode == "fanout" and not is_named:
-        check_consumer_name(field, name)

@@ -98,6 +98,24 @@ class ClientSettings:
     cloudwatch_credentials: tuple[Provider, ...] = ()
     """The same for CloudWatch; ``credentials`` if it is empty."""
 
+    def session(
+        self,
+        region_name: str | None = None,
+        *,
+        service: Literal["kinesis", "dynamodb", "cloudwatch"] = "kinesis",
+    ) -> boto3.Session:
+        """Return a session with the credentials of a service; botocore refreshes those that expire.
+
+        Args:
+            region_name: Region of the session; None leaves it to botocore.
+            service: The service.
+
+        Raises:
+            AwsConfigError: If a profile does not exist.
+        """
+        own = {"dynamodb": self.dynamodb_credentials, "cloudwatch": self.cloudwatch_credentials}
+        return make_session(own.get(service) or self.credentials, region_name)
+
 
 @dataclass(frozen=True, kw_only=True)
 class MetricsSettings:
@@ -156,7 +174,7 @@ class KclProperties:
         Raises:
             AwsConfigError: If a profile does not exist.
         """
-        return make_session(self.client.credentials, self.client.region_name)
+        return self.client.session(self.client.region_name)
 
 
 def load_properties(path: str | os.PathLike[str], *, strict: bool = False) -> KclProperties:

@@ -70,6 +70,24 @@ def service_date(
     return date
 
 
+def until_moment(until: UntilOption, kinesis: KinesisClient, stream: StreamId | str) -> datetime:
+    """Return the moment that ``until`` means, for several workers that are to mean the same one. Cost: one ListShards.
+
+    Args:
+        until: As for `Worker`.
+        kinesis: boto3 Kinesis client, or an object with its methods.
+        stream: A stream of the application.
+
+    Returns:
+        The moment in UTC, in whole milliseconds.
+
+    Raises:
+        AwsError: If the call failed.
+        ProtocolError: If the response has no date.
+    """
+    return Until.resolve(until, service_date(kinesis, stream)).moment
+
+
 @dataclass(frozen=True)
 class Until:
     """The moment at which a worker ends.

@@ -33,7 +33,7 @@ from kinesis_sdk.common.metrics import Metrics
 from kinesis_sdk.common.page_server import PageServer, json_page, pages_by_path, probe_page
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.validation import check_int, check_seconds, check_text
-from kinesis_sdk.consumer.config import ConsumerConfig, check_application_name
+from kinesis_sdk.consumer.config import ConsumerConfig
 from kinesis_sdk.consumer.engine.engine import ConsumerEngine
 from kinesis_sdk.consumer.handler import Handler, HandlerSource
 from kinesis_sdk.consumer.health import WorkerHealth
@@ -48,7 +48,6 @@ from kinesis_sdk.consumer.sinks.location import sink_at
 from kinesis_sdk.consumer.sinks.sink import AnySink
 from kinesis_sdk.consumer.sinks.sql import AsyncSqlSink, SqlSink
 from kinesis_sdk.consumer.streams import Streams
-from kinesis_sdk.consumer.table_streams.client import TableStreamClient
 from kinesis_sdk.consumer.table_streams.source import DynamoDbStream, check_settings
 from kinesis_sdk.consumer.until import UntilOption, check_until
 
@@ -196,10 +195,9 @@ class Worker:
         field = "lease_store"
         if lease_store is None and self._config.lease_table.lease_store is not None:
             field, lease_store = "lease_table.lease_store", self._config.lease_table.lease_store
-        check_application_name(
+        self._config.check_application_name(
             "application_name",
             application_name,
-            self._config,
             has_lease_store=lease_store is not None,
             # Several streams may each have a consumer of their own.
             is_registered=streams is None,
@@ -366,7 +364,7 @@ class Worker:
         if table_stream is not None:
             *former, self._stream = table_stream.streams(client, self._threads.sleep)
             # Without the calls of producers, and of several streams, which a worker on one table's stream does not make.
-            return cast("KinesisClient", TableStreamClient(client, former))
+            return table_stream.reader(client, former)
         return cast("KinesisClient", client)
 
     def wait(self, timeout: float | None = None) -> bool:

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from kinesis_sdk.common.clock import Clock, SystemClock
+from kinesis_sdk.common.daemon_pool import DaemonPool
 from kinesis_sdk.common.errors import RestartShardError
 from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.consumer import ShardContext
-from kinesis_sdk.consumer.runtime.threads import DaemonPool
 from kinesis_sdk.multilang import command
 from kinesis_sdk.multilang.child_log import ChildLog
 from kinesis_sdk.multilang.process import ChildProcess

@@ -26,7 +26,6 @@ from kinesis_sdk.common.metrics import Metrics
 from kinesis_sdk.common.stop_flag import SignalCopies
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer import RecordHandler, Worker
-from kinesis_sdk.consumer.java_credentials import make_session
 from kinesis_sdk.multilang.children import Children
 from kinesis_sdk.multilang.handler import ChildHandler
 from kinesis_sdk.multilang.settings import DaemonSettings
@@ -205,10 +204,10 @@ class MultiLangDaemon:
     ) -> Worker:
         settings, overrides, client = self._settings, self._overrides, self._settings.client
         region = overrides.region_name or client.region_name or StreamId.parse(settings.stream).region
-        session = overrides.session or make_session(client.credentials, region)
+        session = overrides.session or client.session(region)
         dynamodb_session = session
         if overrides.session is None and client.dynamodb_credentials:
-            dynamodb_session = make_session(client.dynamodb_credentials, region)
+            dynamodb_session = client.session(region, service="dynamodb")
         timeout = settings.config.leases.call_timeout
         dynamodb = make_client(
             "dynamodb",
@@ -240,9 +239,7 @@ class MultiLangDaemon:
             return None
         from kinesis_sdk.metrics import CloudWatchMetrics
 
-        session = overrides.session or make_session(
-            client.cloudwatch_credentials or client.credentials, region
-        )
+        session = overrides.session or client.session(region, service="cloudwatch")
         sink = CloudWatchMetrics(
             session=session,
             region_name=region,

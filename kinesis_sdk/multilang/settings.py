@@ -15,7 +15,7 @@ from typing import Any, Literal, cast
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.java_properties import closest_key, parse_pairs, read_text
 from kinesis_sdk.consumer import ConsumerConfig, RetryBatch
-from kinesis_sdk.consumer.leases.table.location import check_location
+from kinesis_sdk.consumer.leases import check_location
 from kinesis_sdk.consumer.properties import KEYS, ClientSettings, MetricsSettings, parse_properties
 from kinesis_sdk.multilang.command import split_command
 

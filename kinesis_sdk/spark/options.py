@@ -9,7 +9,8 @@ options to both.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -159,38 +160,35 @@ class SinkOptions:
         """
         # Imported here, because each process that reads would import the producer too.
         from kinesis_sdk.producer import ProducerConfig
-        from kinesis_sdk.producer.config import check_dedup_namespace, check_dedup_secret
         from kinesis_sdk.spark.partition import ProducerSettings
 
         values = _read(options, _SINK, ignored=_SOURCE, engine=_ENGINE_OPTIONS)
         namespace, secret = values.pop("dedup_namespace", None), None
-        if namespace is not None:
-            check_dedup_namespace("dedupNamespace", namespace)
-            if not values.get("idempotent"):
-                raise ConfigError("dedupNamespace", namespace, "none without idempotent=true")
+        if namespace is not None and not values.get("idempotent"):
+            raise ConfigError("dedupNamespace", namespace, "none without idempotent=true")
         if "dedup_secret" in values:
             secret = values.pop("dedup_secret").encode("utf-8", "surrogatepass")
-            check_dedup_secret("dedupSecret", secret)
             if namespace is None:
                 raise ConfigError("dedupSecret", "a secret", "none without a dedupNamespace")
         stream = _take_stream(values)
         connection = _take_connection(values, (stream,))
         flush_timeout = values.pop("flush_timeout", 600.0)
-        config = ProducerConfig(
-            aggregation_enabled=values.pop("aggregation", True),
-            max_buffered_bytes=values.pop("max_outstanding_bytes", 32 * 1024 * 1024),
-            max_connections=values.pop("max_connections", 8),
-            # Records wait for a full aggregate rather than for the buffered time, because a task flushes when it ends.
-            record_max_buffered_time=values.pop("record_max_buffered_time", 0.5),
-            # No record expires before the task itself stops waiting.
-            record_ttl=flush_timeout,
-            rate_limit=values.pop("rate_limit", 150),
-            request_timeout=values.pop("request_timeout", 6.0),
-            missing_stream=values.pop("missing_stream", "fail"),
-            idempotent=values.pop("idempotent", False),
-            dedup_namespace=namespace,
-            dedup_secret=secret,
-        )
+        with _named({"dedup_namespace": "dedupNamespace", "dedup_secret": "dedupSecret"}):
+            config = ProducerConfig(
+                aggregation_enabled=values.pop("aggregation", True),
+                max_buffered_bytes=values.pop("max_outstanding_bytes", 32 * 1024 * 1024),
+                max_connections=values.pop("max_connections", 8),
+                # Records wait for a full aggregate rather than for the buffered time, because a task flushes when it ends.
+                record_max_buffered_time=values.pop("record_max_buffered_time", 0.5),
+                # No record expires before the task itself stops waiting.
+                record_ttl=flush_timeout,
+                rate_limit=values.pop("rate_limit", 150),
+                request_timeout=values.pop("request_timeout", 6.0),
+                missing_stream=values.pop("missing_stream", "fail"),
+                idempotent=values.pop("idempotent", False),
+                dedup_namespace=namespace,
+                dedup_secret=secret,
+            )
         return cls(
             stream=stream,
             settings=ProducerSettings(config=config, connection=connection),
@@ -201,6 +199,17 @@ class SinkOptions:
             first_attempts=values.pop("first_attempts", "auto") == "auto",
             log_level=values.pop("log_level", None),
         )
+
+
+@contextmanager
+def _named(options: Mapping[str, str]) -> Iterator[None]:
+    """Let an error name the option that a field was set by."""
+    try:
+        yield
+    except ConfigError as error:
+        if error.field not in options:
+            raise
+        raise ConfigError(options[error.field], error.value, error.accepted) from None
 
 
 def _duration(low: float, high: float) -> Callable[[str, str], float]:

@@ -13,7 +13,7 @@ from kinesis_sdk.cli import tail as tail_module
 from kinesis_sdk.common.errors import ChangeRefusedError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer import RecordBatch, RetryBatch
-from kinesis_sdk.consumer.leases.table.handler_request import HandlerRequest, Verb
+from kinesis_sdk.consumer.leases.table.handler_request import HandlerRequest, HandlerVerb
 from tests.admin.changes.operators import SHARD
 from tests.admin.changes.places import both_places, place  # noqa: F401 - a fixture
 from tests.cli.test_steer import Operator, operator  # noqa: F401 - a fixture
@@ -175,7 +175,7 @@ def test_a_request_that_no_worker_can_act_on_is_refused(poisoned):
         "no worker holds the lease; the next owner acts on the request",
     )
     assert control.apply(plan, wait=5).startswith("Written, but no worker has acted on it for 5 s")
-    other = HandlerRequest(Verb.RETRY, "other")
+    other = HandlerRequest(HandlerVerb.RETRY, "other")
     (warning,) = [
         text
         for text in control.plan_leave_out(

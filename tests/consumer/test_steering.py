@@ -12,7 +12,7 @@ from kinesis_sdk.common.errors import LeaseLostError, RestartShardError, Transie
 from kinesis_sdk.common.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
 from kinesis_sdk.consumer import ConsumerConfig, InMemorySink, RecordHandler, RetryBatch
 from kinesis_sdk.consumer.leases import Conflict
-from kinesis_sdk.consumer.leases.table.handler_request import HandlerRequest, Verb
+from kinesis_sdk.consumer.leases.table.handler_request import HandlerRequest, HandlerVerb
 from tests.consumer.fleet.engines import Fleet
 from tests.consumer.fleet.operator import set_position
 from tests.consumer.leases.test_handoff import on_dynamodb
@@ -349,7 +349,7 @@ def poisoned(workers=("a",), **options):
 def test_an_operator_leaves_one_record_out_and_the_request_ends_with_its_checkpoint():
     fleet, position, dead = poisoned()
     assert fleet.processed == fleet.sent[:2]
-    fleet.store.set_handler_request(key(0), HandlerRequest(Verb.LEAVE_OUT, "r1", position))
+    fleet.store.set_handler_request(key(0), HandlerRequest(HandlerVerb.LEAVE_OUT, "r1", position))
     fleet.run(3)
     assert fleet.processed == [*fleet.sent[:2], *fleet.sent[3:]], "all other records, each once"
     assert [(poison.record.data, str(poison.error)) for poison in dead] == [(fleet.sent[2], "'price'")]
@@ -363,7 +363,7 @@ def test_the_next_owner_leaves_the_same_record_out():
     fleet, position, dead = poisoned(workers=("a", "b"))
     holder = fleet.store.get(key(0)).holder
     fleet.crash(holder)
-    fleet.store.set_handler_request(key(0), HandlerRequest(Verb.LEAVE_OUT, "r1", position))
+    fleet.store.set_handler_request(key(0), HandlerRequest(HandlerVerb.LEAVE_OUT, "r1", position))
     fleet.run(80)
     assert [poison.record.data for poison in dead] == [fleet.sent[2]]
     row = fleet.store.get(key(0))
@@ -385,7 +385,7 @@ def test_a_record_is_left_out_of_a_sink_and_the_others_have_their_effect_once():
     fleet.put(5)
     fleet.run(40)
     position = fleet.store.get(key(0)).current_progress.failing.position
-    fleet.store.set_handler_request(key(0), HandlerRequest(Verb.LEAVE_OUT, "r1", position))
+    fleet.store.set_handler_request(key(0), HandlerRequest(HandlerVerb.LEAVE_OUT, "r1", position))
     fleet.run(5)
     fleet.put(1)
     fleet.run(30)
@@ -397,7 +397,7 @@ def test_a_record_is_left_out_of_a_sink_and_the_others_have_their_effect_once():
 
 def test_a_record_that_was_left_out_comes_again_after_a_rewind():
     fleet, position, dead = poisoned()
-    fleet.store.set_handler_request(key(0), HandlerRequest(Verb.LEAVE_OUT, "r1", position))
+    fleet.store.set_handler_request(key(0), HandlerRequest(HandlerVerb.LEAVE_OUT, "r1", position))
     fleet.run(80)
     assert len(dead) == 1
     set_position(fleet.store, key(0), ExtendedSequenceNumber(TRIM_HORIZON))
@@ -426,7 +426,7 @@ def test_an_operator_has_the_next_attempt_made_now(callback):
     fleet.run(30)
     assert len(calls) == 1
     asked_at = fleet.clock.monotonic()
-    fleet.store.set_handler_request(key(0), HandlerRequest(Verb.RETRY, "r1"))
+    fleet.store.set_handler_request(key(0), HandlerRequest(HandlerVerb.RETRY, "r1"))
     fleet.run(5)
     assert len(calls) == 2
     assert calls[1] - asked_at <= NOTICE

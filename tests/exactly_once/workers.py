@@ -20,7 +20,7 @@ from kinesis_sdk.common.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from kinesis_sdk.consumer import ConsumerConfig, RecordBatch, RecordHandler
 from kinesis_sdk.consumer.engine.engine import ConsumerEngine
 from kinesis_sdk.consumer.leases import Lease
-from kinesis_sdk.consumer.leases.table.lease import CHANGED_BY
+from kinesis_sdk.consumer.leases.table.attributes import CHANGED_BY
 from tests import HANG
 from tests.consumer.fetch.test_fanout import FanOutEngine
 from tests.consumer.fleet import engines

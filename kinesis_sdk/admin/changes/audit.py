@@ -14,7 +14,7 @@ from typing import Any
 
 from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import AuditLogError
-from kinesis_sdk.consumer.leases.table.lease import Item
+from kinesis_sdk.consumer.leases import Item
 
 
 def default_audit_log() -> Path:

@@ -47,7 +47,7 @@ from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import AwsError, ChangeRefusedError, KinesisSdkError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.text import printable
-from kinesis_sdk.consumer.leases.table.lease import CHANGED_BY, Item
+from kinesis_sdk.consumer.leases import Item, attributes
 
 TRIES = 5
 """Times that a change is decided again because the row was changed meanwhile."""
@@ -264,7 +264,9 @@ class ChangeExecutor:
         if lease.counter <= written.counter:
             return
         outcome.noticed_after = self._clock.monotonic() - outcome.at
-        if CHANGED_BY in item and item[CHANGED_BY] != outcome.written.get(CHANGED_BY):
+        if attributes.CHANGED_BY in item and item[attributes.CHANGED_BY] != outcome.written.get(
+            attributes.CHANGED_BY
+        ):
             # The counter may be the other operator's: it does not show that a worker has acted.
             outcome.message = "another operator has changed it since"
             self._report(f"{outcome.goal.shard_id}: {outcome.message}")

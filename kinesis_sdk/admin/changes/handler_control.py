@@ -22,9 +22,7 @@ from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.text import printable
 from kinesis_sdk.consumer import Lease
-from kinesis_sdk.consumer.leases import HandlerRequest
-from kinesis_sdk.consumer.leases.table.handler_request import Verb
-from kinesis_sdk.consumer.leases.table.lease import HANDLER_REQUEST
+from kinesis_sdk.consumer.leases import HandlerRequest, HandlerVerb, attributes
 
 _POLL = 1.0
 
@@ -93,7 +91,7 @@ class HandlerControl:
         failing = lease.current_progress.failing if lease.current_progress is not None else None
         return self._plan(
             lease,
-            HandlerRequest(Verb.RETRY, _new_id()),
+            HandlerRequest(HandlerVerb.RETRY, _new_id()),
             f"{printable(lease.holder)} calls the handler with its next look at the table, within seconds, and does not wait for the end of its "
             "pause. If the call fails again, the pauses go on as before.",
             () if failing is not None else ("its owner tells of no failure, so the call may change nothing",),
@@ -120,7 +118,7 @@ class HandlerControl:
             )
         return self._plan(
             lease,
-            HandlerRequest(Verb.LEAVE_OUT, _new_id(), record),
+            HandlerRequest(HandlerVerb.LEAVE_OUT, _new_id(), record),
             f"The owner passes record {record}, and no other, to its dead-letter hook, and goes on behind it. If its policy has no hook, the record "
             "is named in the log, and it stays in the stream until it expires. A rewind to before it brings it back.",
             ()
@@ -196,7 +194,7 @@ class HandlerControl:
             lease_key=lease.lease_key,
             shard_id=lease.shard,
             request=request,
-            write=f"{lease.lease_key}: {HANDLER_REQUEST}: {'–' if before is None else before.to_text()} → {request.to_text()}; on condition: "
+            write=f"{lease.lease_key}: {attributes.HANDLER_REQUEST}: {'–' if before is None else before.to_text()} → {request.to_text()}; on condition: "
             "the row exists",
             effect=effect,
             warnings=warnings,

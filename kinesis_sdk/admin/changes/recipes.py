@@ -21,9 +21,7 @@ from typing import Any
 from kinesis_sdk.admin.changes.rows import Row, RowWrite, WriteKind, position_removals
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, ExtendedSequenceNumber
 from kinesis_sdk.consumer import Lease
-from kinesis_sdk.consumer.leases import lease_to_item
-from kinesis_sdk.consumer.leases.table import lease as attributes
-from kinesis_sdk.consumer.leases.table.lease import CHANGED_BY, checkpoint_attributes
+from kinesis_sdk.consumer.leases import attributes, checkpoint_attributes, lease_to_item
 
 
 class Recipe(str, Enum):
@@ -121,7 +119,7 @@ def create(lease: Lease, *, by: str) -> RowWrite:
     return RowWrite(
         lease_key=lease.lease_key,
         kind=WriteKind.PUT,
-        sets={**lease_to_item(lease), CHANGED_BY: {"S": by}},
+        sets={**lease_to_item(lease), attributes.CHANGED_BY: {"S": by}},
         absent=(attributes.LEASE_KEY,),
     )
 
@@ -143,7 +141,7 @@ def _update(
         attributes.LEASE_COUNTER: {"N": str(row.lease.counter + counter)},
         # With the counter that was seen, because an operator may write a row twice: the mark of its first write must not be
         # taken for the effect of the second one, whose response was lost.
-        CHANGED_BY: {"S": f"{by}:{row.lease.counter}"},
+        attributes.CHANGED_BY: {"S": f"{by}:{row.lease.counter}"},
     }
     removes: list[str] = []
     if position is not None:

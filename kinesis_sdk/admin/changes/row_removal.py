@@ -13,7 +13,7 @@ from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import ChangeRefusedError, ConfigError, KinesisSdkError
 from kinesis_sdk.common.shards import is_shard_id
 from kinesis_sdk.common.text import printable
-from kinesis_sdk.consumer.leases.table.lease import LEASE_KEY, Item
+from kinesis_sdk.consumer.leases import Item, attributes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,13 +81,13 @@ class RowRemoval:
                     f"{printable(key)} is in use: {holder} renews it. To change its position, rewind or skip; to delete it, stop the "
                     "workers first"
                 )
-        item = next((one for one in read.items if one.get(LEASE_KEY, {}).get("S") == key), {})
+        item = next((one for one in read.items if one.get(attributes.LEASE_KEY, {}).get("S") == key), {})
         return RowRemovalPlan(
             lease_key=key,
             write=RowWrite(
                 lease_key=key,
                 kind=WriteKind.DELETE,
-                equals={name: value for name, value in item.items() if name != LEASE_KEY},
+                equals={name: value for name, value in item.items() if name != attributes.LEASE_KEY},
             ),
             effects=tuple(self._effects(read, key)),
             item=item,

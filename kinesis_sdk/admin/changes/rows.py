@@ -12,9 +12,7 @@ from typing import Any
 
 from kinesis_sdk.common.text import printable
 from kinesis_sdk.consumer import Lease
-from kinesis_sdk.consumer.leases import lease_from_item
-from kinesis_sdk.consumer.leases.table import lease as attributes
-from kinesis_sdk.consumer.leases.table.lease import CHANGED_BY, Item, is_lease_item
+from kinesis_sdk.consumer.leases import Item, attributes, is_lease_item, lease_from_item
 
 _PENDING = (
     attributes.PENDING_CHECKPOINT,
@@ -199,8 +197,8 @@ def shows(item: Item | None, write: RowWrite) -> bool:
     """
     if item is None:
         return False
-    if CHANGED_BY in write.sets:
-        return bool(item.get(CHANGED_BY) == write.sets[CHANGED_BY])
+    if attributes.CHANGED_BY in write.sets:
+        return bool(item.get(attributes.CHANGED_BY) == write.sets[attributes.CHANGED_BY])
     return all(item.get(name) == value for name, value in write.sets.items()) and not any(
         name in item for name in write.removes
     )

@@ -65,7 +65,7 @@ from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON, Exte
 from kinesis_sdk.common.shards import Shard, ShardGraph, is_shard_id, list_shards
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.text import printable
-from kinesis_sdk.consumer.shard_sync.audit import find_contradiction
+from kinesis_sdk.consumer.shard_sync import find_contradiction
 
 _WATCH_POLL = 1.0
 _T = TypeVar("_T")

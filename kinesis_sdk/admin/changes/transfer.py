@@ -21,8 +21,8 @@ from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON, Exte
 from kinesis_sdk.common.shards import Shard, ShardGraph
 from kinesis_sdk.common.text import printable
 from kinesis_sdk.consumer import Lease
-from kinesis_sdk.consumer.leases.table.lease import CHANGED_BY
-from kinesis_sdk.consumer.shard_sync.audit import find_contradiction, find_misfits
+from kinesis_sdk.consumer.leases import attributes
+from kinesis_sdk.consumer.shard_sync import find_contradiction, find_misfits
 
 FORMAT = "kinesis-sdk leases"
 _VERSION = 1
@@ -120,7 +120,7 @@ def parse_export(lines: Iterable[str], file: str = "") -> Export:
 
 def restored(row: Row) -> Lease:
     """Return a row of an export as it is put into a table: without owners, heartbeats, marks and pending checkpoints of that time."""
-    extra = {name: value for name, value in row.lease.extra.items() if name != CHANGED_BY}
+    extra = {name: value for name, value in row.lease.extra.items() if name != attributes.CHANGED_BY}
     return replace(
         row.lease,
         counter=0,

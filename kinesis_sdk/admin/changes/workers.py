@@ -18,7 +18,7 @@ from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import ChangeRefusedError
 from kinesis_sdk.common.text import printable
 from kinesis_sdk.consumer import Lease
-from kinesis_sdk.consumer.leases.table.lease import DRAIN, PINNED_TO
+from kinesis_sdk.consumer.leases import attributes
 
 _POLL = 1.0
 
@@ -108,9 +108,11 @@ class WorkerMarks:
             ChangeRefusedError: If the worker does not read the mark, or no other worker would hold its leases.
         """
         if not on:
-            return [f"{lease.lease_key}: {DRAIN}{worker}: 1 → –" for lease in self._find_marked(worker)]
+            return [
+                f"{lease.lease_key}: {attributes.DRAIN}{worker}: 1 → –" for lease in self._find_marked(worker)
+            ]
         carrier = self._check_drain(worker, self._read())
-        return [f"{carrier.lease_key}: {DRAIN}{worker}: – → 1; on condition: the row exists"]
+        return [f"{carrier.lease_key}: {attributes.DRAIN}{worker}: – → 1; on condition: the row exists"]
 
     def drain(self, worker: str, *, command: tuple[str, ...] = ()) -> None:
         """Tell a worker to hand off all leases, to take none, and to stay up.
@@ -226,7 +228,7 @@ class WorkerMarks:
         if worker is not None:
             self._owners.check_known("to", worker)
         return (
-            f"{lease.lease_key}: {PINNED_TO}: {printable(lease.pinned_to or '–')} → {printable(worker or '–')}; "
+            f"{lease.lease_key}: {attributes.PINNED_TO}: {printable(lease.pinned_to or '–')} → {printable(worker or '–')}; "
             "on condition: the row exists"
         )
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from kinesis_sdk.common.shards import Shard
 from kinesis_sdk.consumer import Lease
-from kinesis_sdk.consumer.leases.table.lease import Item
+from kinesis_sdk.consumer.leases import Item
 
 
 class Permission(str, Enum):

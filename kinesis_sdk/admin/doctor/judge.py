@@ -15,10 +15,9 @@ from kinesis_sdk.common.service_clock import least_skew
 from kinesis_sdk.common.shards import Shard, ShardGraph, is_table_shard_id
 from kinesis_sdk.common.text import printable
 from kinesis_sdk.consumer import IntervalSettings, Lease
-from kinesis_sdk.consumer.leases.intervals import default_intervals, scan_read_units
-from kinesis_sdk.consumer.leases.java.migration import MIGRATION_KEY, is_upgrading_from_2x
-from kinesis_sdk.consumer.leases.table.lease import ENTITY_TYPE, LEASE_KEY
-from kinesis_sdk.consumer.shard_sync.audit import find_contradiction, find_misfits
+from kinesis_sdk.consumer.leases import attributes, default_intervals, scan_read_units
+from kinesis_sdk.consumer.leases.java import MIGRATION_KEY, is_upgrading_from_2x
+from kinesis_sdk.consumer.shard_sync import find_contradiction, find_misfits
 
 SKEW_YELLOW = 5.0
 """Seconds of clock skew from which starting positions by time and KCL 3's leader are off."""
@@ -327,7 +326,7 @@ def _table(facts: Facts) -> Iterator[Finding]:
             )
         return
     keys = [(key.get("AttributeName"), key.get("KeyType")) for key in table.get("KeySchema") or ()]
-    if keys != [(LEASE_KEY, "HASH")]:
+    if keys != [(attributes.LEASE_KEY, "HASH")]:
         yield Finding(
             code="table-key",
             level=Level.RED,
@@ -435,7 +434,7 @@ def _owner_kinds(facts: Facts) -> Counter[str]:
     reporting = {
         key
         for key, item in facts.others.items()
-        if str((item.get(ENTITY_TYPE) or {}).get("S", "")) == _KCL3_ENTITY
+        if str((item.get(attributes.ENTITY_TYPE) or {}).get("S", "")) == _KCL3_ENTITY
     }
     separate = any(name.endswith("-WorkerMetricStats") for name in facts.java_tables)
     kinds: Counter[str] = Counter()

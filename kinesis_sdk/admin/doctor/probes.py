@@ -38,7 +38,7 @@ from kinesis_sdk.common.shards import Shard, list_shards
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.text import printable
 from kinesis_sdk.consumer import DynamoDBLeaseStore, Lease, TableScan
-from kinesis_sdk.consumer.leases.table.lease import LEASE_KEY
+from kinesis_sdk.consumer.leases import attributes
 
 T = TypeVar("T")
 
@@ -53,7 +53,7 @@ _NOBODY = "kinesis-sdk-doctor"
 """Key of a row, id of a shard and namespace of metrics that do not exist."""
 _CONTRADICTION = {
     "ConditionExpression": "attribute_exists(#key) AND attribute_not_exists(#key)",
-    "ExpressionAttributeNames": {"#key": LEASE_KEY},
+    "ExpressionAttributeNames": {"#key": attributes.LEASE_KEY},
 }
 """A condition that no row can meet."""
 _JAVA_TABLES = ("WorkerMetricStats", "CoordinatorState")
@@ -411,7 +411,7 @@ class Probes:
         self, shards: list[Shard], consumers: Iterable[Mapping[str, Any]], *, missing: bool
     ) -> None:
         named = self._stream.request
-        key = {LEASE_KEY: {"S": _NOBODY}}
+        key = {attributes.LEASE_KEY: {"S": _NOBODY}}
         row = {"TableName": self._application, "Key": key}
         shard = shards[-1].shard_id if shards else "shardId-000000000000"
         tries: dict[str, Callable[[Any], Any]] = {

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from kinesis_sdk.admin.fleet.model import FleetView, LeaseState
-from kinesis_sdk.consumer.leases.strategies.by_count import shares
-from kinesis_sdk.consumer.leases.strategies.groups import SEPARATOR, Groups
+from kinesis_sdk.consumer.leases import GROUP_SEPARATOR, Groups, fair_shares
 
 _NO_LIMIT = 1_000_000_000
 
@@ -90,7 +89,7 @@ class Balance:
         return max(self.by_worker, key=lambda worker: (worker.leases, worker.worker_id), default=None)
 
 
-def balance_of(view: FleetView, separator: str = SEPARATOR) -> Balance:
+def balance_of(view: FleetView, separator: str = GROUP_SEPARATOR) -> Balance:
     """Return how evenly the leases of a fleet are spread. Workers that fell silent, or that drain, get no share.
 
     Args:
@@ -103,7 +102,7 @@ def balance_of(view: FleetView, separator: str = SEPARATOR) -> Balance:
         owner.worker_id: owner for owner in view.owners if owner.silent_for is None and not owner.is_draining
     }
     counts = {worker: len(owner.lease_keys) for worker, owner in live.items()}
-    share: Mapping[str, int] = shares(dict(counts), total, groups, _NO_LIMIT) if counts else {}
+    share: Mapping[str, int] = fair_shares(dict(counts), total, groups, _NO_LIMIT) if counts else {}
     workers = tuple(
         WorkerShare(
             worker_id=worker,

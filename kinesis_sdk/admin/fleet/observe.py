@@ -53,10 +53,9 @@ from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST
 from kinesis_sdk.common.shards import Shard, ShardGraph, find_hole, is_shard_id, is_table_shard_id
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer import Lease, TableScan
-from kinesis_sdk.consumer.leases.java.leader_lock import CLAIM_TIME
-from kinesis_sdk.consumer.leases.strategies.groups import SEPARATOR, Groups
-from kinesis_sdk.consumer.leases.table.lease import CHANGED_BY, entity_type_of
-from kinesis_sdk.consumer.shard_sync.audit import find_contradiction, find_cycles, find_misfits
+from kinesis_sdk.consumer.leases import GROUP_SEPARATOR, Groups, attributes, entity_type_of
+from kinesis_sdk.consumer.leases.java import CLAIM_TIME
+from kinesis_sdk.consumer.shard_sync import find_contradiction, find_cycles, find_misfits
 
 LOAD_INTERVAL = 60.0
 """Seconds between two measurements of the load of a busy shard."""
@@ -195,7 +194,7 @@ class FleetObserver:
         application: str,
         *,
         failover_time: float = 10.0,
-        separator: str = SEPARATOR,
+        separator: str = GROUP_SEPARATOR,
         settings: ProblemSettings | None = None,
     ) -> None:
         self.application = application
@@ -766,7 +765,7 @@ class FleetObserver:
             trend=row.trend,
             retention_left=left,
             pinned_to=lease.pinned_to,
-            other_attributes=tuple(sorted(name for name in lease.extra if name != CHANGED_BY)),
+            other_attributes=tuple(sorted(name for name in lease.extra if name != attributes.CHANGED_BY)),
             note=self._note(row),
             state_for=None if row.state_since is None else max(0.0, now - row.state_since),
             checkpoint_trimmed=row.trimmed,
@@ -950,7 +949,7 @@ class FleetObserver:
 
 def _operator(lease: Lease) -> object:
     """Return the name that the last operator who changed the owner or the position left in a row."""
-    return lease.extra.get(CHANGED_BY)
+    return lease.extra.get(attributes.CHANGED_BY)
 
 
 def _is_handed_off(old: Lease, new: Lease) -> bool:

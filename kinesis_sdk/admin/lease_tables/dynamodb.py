@@ -25,7 +25,7 @@ from kinesis_sdk.common.errors import (
 )
 from kinesis_sdk.common.paging import PageLimit
 from kinesis_sdk.consumer import DynamoDBLeaseStore, TableScan
-from kinesis_sdk.consumer.leases.table.lease import LEASE_KEY, Item
+from kinesis_sdk.consumer.leases import Item, attributes
 
 _BESIDE = ("-CoordinatorState", "-WorkerMetricStats")
 _METHODS = {WriteKind.UPDATE: "update_item", WriteKind.PUT: "put_item", WriteKind.DELETE: "delete_item"}
@@ -179,7 +179,7 @@ class DynamoDBLeaseTable:
         """Read one row consistently; None if there is none."""
         response = call_with_retries(
             lambda: self._client.get_item(
-                TableName=self.name, Key={LEASE_KEY: {"S": lease_key}}, ConsistentRead=True
+                TableName=self.name, Key={attributes.LEASE_KEY: {"S": lease_key}}, ConsistentRead=True
             ),
             operation="GetItem",
             client=self._client,
@@ -279,7 +279,7 @@ def describe_table(
 def is_lease_table(table: Mapping[str, Any]) -> bool:
     """Return whether a table has the shape of a lease table: ``leaseKey`` is its only key."""
     return [(key["AttributeName"], key["KeyType"]) for key in table.get("KeySchema", ())] == [
-        (LEASE_KEY, "HASH")
+        (attributes.LEASE_KEY, "HASH")
     ]
 
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from kinesis_sdk.admin.changes.rows import RowWrite, TableRead, WriteKind
 from kinesis_sdk.common.errors import LeaseTableNotFoundError
 from kinesis_sdk.consumer import LeaseStore, TableScan
-from kinesis_sdk.consumer.leases.table.lease import Item
+from kinesis_sdk.consumer.leases import Item
 
 
 @dataclass(frozen=True, kw_only=True)

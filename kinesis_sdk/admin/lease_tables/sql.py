@@ -16,10 +16,7 @@ from kinesis_sdk.admin.lease_tables.interface import ApplicationInfo
 from kinesis_sdk.common.errors import LeaseStoreError, LeaseTableNotFoundError
 from kinesis_sdk.common.text import printable
 from kinesis_sdk.consumer import SqlLeaseStore, TableScan
-from kinesis_sdk.consumer.leases import lease_from_item
-from kinesis_sdk.consumer.leases.table.lease import Item
-from kinesis_sdk.consumer.leases.table.location import without_password
-from kinesis_sdk.consumer.leases.table.sql import TABLE
+from kinesis_sdk.consumer.leases import SQL_TABLE, Item, lease_from_item, without_password
 
 _T = TypeVar("_T")
 
@@ -92,7 +89,7 @@ class SqlLeaseTable:
             raise self._no_tables(f"there is no file {printable(str(file), 400)}")
         if not self.store.exists():
             raise self._no_tables(
-                f"the database {printable(self._place, 400)} has no table {TABLE}: no worker has kept leases there"
+                f"the database {printable(self._place, 400)} has no table {SQL_TABLE}: no worker has kept leases there"
             )
         self._is_checked = True
 
@@ -159,7 +156,7 @@ class SqlLeaseTable:
         """Return the write and its condition."""
         return {
             "statement": _STATEMENTS[write.kind],
-            "table": TABLE,
+            "table": SQL_TABLE,
             "application": self.name,
             "lease_key": write.lease_key,
             "sets": dict(write.sets),
@@ -183,7 +180,7 @@ class SqlLeaseTable:
     def deletion(self, part: str) -> str:
         """Return the statement that deletes the rows."""
         quoted = part.replace("'", "''")
-        return f"DELETE FROM {TABLE} WHERE application = '{quoted}'"  # noqa: S608 - shown, and not carried out
+        return f"DELETE FROM {SQL_TABLE} WHERE application = '{quoted}'"  # noqa: S608 - shown, and not carried out
 
     def delete(self, part: str) -> bool:  # noqa: ARG002 - there is one
         """Delete the rows of the application; the table stays for others."""

@@ -17,7 +17,6 @@ from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer import FailedRecord, Producer, ProducerConfig
-from kinesis_sdk.producer.failures.hooks import FailureHook
 
 DEFAULT_TTL = 300.0
 """Seconds for which a record is tried. A file is read faster than a stream takes it, so records wait for long."""
@@ -33,7 +32,7 @@ def put_files(
     rate: float | None = None,
     state: StateFile | None = None,
     config: ProducerConfig | None = None,
-    on_record_failed: FailureHook | None = None,
+    on_record_failed: Callable[[FailedRecord], object] | None = None,
     on_progress: Callable[[TransferProgress], None] = lambda _progress: None,
     rng: random.Random | None = None,
     clock: Clock | None = None,
@@ -82,7 +81,7 @@ def _put(
     rate: float | None,
     state: StateFile | None,
     config: ProducerConfig | None,
-    on_record_failed: FailureHook | None,
+    on_record_failed: Callable[[FailedRecord], object] | None,
     on_progress: Callable[[TransferProgress], None],
     rng: random.Random | None,
     clock: Clock | None,
@@ -126,7 +125,7 @@ class _Spooled:
     A disk that is full fails for each record: the producer logs the first one, and the result has the number of all.
     """
 
-    def __init__(self, hook: FailureHook) -> None:
+    def __init__(self, hook: Callable[[FailedRecord], object]) -> None:
         self._hook = hook
         self._lock = threading.Lock()
         self._taken = self._refused = 0

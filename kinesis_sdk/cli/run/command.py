@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import click
@@ -202,9 +202,8 @@ def run(
     from kinesis_sdk.cli.run.settings import RunSettings
     from kinesis_sdk.cli.run.supervisor import Supervisor
     from kinesis_sdk.cli.run.watch import FileWatcher, roots_of
-    from kinesis_sdk.consumer.config import check_application_name
-    from kinesis_sdk.consumer.leases.table.location import MEMORY
-    from kinesis_sdk.consumer.until import Until, UntilOption, service_date
+    from kinesis_sdk.consumer.engine import until_moment
+    from kinesis_sdk.consumer.leases import MEMORY_URL
 
     try:
         module, _ = split_name(handler)
@@ -237,16 +236,15 @@ def run(
     )
     config = settings.consumer_config()  # a wrong setting is reported here, and not by each process
     lease_store = config.lease_table.lease_store
-    check_application_name(
+    config.check_application_name(
         "app",
         application_name,
-        config,
         has_lease_store=lease_store is not None,
         is_registered=dynamodb_table is None,
     )
-    if lease_store == MEMORY and processes > 1:
+    if lease_store == MEMORY_URL and processes > 1:
         raise CommandError(
-            f"{MEMORY} is for one process: the others would not see its leases. Use sqlite:///leases.db.",
+            f"{MEMORY_URL} is for one process: the others would not see its leases. Use sqlite:///leases.db.",
             ExitCode.USAGE,
         )
     connection = make_connection(region, profile, endpoint_url)
@@ -254,8 +252,7 @@ def run(
     _check_streams(client, sources)
     if until is not None:
         # Asked once, so that all processes, and those that replace them, mean the same moment.
-        option: UntilOption = until if isinstance(until, datetime) else "now"
-        moment = Until.resolve(option, service_date(client, sources[0])).moment
+        moment = until_moment(until if isinstance(until, datetime) else "now", client, sources[0])
         settings = replace(settings, until=moment.isoformat())
     configure_logging("supervisor", settings.log_level, settings.log_format)
     watcher = None
@@ -317,7 +314,6 @@ def _sources(
     from kinesis_sdk.common.aws import make_client
     from kinesis_sdk.common.stream import StreamId
     from kinesis_sdk.consumer import DynamoDbStream
-    from kinesis_sdk.consumer.table_streams.client import TableStreamClient
 
     if dynamodb_table is None:
         return connection.kinesis, [StreamId.parse(stream) for stream in streams]
@@ -328,7 +324,7 @@ def _sources(
         region_name=connection.region or table.region,
         endpoint_url=connection.endpoint_url,
     )
-    return cast("KinesisClient", TableStreamClient(client)), [table.resolve(client)]
+    return table.reader(client), [table.resolve(client)]
 
 
 def _check_streams(client: KinesisClient, streams: list[StreamId]) -> None:

@@ -37,8 +37,7 @@ from kinesis_sdk.common.extras import install_hint
 from kinesis_sdk.common.position import AtTimestamp, Latest, TrimHorizon
 from kinesis_sdk.common.position_text import parse_position
 from kinesis_sdk.consumer import ConsumerConfig
-from kinesis_sdk.consumer.config import GROUP_OF_FIELD
-from kinesis_sdk.consumer.leases.table.location import check_location, without_password
+from kinesis_sdk.consumer.leases import check_location, without_password
 
 _TABLE = "application"
 _POLICY = "on_handler_error"
@@ -207,8 +206,9 @@ def config_from(values: dict[str, Any], *, loads: bool = False) -> ConsumerConfi
         ConfigError: If a name or value is not valid; the message names it.
     """
     given: dict[str, Any] = {}
-    groups = set(GROUP_OF_FIELD.values())
-    known = {*GROUP_OF_FIELD, *(one.name for one in fields(ConsumerConfig))}
+    group_of = ConsumerConfig.groups()
+    groups = set(group_of.values())
+    known = {*group_of, *(one.name for one in fields(ConsumerConfig))}
     for name, value in values.items():
         if name not in known:
             raise _unknown(name, "the name of a field of ConsumerConfig or of one of its groups")
@@ -224,7 +224,7 @@ def config_from(values: dict[str, Any], *, loads: bool = False) -> ConsumerConfi
         if not isinstance(value, dict):
             raise ConfigError(name, _shown(value), f"a table, [{name}]")
         for member, own in value.items():
-            if GROUP_OF_FIELD.get(member) != name:
+            if group_of.get(member) != name:
                 raise _unknown(f"{name}.{member}", f"the name of a field of the group {name!r}")
             given[member] = own
     return ConsumerConfig().with_fields(**given)

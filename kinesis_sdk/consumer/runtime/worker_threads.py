@@ -11,8 +11,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from random import Random
 
 from kinesis_sdk.common.clock import Clock
+from kinesis_sdk.common.daemon_pool import DaemonPool
 from kinesis_sdk.consumer.runtime.runtime import Function, Loop, OnDone, Pool
-from kinesis_sdk.consumer.runtime.threads import DaemonPool, EventLoopThread, LoopThread
+from kinesis_sdk.consumer.runtime.threads import EventLoopThread, LoopThread
 
 RENEWAL_THREADS = 8
 """Maximum lease writes of the renewal loop that are under way at once."""

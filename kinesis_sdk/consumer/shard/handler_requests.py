@@ -11,7 +11,7 @@ from kinesis_sdk.common.errors import KinesisSdkError
 from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
-from kinesis_sdk.consumer.leases.table.handler_request import HandlerRequest, Verb
+from kinesis_sdk.consumer.leases.table.handler_request import HandlerRequest, HandlerVerb
 
 _REPEAT_AFTER = 10.0
 """Seconds after which a removal that failed is tried again."""
@@ -49,7 +49,7 @@ class HandlerRequests:
             "shard %s: an operator asks for %s (request %s)",
             self._held.shard_id,
             "the next call of the handler now"
-            if request.verb is Verb.RETRY
+            if request.verb is HandlerVerb.RETRY
             else f"record {request.record} to be left out",
             request.id,
         )

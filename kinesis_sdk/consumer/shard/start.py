@@ -11,7 +11,8 @@ from kinesis_sdk.common.position import AtTimestamp, Latest, Position, TrimHoriz
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON, ExtendedSequenceNumber
 from kinesis_sdk.consumer.config import ConsumerConfig
 from kinesis_sdk.consumer.handler import StartingPosition
-from kinesis_sdk.consumer.leases.table.lease import INITIAL_TIMESTAMP, Lease
+from kinesis_sdk.consumer.leases.table.attributes import INITIAL_TIMESTAMP
+from kinesis_sdk.consumer.leases.table.lease import Lease
 
 _EPOCH = datetime.fromtimestamp(0, timezone.utc)
 

@@ -1,5 +1,6 @@
 """Shard sync: creating and deleting the leases of a stream's shards."""
 
+from kinesis_sdk.consumer.shard_sync.audit import find_contradiction, find_cycles, find_misfits
 from kinesis_sdk.consumer.shard_sync.children import ChildLeases
 from kinesis_sdk.consumer.shard_sync.cleanup import needs_listing, plan_cleanup
 from kinesis_sdk.consumer.shard_sync.plan import (
@@ -13,6 +14,9 @@ from kinesis_sdk.consumer.shard_sync.plan import (
 __all__ = [
     "ChildLeases",
     "bootstrap_filter",
+    "find_contradiction",
+    "find_cycles",
+    "find_misfits",
     "needs_listing",
     "plan_bootstrap",
     "plan_bootstrap_from_all",

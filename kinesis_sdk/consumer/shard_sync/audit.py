@@ -98,7 +98,11 @@ def find_contradiction(shards: Iterable[Shard], leases: Iterable[Lease]) -> str 
 def find_misfits(shards: Iterable[Shard], leases: Iterable[Lease]) -> dict[str, str]:
     """Return the rows that contradict a stream which other rows prove to be theirs, as evidence by lease key.
 
-    A person or another program wrote them, or a backup was restored in part. Arguments as for `find_contradiction`.
+    A person or another program wrote them, or a backup was restored in part.
+
+    Args:
+        shards: All shards, listed after the leases were read.
+        leases: This stream's leases, with shard ids as keys.
     """
     contradictions, proven = _compare(shards, leases)
     return contradictions if proven else {}

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 
 from kinesis_sdk.common.errors import ConfigError, without_userinfo
-from kinesis_sdk.consumer.leases.table.location import MEMORY
+from kinesis_sdk.consumer.leases.table.location import MEMORY_URL
 from kinesis_sdk.consumer.sinks.memory import InMemorySink
 from kinesis_sdk.consumer.sinks.sink import AnySink
 from kinesis_sdk.consumer.sinks.sql import AsyncSqlSink, SqlSink
 from kinesis_sdk.consumer.sql.engines import is_async_url
 
-_EXAMPLES = f"'sqlite:///totals.db', 'postgresql+psycopg://user@host/database' or '{MEMORY}' (for tests)"
+_EXAMPLES = f"'sqlite:///totals.db', 'postgresql+psycopg://user@host/database' or '{MEMORY_URL}' (for tests)"
 _URL = re.compile(r"[a-z][a-z0-9]*(\+[a-z0-9_]+)?://", re.ASCII)
 
 
@@ -32,7 +32,7 @@ def sink_at(field: str, given: AnySink | str) -> AnySink:
             more = ", as SqlSink(engine)" if hasattr(given, "dialect") else ""
             raise ConfigError(field, given, f"a sink{more}, or the URL of one: {_EXAMPLES}")
         return given
-    if given == MEMORY:
+    if given == MEMORY_URL:
         return InMemorySink()
     if not _URL.match(given):
         raise ConfigError(field, without_userinfo(given), f"a sink, or the URL of one: {_EXAMPLES}")

@@ -25,7 +25,7 @@ from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.text import printable
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
-from kinesis_sdk.consumer.leases.table.lease import CHANGED_BY
+from kinesis_sdk.consumer.leases.table.attributes import CHANGED_BY
 from kinesis_sdk.consumer.sinks.sink import AnySink, AnyTransaction, SinkKey, SinkRow, is_async
 
 _LOGGER = FieldLogger(logging.getLogger(__name__))

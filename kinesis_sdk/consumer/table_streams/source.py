@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
-from kinesis_sdk.common.aws import call_with_retries
+from kinesis_sdk.common.aws import KinesisClient, call_with_retries
 from kinesis_sdk.common.errors import ConfigError, ProtocolError, ResourceNotFoundError
 from kinesis_sdk.common.paging import PageLimit
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer.config import ConsumerConfig
+from kinesis_sdk.consumer.table_streams.client import TableStreamClient
 
 _TABLE = re.compile(r"[a-zA-Z0-9_.-]{3,255}")
 
@@ -49,6 +50,15 @@ class DynamoDbStream:
 
     def __str__(self) -> str:
         return self.table
+
+    def reader(self, client: Any, former: Sequence[StreamId] = ()) -> KinesisClient:
+        """Return the stream's client with the calls of Kinesis that read a stream; it has no others.
+
+        Args:
+            client: boto3 client for ``dynamodbstreams``, or an object with its methods.
+            former: Streams that the table had before and that can still be read, see `streams`.
+        """
+        return cast("KinesisClient", TableStreamClient(client, former))
 
     def resolve(self, client: Any, sleep: Callable[[float], None] | None = None) -> StreamId:
         """Return the stream that is read: the last one of `streams`, with the same arguments, cost and errors."""

@@ -35,9 +35,7 @@ from kinesis_sdk.common.sequence import (
     ExtendedSequenceNumber,
 )
 from kinesis_sdk.consumer import Conflict, InMemoryLeaseStore, Lease, LeaseStore
-from kinesis_sdk.consumer.leases import HandlerRequest, Progress
-from kinesis_sdk.consumer.leases.table.handler_request import Verb
-from kinesis_sdk.consumer.leases.table.lease import ProcessedUntil
+from kinesis_sdk.consumer.leases import HandlerRequest, HandlerVerb, ProcessedUntil, Progress
 
 __all__ = ["LEASE_STORE_CHECKS", "Check"]
 
@@ -144,7 +142,7 @@ def every_attribute_is_stored(store: LeaseStore) -> None:
         ),
         standby_heartbeats={"c|host:3": 5},
         progress=Progress(1_500, None, 12, "b|host:2"),
-        handler_request=HandlerRequest(Verb.LEAVE_OUT, "a-1", _position("9", 2)),
+        handler_request=HandlerRequest(HandlerVerb.LEAVE_OUT, "a-1", _position("9", 2)),
         pinned_to="d|host:4",
         draining=("e|host:5", "f|host:6"),
         extra={"fromTheFuture": {"L": [{"S": "x"}]}},
@@ -552,8 +550,8 @@ def pins_leave_the_counter(store: LeaseStore) -> None:
 def requests_leave_the_counter(store: LeaseStore) -> None:
     """A request to a handler is stored, replaced, and removed by who names it, without disturbing the owner."""
     mine = _taken(store)
-    one = HandlerRequest(Verb.RETRY, "a1")
-    two = HandlerRequest(Verb.LEAVE_OUT, "b2", _position("7", 3))
+    one = HandlerRequest(HandlerVerb.RETRY, "a1")
+    two = HandlerRequest(HandlerVerb.LEAVE_OUT, "b2", _position("7", 3))
     _equal(store.set_handler_request(KEY, one), True, "a request is stored")
     _equal(store.get(KEY), replace(mine, handler_request=one), "nothing else changes")
     _equal(store.set_handler_request(KEY, two), True, "a request is replaced")
@@ -682,7 +680,7 @@ def _operation(
     position = _position(rng.choice(["5", "6", SHARD_END, TRIM_HORIZON]))
     if not position.is_sentinel:
         position = _position(position.sequence_number, rng.randrange(3))
-    ask = HandlerRequest(Verb.LEAVE_OUT, owner, _position("5", rng.randrange(3)))
+    ask = HandlerRequest(HandlerVerb.LEAVE_OUT, owner, _position("5", rng.randrange(3)))
     measured = replace(
         row,
         throughput_kbps=rng.choice([None, 0.5, 0.000001]),

@@ -332,7 +332,7 @@ class _Demo:
         return all(stopped)
 
     def _effects(self) -> Effects:
-        from kinesis_sdk.consumer.sql.engines import open_engine
+        from kinesis_sdk.consumer.sql import open_engine
         from kinesis_sdk.testing.demo.effects import Effects
 
         assert self.database is not None

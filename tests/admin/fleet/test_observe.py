@@ -14,7 +14,7 @@ from kinesis_sdk.admin.fleet.model import LagReading, LagSource, LeaseState, Own
 from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.sequence import SHARD_END
 from kinesis_sdk.common.shards import Shard
-from kinesis_sdk.consumer.leases.table.lease import CHANGED_BY
+from kinesis_sdk.consumer.leases.table.attributes import CHANGED_BY
 from kinesis_sdk.consumer.leases.table.progress import Progress
 from tests.admin.fleet.rows import AT, Fleet, codes, even_shards, lease_of, shard_id
 from tests.fuzz import how_many

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from kinesis_sdk.consumer.leases import Lease
 from kinesis_sdk.consumer.leases.strategies import group_of
 from kinesis_sdk.consumer.leases.strategies.by_throughput import MARGIN
-from kinesis_sdk.consumer.leases.strategies.groups import SEPARATOR
+from kinesis_sdk.consumer.leases.strategies.groups import GROUP_SEPARATOR
 
 
 class GroupLoad(NamedTuple):
@@ -23,7 +23,7 @@ def spread(load: Mapping[str, int]) -> int:
     return max(load.values()) - min(load.values())
 
 
-def group_loads(load: Mapping[str, int], separator: str = SEPARATOR) -> dict[str, GroupLoad]:
+def group_loads(load: Mapping[str, int], separator: str = GROUP_SEPARATOR) -> dict[str, GroupLoad]:
     """Return each group's leases and share.
 
     Args:
@@ -39,7 +39,7 @@ def group_loads(load: Mapping[str, int], separator: str = SEPARATOR) -> dict[str
     }
 
 
-def unfair(load: Mapping[str, int], separator: str = SEPARATOR) -> str | None:
+def unfair(load: Mapping[str, int], separator: str = GROUP_SEPARATOR) -> str | None:
     """Return None if every worker's and group's load is its share, rounded up or down; else what is not."""
     if spread(load) > 1:
         return f"spread over workers: {dict(load)}"

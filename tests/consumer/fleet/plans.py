@@ -19,7 +19,7 @@ from kinesis_sdk.consumer.leases import Lease
 from kinesis_sdk.consumer.leases.strategies import Plan, TableView, TakeLimits, balanced, group_of
 from kinesis_sdk.consumer.leases.strategies.balanced import plan_balanced
 from kinesis_sdk.consumer.leases.strategies.base import Standings
-from kinesis_sdk.consumer.leases.strategies.by_count import plan_by_count, shares
+from kinesis_sdk.consumer.leases.strategies.by_count import fair_shares, plan_by_count
 from kinesis_sdk.consumer.leases.strategies.groups import Groups
 from kinesis_sdk.consumer.leases.strategies.kcl2 import plan_kcl2
 from tests.consumer.fleet.balance import GroupLoad, group_loads, spread
@@ -363,7 +363,7 @@ class PlanFleet:
     def fewest_moves(self) -> int:
         """Return the moves to a fair table: leases without a live holder, and those above some holder's share."""
         load = self.load()
-        fair = shares(load, self.size, {name: group_of(name) for name in load}, sys.maxsize)
+        fair = fair_shares(load, self.size, {name: group_of(name) for name in load}, sys.maxsize)
         return sum(max(0, fair[name] - count) for name, count in load.items())
 
 

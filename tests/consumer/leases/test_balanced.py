@@ -22,7 +22,7 @@ from kinesis_sdk.consumer.leases import (
 )
 from kinesis_sdk.consumer.leases.strategies import Kcl2Strategy, group_of, grouped_id
 from kinesis_sdk.consumer.leases.strategies import groups as groups_module
-from kinesis_sdk.consumer.leases.strategies.by_count import plan_by_count, shares
+from kinesis_sdk.consumer.leases.strategies.by_count import fair_shares, plan_by_count
 from kinesis_sdk.consumer.leases.strategies.by_throughput import MEDIAN_WEIGHT, plan_by_weight, weights_of
 from kinesis_sdk.consumer.leases.strategies.groups import Groups
 from tests import fuzz
@@ -97,14 +97,16 @@ def test_shares_are_fair_to_workers_and_groups(workers, free):
     counts = {f"w{n}": count for n, (count, _) in enumerate(workers)}
     groups = {f"w{n}": group for n, (_, group) in enumerate(workers)}
     total = sum(counts.values()) + free
-    share = shares(counts, total, groups, NO_LIMIT)
+    share = fair_shares(counts, total, groups, NO_LIMIT)
     assert sum(share.values()) == total
     assert max(share.values()) - min(share.values()) <= 1
     for group in set(groups.values()):
         members = [name for name in counts if groups[name] == group]
         fair = total * len(members) / len(counts)
         assert abs(sum(share[name] for name in members) - fair) < 1
-    assert share == shares(dict(reversed(counts.items())), total, groups, NO_LIMIT), "whoever computes it"
+    assert share == fair_shares(dict(reversed(counts.items())), total, groups, NO_LIMIT), (
+        "whoever computes it"
+    )
 
 
 @pytest.mark.fuzz
@@ -136,7 +138,7 @@ def test_no_fair_shares_need_fewer_moves(workers, free):
         for extra in product((0, 1), repeat=len(counts))
         if is_fair(share := {name: floor + more for name, more in zip(counts, extra, strict=True)})
     ]
-    assert moves(shares(counts, total, groups, NO_LIMIT)) == min(map(moves, candidates))
+    assert moves(fair_shares(counts, total, groups, NO_LIMIT)) == min(map(moves, candidates))
 
 
 @pytest.mark.fuzz
@@ -160,7 +162,7 @@ def test_each_parcel_brings_the_table_one_move_nearer(workers, free, rng):
 
 
 def test_a_limit_is_nobodys_share():
-    assert shares({"a": 5, "b": 0}, 9, {"a": "", "b": ""}, 3) == {"a": 3, "b": 3}
+    assert fair_shares({"a": 5, "b": 0}, 9, {"a": "", "b": ""}, 3) == {"a": 3, "b": 3}
 
 
 # Plans
@@ -412,7 +414,7 @@ def test_every_small_fleet_ends_fair_to_workers_and_groups_with_the_fewest_moves
             owners = [name for name, count in zip(names, counts, strict=True) for _ in range(count)]
             table = {f"s{n:05d}": lease(n, owner) for n, owner in enumerate(owners)}
             before = dict(zip(names, counts, strict=True))
-            share = shares(before, leases, groups, NO_LIMIT)
+            share = fair_shares(before, leases, groups, NO_LIMIT)
             fewest = sum(max(0, share[name] - before[name]) for name in names)
             unseen = sum(not count for count in counts)
             load, moves = rounds((names, table), BalancedStrategy(), seed=leases, calm=3)

@@ -11,9 +11,9 @@ import pytest
 
 from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
-from kinesis_sdk.consumer.leases.table import lease as attributes
+from kinesis_sdk.consumer.leases.table import attributes
 from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
-from kinesis_sdk.consumer.leases.table.handler_request import HandlerRequest, Verb
+from kinesis_sdk.consumer.leases.table.handler_request import HandlerRequest, HandlerVerb
 from kinesis_sdk.consumer.leases.table.lease import Lease
 from kinesis_sdk.consumer.leases.table.progress import Progress
 from kinesis_sdk.testing import FakeAws, VirtualClock
@@ -95,7 +95,9 @@ WRITES: dict[str, list[tuple[Lease, Write]]] = {
     "request": [
         (
             full(),
-            lambda store, row: store.set_handler_request(row.lease_key, HandlerRequest(Verb.RETRY, "r")),
+            lambda store, row: store.set_handler_request(
+                row.lease_key, HandlerRequest(HandlerVerb.RETRY, "r")
+            ),
         )
     ],
 }

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kinesis_sdk.common.hashkeys import MAX_HASH_KEY, HashKeyRange
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
-from kinesis_sdk.consumer.leases.table.handler_request import HandlerRequest, Verb
+from kinesis_sdk.consumer.leases.table.handler_request import HandlerRequest, HandlerVerb
 from kinesis_sdk.consumer.leases.table.lease import (
     Lease,
     ProcessedUntil,
@@ -271,13 +271,13 @@ leases = st.builds(
     handler_request=st.none()
     | st.builds(
         HandlerRequest,
-        st.just(Verb.RETRY),
+        st.just(HandlerVerb.RETRY),
         st.from_regex(r"[a-z0-9-]{0,63}[a-z0-9]", fullmatch=True),
         st.none(),
     )
     | st.builds(
         HandlerRequest,
-        st.just(Verb.LEAVE_OUT),
+        st.just(HandlerVerb.LEAVE_OUT),
         st.just("b-1"),
         st.builds(ExtendedSequenceNumber, st.integers(0, 2**186).map(str), st.integers(0, 10**12 - 1)),
     ),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kinesis_sdk.consumer import ConsumerConfig
 from kinesis_sdk.consumer.leases import BalancedStrategy, TakeReason
 from kinesis_sdk.consumer.leases.strategies import Kcl2Strategy, group_of
-from kinesis_sdk.consumer.leases.strategies.by_count import shares
+from kinesis_sdk.consumer.leases.strategies.by_count import fair_shares
 from kinesis_sdk.consumer.leases.strategies.by_throughput import MARGIN, weights_of
 from tests.consumer.fleet.coordinators import CoordinatorFleet
 from tests.consumer.leases.test_balanced import NO_LIMIT, lease, moves, plan, reasons, rounds
@@ -121,7 +121,7 @@ def test_shares_with_pins(workers, free):
     counts = {f"w{n}": held for n, (held, _, _) in enumerate(workers)}
     groups = {f"w{n}": group for n, (_, _, group) in enumerate(workers)}
     total = sum(counts.values()) + free
-    share = shares(counts, total, groups, NO_LIMIT, pins)
+    share = fair_shares(counts, total, groups, NO_LIMIT, pins)
     assert sum(share.values()) == total
     assert all(share[worker] >= pins[worker] for worker in counts)
     low = min(share.values())

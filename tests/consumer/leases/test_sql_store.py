@@ -22,7 +22,7 @@ from kinesis_sdk.common.errors import (
 from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer.leases import Conflict, InMemoryLeaseStore, Lease, SqlLeaseStore
-from kinesis_sdk.consumer.leases.table.handler_request import HandlerRequest, Verb
+from kinesis_sdk.consumer.leases.table.handler_request import HandlerRequest, HandlerVerb
 from kinesis_sdk.consumer.leases.table.location import check_location, store_at
 from kinesis_sdk.testing.contracts import lease_stores
 from kinesis_sdk.testing.contracts.lease_stores import KEY, LEASE_STORE_CHECKS, new_lease
@@ -200,7 +200,9 @@ WRITES = {
     "put_standby_heartbeat": lambda store, row: store.put_standby_heartbeat(KEY, "b", 1),
     "set_drain": lambda store, row: store.set_drain(KEY, "b", True),
     "set_pin": lambda store, row: store.set_pin(KEY, "b"),
-    "set_handler_request": lambda store, row: store.set_handler_request(KEY, HandlerRequest(Verb.RETRY, "r")),
+    "set_handler_request": lambda store, row: store.set_handler_request(
+        KEY, HandlerRequest(HandlerVerb.RETRY, "r")
+    ),
     "delete": lambda store, row: store.delete(KEY),
     "delete as seen": lambda store, row: store.delete(KEY, unowned=row),
 }

@@ -3,8 +3,9 @@ from __future__ import annotations
 import threading
 
 from kinesis_sdk.common.clock import SystemClock
+from kinesis_sdk.common.daemon_pool import DaemonPool
 from kinesis_sdk.consumer.runtime.scheduler import Scheduler
-from kinesis_sdk.consumer.runtime.threads import DaemonPool, LoopThread
+from kinesis_sdk.consumer.runtime.threads import LoopThread
 from kinesis_sdk.testing import VirtualClock
 from tests import HANG
 

@@ -31,7 +31,7 @@ from kinesis_sdk.consumer import ConsumerConfig, InMemoryLeaseStore, Lease
 from kinesis_sdk.consumer.checkpointer import Checkpointer
 from kinesis_sdk.consumer.handler import FunctionHandler, HandlerSource
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
-from kinesis_sdk.consumer.leases.table.handler_request import HandlerRequest, Verb
+from kinesis_sdk.consumer.leases.table.handler_request import HandlerRequest, HandlerVerb
 from kinesis_sdk.consumer.leases.table.progress import MAX_ERROR
 from kinesis_sdk.consumer.runtime.threads import run_inline
 from kinesis_sdk.consumer.shard.delivery import Delivery
@@ -328,7 +328,7 @@ def test_an_operator_leaves_a_record_out_whatever_the_policy(caplog):
 
 def leave_out(scene, number):
     """What the owner knows once a scan has shown the request."""
-    scene.held.handler_request = HandlerRequest(Verb.LEAVE_OUT, f"r{number}", at(number))
+    scene.held.handler_request = HandlerRequest(HandlerVerb.LEAVE_OUT, f"r{number}", at(number))
     scene.delivery.retry_now()
 
 

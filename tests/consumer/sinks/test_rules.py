@@ -18,7 +18,7 @@ from kinesis_sdk.common.errors import (
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer import BisectBatch, ConsumerConfig, RecordHandler, Worker
 from kinesis_sdk.consumer.config import LeaseConfig
-from kinesis_sdk.consumer.leases.table.lease import CHANGED_BY
+from kinesis_sdk.consumer.leases.table.attributes import CHANGED_BY
 from kinesis_sdk.consumer.shard.state import ShardState
 from kinesis_sdk.consumer.sinks.memory import InMemorySink
 from kinesis_sdk.consumer.sinks.operations import set_position

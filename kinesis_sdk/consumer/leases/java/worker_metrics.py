@@ -21,7 +21,8 @@ from kinesis_sdk.common.log_fields import FieldLogger, log_fields
 from kinesis_sdk.common.log_throttle import LogThrottle
 from kinesis_sdk.consumer.leases.java.leader_lock import LeaderLock, LeaderLockMonitor
 from kinesis_sdk.consumer.leases.java.migration import MIGRATION_KEY
-from kinesis_sdk.consumer.leases.table.lease import ENTITY_TYPE, LEASE_KEY, Item
+from kinesis_sdk.consumer.leases.table.attributes import ENTITY_TYPE, LEASE_KEY
+from kinesis_sdk.consumer.leases.table.lease import Item
 
 REPORT_INTERVAL = 30.0
 """Seconds between two reports, as the KCL. A worker counts as gone after twice this time without a report."""

@@ -9,8 +9,9 @@ from kinesis_sdk.consumer.leases.strategies.base import (
     TakeLimits,
     TakeReason,
 )
+from kinesis_sdk.consumer.leases.strategies.by_count import fair_shares
 from kinesis_sdk.consumer.leases.strategies.factory import StrategyName, check_strategy, resolve_strategy
-from kinesis_sdk.consumer.leases.strategies.groups import group_of, grouped_id
+from kinesis_sdk.consumer.leases.strategies.groups import GROUP_SEPARATOR, Groups, group_of, grouped_id
 from kinesis_sdk.consumer.leases.strategies.kcl2 import Kcl2Strategy
 
 __all__ = [
@@ -27,7 +28,10 @@ __all__ = [
     "StrategyName",
     "check_strategy",
     "resolve_strategy",
+    "fair_shares",
     # groups
+    "GROUP_SEPARATOR",
+    "Groups",
     "group_of",
     "grouped_id",
 ]

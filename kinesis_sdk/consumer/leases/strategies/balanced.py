@@ -46,9 +46,9 @@ from kinesis_sdk.consumer.leases.strategies.base import (
     effective_pins,
     reason_to_claim,
 )
-from kinesis_sdk.consumer.leases.strategies.by_count import Assignment, plan_by_count, shares
+from kinesis_sdk.consumer.leases.strategies.by_count import Assignment, fair_shares, plan_by_count
 from kinesis_sdk.consumer.leases.strategies.by_throughput import plan_by_weight, spared_by_weight, weights_of
-from kinesis_sdk.consumer.leases.strategies.groups import SEPARATOR, Groups
+from kinesis_sdk.consumer.leases.strategies.groups import GROUP_SEPARATOR, Groups
 from kinesis_sdk.consumer.leases.table.lease import Lease
 
 _SUBSTITUTES = 8
@@ -64,7 +64,7 @@ class BalancedStrategy:
         separator: Text that ends the group's label in a worker id.
     """
 
-    def __init__(self, *, by_throughput: bool = True, separator: str = SEPARATOR) -> None:
+    def __init__(self, *, by_throughput: bool = True, separator: str = GROUP_SEPARATOR) -> None:
         self._by_throughput = by_throughput
         self._groups = Groups(separator)
 
@@ -193,7 +193,7 @@ def _plan_first_lease(
     """Take one lease, to become visible to other workers, if this worker has a share at all."""
     counts = {worker: len(leases) for worker, leases in holdings.items()}
     total = sum(counts.values()) + len(free)
-    share = shares(counts, total, groups, view.limits.max_leases, Counter(pins.values()))
+    share = fair_shares(counts, total, groups, view.limits.max_leases, Counter(pins.values()))
     if surrendered:
         requested = [lease for lease in free if lease.lease_key in surrendered]
         free = [lease for lease in free if lease.lease_key not in surrendered]

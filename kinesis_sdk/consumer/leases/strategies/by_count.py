@@ -26,7 +26,7 @@ class Assignment(NamedTuple):
     target: str
 
 
-def shares(
+def fair_shares(
     counts: Mapping[str, int],
     total: int,
     groups: Mapping[str, str],
@@ -121,7 +121,7 @@ def plan_by_count(
     counts = {worker: len(leases) for worker, leases in holdings.items()}
     total = sum(counts.values()) + len(to_place)
     pins = pins or {}
-    share = shares(counts, total, groups, max_leases, Counter(pins.values()))
+    share = fair_shares(counts, total, groups, max_leases, Counter(pins.values()))
     workers = sorted(counts)
     places: list[str] = []
     for worker in workers:

@@ -9,7 +9,7 @@ from kinesis_sdk.common.validation import check_choice
 from kinesis_sdk.consumer.leases.intervals import IntervalSettings
 from kinesis_sdk.consumer.leases.strategies.balanced import BalancedStrategy
 from kinesis_sdk.consumer.leases.strategies.base import LeaseStrategy
-from kinesis_sdk.consumer.leases.strategies.groups import SEPARATOR
+from kinesis_sdk.consumer.leases.strategies.groups import GROUP_SEPARATOR
 from kinesis_sdk.consumer.leases.strategies.kcl2 import Kcl2Strategy
 
 StrategyName = Literal["balanced", "kcl2"]
@@ -20,7 +20,7 @@ def resolve_strategy(
     strategy: StrategyName | LeaseStrategy,
     *,
     by_throughput: bool = True,
-    separator: str = SEPARATOR,
+    separator: str = GROUP_SEPARATOR,
     prioritize_very_old: bool = True,
 ) -> LeaseStrategy:
     """Return a strategy: the built-in one of this name, or the object itself.

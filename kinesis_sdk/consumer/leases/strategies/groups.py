@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-SEPARATOR = "|"
+GROUP_SEPARATOR = "|"
 """Separates the label from the rest of a worker id. Host names, process ids and UUIDs do not contain it; a fleet whose
 ids already carry a label (``cluster-worker``) sets its own, see ``worker_group_separator``."""
 
@@ -18,7 +18,7 @@ _MAX_CACHED = 16_384
 """Maximum number of workers whose groups are cached; every restart makes a new id."""
 
 
-def group_of(worker_id: str, separator: str = SEPARATOR) -> str:
+def group_of(worker_id: str, separator: str = GROUP_SEPARATOR) -> str:
     """Return the group of a worker: the text before the first separator, or `NO_GROUP`."""
     label, found, _ = worker_id.partition(separator)
     return label if found else NO_GROUP
@@ -27,7 +27,7 @@ def group_of(worker_id: str, separator: str = SEPARATOR) -> str:
 class Groups(dict[str, str]):
     """Groups by worker id. Each id is parsed once, because every scan needs the group of every worker."""
 
-    def __init__(self, separator: str = SEPARATOR) -> None:
+    def __init__(self, separator: str = GROUP_SEPARATOR) -> None:
         super().__init__()
         self._separator = separator
 
@@ -44,7 +44,7 @@ class Groups(dict[str, str]):
         return any(group != first for group in groups)
 
 
-def grouped_id(worker_id: str, group: str | None, separator: str = SEPARATOR) -> str:
+def grouped_id(worker_id: str, group: str | None, separator: str = GROUP_SEPARATOR) -> str:
     """Return a worker id that carries its group; one that carries it already is returned unchanged."""
     if not group or group_of(worker_id, separator) == group:
         return worker_id

@@ -28,8 +28,7 @@ from kinesis_sdk.common.paging import PageLimit
 from kinesis_sdk.common.sequence import SHARD_END, ExtendedSequenceNumber
 from kinesis_sdk.common.text import printable
 from kinesis_sdk.common.truncated_responses import reject_truncated_responses
-from kinesis_sdk.consumer.leases.table import lease as attributes
-from kinesis_sdk.consumer.leases.table import transitions
+from kinesis_sdk.consumer.leases.table import attributes, transitions
 from kinesis_sdk.consumer.leases.table.handler_request import HandlerRequest
 from kinesis_sdk.consumer.leases.table.lease import (
     Item,

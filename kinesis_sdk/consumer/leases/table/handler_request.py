@@ -15,7 +15,7 @@ _MAX_ID = 64
 _MAX_SUB_DIGITS = 12
 
 
-class Verb(str, Enum):
+class HandlerVerb(str, Enum):
     """Kind of a request."""
 
     RETRY = "retry"
@@ -30,10 +30,10 @@ class HandlerRequest(NamedTuple):
     Attributes:
         verb: Its kind.
         id: Unique text of 1 to 64 ASCII letters, digits and hyphens.
-        record: Position of the record that is left out; None for `Verb.RETRY`.
+        record: Position of the record that is left out; None for `HandlerVerb.RETRY`.
     """
 
-    verb: Verb
+    verb: HandlerVerb
     id: str
     record: ExtendedSequenceNumber | None = None
 
@@ -50,11 +50,11 @@ class HandlerRequest(NamedTuple):
             ValueError: If it is malformed.
         """
         word, identity, *position = text[:400].split(",")
-        verb = Verb(word)
+        verb = HandlerVerb(word)
         letters = identity.replace("-", "")
         if not (letters.isascii() and letters.isalnum() and len(identity) <= _MAX_ID):
             raise ValueError(f"not an id: {identity[:80]!r}")
-        if len(position) != (verb is Verb.LEAVE_OUT):
+        if len(position) != (verb is HandlerVerb.LEAVE_OUT):
             raise ValueError(f"{verb.value}: {len(position)} positions")
         return cls(verb, identity, _position(position[0]) if position else None)
 

@@ -19,53 +19,36 @@ from kinesis_sdk.common.position import MAX_MILLIS
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, ExtendedSequenceNumber
 from kinesis_sdk.common.shards import Shard
 from kinesis_sdk.common.text import printable
+from kinesis_sdk.consumer.leases.table.attributes import (
+    CHECKPOINT,
+    CHECKPOINT_OWNER,
+    CHECKPOINT_SUB,
+    CHILD_SHARD_IDS,
+    DRAIN,
+    ENDING_HASH_KEY,
+    ENTITY_TYPE,
+    HANDLER_REQUEST,
+    HANDOFF_OWNER,
+    INITIAL_TIMESTAMP,
+    LEASE_COUNTER,
+    LEASE_KEY,
+    LEASE_OWNER,
+    OWNER_SWITCHES,
+    PARENT_SHARD_IDS,
+    PENDING_CHECKPOINT,
+    PENDING_CHECKPOINT_STATE,
+    PENDING_CHECKPOINT_SUB,
+    PINNED_TO,
+    PROCESSED_UNTIL,
+    PROGRESS,
+    SHARD_ID,
+    STANDBY,
+    STARTING_HASH_KEY,
+    STREAM_NAME,
+    THROUGHPUT_KBPS,
+)
 from kinesis_sdk.consumer.leases.table.handler_request import HandlerRequest
 from kinesis_sdk.consumer.leases.table.progress import Progress
-
-LEASE_KEY = "leaseKey"
-LEASE_COUNTER = "leaseCounter"
-LEASE_OWNER = "leaseOwner"
-OWNER_SWITCHES = "ownerSwitchesSinceCheckpoint"
-CHECKPOINT = "checkpoint"
-CHECKPOINT_SUB = "checkpointSubSequenceNumber"
-PENDING_CHECKPOINT = "pendingCheckpoint"
-PENDING_CHECKPOINT_SUB = "pendingCheckpointSubSequenceNumber"
-PENDING_CHECKPOINT_STATE = "pendingCheckpointState"
-PARENT_SHARD_IDS = "parentShardId"
-"""Singular in name, a set in type: that is what the KCL writes."""
-CHILD_SHARD_IDS = "childShardIds"
-STARTING_HASH_KEY = "startingHashKey"
-ENDING_HASH_KEY = "endingHashKey"
-THROUGHPUT_KBPS = "throughputKBps"
-CHECKPOINT_OWNER = "checkpointOwner"
-"""KCL 3: the worker that still works on the shard while ``leaseOwner`` already names the next owner."""
-ENTITY_TYPE = "entityType"
-STREAM_NAME = "streamName"
-"""In multi-stream tables: the whole stream id ``account:name:epoch``, not just its name."""
-SHARD_ID = "shardId"
-"""In multi-stream tables, where the lease key is longer."""
-INITIAL_TIMESTAMP = "initialTimestampMillis"
-"""This SDK's: the instant that AT_TIMESTAMP meant when the lease was created, or LATEST when the shard was first read, in
-epoch milliseconds."""
-HANDOFF_OWNER = "handoffOwner"
-"""This SDK's: a present or next owner that supports `CHECKPOINT_OWNER`. Valid only while it equals ``leaseOwner``: a Java
-worker that takes or requests the lease leaves it unchanged."""
-PROCESSED_UNTIL = "processedUntil"
-"""This SDK's: ``millis|sequenceNumber|subSequenceNumber``, see `ProcessedUntil`."""
-STANDBY = "standby:"
-"""This SDK's: prefix of the attribute that carries a standby heartbeat; the worker id follows. See `ownership.standby`."""
-PROGRESS = "progress"
-"""This SDK's: what the holder knows about its shard; see `Progress`."""
-HANDLER_REQUEST = "handlerRequest"
-"""This SDK's: what an operator asks the holder for while its handler fails; see `HandlerRequest`."""
-PINNED_TO = "pinnedTo"
-"""This SDK's: id of the worker that gets this lease while it is alive."""
-DRAIN = "drain:"
-"""This SDK's: prefix of the attribute that tells a worker to hold no leases; the worker id follows. It may stand on any row.
-See `ownership.drain`."""
-CHANGED_BY = "changedBy"
-"""This SDK's: ``operator:counter``, the operator who changed the row last from outside, and the counter that it saw. Workers read
-it for a line in the log only, so it is in `Lease.extra`."""
 
 _LEASE_ENTITY = "LEASE"
 

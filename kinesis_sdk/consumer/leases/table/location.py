@@ -13,10 +13,10 @@ from kinesis_sdk.consumer.leases.table.sql import SqlLeaseStore
 from kinesis_sdk.consumer.leases.table.store import LeaseStore
 from kinesis_sdk.consumer.sql.dialect import NAMES
 
-MEMORY = "memory://"
+MEMORY_URL = "memory://"
 """URL of leases that only the worker itself knows, and that end with it."""
 
-EXAMPLES = f"'sqlite:///leases.db' (one machine), 'postgresql+psycopg://user@host/database' (a fleet), '{MEMORY}' (one worker, for tests)"
+EXAMPLES = f"'sqlite:///leases.db' (one machine), 'postgresql+psycopg://user@host/database' (a fleet), '{MEMORY_URL}' (one worker, for tests)"
 """URLs that are accepted, for errors and for help."""
 
 _SQL = re.compile(rf"(?:{'|'.join(NAMES)})(?:\+[a-z0-9_]+)?://", re.ASCII)
@@ -33,8 +33,8 @@ _SECRET = re.compile(HIDDEN_PARAMETER, re.IGNORECASE)
 
 
 def check_location(field: str, url: object) -> None:
-    """Raise `ConfigError` unless a value is the URL of a lease store. The message has no password."""
-    if not isinstance(url, str) or (url != MEMORY and not _SQL.match(url)):
+    """Raise `ConfigError` unless ``url`` is the URL of a lease store. The message has no password."""
+    if not isinstance(url, str) or (url != MEMORY_URL and not _SQL.match(url)):
         shown = without_userinfo(url) if isinstance(url, str) else url
         other = _OTHER.match(url) if isinstance(url, str) else None
         more = "" if other is None else f"; {other[1]} is not supported"
@@ -42,9 +42,9 @@ def check_location(field: str, url: object) -> None:
 
 
 def check_database(field: str, url: object) -> None:
-    """Raise `ConfigError` unless a value is the URL of a database that several processes see. The message has no password."""
+    """Raise `ConfigError` unless ``url`` is the URL of a database that several processes see. The message has no password."""
     check_location(field, url)
-    if url == MEMORY:
+    if url == MEMORY_URL:
         raise ConfigError(
             field, url, "the URL of a database: leases in the memory of a worker cannot be seen from outside"
         )
@@ -67,7 +67,7 @@ def store_at(
         ImportError: If SQLAlchemy, or the driver that the URL names, is not installed.
     """
     check_location(field, url)
-    if url == MEMORY:
+    if url == MEMORY_URL:
         return InMemoryLeaseStore()
     try:
         return SqlLeaseStore(url, application, timeout=timeout, sleep=sleep)

@@ -29,8 +29,7 @@ from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.sequence import SHARD_END, ExtendedSequenceNumber
 from kinesis_sdk.common.text import printable
 from kinesis_sdk.common.validation import check_seconds, check_text
-from kinesis_sdk.consumer.leases.table import lease as attributes
-from kinesis_sdk.consumer.leases.table import transitions
+from kinesis_sdk.consumer.leases.table import attributes, transitions
 from kinesis_sdk.consumer.leases.table.handler_request import HandlerRequest
 from kinesis_sdk.consumer.leases.table.lease import (
     Item,
@@ -54,7 +53,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-TABLE = "kinesis_sdk_leases"
+SQL_TABLE = "kinesis_sdk_leases"
 """Default name of the table."""
 
 _VERSION = 1
@@ -115,7 +114,7 @@ class SqlLeaseStore:
         database: str | Engine,
         application: str,
         *,
-        table: str = TABLE,
+        table: str = SQL_TABLE,
         schema: str | None = None,
         timeout: float = 3.0,
         sleep: Callable[[float], None] = time.sleep,
