@@ -5,6 +5,8 @@ protobuf messages: this costs half as much, and the exact size is known after ev
 
 A *tagged* aggregate has the table of runs of an idempotent producer (`kinesis_sdk.common.once.table`) as a tag of its first user
 record. Its size is reserved while records are appended; what the table says is known only when the aggregate is sent.
+
+Headers (`kinesis_sdk.common.headers`) are tags, too. They stand before the payload of their user record, which parsers take in any order.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 from hashlib import md5
 
 from kinesis_sdk.common.hashkeys import hash_key_to_decimal
+from kinesis_sdk.common.headers import SAME_HEADERS, varint
 from kinesis_sdk.common.once.table import MAX_RUNS, TAG_KEY, tag_size
 
 MAGIC = b"\xf3\x89\x9a\xc2"
@@ -33,32 +36,23 @@ _NO_PARTS: list[bytes] = []
 _TAG_HEAD = b"\x0a" + bytes([len(TAG_KEY)]) + TAG_KEY.encode() + b"\x12"
 
 
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
 def _varint_size(value: int) -> int:
     return max(1, -(-value.bit_length() // 7))
 
 
-def _record_prefix(key_index: int, hash_index: int | None, data_size: int) -> bytes:
+def _record_prefix(key_index: int, hash_index: int | None, data_size: int, headers: bytes = b"") -> bytes:
     """Return the encoding of a Record (field 3) up to its data bytes."""
-    body = b"\x08" + _varint(key_index)
+    body = b"\x08" + varint(key_index)
     if hash_index is not None:
-        body += b"\x10" + _varint(hash_index)
-    body += b"\x1a" + _varint(data_size)
-    return b"\x1a" + _varint(len(body) + data_size) + body
+        body += b"\x10" + varint(hash_index)
+    body += headers + b"\x1a" + varint(data_size)
+    return b"\x1a" + varint(len(body) + data_size) + body
 
 
 def _table_entry(tag: bytes, text: str) -> bytes:
     """Return the encoding of a string of field 1 or 2."""
     raw = text.encode()
-    return tag + _varint(len(raw)) + raw
+    return tag + varint(len(raw)) + raw
 
 
 # Prefixes repeat: a process writes few different pairs of data size and key index. A pair is packed into one int, which
@@ -114,10 +108,10 @@ class Runs:
         if not self.tag:
             raise ValueError("the table of runs of a tagged aggregate has not been set")
         value = self.tag.encode("ascii")
-        inner = b"".join((_TAG_HEAD, _varint(len(value)), value))
-        field = b"".join((b"\x22", _varint(len(inner)), inner))
+        inner = b"".join((_TAG_HEAD, varint(len(value)), value))
+        field = b"".join((b"\x22", varint(len(inner)), inner))
         fields = parts[first][1 + _varint_size(self.first_length) :]
-        parts[first] = b"".join((b"\x1a", _varint(self.first_length + len(field)), fields))
+        parts[first] = b"".join((b"\x1a", varint(self.first_length + len(field)), fields))
         parts.insert(first + 2, field)
 
 
@@ -131,9 +125,10 @@ class Aggregate:
 
     Args:
         max_size: Maximum bytes that `encode` may return for two or more user records. A single user record is
-            always accepted, because it is not wrapped.
+            always accepted.
         max_count: Maximum number of user records.
-        tagged: Whether the first user record has a tag with the table of runs. A single user record is then wrapped, too.
+        tagged: Whether the first user record has a tag with the table of runs. A single user record is then wrapped, too, as it is if it
+            has headers.
 
     Attributes:
         runs: The runs of the user records; None without a tag.
@@ -147,11 +142,14 @@ class Aggregate:
         "_framed_size",
         "_hash_keys",
         "_hash_table",
+        "_headers",
+        "_headers_end",
         "_key_table",
         "_keys",
         "_most_parts",
         "_parts",
         "_placed_keys",
+        "_wraps",
         "highest",
         "lowest",
         "max_count",
@@ -164,6 +162,11 @@ class Aggregate:
         self.max_count: int = max_count
         self.runs: Runs | None = Runs() if tagged else None
         self._most_parts = 2 * max_count - 2
+        # Whether a single user record is wrapped: for the table of runs, or for its headers.
+        self._wraps = tagged
+        # The last headers, and the length of `_parts` behind their record: the fast paths need not reset them.
+        self._headers = b""
+        self._headers_end = -1
         self._keys: dict[str, int] = {}
         # Keys that `append_known` accepts: those whose hash is known to lie between `lowest` and `highest`, and whose
         # index fits the prefix cache. This is all of `_keys`, or none once one of the conditions fails.
@@ -248,6 +251,7 @@ class Aggregate:
         *,
         new_run: bool = False,
         identified: bool = False,
+        headers: bytes = b"",
     ) -> bool:
         """Append a user record unless the aggregate would overflow.
 
@@ -259,29 +263,39 @@ class Aggregate:
             new_run: In a tagged aggregate, whether the record begins another run than the record before it.
             identified: In a tagged aggregate, whether the record has an identity already. `append_known` and `append_new`
                 then accept nothing more, because they continue the run.
+            headers: Result of `encode_headers`; empty without headers.
 
         Returns:
             False, with nothing changed, if the result would exceed ``max_size`` or ``max_count``, or the table of runs `MAX_RUNS`.
         """
-        if explicit_hash_key is None and not new_run and self.append_known(partition_key, data):
+        if (
+            explicit_hash_key is None
+            and not new_run
+            and not headers
+            and self.append_known(partition_key, data)
+        ):
             return True
         count = self.count
         if count >= self.max_count:
             return False
         length = len(data)
+        repeated = headers and headers == self._headers and self._headers_end == len(self._parts)
+        shown = SAME_HEADERS if repeated else headers
         key_entry = hash_entry = b""
         key_index = self._keys.get(partition_key)
         if key_index is None:
             key_index = len(self._keys)
             key_entry = _table_entry(b"\x0a", partition_key)
         if explicit_hash_key is None:
-            prefix = _plain_prefix(key_index, length)
+            prefix = (
+                _record_prefix(key_index, None, length, shown) if shown else _plain_prefix(key_index, length)
+            )
         else:
             hash_index = self._hash_keys.get(explicit_hash_key)
             if hash_index is None:
                 hash_index = len(self._hash_keys)
                 hash_entry = _table_entry(b"\x12", explicit_hash_key)
-            prefix = _record_prefix(key_index, hash_index, length)
+            prefix = _record_prefix(key_index, hash_index, length, shown)
         size = self._framed_size + len(key_entry) + len(hash_entry) + len(prefix) + length
         runs = self.runs
         if runs is not None:
@@ -319,6 +333,8 @@ class Aggregate:
         self._framed_size = size
         self._parts.append(prefix)
         self._parts.append(data)
+        if headers:
+            self._wraps, self._headers, self._headers_end = True, headers, len(self._parts)
         return True
 
     def seal(self) -> None:
@@ -337,9 +353,9 @@ class Aggregate:
 
     @property
     def is_wrapped(self) -> bool:
-        """Whether it is encoded as an aggregate: a single user record is only if it is tagged."""
+        """Whether it is encoded as an aggregate: a single user record is only if it is tagged, or has headers."""
         parts = len(self._parts)
-        return parts > 2 or (self.runs is not None and parts > 0)
+        return parts > 2 or (self._wraps and parts > 0)
 
     @property
     def count(self) -> int:
@@ -350,7 +366,7 @@ class Aggregate:
     def size(self) -> int:
         """Exact length in bytes of the current result of `encode`."""
         parts = self._parts
-        if len(parts) > 2 or (self.runs is not None and parts):
+        if len(parts) > 2 or (self._wraps and parts):
             return self._framed_size
         return len(parts[1]) if parts else 0
 
@@ -394,7 +410,7 @@ class Aggregate:
         return self._parts[2 * index + 1]
 
     def encode(self) -> bytes:
-        """Return the data of the Kinesis record; the payload itself if there is only one user record, and no tag.
+        """Return the data of the Kinesis record; the payload itself if there is only one user record, and no tag or header.
 
         Raises:
             ValueError: If the aggregate is empty, or if it is tagged and the tag of its `runs` has not been set.
