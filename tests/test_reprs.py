@@ -34,7 +34,7 @@ from tests.common.reference import filled
 SECRET = b"secret payload"
 AT = ExtendedSequenceNumber("7")
 KINESIS = KinesisRecord(SECRET, "key", "7")
-USER = UserRecord(SECRET, "key", "7", None, None, 0, None, False)
+USER = UserRecord(SECRET, "key", "7", None, None, 0, None, False, {"name": SECRET})
 AGGREGATE = KinesisRecord(filled([("key", None, SECRET), ("key", None, b"")]).encode(), "a", "7")
 
 HOLDERS: list[Any] = [
@@ -79,6 +79,7 @@ def test_a_repr_leaves_the_payload_out(holder: Any) -> None:
 
 def test_lengths_are_shown() -> None:
     assert "data=<14 bytes>, partition_key='key', sequence_number='7'" in repr(USER)
+    assert "headers={'name': <14 bytes>}" in repr(USER)
     assert repr(deaggregate([KINESIS, AGGREGATE])) == "<UserRecords: 3 user records, 28 bytes>"
 
 

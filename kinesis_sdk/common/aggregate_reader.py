@@ -28,8 +28,8 @@ of its first user record as explicit hash key.
 Reading uses protobuf, with descriptors in a private pool, so a generated ``messages.proto`` of another package in the same
 process cannot clash with them. Both string tables are read as bytes and decoded here, so one invalid key cannot make the
 whole aggregate unreadable. Fields are read as columns where that is safe (see `_columns`), because creating a protobuf
-object for each user record costs more than parsing it. Of the tags, only those of the first user record are looked at: our
-idempotent producers say there what the aggregate holds (`kinesis_sdk.common.once`).
+object for each user record costs more than parsing it. Tags are headers (`kinesis_sdk.common.headers`); one of the first user record is
+where our idempotent producers say what the aggregate holds (`kinesis_sdk.common.once`).
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ from kinesis_sdk.common.hashkeys import (
     explicit_hash_key_to_bytes,
     hash_partition_key,
 )
+from kinesis_sdk.common.headers import Headers, headers_by_record
 from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.common.once.table import TAG_KEY
 from kinesis_sdk.common.records import KinesisRecord, without_payload
@@ -131,6 +132,7 @@ class SubRecordColumns(NamedTuple):
         keyed: Whether no partition key is None.
         tag: Value of the first user record's tag with the key `kinesis_sdk.common.once.table.TAG_KEY`; None if it has none,
             or several.
+        headers: Headers of each; None instead of a sequence if no user record has any.
     """
 
     partition_keys: Sequence[str | None]
@@ -139,6 +141,7 @@ class SubRecordColumns(NamedTuple):
     key_table: Sequence[str]
     keyed: bool
     tag: str | None = None
+    headers: Sequence[Headers] | None = None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self.payloads)} user records)"
@@ -275,9 +278,15 @@ def _columns(body: bytes) -> SubRecordColumns | None:
         each = places if placed else [record.hash for record in records]
         hashes, complete = _entries(_texts(found.hashes[:]), each)
         hashes = hashes if complete or any(item is not None for item in hashes) else None
-    # Only aggregates with tags pay for an object of their first record.
-    tag = _tag_of(records[0].tags[:]) if values.tags else None
-    return SubRecordColumns(keys, hashes, payloads, table, keyed, tag)
+    tag: str | None = None
+    headers: Sequence[Headers] | None = None
+    if values.tags:
+        # Only aggregates with tags pay for an object of their first record, and those with headers for one of each.
+        first = records[0].tags[:]
+        tag = _tag_of(first)
+        if len(values.tags) > (tag is not None):
+            headers = headers_by_record([record.tags for record in records])
+    return SubRecordColumns(keys, hashes, payloads, table, keyed, tag, headers)
 
 
 def _tag_of(tags: Iterable[bytes]) -> str | None:
@@ -329,10 +338,9 @@ def _rows(body: bytes) -> SubRecordColumns | None:
     places: list[int] = []
     payloads: list[bytes] = []
     # One pass that releases each row: building a list of a million protobuf objects takes longer than everything else.
-    tag: str | None = None
+    tags: list[Sequence[bytes]] = []
     for record in message.records:
-        if not payloads and record.tags:
-            tag = _tag_of(record.tags[:])
+        tags.append(record.tags[:])
         indexes.append(record.key)
         places.append(record.hash)
         payloads.append(record.data)
@@ -340,7 +348,9 @@ def _rows(body: bytes) -> SubRecordColumns | None:
     keys, keyed = _entries(table, indexes)
     hashes, _complete = _entries(_texts(message.hashes), places)
     used = any(item is not None for item in hashes)
-    return SubRecordColumns(keys, hashes if used else None, payloads, table, keyed, tag)
+    tag = _tag_of(tags[0]) if tags else None
+    headers = headers_by_record(tags) if sum(map(len, tags)) > (tag is not None) else None
+    return SubRecordColumns(keys, hashes if used else None, payloads, table, keyed, tag, headers)
 
 
 def decode(blob: bytes | bytearray | memoryview) -> list[SubRecord] | None:
@@ -513,5 +523,5 @@ def deaggregate(
         if payloads:
             plain = []
             keys = known_keys(columns, record)
-            runs.append(AggregatedRun(record, payloads, keys, columns.explicit_hash_keys))
+            runs.append(AggregatedRun(record, payloads, keys, columns.explicit_hash_keys, columns.headers))
     return UserRecords(runs)

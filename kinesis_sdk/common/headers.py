@@ -11,8 +11,9 @@ stranger may write, are not headers.
 from __future__ import annotations
 
 import re
-from base64 import b64encode
-from collections.abc import Mapping
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 MAX_HEADERS = 64
 """Maximum headers of a record."""
@@ -22,6 +23,15 @@ MAX_HEADER_BYTES = 8_192
 
 _NAME = re.compile(r"(?![A-Za-z][0-9]\Z)[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}", re.ASCII)
 _BINARY = ";b64"
+
+MAX_TAGS = 256
+"""Tags of a user record that are read. One with more has no headers: no producer of this package writes so many."""
+
+_LONGEST_LENGTH = 5
+"""Bytes of a length in a tag, at most: more are not a length that fits into a record."""
+
+_OVERHEAD, _TAG_OVERHEAD = 350, 180
+"""Bytes of memory that decoded headers take, and each of them, in addition to names and values (measured, CPython 3.11)."""
 
 SAME_TAG = b"\x0a\x02h="
 """Tag of a user record that has the headers of the record before it."""
@@ -85,3 +95,125 @@ def _encoded(name: object, value: object) -> tuple[bytes, bytes]:
         except UnicodeDecodeError:
             return (name + _BINARY).encode(), b64encode(value)
     return name.encode(), value
+
+
+class Headers(Mapping[str, bytes]):
+    """Headers of a user record, by name and in the order in which they were put. Immutable; decoded on first access.
+
+    ``repr`` shows names and lengths only, because values may be credentials.
+
+    Args:
+        tags: Tags of the user record, from anywhere: those that are not headers are left out.
+    """
+
+    __slots__ = ("_found", "_tags")
+
+    def __init__(self, tags: Sequence[bytes] = ()) -> None:
+        self._tags = tags
+        self._found: dict[str, bytes] | None = None
+
+    def __getitem__(self, name: str) -> bytes:
+        return self._decoded()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._decoded())
+
+    def __len__(self) -> int:
+        return len(self._decoded())
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self.items()))
+
+    def __repr__(self) -> str:
+        return shown_headers(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Headers, (tuple(self._tags),)
+
+    def _decoded(self) -> dict[str, bytes]:
+        found = self._found
+        if found is None:
+            # Several threads may do this at once, with the same result.
+            found = self._found = dict(filter(None, map(_header_in, self._tags))) if self._tags else {}
+        return found
+
+
+NO_HEADERS = Headers()
+
+
+def headers_in(fields: bytes) -> Headers:
+    """Return the headers that `encode_headers` encoded."""
+    if not fields:
+        return NO_HEADERS
+    tags: list[bytes] = []
+    at = 0
+    while at < len(fields):
+        size, at = _length(fields, at + 1)
+        tags.append(fields[at : at + size])
+        at += size
+    return Headers(tags)
+
+
+def shown_headers(headers: Mapping[str, bytes]) -> str:
+    """Return headers for a log: names, and lengths instead of values."""
+    return "{" + ", ".join(f"{name!r}: <{len(value)} bytes>" for name, value in headers.items()) + "}"
+
+
+def headers_overhead(each: Iterable[Headers]) -> int:
+    """Return the bytes of memory of the headers of consecutive user records, without names and values."""
+    total, last = 0, NO_HEADERS
+    for headers in each:
+        if headers is not last:
+            last = headers
+            total += _OVERHEAD + _TAG_OVERHEAD * len(headers._tags)
+    return total
+
+
+def headers_by_record(rows: Iterable[Sequence[bytes]]) -> list[Headers]:
+    """Return the headers of each user record of an aggregate from the tags of each. Equal neighbors may share an object."""
+    found: list[Headers] = []
+    last = NO_HEADERS
+    for tags in rows:
+        count = len(tags)
+        if count == 0 or count > MAX_TAGS:
+            last = NO_HEADERS
+        elif count > 1 or tags[0] != SAME_TAG:
+            last = Headers(tags[:])
+        found.append(last)
+    return found
+
+
+def _header_in(tag: bytes) -> tuple[str, bytes] | None:
+    """Return name and value of a header; None for a tag that is none."""
+    try:
+        key, at = _field(tag, 0, 0x0A)
+        value, at = _field(tag, at, 0x12) if at < len(tag) else (b"", at)
+        if at != len(tag):
+            return None
+        name = key.decode("ascii")
+        if name.endswith(_BINARY):
+            name, value = name.removesuffix(_BINARY), b64decode(value, validate=True)
+    except (IndexError, ValueError):
+        return None
+    return (name, value) if _NAME.fullmatch(name) is not None else None
+
+
+def _field(raw: bytes, at: int, mark: int) -> tuple[bytes, int]:
+    """Return the value of a field and the offset behind it."""
+    if raw[at] != mark:
+        raise ValueError("another field")
+    size, at = _length(raw, at + 1)
+    if at + size > len(raw):
+        raise ValueError("cut off")
+    return raw[at : at + size], at + size
+
+
+def _length(raw: bytes, at: int) -> tuple[int, int]:
+    """Return a length and the offset behind it."""
+    value = 0
+    for number in range(_LONGEST_LENGTH):
+        byte = raw[at + number]
+        value |= (byte & 0x7F) << 7 * number
+        if byte < 0x80:
+            return value, at + number + 1
+    raise ValueError("not a length")

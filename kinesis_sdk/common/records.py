@@ -6,18 +6,23 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from kinesis_sdk.common.headers import NO_HEADERS, shown_headers
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber, check_sequence_numbers
 
 
 def without_payload(record: Any) -> str:
-    """Return the ``repr`` of a named tuple with the length of its ``data`` instead of the bytes.
+    """Return the ``repr`` of a named tuple with the lengths of its ``data`` and of the values of its ``headers`` instead of their bytes.
 
     Records end up in logs and in messages of exceptions, their payloads must not.
     """
-    shown = (
-        f"{name}=<{len(value)} bytes>" if name == "data" else f"{name}={value!r}"
-        for name, value in zip(record._fields, record, strict=True)
-    )
+    shown = []
+    for name, value in zip(record._fields, record, strict=True):
+        if name == "data":
+            shown.append(f"{name}=<{len(value)} bytes>")
+        elif name != "headers":
+            shown.append(f"{name}={value!r}")
+        elif value:
+            shown.append(f"{name}={shown_headers(value)}")
     return f"{type(record).__name__}({', '.join(shown)})"
 
 
@@ -104,6 +109,7 @@ class UserRecord(NamedTuple):
         explicit_hash_key: Explicit hash key that the producer gave; None if there was none, or if the record was not
             aggregated (Kinesis does not return it).
         aggregated: Whether it was in an aggregate.
+        headers: Headers that the producer gave, values as bytes; empty without any. ``repr`` shows names and lengths only.
     """
 
     data: bytes
@@ -114,6 +120,7 @@ class UserRecord(NamedTuple):
     sub_sequence_number: int = 0
     explicit_hash_key: str | None = None
     aggregated: bool = False
+    headers: Mapping[str, bytes] = NO_HEADERS
 
     @property
     def id(self) -> str:

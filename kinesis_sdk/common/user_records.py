@@ -16,6 +16,7 @@ from itertools import accumulate, chain, count, repeat, starmap
 from operator import eq, itemgetter
 from typing import Any, ClassVar, Protocol, overload
 
+from kinesis_sdk.common.headers import NO_HEADERS, Headers, headers_overhead
 from kinesis_sdk.common.records import KinesisRecord, UserRecord
 
 # Creates a named tuple from a finished tuple at a third of the cost of its own constructor. The tuple must have all fields in
@@ -25,7 +26,7 @@ _data_of = itemgetter(0)
 # Python creates an object for every number above 256 when it counts; aggregates rarely hold more records than this.
 _NUMBERS = tuple(range(2048))
 # The fields of a user record that was not aggregated, after those of its Kinesis record.
-_NOT_AGGREGATED = (0, None, False)
+_NOT_AGGREGATED = (0, None, False, NO_HEADERS)
 
 USER_RECORD_OVERHEAD = 64
 """Bytes that a user record in a batch takes in addition to its payload: two column entries and the header of a bytes object
@@ -76,9 +77,18 @@ class AggregatedRun:
         payloads: Payload of each user record, in the order of the aggregate.
         partition_keys: Partition key of each.
         explicit_hash_keys: Explicit hash key of each, or None for it; None if no user record has one.
+        headers: Headers of each; None if no user record has any.
     """
 
-    __slots__ = ("_explicit_hash_keys", "_first", "_origin", "_partition_keys", "payloads", "record_type")
+    __slots__ = (
+        "_explicit_hash_keys",
+        "_first",
+        "_headers",
+        "_origin",
+        "_partition_keys",
+        "payloads",
+        "record_type",
+    )
 
     def __init__(
         self,
@@ -86,6 +96,7 @@ class AggregatedRun:
         payloads: Sequence[bytes],
         partition_keys: Sequence[str],
         explicit_hash_keys: Sequence[str | None] | None,
+        headers: Sequence[Headers] | None = None,
     ) -> None:
         self.payloads: Sequence[bytes] = payloads
         self._first = 0
@@ -93,11 +104,14 @@ class AggregatedRun:
         self._origin = carrier[2:]
         self._partition_keys = partition_keys
         self._explicit_hash_keys = explicit_hash_keys
+        self._headers = headers
 
     @property
     def overhead(self) -> int:
         """See `RecordRun.overhead`."""
-        return len(self.payloads) * USER_RECORD_OVERHEAD * (1 if self._explicit_hash_keys is None else 2)
+        each = USER_RECORD_OVERHEAD * (1 if self._explicit_hash_keys is None else 2)
+        headers = 0 if self._headers is None else headers_overhead(self._headers)
+        return len(self.payloads) * each + headers
 
     def __len__(self) -> int:
         return len(self.payloads)
@@ -112,6 +126,7 @@ class AggregatedRun:
             count(first) if end > len(_NUMBERS) else _NUMBERS[first:end],
             repeat(None) if self._explicit_hash_keys is None else self._explicit_hash_keys,
             repeat(True),
+            repeat(NO_HEADERS) if self._headers is None else self._headers,
         )
         # Not `map`, which creates a tuple of arguments for each call; `zip` reuses one.
         return starmap(_new, zip(repeat(self.record_type), fields))  # noqa: RUF058
@@ -127,6 +142,7 @@ class AggregatedRun:
             self._first + index,
             hash_key,
             True,
+            NO_HEADERS if self._headers is None else self._headers[index],
         )
 
     @property
@@ -156,6 +172,7 @@ class AggregatedRun:
         part._origin = self._origin
         part._partition_keys = self._partition_keys[begin:end]
         part._explicit_hash_keys = None if hashes is None else hashes[begin:end]
+        part._headers = None if self._headers is None else self._headers[begin:end]
         return part
 
 

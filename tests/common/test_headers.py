@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from base64 import b64encode
 from collections.abc import Mapping
@@ -11,10 +12,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kinesis_sdk.common.aggregate_reader import AGGREGATE_PARTITION_KEY, OVERHEAD, Aggregate
+from kinesis_sdk.common.aggregate_reader import (
+    AGGREGATE_PARTITION_KEY,
+    OVERHEAD,
+    Aggregate,
+    _rows,
+    deaggregate,
+    open_aggregate,
+)
 from kinesis_sdk.common.hashkeys import explicit_hash_key_to_bytes, hash_partition_key
-from kinesis_sdk.common.headers import MAX_HEADER_BYTES, encode_headers
+from kinesis_sdk.common.headers import (
+    MAX_HEADER_BYTES,
+    MAX_TAGS,
+    NO_HEADERS,
+    SAME_TAG,
+    Headers,
+    encode_headers,
+    headers_in,
+    varint,
+)
 from kinesis_sdk.common.once.table import TAG_KEY, Run, encode_table
+from kinesis_sdk.common.records import KinesisRecord, UserRecord
 from tests import fuzz
 
 from .reference import AggregatedRecord, seal
@@ -82,6 +100,7 @@ def test_the_size_is_exact_after_every_append_and_never_over_the_limit(
 ) -> None:
     aggregate = Aggregate(limit, 100, tagged=tagged)
     taken: list[tuple[bytes, list[tuple[str, str]]]] = []
+    put: list[tuple[str, bytes, dict[str, bytes]]] = []
     for key, explicit, data, headers, new_run in appends:
         place = hash_partition_key(key) if explicit is None else explicit_hash_key_to_bytes(explicit)
         before = aggregate.size
@@ -92,6 +111,7 @@ def test_the_size_is_exact_after_every_append_and_never_over_the_limit(
             assert aggregate.size == before
             continue
         taken.append((data, expected_tags(headers)))
+        put.append((key, data, shown(headers)))
         if tagged:
             set_runs(aggregate)
         blob = aggregate.encode()
@@ -100,6 +120,7 @@ def test_the_size_is_exact_after_every_append_and_never_over_the_limit(
         if not aggregate.is_wrapped:
             assert blob == data
             assert not headers
+            assert deaggregate([KinesisRecord(blob, "a", "1")])[0].headers is NO_HEADERS
             continue
         read = tags_in(blob)
         if tagged:
@@ -108,6 +129,16 @@ def test_the_size_is_exact_after_every_append_and_never_over_the_limit(
             if tags == [("h=", "")]:
                 read[index] = read[index - 1]
         assert read == [tags for _, tags in taken]
+    if aggregate.is_wrapped:
+        blob = aggregate.encode()
+        batch = deaggregate([KinesisRecord(blob, "a", "1")])
+        assert [(one.partition_key, one.data, one.headers) for one in batch] == put
+        assert [batch[index].headers for index in range(len(batch))] == [headers for _, _, headers in put]
+        columns = open_aggregate(blob)
+        assert columns is not None
+        assert columns == _rows(blob[4:-16])
+        assert (columns.headers is None) == (not any(headers for _, _, headers in put))
+        assert columns.tag == (aggregate.runs.tag if aggregate.runs is not None else None)
 
 
 @pytest.mark.parametrize(
@@ -143,3 +174,82 @@ def test_the_largest_headers() -> None:
     fields = encode_headers({"x" * 128: b"\xff" * 4_000})
     assert aggregate.try_append("k", None, b"x", hash_partition_key("k"), headers=fields)
     assert aggregate.size == len(aggregate.encode()) == OVERHEAD + 3 + 1 + 2 + 2 + len(fields) + 2 + 1
+
+
+def read(*rows: list[bytes]) -> list[UserRecord]:
+    """User records with these tags, which a stranger wrote."""
+    message = AggregatedRecord(partition_key_table=["k"])
+    body = message.SerializeToString()
+    for tags in rows:
+        fields = b"\x08\x00\x1a\x01x" + b"".join(b"\x22" + varint(len(tag)) + tag for tag in tags)
+        body += b"\x1a" + varint(len(fields)) + fields
+    return list(deaggregate([KinesisRecord(seal(body), "a", "1")]))
+
+
+def tag(key: bytes, value: bytes | None = b"v") -> bytes:
+    tail = b"" if value is None else b"\x12" + varint(len(value)) + value
+    return b"\x0a" + varint(len(key)) + key + tail
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        (tag(b"n"), {"n": b"v"}),
+        (tag(b"n", None), {"n": b""}),
+        (tag(b"n", b"\xff"), {"n": b"\xff"}),
+        (tag(b"n;b64", b"/w=="), {"n": b"\xff"}),
+        (tag(b"n;b64", b"not base64"), {}),
+        (tag(b";b64", b"/w=="), {}),
+        (tag(b"k1"), {}),
+        (tag(b"my tag"), {}),
+        (tag(b"\xff"), {}),
+        (tag(b"x" * 129), {}),
+        (b"", {}),
+        (b"\x0a", {}),
+        (b"\x0a\x05n", {}),
+        (tag(b"n") + b"\x18\x01", {}),
+        (b"\x12\x01v" + tag(b"n", None), {}),
+        (b"\x0a\x01n\x12\x7fv", {}),
+        (b"\x0a" + b"\xff" * 100_000, {}),
+        (SAME_TAG, {}),
+    ],
+)
+def test_tags_of_strangers(raw: bytes, expected: dict[str, bytes]) -> None:
+    """What is no header is left out; a length of 100,000 bytes is not added up, which would take a minute."""
+    (record,) = read([raw])
+    assert record.headers == expected
+
+
+def test_more_tags_than_a_producer_writes_are_not_read() -> None:
+    most = [tag(b"n%d" % number) for number in range(10, 10 + MAX_TAGS)]
+    one, two, three = read(most, [*most, tag(b"n")], [SAME_TAG])
+    assert len(one.headers) == MAX_TAGS
+    assert two.headers == three.headers == {}
+
+
+def test_the_memory_of_headers_counts() -> None:
+    fields = encode_headers({"n": "v"})
+    batches = []
+    for each in ([b"", b""], [fields, fields], [fields, encode_headers({"n": "w", "m": "v"})]):
+        aggregate = Aggregate(2**20, 100)
+        for headers in each:
+            assert aggregate.try_append("k", None, b"x", hash_partition_key("k"), headers=headers)
+        batches.append(deaggregate([KinesisRecord(aggregate.encode(), "a", "1")]))
+    without, shared, different = batches
+    assert shared.overhead == without.overhead + 530, "one object for both"
+    assert shared[0].headers is shared[1].headers
+    assert different.overhead == without.overhead + 530 + 710
+    assert different.part(1, 2)[0].headers == {"n": b"w", "m": b"v"}
+
+
+def test_headers_are_a_value() -> None:
+    headers = headers_in(encode_headers({"a": "secret", "b": b"\xff"}))
+    assert headers == {"a": b"secret", "b": b"\xff"} == dict(headers)
+    assert list(headers) == ["a", "b"]
+    assert repr(headers) == "{'a': <6 bytes>, 'b': <1 bytes>}"
+    again = pickle.loads(pickle.dumps(headers))
+    assert again == headers
+    assert hash(again) == hash(headers)
+    assert isinstance(again, Headers)
+    assert NO_HEADERS == {} == headers_in(b"")
+    assert {UserRecord(b"x", "k", "1", headers=headers)} == {UserRecord(b"x", "k", "1", headers=again)}
