@@ -115,6 +115,7 @@ if TYPE_CHECKING:
     from kinesis_sdk.producer import Producer as Producer
     from kinesis_sdk.producer import ProducerConfig as ProducerConfig
     from kinesis_sdk.producer import ProducerStats as ProducerStats
+    from kinesis_sdk.producer import Put as Put
     from kinesis_sdk.producer import PutResult as PutResult
     from kinesis_sdk.producer import RecordIdentity as RecordIdentity
     from kinesis_sdk.producer import SpooledRecord as SpooledRecord
@@ -127,6 +128,7 @@ else:
                 # producing
                 "Producer",
                 "AsyncProducer",
+                "Put",
                 "ProducerConfig",
                 "ProducerStats",
                 # the result of a record

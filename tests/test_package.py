@@ -80,6 +80,7 @@ PUBLIC = [
     "ProducerError",
     "ProducerStats",
     "ProtocolError",
+    "Put",
     "PutManyError",
     "PutResult",
     "RecordBatch",

@@ -28,6 +28,7 @@ from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.producer.failures.hooks import FailedRecord
 from kinesis_sdk.producer.failures.spool import SpooledRecord
 from kinesis_sdk.producer.records.identity import RecordIdentity
+from kinesis_sdk.producer.records.put import Put
 from kinesis_sdk.spark.shardio import Page
 from tests.common.reference import filled
 
@@ -60,6 +61,7 @@ HOLDERS: list[Any] = [
     ),
     Lease(lease_key="s", checkpoint=AT, pending_checkpoint_state=SECRET),
     FailedRecord("orders", "key", None, SECRET, ValueError()),
+    Put("orders", "key", SECRET, headers={"name": SECRET}),
     ProducerConfig(idempotent=True, dedup_namespace="orders", dedup_secret=SECRET + b", long enough"),
     SpooledRecord("orders", "key", None, SECRET, "cause", datetime(2026, 1, 2, tzinfo=timezone.utc)),
 ]

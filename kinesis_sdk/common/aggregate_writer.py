@@ -352,6 +352,11 @@ class Aggregate:
         return self.runs is not None
 
     @property
+    def has_headers(self) -> bool:
+        """Whether a user record has headers."""
+        return bool(self._headers)
+
+    @property
     def is_wrapped(self) -> bool:
         """Whether it is encoded as an aggregate: a single user record is only if it is tagged, or has headers."""
         parts = len(self._parts)

@@ -139,7 +139,8 @@ class InvalidRecordError(KinesisSdkError, ValueError):
     The message never contains the payload.
 
     Args:
-        field: ``stream``, ``partition_key``, ``explicit_hash_key``, ``data``, ``dedup_id``, ``dedup_window`` or ``identity``.
+        field: ``stream``, ``partition_key``, ``explicit_hash_key``, ``data``, ``headers``, ``dedup_id``, ``dedup_window`` or
+            ``identity``.
         problem: Problem with the value, and accepted values.
     """
 

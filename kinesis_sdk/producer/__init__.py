@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kinesis_sdk.producer.failures.spool import read_spool as read_spool
     from kinesis_sdk.producer.producer import Producer as Producer
     from kinesis_sdk.producer.records.identity import RecordIdentity as RecordIdentity
+    from kinesis_sdk.producer.records.put import Put as Put
     from kinesis_sdk.producer.records.record import PendingRecord as PendingRecord
     from kinesis_sdk.producer.records.record import PutResult as PutResult
     from kinesis_sdk.producer.stats import ProducerStats as ProducerStats
@@ -25,6 +26,7 @@ else:
             # producing
             "kinesis_sdk.producer.producer": ("Producer",),
             "kinesis_sdk.producer.aio": ("AsyncProducer",),
+            "kinesis_sdk.producer.records.put": ("Put",),
             "kinesis_sdk.producer.config": ("ProducerConfig",),
             "kinesis_sdk.producer.stats": ("ProducerStats",),
             # the result of a record

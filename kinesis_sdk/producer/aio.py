@@ -27,13 +27,16 @@ from kinesis_sdk.common.metrics import Metrics
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.producer.failures.hooks import FailedRecord, FailureHook
-from kinesis_sdk.producer.producer import KeyedData, Payload, Producer
+from kinesis_sdk.producer.producer import KeyedData, Payload, Producer, put_of
 from kinesis_sdk.producer.records.names import DEFAULT_WINDOW
+from kinesis_sdk.producer.records.put import Put, PutOptions, put_with
 from kinesis_sdk.producer.records.record import BlindRecord, PendingRecord, PutResult
 from kinesis_sdk.producer.stats import ProducerStats
 from kinesis_sdk.producer.stream.pipeline import StreamPipeline
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from kinesis_sdk.producer.failures.spool import SpooledRecord
 
 _LOGGER = FieldLogger(logging.getLogger(__name__))
@@ -109,11 +112,9 @@ class AsyncProducer:
         partition_key: str | None,
         data: Payload,
         explicit_hash_key: str | int | None = None,
-        *,
-        dedup_id: str | None = None,
-        dedup_window: float = DEFAULT_WINDOW,
+        **options: Unpack[PutOptions],
     ) -> asyncio.Future[PutResult]:
-        """Accept one record. While the buffer is full, wait in the order of the calls for at most ``put_timeout``.
+        """Accept one record. The arguments are those of `Producer.put`. While the buffer is full, wait in the order of the calls for at most ``put_timeout``.
 
         If it raises an error or is cancelled, the record is not accepted.
 
@@ -129,14 +130,11 @@ class AsyncProducer:
             ProducerClosedError: As `Producer.put`.
             ProducerError: If the producer is bound to another event loop that is still open.
         """
-        side = self._here()
         pipeline = self.producer._pipeline(stream)
-        if pipeline.serializer is not None:
-            data = await self._serialized(pipeline, data)
+        if options or pipeline.serializer is not None:
+            return await self._accept_put(put_with(stream, partition_key, data, explicit_hash_key, options))
         record, payload, hash_key = self.producer._record(pipeline, partition_key, data, explicit_hash_key)
-        if dedup_id is not None:
-            record.identity = self.producer._named(dedup_id, dedup_window, hash_key)
-        return await self._accept_awaited(side, pipeline, record, payload, hash_key)
+        return await self._accept_awaited(self._here(), pipeline, record, payload, hash_key)
 
     async def put_again(self, record: FailedRecord | SpooledRecord) -> asyncio.Future[PutResult]:
         """Put a record that failed, as the same record if that is possible; see `Producer.put_again`.
@@ -158,9 +156,7 @@ class AsyncProducer:
         partition_key: str | None,
         data: Payload,
         explicit_hash_key: str | int | None = None,
-        *,
-        dedup_id: str | None = None,
-        dedup_window: float = DEFAULT_WINDOW,
+        **options: Unpack[PutOptions],
     ) -> PutResult:
         """Accept one record, and wait until it is stored.
 
@@ -171,10 +167,7 @@ class AsyncProducer:
             RecordFailedError: If the record failed for good.
             ProducerError: As `put`.
         """
-        put = self.put(
-            stream, partition_key, data, explicit_hash_key, dedup_id=dedup_id, dedup_window=dedup_window
-        )
-        return await (await put)
+        return await (await self.put(stream, partition_key, data, explicit_hash_key, **options))
 
     async def put_many(
         self,
@@ -197,18 +190,9 @@ class AsyncProducer:
         """
         accepted: list[asyncio.Future[PutResult]] = []
         try:
-            async for partition_key, data, *rest in _each(records):
-                explicit_hash_key, dedup_id = (*rest, None, None)[:2] if len(rest) < 2 else rest
-                accepted.append(
-                    await self.put(
-                        stream,
-                        partition_key,
-                        data,
-                        explicit_hash_key,
-                        dedup_id=dedup_id,
-                        dedup_window=dedup_window,
-                    )
-                )
+            async for item in _each(records):
+                put = put_of(stream, item, dedup_window)
+                accepted.append(await self._accept_put(put))
         except Exception as error:
             raise PutManyError(
                 f"record {len(accepted):,} was not accepted (all before it were): {error}",
@@ -223,9 +207,7 @@ class AsyncProducer:
         partition_key: str | None,
         data: Payload,
         explicit_hash_key: str | int | None = None,
-        *,
-        dedup_id: str | None = None,
-        dedup_window: float = DEFAULT_WINDOW,
+        **options: Unpack[PutOptions],
     ) -> None:
         """Accept one record without returning a future; see `Producer.send`.
 
@@ -233,13 +215,13 @@ class AsyncProducer:
             ProducerError: As `put`.
         """
         pipeline = self.producer._pipeline(stream)
-        if pipeline.serializer is not None:
-            data = await self._serialized(pipeline, data)
+        if options or pipeline.serializer is not None:
+            put = put_with(stream, partition_key, data, explicit_hash_key, options)
+            await self._accept(self._here(), *await self._prepared(put, BlindRecord))
+            return
         record, payload, hash_key = self.producer._record(
             pipeline, partition_key, data, explicit_hash_key, BlindRecord
         )
-        if dedup_id is not None:
-            record.identity = self.producer._named(dedup_id, dedup_window, hash_key)
         await self._accept(self._here(), pipeline, record, payload, hash_key)
 
     async def flush(self, timeout: float | None = None) -> int:
@@ -318,6 +300,19 @@ class AsyncProducer:
             loop = asyncio.get_running_loop()
             return await loop.run_in_executor(None, self.producer._serialized, pipeline, value)
         return self.producer._serialized(pipeline, value)
+
+    async def _accept_put(self, put: Put) -> asyncio.Future[PutResult]:
+        side = self._here()
+        return await self._accept_awaited(side, *await self._prepared(put))
+
+    async def _prepared(
+        self, put: Put, kind: type[PendingRecord] = PendingRecord
+    ) -> tuple[StreamPipeline, PendingRecord, bytes, bytes]:
+        """Return a record for the engine: pipeline, record, payload, hash key."""
+        producer = self.producer
+        pipeline = producer._pipeline(put.stream)
+        data = put.data if pipeline.serializer is None else await self._serialized(pipeline, put.data)
+        return pipeline, *producer._detailed(pipeline, put, data, kind)
 
     async def _accept_awaited(
         self, side: _LoopSide, pipeline: StreamPipeline, record: PendingRecord, data: bytes, hash_key: bytes

@@ -178,12 +178,12 @@ class Engine:
                     record._delivery = entry.delivery
                     records.append(record)
                 else:
-                    self._take(pipeline, record, data, hash_key)
+                    self._take(pipeline, record, data, hash_key, cost)
             except BaseException:
                 self._undo(pipeline, record, charged - cost, count)
                 raise
 
-    def accept_identified(
+    def accept_detailed(
         self,
         pipeline: StreamPipeline,
         record: PendingRecord,
@@ -191,18 +191,18 @@ class Engine:
         hash_key: bytes,
         timeout: float | None,
     ) -> None:
-        """`accept` for a record that has an identity, and so begins a run of its own. The fast path would not see that."""
+        """`accept` for a record with an identity, which begins a run of its own, or with headers. The fast path would not see them."""
         self._reentry.check_not_interrupted()
         with self._lock:
             self._shared.check_open()
             usage = self._usage
-            cost = cost_of(record.partition_key, data)
+            cost = cost_of(record.partition_key, data, record.header_fields)
             if not usage.has_room(cost):
                 self._wait_for_room(cost, timeout)
             record.arrived = self._now()
             held, count = usage.bytes, usage.count
             try:
-                self._take(pipeline, record, data, hash_key)
+                self._take(pipeline, record, data, hash_key, cost)
             except BaseException:
                 self._undo(pipeline, record, held, count)
                 raise
@@ -286,7 +286,7 @@ class Engine:
                         if hash_key is None:
                             break
                         usage.bytes, usage.count = held, count
-                        self._take(pipeline, record, data, hash_key)
+                        self._take(pipeline, record, data, hash_key, cost)
                         held, count = usage.bytes, usage.count
                     accepted.append(record)
                     rest = ALL_TAKEN
@@ -327,11 +327,12 @@ class Engine:
         with self._lock:
             self._shared.check_open()
             usage = self._usage
-            if usage.has_room(cost_of(record.partition_key, data)):
+            cost = cost_of(record.partition_key, data, record.header_fields)
+            if usage.has_room(cost):
                 record.arrived = self._now()
                 held, count = usage.bytes, usage.count
                 try:
-                    self._take(pipeline, record, data, hash_key)
+                    self._take(pipeline, record, data, hash_key, cost)
                 except BaseException:
                     self._undo(pipeline, record, held, count)
                     raise
@@ -501,10 +502,12 @@ class Engine:
 
     # ------------------------------------------------------------------ under the lock
 
-    def _take(self, pipeline: StreamPipeline, record: PendingRecord, data: bytes, hash_key: bytes) -> None:
-        """Take ownership of a record for which there is room. If this raises, call `_undo`."""
+    def _take(
+        self, pipeline: StreamPipeline, record: PendingRecord, data: bytes, hash_key: bytes, cost: int
+    ) -> None:
+        """Take ownership of a record, for whose cost there is room. If this raises, call `_undo`."""
         usage = self._usage
-        usage.charge(len(data) + len(record.partition_key) + RECORD_OVERHEAD)
+        usage.charge(cost)
         record._delivery = NOT_PLACED
         arrived = record.arrived
         ready = pipeline.queue.add(record, data, hash_key, usage.epoch, arrived)

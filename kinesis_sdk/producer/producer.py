@@ -7,9 +7,10 @@ import functools
 import logging
 import os
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
+from kinesis_sdk.common.aggregate_writer import Aggregate
 from kinesis_sdk.common.aws import AwsSession, KinesisClient, make_client
 from kinesis_sdk.common.clock import Clock, SystemClock
 from kinesis_sdk.common.errors import (
@@ -25,6 +26,7 @@ from kinesis_sdk.common.hashkeys import (
     hash_partition_key,
     parse_explicit_hash_key,
 )
+from kinesis_sdk.common.headers import NO_HEADERS, encode_headers
 from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.common.metrics import Metrics
 from kinesis_sdk.common.stream import StreamId
@@ -34,12 +36,17 @@ from kinesis_sdk.producer.failures.hooks import FailedRecord, FailureHook, Failu
 from kinesis_sdk.producer.io.metrics import ProducerMetrics
 from kinesis_sdk.producer.records.identity import Identity, resumed
 from kinesis_sdk.producer.records.names import DEFAULT_WINDOW, Names
+from kinesis_sdk.producer.records.put import Put, PutOptions, put_with
 from kinesis_sdk.producer.records.record import BlindRecord, PendingRecord
 from kinesis_sdk.producer.stats import ProducerStats
+from kinesis_sdk.producer.stream.identities import WRAPPING
 from kinesis_sdk.producer.stream.pipeline import MAX_PARTITION_KEY_LENGTH, StreamPipeline
-from kinesis_sdk.producer.stream.topology import Keyless
+from kinesis_sdk.producer.stream.send_queue import UNLIMITED
+from kinesis_sdk.producer.stream.topology import Admission, why_headers_are_refused
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from kinesis_sdk.metrics import CloudWatchMetrics
     from kinesis_sdk.producer.failures.spool import SpooledRecord
 
@@ -63,6 +70,7 @@ KeyedData: TypeAlias = (
     tuple[str | None, Payload]
     | tuple[str | None, Payload, str | int | None]
     | tuple[str | None, Payload, str | int | None, str | None]
+    | Put
 )
 """Record for `Producer.put_many`."""
 
@@ -182,6 +190,7 @@ class Producer:
         *,
         dedup_id: str | None = None,
         dedup_window: float = DEFAULT_WINDOW,
+        headers: Mapping[str, str | bytes] | None = None,
     ) -> PendingRecord:
         """Accept one record; return at once with the future of its `PutResult`.
 
@@ -202,20 +211,30 @@ class Producer:
                 records that have the same name and the same partition key (or explicit hash key) and are put within ``dedup_window``
                 of each other, also by several processes. A name that is put again and again renews its window.
             dedup_window: Seconds, 1 to 300 (default 300). Without a ``dedup_id``, it has no effect.
+            headers: Names with values, which readers get as ``record.headers``: at most 64, and 8,192 bytes with 5 to 7 for each. A name
+                has 1 to 128 ASCII letters, digits and characters of ``!#$%&'*+.^_`|~-``, and is not a letter and a digit. A value is text
+                or bytes; readers get bytes. A record with headers is sent in an aggregate, even if it is the only one. Streams that
+                place records themselves (record distribution AUTO) do not take headers: the record fails with the code
+                ``HeadersImpossible`` if that becomes known after the call.
 
         Returns:
             A `concurrent.futures.Future`; ``result()`` gives the `PutResult` or raises `RecordFailedError`.
 
         Raises:
             InvalidRecordError: If Kinesis would reject the record; names the field. Also for a record without a partition
-                key if the stream is known to place records by partition key, or with ``ordering="per_shard"``; and for a
-                ``dedup_id`` without a ``dedup_namespace``.
+                key if the stream is known to place records by partition key, or with ``ordering="per_shard"``; for a
+                ``dedup_id`` without a ``dedup_namespace``; and for headers if the stream is known to place records itself.
             SerializationError: If the serializer raised an error; an error of this package is raised as it is, for example the
                 `SchemaRegistryError` or `AwsError` of a schema registry.
             ConfigError: If ``stream`` is neither a name nor an ARN.
             BufferFullError: If no room becomes available within ``put_timeout``.
             ProducerClosedError: If the producer is closed, or belongs to the parent of this forked process.
         """
+        if dedup_id is not None or headers:
+            put = Put(
+                stream, partition_key, data, explicit_hash_key, headers or NO_HEADERS, dedup_id, dedup_window
+            )
+            return self._accept_put(put, timeout=self._put_timeout)
         try:
             pipeline = self._pipelines[stream]
         except (KeyError, TypeError):  # TypeError: not hashable, so not a name either
@@ -246,44 +265,35 @@ class Producer:
         else:
             record.explicit_hash_key = explicit = parse_explicit_hash_key(explicit_hash_key)
             hash_key = explicit_hash_key_to_bytes(explicit)
-        if dedup_id is not None:
-            record.identity = self._named(dedup_id, dedup_window, hash_key)
-            self._engine.accept_identified(pipeline, record, data, hash_key, self._put_timeout)
-            return record
         self._accept(pipeline, record, data, hash_key, self._put_timeout)
         return record
 
-    def _put_named(
-        self,
-        stream: str | StreamId,
-        partition_key: str | None,
-        data: Payload,
-        explicit_hash_key: str | int | None,
-        *,
-        dedup_id: str,
-        dedup_window: float,
-        first: int | None,
-        again: bool,
+    def _accept_put(
+        self, put: Put, kind: type[PendingRecord] = PendingRecord, *, timeout: float | None
     ) -> PendingRecord:
+        """Accept a record in any way but the plain one of `put`, and wait for room for at most ``timeout`` seconds."""
+        pipeline = self._pipeline(put.stream)
+        data = put.data if pipeline.serializer is None else self._serialized(pipeline, put.data)
+        record, payload, hash_key = self._detailed(pipeline, put, data, kind)
+        accept = self._engine.accept if record._details is None else self._engine.accept_detailed
+        accept(pipeline, record, payload, hash_key, timeout)
+        return record
+
+    def _put_named(self, put: Put, *, first: int | None, again: bool) -> PendingRecord:
         """Accept a named record as `put` does, of which the caller knows whether it was put before.
 
         Args:
-            stream: As for `put`.
-            partition_key: As for `put`.
-            data: As for `put`.
-            explicit_hash_key: As for `put`.
-            dedup_id: As for `put`.
-            dedup_window: As for `put`.
+            put: The record, with a ``dedup_id``.
             first: Time at Kinesis that had passed before any attempt began, see `Identity.first`. Another attempt has to wait for
                 `FIRST_HOLD_OFF` seconds after its own beginning. None if that is not known.
             again: Whether it may have been put before, see `Identity.again`.
         """
-        pipeline = self._pipeline(stream)
-        if pipeline.serializer is not None:
-            data = self._serialized(pipeline, data)
-        record, payload, hash_key = self._record(pipeline, partition_key, data, explicit_hash_key)
-        record.identity = self._named(dedup_id, dedup_window, hash_key)._replace(first=first, again=again)
-        self._engine.accept_identified(pipeline, record, payload, hash_key, self._put_timeout)
+        pipeline = self._pipeline(put.stream)
+        data = put.data if pipeline.serializer is None else self._serialized(pipeline, put.data)
+        record, payload, hash_key = self._detailed(pipeline, put, data)
+        assert record.identity is not None
+        record.identity = record.identity._replace(first=first, again=again)
+        self._engine.accept_detailed(pipeline, record, payload, hash_key, self._put_timeout)
         return record
 
     def _time_at_kinesis(self, stream: str | StreamId) -> int | None:
@@ -310,7 +320,7 @@ class Producer:
             ProducerClosedError: As `put`.
         """
         pipeline, again, payload, hash_key = self._again(record)
-        accept = self._engine.accept if again._details is None else self._engine.accept_identified
+        accept = self._engine.accept if again._details is None else self._engine.accept_detailed
         accept(pipeline, again, payload, hash_key, self._put_timeout)
         return again
 
@@ -320,9 +330,7 @@ class Producer:
         partition_key: str | None,
         data: Payload,
         explicit_hash_key: str | int | None = None,
-        *,
-        dedup_id: str | None = None,
-        dedup_window: float = DEFAULT_WINDOW,
+        **options: Unpack[PutOptions],
     ) -> PendingRecord | None:
         """Accept one record if there is room; never wait, whatever ``put_timeout`` says. The arguments are those of `put`.
 
@@ -335,16 +343,13 @@ class Producer:
             ConfigError: As `put`.
             ProducerClosedError: As `put`.
         """
-        pipeline = self._pipeline(stream)
-        if pipeline.serializer is not None:
-            data = self._serialized(pipeline, data)
-        record, payload, hash_key = self._record(pipeline, partition_key, data, explicit_hash_key)
-        accept = self._accept
-        if dedup_id is not None:
-            record.identity = self._named(dedup_id, dedup_window, hash_key)
-            accept = self._engine.accept_identified
         try:
-            accept(pipeline, record, payload, hash_key, 0)
+            pipeline = self._pipeline(stream)
+            if options or pipeline.serializer is not None:
+                put = put_with(stream, partition_key, data, explicit_hash_key, options)
+                return self._accept_put(put, timeout=0)
+            record, payload, hash_key = self._record(pipeline, partition_key, data, explicit_hash_key)
+            self._accept(pipeline, record, payload, hash_key, 0)
         except BufferFullError:
             return None
         return record
@@ -362,9 +367,9 @@ class Producer:
 
         Args:
             stream: Stream name or ARN.
-            records: ``(partition_key, data)``, ``(partition_key, data, explicit_hash_key)`` or
-                ``(partition_key, data, explicit_hash_key, dedup_id)`` each, as for `put`.
-            dedup_window: As for `put`, for the records with a ``dedup_id``.
+            records: ``(partition_key, data)``, ``(partition_key, data, explicit_hash_key)``,
+                ``(partition_key, data, explicit_hash_key, dedup_id)`` or a `Put` of this stream each, as for `put`.
+            dedup_window: As for `put`, for the tuples with a ``dedup_id``.
 
         Returns:
             The futures, in order.
@@ -399,12 +404,7 @@ class Producer:
         return accepted
 
     def _put_item(self, stream: str | StreamId, item: KeyedData, dedup_window: float) -> PendingRecord:
-        if len(item) < 4:
-            return self.put(stream, *item)
-        partition_key, data, explicit_hash_key, dedup_id = item
-        return self.put(
-            stream, partition_key, data, explicit_hash_key, dedup_id=dedup_id, dedup_window=dedup_window
-        )
+        return self._accept_put(put_of(stream, item, dedup_window), timeout=self._put_timeout)
 
     def send(
         self,
@@ -412,9 +412,7 @@ class Producer:
         partition_key: str | None,
         data: Payload,
         explicit_hash_key: str | int | None = None,
-        *,
-        dedup_id: str | None = None,
-        dedup_window: float = DEFAULT_WINDOW,
+        **options: Unpack[PutOptions],
     ) -> None:
         """Accept one record without returning a future. If it fails, ``on_send_error`` is called.
 
@@ -429,16 +427,14 @@ class Producer:
             ProducerClosedError: As `put`.
         """
         pipeline = self._pipeline(stream)
-        if pipeline.serializer is not None:
-            data = self._serialized(pipeline, data)
+        if options or pipeline.serializer is not None:
+            put = put_with(stream, partition_key, data, explicit_hash_key, options)
+            self._accept_put(put, BlindRecord, timeout=self._put_timeout)
+            return
         record, payload, hash_key = self._record(
             pipeline, partition_key, data, explicit_hash_key, BlindRecord
         )
-        accept = self._engine.accept
-        if dedup_id is not None:
-            record.identity = self._named(dedup_id, dedup_window, hash_key)
-            accept = self._engine.accept_identified
-        accept(pipeline, record, payload, hash_key, self.config.put_timeout)
+        self._accept(pipeline, record, payload, hash_key, self._put_timeout)
 
     def flush(self, timeout: float | None = None) -> int:
         """Send what is buffered without waiting for deadlines, and wait for the results and their callbacks.
@@ -562,7 +558,7 @@ class Producer:
         explicit_hash_key: str | int | None = None,
         kind: type[PendingRecord] = PendingRecord,
     ) -> tuple[PendingRecord, bytes, bytes]:
-        """Check a record, whose value is serialized already, and prepare it for the engine. `put` has the same lines written out, for speed.
+        """Check a plain record, whose value is serialized already, and prepare it for the engine. `put` has the same lines written out, for speed.
 
         Returns:
             The record, its payload, and its effective hash key (16 bytes).
@@ -595,6 +591,51 @@ class Producer:
             record.explicit_hash_key = explicit = parse_explicit_hash_key(explicit_hash_key)
             hash_key = explicit_hash_key_to_bytes(explicit)
         return record, data, hash_key
+
+    def _detailed(
+        self, pipeline: StreamPipeline, put: Put, data: Payload, kind: type[PendingRecord] = PendingRecord
+    ) -> tuple[PendingRecord, bytes, bytes]:
+        """`_record` for any record, with its name and its headers."""
+        record, payload, hash_key = self._record(
+            pipeline, put.partition_key, data, put.explicit_hash_key, kind
+        )
+        if put.dedup_id is not None:
+            record.identity = self._named(put.dedup_id, put.dedup_window, hash_key)
+        if put.headers:
+            record.header_fields = self._header_fields(pipeline, record, payload, hash_key, put.headers)
+        return record, payload, hash_key
+
+    def _header_fields(
+        self,
+        pipeline: StreamPipeline,
+        record: PendingRecord,
+        data: bytes,
+        hash_key: bytes,
+        headers: Mapping[str, str | bytes],
+    ) -> bytes:
+        """Return the headers of a record for its aggregate.
+
+        Raises:
+            InvalidRecordError: If they are not valid, or the record cannot have any.
+        """
+        if not record.partition_key:
+            raise InvalidRecordError("headers", "a record without a partition key cannot have any")
+        if pipeline.topology.headed() is Admission.REJECT:
+            raise InvalidRecordError("headers", why_headers_are_refused(pipeline.stream))
+        try:
+            fields = encode_headers(headers)
+        except ValueError as error:
+            raise InvalidRecordError("headers", str(error)) from error
+        if len(data) + len(fields) + WRAPPING > pipeline.plain_record_size:
+            # The exact size is that of an aggregate of one, which is the largest that ever has to be sent for the record.
+            alone = Aggregate(UNLIMITED, 1, tagged=self.config.idempotent)
+            alone.try_append(record.partition_key, record.explicit_hash_key, data, hash_key, headers=fields)
+            size, limit = alone.size + len(alone.partition_key), pipeline.max_record_size + pipeline.wrapping
+            if size > limit:
+                raise self._too_large(
+                    pipeline, size, limit, "data, partition key and headers", " in an aggregate"
+                )
+        return fields
 
     def _named(self, dedup_id: Any, dedup_window: Any, hash_key: bytes) -> Identity:
         """Return the identity of a record that the application names.
@@ -655,7 +696,7 @@ class Producer:
         if self.config.ordering == "per_shard":
             raise InvalidRecordError("partition_key", "ordering='per_shard' needs one for each record")
         topology = pipeline.topology
-        if topology.keyless(self._now()) is Keyless.REJECT:
+        if topology.keyless(self._now()) is Admission.REJECT:
             raise InvalidRecordError("partition_key", topology.why_keys_are_needed(pipeline.stream))
         return ""
 
@@ -669,20 +710,35 @@ class Producer:
     def _check_size(self, pipeline: StreamPipeline, partition_key: str, data: bytes) -> None:
         size, limit = len(data) + len(partition_key.encode()), pipeline.max_record_size
         if size > limit:
-            if size <= self.config.max_user_record_size:
-                self._engine.rejected_for_size(pipeline)
-            less = (
-                f", without {pipeline.wrapping} for its identity (idempotent=True)"
-                if pipeline.wrapping
-                else ""
-            )
-            raise InvalidRecordError(
-                "data",
-                f"data and partition key have {size:,} bytes together; the limit of {pipeline.stream} is {limit:,}{less}",
-            )
+            wrapping = pipeline.wrapping
+            less = f", without {wrapping} for its identity (idempotent=True)" if wrapping else ""
+            raise self._too_large(pipeline, size, limit, "data and partition key", " together", less)
+
+    def _too_large(
+        self, pipeline: StreamPipeline, size: int, limit: int, what: str, how: str, less: str = ""
+    ) -> InvalidRecordError:
+        if size <= self.config.max_user_record_size:
+            self._engine.rejected_for_size(pipeline)
+        return InvalidRecordError(
+            "data", f"{what} have {size:,} bytes{how}; the limit of {pipeline.stream} is {limit:,}{less}"
+        )
 
     def _forget_after_fork(self) -> None:
         self._engine.forget_after_fork()
+
+
+def put_of(stream: str | StreamId, item: KeyedData, dedup_window: float) -> Put:
+    """Return an item of `put_many` as a record that is put.
+
+    Raises:
+        InvalidRecordError: If it is a `Put` of another stream.
+    """
+    if isinstance(item, Put):
+        if item.stream != stream and StreamId.parse(item.stream) != StreamId.parse(stream):
+            raise InvalidRecordError("stream", f"a Put for {item.stream} among records for {stream}")
+        return item
+    partition_key, data, explicit_hash_key, dedup_id = (*item, None, None)[:4] if len(item) < 4 else item
+    return Put(stream, partition_key, data, explicit_hash_key, NO_HEADERS, dedup_id, dedup_window)
 
 
 def _check_no_retries(client: KinesisClient) -> None:

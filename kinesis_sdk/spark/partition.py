@@ -29,7 +29,7 @@ from typing import Any
 
 from kinesis_sdk.common.errors import ConfigError, InvalidRecordError, ProducerError, RecordFailedError
 from kinesis_sdk.common.text import printable
-from kinesis_sdk.producer import PendingRecord, Producer, ProducerConfig
+from kinesis_sdk.producer import PendingRecord, Producer, ProducerConfig, Put
 from kinesis_sdk.spark import logs
 from kinesis_sdk.spark.attempts import Attempt
 from kinesis_sdk.spark.connection import ConnectionSettings
@@ -151,16 +151,15 @@ class TaskProducer:
             if dedup_id is None:
                 record = self._producer.put(stream, partition_key, data, explicit_hash_key)
             else:
-                record = self._producer._put_named(
+                put = Put(
                     stream,
                     partition_key,
                     data,
                     explicit_hash_key,
                     dedup_id=dedup_id,
                     dedup_window=dedup_window,
-                    first=None,
-                    again=self._is_retry,
                 )
+                record = self._producer._put_named(put, first=None, again=self._is_retry)
             self._pending.append(record)
         except InvalidRecordError as error:
             raise self._rejected(error, partition_key, explicit_hash_key) from error
@@ -199,16 +198,13 @@ class TaskProducer:
         if dedup_ids is not None:
             names = iter(dedup_ids)
 
-            def put(*record: Any) -> PendingRecord:
+            def put(stream: str, key: str | None, data: bytes, explicit: str | None) -> PendingRecord:
                 name = next(names)
                 if name is None:
-                    return self._producer.put(*record)
+                    return self._producer.put(stream, key, data, explicit)
+                named = Put(stream, key, data, explicit, dedup_id=name, dedup_window=dedup_window)
                 return self._producer._put_named(
-                    *record,
-                    dedup_id=name,
-                    dedup_window=dedup_window,
-                    first=attempt.first,
-                    again=attempt.again or self._is_retry,
+                    named, first=attempt.first, again=attempt.again or self._is_retry
                 )
 
         rows: Iterator[tuple[str | None, bytes, str | None]] = (

@@ -5,12 +5,13 @@ from __future__ import annotations
 import heapq
 import random
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from kinesis_sdk.common.aggregate_reader import deaggregate, decode, is_misplaced
 from kinesis_sdk.common.errors import KinesisSdkError, RecordFailedError, TransientAwsError
 from kinesis_sdk.common.hashkeys import explicit_hash_key_to_bytes, hash_partition_key
+from kinesis_sdk.common.headers import NO_HEADERS, encode_headers
 from kinesis_sdk.common.once.table import NAMED, REPEAT, TAG_KEY, decode_table, shard_checksum
 from kinesis_sdk.common.records import KinesisRecord, UserRecord
 from kinesis_sdk.common.shards import Shard, ShardMap, list_shards
@@ -19,7 +20,7 @@ from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.producer.io.sender import load_facts, put_records, without_frames
 from kinesis_sdk.producer.records.entry import Entry, Group
 from kinesis_sdk.producer.records.identity import Identity
-from kinesis_sdk.producer.records.record import NOT_PLACED, PendingRecord
+from kinesis_sdk.producer.records.record import NOT_PLACED, PendingRecord, cost_of
 from kinesis_sdk.producer.stream.dispatch import Returned
 from kinesis_sdk.producer.stream.pending import Settled
 from kinesis_sdk.producer.stream.pipeline import StreamPipeline
@@ -160,6 +161,9 @@ class Simulation:
         self.settlements: dict[int, int] = {}
         self.records: list[PendingRecord] = []
         self.payloads: list[bytes] = []  # records release their data with their result
+        self.headers: list[Mapping[str, bytes]] = []
+        self.headed: random.Random | None = None  # draws headers for most of the records
+        self.charged = 0  # bytes of records that the settlements have not given back
         self.epoch = 0
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._sequence = 0
@@ -182,7 +186,12 @@ class Simulation:
         heapq.heappush(self._events, (when, self._sequence, action))
 
     def put(
-        self, key: str, data: bytes, explicit: str | None = None, identity: Identity | None = None
+        self,
+        key: str,
+        data: bytes,
+        explicit: str | None = None,
+        identity: Identity | None = None,
+        headers: Mapping[str, bytes] | None = None,
     ) -> PendingRecord:
         """Put a record; one without a partition key has the key ``""``, as in `Producer`."""
         now = self.clock.monotonic()
@@ -195,6 +204,12 @@ class Simulation:
         record._listeners = None
         if identity is not None:
             record.identity = identity
+        if headers is None:
+            headers = NO_HEADERS if self.headed is None else drawn_headers(self.headed)
+        if headers:
+            record.header_fields = encode_headers(headers)
+        self.headers.append(headers)
+        self.charged += cost_of(key, data, record.header_fields)
         record._delivery = NOT_PLACED
         self.records.append(record)
         self.payloads.append(data)
@@ -341,6 +356,7 @@ class Simulation:
     def _settle(self) -> bool:
         settled: list[Settled] = self.pipeline.pending.take_settled()
         for item in settled:
+            self.charged -= item.cost
             for record in item.records:
                 self.settlements[id(record)] = self.settlements.get(id(record), 0) + 1
             if item.stored is not None:
@@ -387,6 +403,8 @@ class Simulation:
             assert self.settlements.get(id(record), 0) == 1, "every record has exactly one final result"
             assert record.done()
         assert not self.pipeline.pending.entries
+        assert self.charged == 0, "each byte that was charged was given back"
+        assert not any(record.header_fields for record in self.records), "released with the result"
         pipeline = self.pipeline
         assert pipeline.queue.is_idle, "nothing is left behind: closed, collected or sent"
         assert not pipeline.responses.deferred
@@ -406,8 +424,10 @@ class Simulation:
             return  # what was stored in the stream that is gone can not be looked up
         seen: dict[bytes, int] = {}
         places: set[tuple[str, int, bytes]] = set()
+        expected = dict(zip(self.payloads, self.headers, strict=True))
         for user_record in self.stored():
             seen[user_record.data] = seen.get(user_record.data, 0) + 1
+            assert user_record.headers == expected.get(user_record.data, {})
             places.add((user_record.sequence_number, user_record.sub_sequence_number, user_record.data))
         for record, data in zip(self.records, self.payloads, strict=True):
             if record.exception() is None:
@@ -532,6 +552,18 @@ class Simulation:
                 position = (int(result.sequence_number), result.sub_sequence_number)
                 assert position > newest.get(record.partition_key, (0, 0)), "acknowledged positions rise"
                 newest[record.partition_key] = position
+
+
+def drawn_headers(rng: random.Random) -> dict[str, bytes]:
+    """Headers of a record: none, those of many others, or some of its own."""
+    return rng.choice(
+        [
+            {},
+            {"tenant": b"acme"},
+            {"traceparent": b"00-%032x-01" % rng.getrandbits(128)},
+            {"bin": rng.randbytes(rng.choice([0, 3, 300])), "tenant": b"acme"},
+        ]
+    )
 
 
 def run_together(simulations: list[Simulation], until: float) -> None:

@@ -111,8 +111,8 @@ class Entry:
     ) -> bool:
         """Take a new or detached user record; return False if it does not fit."""
         partition_key = record.partition_key
-        if self.attempt is not None:
-            if not self._take_identified(self.attempt, record, data, hash_key):
+        if self.attempt is not None or record._details is not None:
+            if not self._take_detailed(record, data, hash_key):
                 return False
         elif not self.aggregate.try_append(partition_key, record.explicit_hash_key, data, hash_key):
             return False
@@ -132,21 +132,21 @@ class Entry:
             record.move(self, index)
         return True
 
-    def _take_identified(
-        self, attempt: Attempted, record: PendingRecord, data: bytes, hash_key: bytes
-    ) -> bool:
-        """Append a record to an aggregate with runs; return False if it does not fit."""
-        identity = record.identity
+    def _take_detailed(self, record: PendingRecord, data: bytes, hash_key: bytes) -> bool:
+        """Append a record with its identity and its headers; return False if it does not fit."""
+        attempt, identity, headers = self.attempt, record.identity, record.header_fields
         if not self.aggregate.try_append(
             record.partition_key,
             record.explicit_hash_key,
             data,
             hash_key,
-            new_run=begins_run(record, self.records[-1] if self.records else None),
+            new_run=attempt is not None and begins_run(record, self.records[-1] if self.records else None),
             identified=identity is not None,
+            headers=headers,
         ):
             return False
-        if identity is not None:
+        self.cost += len(headers)
+        if attempt is not None and identity is not None:
             attempt.held_until = max(attempt.held_until, identity.held_until)
         return True
 

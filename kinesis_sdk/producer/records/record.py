@@ -62,9 +62,9 @@ is not aggregated, twice that after some dozens of failures (`tests/producer/tes
 when the record is charged, so it is the maximum of the first two."""
 
 
-def cost_of(partition_key: str, data: bytes) -> int:
+def cost_of(partition_key: str, data: bytes, header_fields: bytes = b"") -> int:
     """Return the bytes that a buffered record is charged for."""
-    return len(data) + len(partition_key) + RECORD_OVERHEAD
+    return len(data) + len(partition_key) + RECORD_OVERHEAD + len(header_fields)
 
 
 _new_tuple = tuple.__new__  # the constructor of a named tuple adds a Python call
@@ -127,12 +127,13 @@ class DeliveryState:
 class _Details:
     """Fields of a record that few records need, such as retried ones; see the properties of `PendingRecord`."""
 
-    __slots__ = ("due", "ended", "grace", "history", "identity", "last_error", "own_epoch")
+    __slots__ = ("due", "ended", "grace", "header_fields", "history", "identity", "last_error", "own_epoch")
 
     def __init__(self) -> None:
         self.due: float | None = None
         self.ended: float | None = None
         self.grace = 0.0
+        self.header_fields = b""
         self.history: list[Attempt] | None = None
         self.identity: Identity | None = None
         self.last_error: KinesisSdkError | None = None
@@ -364,7 +365,7 @@ class PendingRecord(Future[PutResult]):
     @property
     def cost(self) -> int:
         """Bytes that the record is charged for while it is buffered."""
-        return cost_of(self.partition_key, self.data)
+        return cost_of(self.partition_key, self.data, self.header_fields)
 
     @property
     def hash_key(self) -> bytes:
@@ -413,6 +414,15 @@ class PendingRecord(Future[PutResult]):
     @identity.setter
     def identity(self, identity: Identity | None) -> None:
         self._own_details().identity = identity
+
+    @property
+    def header_fields(self) -> bytes:
+        """Headers, as `encode_headers` returns them; empty without any, and released with the final result."""
+        return (self._details or _NO_DETAILS).header_fields
+
+    @header_fields.setter
+    def header_fields(self, fields: bytes) -> None:
+        self._own_details().header_fields = fields
 
     @property
     def may_be_stored(self) -> bool:
@@ -732,6 +742,8 @@ def mark_stored(entry: KinesisRecord, stored: Stored) -> list[PendingRecord]:
         # A listener is added under the same lock: either it is there now, or `_listen` sees the outcome and does not add it.
         delivery.outcome = stored
         delivery.entry = None
+    if entry.aggregate.has_headers:
+        _forget_headers(entry.records)
     return _release(entry.records) if entry.has_listeners else []
 
 
@@ -743,7 +755,14 @@ def mark_failed(records: Iterable[PendingRecord], error: BaseException) -> list[
             record._delivery = delivery
         if record._kept:
             record._kept = b""
+    _forget_headers(records)
     return _release(records)
+
+
+def _forget_headers(records: Iterable[PendingRecord]) -> None:
+    for record in records:
+        if record._details is not None:
+            record._details.header_fields = b""
 
 
 def _release(records: Iterable[PendingRecord]) -> list[PendingRecord]:

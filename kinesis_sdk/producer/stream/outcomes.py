@@ -3,8 +3,7 @@
 `check_placement` judges what Kinesis accepted. A KCL discards an aggregate if any of its user records lies outside the range of the
 shard it was read from (`AggregatorUtil.deaggregate`). An aggregate therefore counts as stored only if all its hash keys lie in the
 range of the shard that accepted it; otherwise all of it is sent again. A record that was not aggregated is stored wherever it landed.
-An aggregate with a table of runs has the first of these rules in any case, also with one user record in it: readers drop it wherever
-its hash keys do not belong.
+A single user record with a table of runs or with headers is in an aggregate: readers drop it wherever its hash key does not belong.
 
 `stored_nothing` judges what failed: a call as a whole, or an entry that was rejected. It is the only place that decides this. A mistake
 in one direction repeats a record that is stored, without the mark by which readers would recognize the repetition; a mistake in the
@@ -63,12 +62,11 @@ def check_placement(
     Returns:
         ``UNKNOWN_SHARD`` if a new map has to be loaded before the check can be repeated.
     """
-    if not entry.aggregate.tagged:
-        if len(entry.records) == 1:
-            return Placement.STORED
-        if entry.shard_id is None and not service_places:
-            # All records have the hash key that placed it: it is right wherever it landed.
-            return Placement.STORED
+    if not entry.aggregate.is_wrapped:
+        return Placement.STORED
+    if not entry.aggregate.tagged and entry.shard_id is None and not service_places:
+        # All records have the hash key that placed it: it is right wherever it landed.
+        return Placement.STORED
     actual = shard_map.range_of(actual_shard_id) if shard_map else None
     if actual is None:
         return Placement.UNKNOWN_SHARD

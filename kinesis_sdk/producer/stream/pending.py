@@ -178,7 +178,8 @@ class PendingRecords:
         )
         failure.__cause__ = cause
         data = record.data
-        item = Settled([record], None, failure, None, cost_of(record.partition_key, data), record.epoch)
+        cost = cost_of(record.partition_key, data, record.header_fields)
+        item = Settled([record], None, failure, None, cost, record.epoch)
         self.counters.user_records_failed += 1
         # Ctrl-C may raise between any two of these steps, because `close` runs them on the main thread. A record that has left
         # its Kinesis record and is not in `settled` yet would be nowhere, and its future would never be final. `_leaving`

@@ -37,7 +37,7 @@ from kinesis_sdk.producer.stream.limiter import RateLimit
 from kinesis_sdk.producer.stream.ordered import OneInFlight, ReshardBarrier, ordering_error
 from kinesis_sdk.producer.stream.pending import PendingRecords
 from kinesis_sdk.producer.stream.retries import LAST_CHANCE, Retries
-from kinesis_sdk.producer.stream.topology import Keyless, Topology
+from kinesis_sdk.producer.stream.topology import Admission, Topology, why_headers_are_refused
 
 _COLLECTION_DELAY = 0.05
 _COLLECTION_DELAY_SHARE = 0.2
@@ -111,7 +111,7 @@ class SendQueue:
         self._deferred: set[Entry] = set()
         # Records that cannot be grouped before a load: in ordered mode, those that came before the first shard map, because
         # without one there is no lane for them; of an idempotent producer, because nothing could be judged; else, those without a
-        # partition key, if it is not known who places records.
+        # partition key and those with headers, if it is not known who places records.
         self._parked: Entry | None = None
         self._accepted = 0
         self._regroup_wanted = False
@@ -186,7 +186,7 @@ class SendQueue:
                 now,
                 "it waited for the stream's shard map"
                 if self._in_order or self.identities.waits_for_map(self._topology)
-                else "it has no partition key, and waited until it was known whether the stream places records itself",
+                else "it waited until it was known whether the stream places records itself",
             )
         if self._pending.failures.missing and self._isolated:
             # They wait for the stream, too, and nothing else would check their expiry.
@@ -410,7 +410,7 @@ class SendQueue:
         collected = self._collector.take_where(
             lambda entry: (
                 is_stale(entry.shard_id)
-                or (self._topology.service_places and len(entry.records) > 1)
+                or (self._topology.service_places and entry.aggregate.is_wrapped)
                 or entry.aggregate.tagged != self.aggregator.tagged
             )
         )
@@ -534,10 +534,19 @@ class SendQueue:
         shard_map = topology.shard_map
         group: Group
         if self.identities.waits_for_map(topology) or (
-            not record.partition_key and topology.keyless(now) is not Keyless.SEND
+            not record.partition_key and topology.keyless(now) is not Admission.SEND
         ):
             self._park(record, data, hash_key, epoch, deadline, expires, now)
             return True
+        details = record._details
+        if details is not None and details.header_fields:
+            admission = topology.headed()
+            if admission is Admission.REJECT:
+                self._refuse_headers(record, data, hash_key, epoch, expires, now)
+                return True
+            if admission is Admission.WAIT:
+                self._park(record, data, hash_key, epoch, deadline, expires, now)
+                return True
         if shard_map is None or topology.service_places:
             if self._in_order:
                 self._park(record, data, hash_key, epoch, deadline, expires, now)
@@ -581,12 +590,21 @@ class SendQueue:
             if error is not None:
                 self._parked = None
                 self._pending.fail_entry(parked, now, now, "OrderingImpossible", error)
-        elif topology.keyless(now) is Keyless.REJECT:
+        elif topology.keyless(now) is Admission.REJECT:
             self._parked = None
             problem = InvalidRecordError("partition_key", topology.why_keys_are_needed(stream))
             self._pending.fail_entry(parked, now, now, "PartitionKeyRequired", problem)
         elif topology.described:
             topology.doubt()
+
+    def _refuse_headers(
+        self, record: PendingRecord, data: bytes, hash_key: bytes, epoch: int, expires: float, now: float
+    ) -> None:
+        holder = Entry(Aggregate(UNLIMITED, UNLIMITED), None, epoch)
+        self._pending.entries[holder] = None
+        holder.take(record, data, hash_key, now, expires)
+        problem = InvalidRecordError("headers", why_headers_are_refused(self._pending.stream))
+        self._pending.fail_entry(holder, now, now, "HeadersImpossible", problem)
 
     def _place_all(self, detached: list[DetachedRecord], now: float) -> None:
         """Put records that were elsewhere into aggregates; a flush that they were part of continues."""

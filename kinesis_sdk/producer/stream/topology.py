@@ -50,8 +50,8 @@ class StreamFacts(NamedTuple):
     date: float | None = None
 
 
-class Keyless(Enum):
-    """Handling of a record that has no partition key."""
+class Admission(Enum):
+    """Handling of a record that not every stream takes."""
 
     SEND = "send"
     WAIT = "wait"
@@ -109,10 +109,10 @@ class Topology:
         """Return the shard to which a record of that hash key goes; None if it cannot be predicted."""
         return None if self.shard_map is None or self.service_places else self.shard_map.predict(hash_key)
 
-    def keyless(self, now: float) -> Keyless:
+    def keyless(self, now: float) -> Admission:
         """Return what to do with a record without a partition key, which only streams that place records themselves accept.
 
-        Until the first summary has been read, `Keyless.WAIT`, unless the configuration says that the stream needs keys. If the
+        Until the first summary has been read, `Admission.WAIT`, unless the configuration says that the stream needs keys. If the
         load of the summary fails, the configuration decides.
 
         Args:
@@ -120,14 +120,26 @@ class Topology:
         """
         if not self.described:
             if self.service_places and self._failures:
-                return Keyless.SEND
+                return Admission.SEND
             if self._default == "USER_PARTITION_KEY" and not self.distribution_known:
-                return Keyless.REJECT
-            return Keyless.WAIT
+                return Admission.REJECT
+            return Admission.WAIT
         if self.service_places:
-            return Keyless.SEND
+            return Admission.SEND
         # It may have changed since. Nothing else would show that if all records are without a key.
-        return Keyless.REJECT if now - self._last_load < self._interval else Keyless.WAIT
+        return Admission.REJECT if now - self._last_load < self._interval else Admission.WAIT
+
+    def headed(self) -> Admission:
+        """Return what to do with a record with headers, which streams that place records themselves do not take.
+
+        Headers need an aggregate, and readers drop an aggregate in a shard where its keys do not belong. Once a shard map is in use, a
+        stream that begins to place records itself is noticed by where aggregates land, so they need not wait then.
+        """
+        if self.described and self.service_places:
+            return Admission.REJECT
+        if self.described or self.shard_map is not None or self._default == "USER_PARTITION_KEY":
+            return Admission.SEND
+        return Admission.WAIT
 
     def why_keys_are_needed(self, stream: StreamId) -> str:
         """Return why a record without a partition key is rejected."""
@@ -283,3 +295,11 @@ class Topology:
         self.require_load()
         if self._next_load is not None:
             self._next_load = min(self._next_load, latest_load)
+
+
+def why_headers_are_refused(stream: StreamId) -> str:
+    """Return why a record with headers is rejected."""
+    return (
+        f"stream {stream} places records itself (record distribution AUTO): headers need an aggregate, and readers drop an aggregate in "
+        "a shard where its keys do not belong"
+    )

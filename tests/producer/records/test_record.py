@@ -668,7 +668,7 @@ def test_a_resolved_record_is_not_kept_alive_by_the_producers_side() -> None:
             records = [Marked() for _ in range(2)]
             for record in records:
                 record.partition_key, record.arrived, record._delivery = "k", 0.0, DeliveryState(None)
-                record.explicit_hash_key = record._listeners = None
+                record.explicit_hash_key = record._listeners = record._details = None
                 record.deadline, record.expires = 0.1, 1.0
             entry = together(records, b"x")
             gone = [weakref.ref(record) for record in records]

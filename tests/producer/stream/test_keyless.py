@@ -16,7 +16,7 @@ from kinesis_sdk.common.errors import InvalidRecordError, PermanentAwsError, Rec
 from kinesis_sdk.producer import AsyncProducer, FileSpool, Producer, ProducerConfig, read_spool
 from kinesis_sdk.producer.records.entry import Entry
 from kinesis_sdk.producer.stream.collector import Batch
-from kinesis_sdk.producer.stream.topology import Keyless, StreamFacts, Topology
+from kinesis_sdk.producer.stream.topology import Admission, StreamFacts, Topology
 from kinesis_sdk.testing import FakeAws, Fault
 from tests.producer.simulation import STREAM, Simulation
 from tests.producer.stream.test_schedules import SCHEDULES
@@ -262,23 +262,23 @@ def test_what_the_topology_says() -> None:
             found.finish_load(StreamFacts(None, None, facts), now)
         return found
 
-    assert topology().keyless(11.0) is Keyless.WAIT
-    assert topology("AUTO").keyless(11.0) is Keyless.WAIT
-    assert topology("USER_PARTITION_KEY").keyless(11.0) is Keyless.REJECT
+    assert topology().keyless(11.0) is Admission.WAIT
+    assert topology("AUTO").keyless(11.0) is Admission.WAIT
+    assert topology("USER_PARTITION_KEY").keyless(11.0) is Admission.REJECT
     for default in ("UNSET", "AUTO", "USER_PARTITION_KEY"):
-        assert topology(default, facts=True).keyless(11.0) is Keyless.SEND
-        assert topology(default, facts=False).keyless(69.9) is Keyless.REJECT
-        assert topology(default, facts=False).keyless(70.0) is Keyless.WAIT, "it may have changed"
-    assert topology("AUTO", facts=None).keyless(11.0) is Keyless.SEND
+        assert topology(default, facts=True).keyless(11.0) is Admission.SEND
+        assert topology(default, facts=False).keyless(69.9) is Admission.REJECT
+        assert topology(default, facts=False).keyless(70.0) is Admission.WAIT, "it may have changed"
+    assert topology("AUTO", facts=None).keyless(11.0) is Admission.SEND
     assert topology("AUTO", facts=None).service_places
-    assert topology("UNSET", facts=None).keyless(11.0) is Keyless.REJECT
+    assert topology("UNSET", facts=None).keyless(11.0) is Admission.REJECT
     doubted = topology(facts=True)
     doubted.doubt()
-    assert doubted.keyless(11.0) is Keyless.WAIT
+    assert doubted.keyless(11.0) is Admission.WAIT
     failed = topology("AUTO")
     failed.begin_load(10.0)
     failed.fail_load(10.1)
-    assert failed.keyless(11.0) is Keyless.SEND
+    assert failed.keyless(11.0) is Admission.SEND
 
 
 def test_the_interval_of_the_summary_is_a_setting() -> None:

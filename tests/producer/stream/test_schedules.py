@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kinesis_sdk.common.errors import RecordFailedError
 from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.testing import Fault
 from tests.fuzz import how_many, seeds
@@ -113,7 +114,12 @@ def drawn_idempotence(seed: int) -> dict[str, Any]:
 
 
 def play(
-    seed: int, *, ordered: bool = False, limit: int | None = None, changed: dict[str, Any] | None = None
+    seed: int,
+    *,
+    ordered: bool = False,
+    limit: int | None = None,
+    changed: dict[str, Any] | None = None,
+    headed: bool = False,
 ) -> Simulation:
     """One schedule, drawn from its seed alone."""
     rng = random.Random(seed)
@@ -135,6 +141,8 @@ def play(
     simulation = Simulation(
         config, shards=rng.choice([1, 2, 7]), seed=seed, latency=rng.choice([0.001, 0.05, 0.5])
     )
+    if headed:
+        simulation.headed = random.Random(f"headers {seed}")
     auto = rng.random() < 0.1
     simulation.service_placed = auto
     if auto:
@@ -201,6 +209,20 @@ def check(simulation: Simulation) -> None:
 @given(seed=st.integers(0, 2**63))
 def test_every_schedule_ends_well(seed: int) -> None:
     check(play(seed, limit=drawn_limit(seed)))
+
+
+@pytest.mark.fuzz
+@settings(max_examples=how_many(unit=15, fuzz=2_000))
+@given(seed=st.integers(0, 2**63), ordered=st.booleans())
+def test_headers_stay_with_their_records_in_every_schedule(seed: int, ordered: bool) -> None:
+    """Throttles, partial failures, lost answers, reshards, streams that come back: `Simulation.check` compares the headers of every copy."""
+    simulation = play(seed, ordered=ordered, limit=None if ordered else drawn_limit(seed), headed=True)
+    check(simulation)
+    if ordered and not simulation.recreated:
+        simulation.check_order()
+    for record, headers in zip(simulation.records, simulation.headers, strict=True):
+        if simulation.service_placed and headers:
+            assert isinstance(record.exception(), RecordFailedError)
 
 
 @settings(max_examples=how_many(unit=25, fuzz=100))
