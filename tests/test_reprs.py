@@ -60,10 +60,12 @@ HOLDERS: list[Any] = [
         stream=StreamId("orders"), shard_id="s", worker_id="w", checkpoint=AT, pending_checkpoint_state=SECRET
     ),
     Lease(lease_key="s", checkpoint=AT, pending_checkpoint_state=SECRET),
-    FailedRecord("orders", "key", None, SECRET, ValueError()),
+    FailedRecord("orders", "key", None, SECRET, ValueError(), headers={"name": SECRET}),
     Put("orders", "key", SECRET, headers={"name": SECRET}),
     ProducerConfig(idempotent=True, dedup_namespace="orders", dedup_secret=SECRET + b", long enough"),
-    SpooledRecord("orders", "key", None, SECRET, "cause", datetime(2026, 1, 2, tzinfo=timezone.utc)),
+    SpooledRecord(
+        "orders", "key", None, SECRET, "cause", datetime(2026, 1, 2, tzinfo=timezone.utc), None, {"n": SECRET}
+    ),
 ]
 
 WITHOUT_PAYLOAD = {

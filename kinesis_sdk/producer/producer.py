@@ -666,6 +666,8 @@ class Producer:
         )
         if identity is not None:
             record.identity = resumed(identity, self._now())
+        if failed.headers:
+            record.header_fields = self._header_fields(pipeline, record, payload, hash_key, failed.headers)
         return pipeline, record, payload, hash_key
 
     def _hash(self, partition_key: Any) -> bytes:

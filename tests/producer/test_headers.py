@@ -52,7 +52,7 @@ def stored(aws: FakeAws) -> list[KinesisRecord]:
     return found
 
 
-def read(aws: FakeAws) -> dict[bytes, Mapping[str, bytes]]:
+def stored_headers(aws: FakeAws) -> dict[bytes, Mapping[str, bytes]]:
     return {record.data: record.headers for record in deaggregate(stored(aws))}
 
 
@@ -88,13 +88,13 @@ def test_every_way_in_takes_headers(aws: FakeAws, way: str, settings: dict[str, 
         WAYS[way](producer)
         assert producer.flush(LONG) == 0
         assert producer.stats().buffered_bytes == 0
-    assert read(aws) == {b"x": READ}
+    assert stored_headers(aws) == {b"x": READ}
 
 
 @pytest.mark.parametrize("way", ASYNC_WAYS)
 def test_every_way_in_of_a_loop_takes_headers(aws: FakeAws, way: str) -> None:
     asyncio.run(in_a_loop(aws, ASYNC_WAYS[way], {}))
-    assert read(aws) == {b"x": READ}
+    assert stored_headers(aws) == {b"x": READ}
 
 
 def test_a_record_without_headers_is_sent_as_ever(aws: FakeAws) -> None:
@@ -102,7 +102,7 @@ def test_a_record_without_headers_is_sent_as_ever(aws: FakeAws) -> None:
         producer.put(STREAM, "k", b"x", headers={})
         producer.try_put(STREAM, "l", b"y", headers=None)
     assert not any(record.data.startswith(MAGIC) and record.data.count(b"\x22") for record in stored(aws))
-    assert read(aws) == {b"x": {}, b"y": {}}
+    assert stored_headers(aws) == {b"x": {}, b"y": {}}
 
 
 def test_headers_are_charged_and_shown_nowhere(aws: FakeAws) -> None:

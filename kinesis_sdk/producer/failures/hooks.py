@@ -8,10 +8,11 @@ can be kept somewhere: `FileSpool` is such a hook.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from kinesis_sdk.common.headers import NO_HEADERS, headers_in
 from kinesis_sdk.common.log_fields import FieldLogger, log_fields
 from kinesis_sdk.common.log_throttle import CountingLogThrottle
 from kinesis_sdk.common.stream import StreamId
@@ -36,6 +37,7 @@ class FailedRecord:
         error: Why: a `RecordFailedError` with the real cause as ``__cause__`` and all attempts.
         identity: Identity of the record, if an attempt may be stored or the application named it; None without ``idempotent=True``. With
             it, `Producer.put_again` repeats the record instead of putting another one.
+        headers: Its headers, empty without any; left out of ``repr``.
     """
 
     stream: str
@@ -44,6 +46,7 @@ class FailedRecord:
     data: bytes = field(repr=False)
     error: BaseException
     identity: RecordIdentity | None = None
+    headers: Mapping[str, bytes] = field(default=NO_HEADERS, repr=False)
 
 
 FailureHook = Callable[[FailedRecord], object]
@@ -89,6 +92,7 @@ class FailureHooks:
                         record.data,
                         error,
                         None if record.identity is None else record.identity.shared,
+                        headers_in(record.header_fields),
                     )
                 )
                 told = True

@@ -8,7 +8,8 @@
 
 Each line is a JSON object, so the file is readable: ``stream``, ``partition_key``, ``explicit_hash_key``, ``data`` (base64),
 ``cause``, ``time`` (ISO 8601, UTC). A record that may be stored, or that the application named, also has ``incarnation`` (hexadecimal),
-``number``, ``date`` (milliseconds since 1970, or null) and ``window`` (seconds), with which it is put again as the same record.
+``number``, ``date`` (milliseconds since 1970, or null) and ``window`` (seconds), with which it is put again as the same record. One with
+headers has ``headers``, an object of names with values in base64.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from kinesis_sdk.common.clock import Clock, SystemClock
 from kinesis_sdk.common.errors import SpoolError
+from kinesis_sdk.common.headers import NO_HEADERS
 from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.common.validation import check_choice, check_int, check_seconds
 from kinesis_sdk.producer.failures.hooks import FailedRecord
@@ -70,6 +72,7 @@ class SpooledRecord(NamedTuple):
         cause: Message of the error with which the record failed.
         time: Time at which it was spooled (aware datetime, UTC).
         identity: Its identity, for `Producer.put_again`; None if it has none.
+        headers: Its headers; empty without any.
     """
 
     stream: str
@@ -79,6 +82,7 @@ class SpooledRecord(NamedTuple):
     cause: str
     time: datetime
     identity: RecordIdentity | None = None
+    headers: Mapping[str, bytes] = NO_HEADERS
 
     def __repr__(self) -> str:
         return (
@@ -173,6 +177,10 @@ class FileSpool:
         if record.identity is not None:
             incarnation, number, date, window = record.identity
             item.update(incarnation=incarnation.hex(), number=number, date=date, window=window)
+        if record.headers:
+            item["headers"] = {
+                name: base64.b64encode(value).decode("ascii") for name, value in record.headers.items()
+            }
         # ASCII reads the same as UTF-8 and as Latin-1.
         return json.dumps(item).encode("ascii") + b"\n"
 
@@ -273,7 +281,17 @@ def _decode(line: bytes) -> SpooledRecord:
         # Python 3.10 accepts neither another precision nor "Z"; isoformat writes neither.
         datetime.fromisoformat(item["time"]),
         _identity(item),
+        _headers(item),
     )
+
+
+def _headers(item: dict[str, Any]) -> Mapping[str, bytes]:
+    if "headers" not in item:
+        return NO_HEADERS
+    headers = item["headers"]
+    if not isinstance(headers, dict):
+        raise TypeError("expected an object")
+    return {name: base64.b64decode(value, validate=True) for name, value in headers.items()}
 
 
 def _identity(item: dict[str, Any]) -> RecordIdentity | None:

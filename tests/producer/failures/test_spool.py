@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kinesis_sdk.common.errors import ConfigError, SpoolError
-from kinesis_sdk.producer import FailedRecord, FileSpool, Producer, ProducerConfig, SpooledRecord, read_spool
+from kinesis_sdk.common.headers import NO_HEADERS
+from kinesis_sdk.producer import (
+    FailedRecord,
+    FileSpool,
+    Producer,
+    ProducerConfig,
+    Put,
+    SpooledRecord,
+    read_spool,
+)
 from kinesis_sdk.producer.failures import spool as module
 from kinesis_sdk.testing import FakeAws, VirtualClock
 from tests.producer.support import LONG
+from tests.producer.test_headers import stored_headers
 
 NOON = datetime(2026, 1, 2, 12, 0, 0, 250_000, tzinfo=timezone.utc)
 
@@ -35,9 +46,16 @@ class Noon:
 
 
 def failed(
-    data: bytes = b"x", key: str = "k", explicit: str | None = None, stream: str = "s"
+    data: bytes = b"x",
+    key: str = "k",
+    explicit: str | None = None,
+    stream: str = "s",
+    headers: Mapping[str, bytes] = NO_HEADERS,
 ) -> FailedRecord:
-    return FailedRecord(stream, key, explicit, data, ValueError("no such stream"))
+    return FailedRecord(stream, key, explicit, data, ValueError("no such stream"), None, headers)
+
+
+LINE = b"""{"stream": "s", "partition_key": "k", "data": "", "cause": "", "time": "2026-01-02T12:00:00+00:00", "headers": %b}"""
 
 
 def test_what_was_spooled_comes_back(tmp_path: Path) -> None:
@@ -46,9 +64,11 @@ def test_what_was_spooled_comes_back(tmp_path: Path) -> None:
     assert not path.exists(), "nothing is opened before the first record"
     spool(failed(b"\x00\xff payload", "ключ", "7"))
     spool(failed(b""))
+    spool(failed(b"", headers={"n": b"v", "bin": b"\xff"}))
     assert list(read_spool(path)) == [
         SpooledRecord("s", "ключ", "7", b"\x00\xff payload", "no such stream", NOON),
         SpooledRecord("s", "k", None, b"", "no such stream", NOON),
+        SpooledRecord("s", "k", None, b"", "no such stream", NOON, None, {"n": b"v", "bin": b"\xff"}),
     ]
     first = json.loads(path.read_text("ascii").splitlines()[0])
     assert list(first) == ["stream", "partition_key", "explicit_hash_key", "data", "cause", "time"]
@@ -63,12 +83,12 @@ def test_any_record_is_one_line(data: bytes, key: str, explicit: str | None, cau
     line = FileSpool("unused", clock=Noon())._encode(record)
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
-    assert module._decode(line) == ("s", key, explicit, data, cause, NOON, None)
+    assert module._decode(line) == ("s", key, explicit, data, cause, NOON, None, {})
 
 
 def test_repr_does_not_show_the_payload(tmp_path: Path) -> None:
     spool = FileSpool(tmp_path / "f")
-    spool(failed(b"secret"))
+    spool(failed(b"secret", headers={"token": b"secret"}))
     (record,) = read_spool(tmp_path / "f")
     assert record.data == b"secret"
     assert "secret" not in repr(record)
@@ -105,6 +125,9 @@ def test_half_a_line_is_skipped_and_does_not_spoil_the_next(
         b'{"stream": "s", "partition_key": "k", "data": "=", "cause": "", "time": "2026-01-02T12:00:00+00:00"}',
         b'{"stream": "s", "partition_key": "k", "data": "", "cause": "", "time": "noon"}',
         b'{"stream": "s", "partition_key": "k", "data": 5, "cause": "", "time": "2026-01-02T12:00:00+00:00"}',
+        LINE % b'["n"]',
+        LINE % b'{"n": 5}',
+        LINE % b'{"n": "="}',
     ],
 )
 def test_what_is_no_record_is_skipped_with_its_line(
@@ -278,15 +301,18 @@ def test_a_producer_spools_what_it_can_not_store_and_it_can_be_put_again(tmp_pat
     aws = FakeAws(throttle=False)
     config = ProducerConfig(record_max_buffered_time=0.005)
     with Producer(config, client=aws.client("kinesis"), on_record_failed=FileSpool(path)) as producer:
-        producer.put_many("orders", [("a", b"0"), ("b", b"1", 5)])
+        producer.put_many(
+            "orders", [("a", b"0"), Put("orders", "b", b"1", 5, headers={"n": "v", "bin": b"\xff"})]
+        )
         assert producer.flush(LONG) == 0
     aws.client("kinesis").create_stream(StreamName="orders", ShardCount=2)
     with Producer(config, client=aws.client("kinesis")) as producer:
         for record in read_spool(path):
             assert "ResourceNotFoundException" in record.cause
-            producer.put(record.stream, record.partition_key, record.data, record.explicit_hash_key)
+            producer.put_again(record)
         assert producer.flush(LONG) == 0
         assert producer.stats().user_records_stored == 2
+    assert stored_headers(aws) == {b"0": {}, b"1": {"n": b"v", "bin": b"\xff"}}
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="looks at a POSIX lock")
