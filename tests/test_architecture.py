@@ -358,12 +358,6 @@ HELPED = frozenset({"__init__", *EVERYWHERE})
 EXCEPTIONS: dict[str, set[str]] = {
     "common.fast_get": {"admin", "spark"},
     "common.lean_calls": {"admin", "spark"},
-    "common.once.budget": {"admin", "lambda_events"},
-    "common.once.memory": {"admin", "spark"},
-    "common.once.pieces": {"admin"},
-    "common.once.reader": {"admin", "lambda_events", "spark"},
-    "common.once.shell": {"admin", "lambda_events", "spark"},
-    "common.once.table": {"admin", "spark"},
 }
 """Private modules of the core that neighbours import all the same. Each is to be made public on purpose, moved, or put behind a seam."""
 

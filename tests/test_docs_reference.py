@@ -14,6 +14,7 @@ from tools import docs_reference
 NOT_SHOWN = {
     "kinesis_sdk.consumer.fetch": "parts of a worker",
     "kinesis_sdk.consumer.shard_sync": "parts of a worker",
+    "kinesis_sdk.common.once": "for readers of streams: Spark, Lambda, tools; kinesis_sdk.admin exports first_copy",
     "kinesis_sdk.consumer.leases": "for tools; what users need of it, kinesis_sdk.consumer exports",
     "kinesis_sdk.consumer.leases.java": "for tools",
     "kinesis_sdk.consumer.engine": "for the pytest plugin and the command line",

@@ -14,7 +14,7 @@ import pytest
 
 import kinesis_sdk
 from kinesis_sdk import admin, common, consumer, lambda_events, metrics, producer, spark
-from kinesis_sdk.common import errors
+from kinesis_sdk.common import errors, once
 
 PUBLIC = [
     "AdminError",
@@ -131,7 +131,7 @@ def test_exported_names_are_pinned() -> None:
     assert dir(kinesis_sdk) == PUBLIC
 
 
-LAZY = (kinesis_sdk, admin, common, lambda_events, metrics, producer, spark)
+LAZY = (kinesis_sdk, admin, common, once, lambda_events, metrics, producer, spark)
 """Packages whose names are imported on first use, see `kinesis_sdk._lazy`."""
 
 

@@ -69,8 +69,6 @@ if TYPE_CHECKING:
     from kinesis_sdk.admin.recording.recorder import Recording as Recording
     from kinesis_sdk.admin.records import RecordPage as RecordPage
     from kinesis_sdk.admin.records import read_page as read_page
-    from kinesis_sdk.admin.repetitions import FirstCopy as FirstCopy
-    from kinesis_sdk.admin.repetitions import first_copy as first_copy
     from kinesis_sdk.admin.report import incident_report as incident_report
     from kinesis_sdk.admin.scaling import ScalePlan as ScalePlan
     from kinesis_sdk.admin.streams import ScaleResult as ScaleResult
@@ -85,6 +83,8 @@ if TYPE_CHECKING:
     from kinesis_sdk.admin.transfer.run import TransferProgress as TransferProgress
     from kinesis_sdk.admin.transfer.run import TransferResult as TransferResult
     from kinesis_sdk.admin.transfer.state import StateFile as StateFile
+    from kinesis_sdk.common.once import FirstCopy as FirstCopy
+    from kinesis_sdk.common.once import first_copy as first_copy
 else:
     __all__, __getattr__, __dir__ = lazy_names(
         __name__,
@@ -143,7 +143,7 @@ else:
             "kinesis_sdk.admin.recording.recorder": ("Recording",),
             "kinesis_sdk.admin.report": ("incident_report",),
             "kinesis_sdk.admin.records": ("RecordPage", "read_page"),
-            "kinesis_sdk.admin.repetitions": ("FirstCopy", "first_copy"),
+            "kinesis_sdk.common.once": ("FirstCopy", "first_copy"),
             "kinesis_sdk.admin.scaling": ("ScalePlan",),
             "kinesis_sdk.admin.streams": (
                 "ScaleResult",

@@ -28,7 +28,7 @@ from kinesis_sdk.common.error_policy import HandlerErrorPolicy, handler_error_po
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.fielddocs import documented_fields
 from kinesis_sdk.common.log_fields import FieldLogger
-from kinesis_sdk.common.once.memory import MAX_BYTES
+from kinesis_sdk.common.once import MAX_BYTES
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON
 from kinesis_sdk.common.serialization import Deserializer, check_deserializer
 from kinesis_sdk.common.validation import (

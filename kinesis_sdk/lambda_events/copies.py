@@ -19,7 +19,7 @@ from kinesis_sdk.common.user_records import UserRecords
 if TYPE_CHECKING:
     from kinesis_sdk.common.aws import KinesisClient
     from kinesis_sdk.common.clock import Clock
-    from kinesis_sdk.common.once.reader import Decision, LookUp
+    from kinesis_sdk.common.once import Decision, LookUp
     from kinesis_sdk.common.stream import StreamId
 
 _LOGGER = logging.getLogger("kinesis_sdk.lambda_events")
@@ -78,7 +78,7 @@ def open_records(
         return opened  # the stream of an emulator, or none of Kinesis
     search = None
     if look_up is not None:
-        from kinesis_sdk.common.once.shell import carry_out
+        from kinesis_sdk.common.once import carry_out
 
         search = partial(
             carry_out,
@@ -101,8 +101,7 @@ def _decide(
     look_up_bytes: int,
     search: Callable[[LookUp], None] | None,
 ) -> Decision:
-    from kinesis_sdk.common.once.budget import LookUpBudget
-    from kinesis_sdk.common.once.reader import RunReader
+    from kinesis_sdk.common.once import LookUpBudget, RunReader
 
     # Not contiguous: a filter of the mapping, or the caller, may have left records out.
     budget = LookUpBudget(look_up_bytes)

@@ -23,7 +23,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import NamedTuple
 
-from kinesis_sdk.common.once.table import FIRST_HOLD_OFF
+from kinesis_sdk.common.once import FIRST_HOLD_OFF
 
 _MAX_RUNS = 64
 """Runs of queries that a process remembers. One that it forgot counts as new."""

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from kinesis_sdk.common.clock import Clock, SystemClock
 from kinesis_sdk.common.errors import ConfigError
-from kinesis_sdk.common.once.memory import MAX_BYTES
-from kinesis_sdk.common.once.reader import OLDEST_MILLIS
+from kinesis_sdk.common.once import MAX_BYTES, OLDEST_MILLIS
 from kinesis_sdk.common.position import MAX_MILLIS, AtTimestamp, Latest
 from kinesis_sdk.common.position_text import parse_duration, parse_position
 from kinesis_sdk.common.stream import StreamId

@@ -15,9 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from kinesis_sdk.common.aggregate_reader import SubRecordColumns, open_aggregate
 from kinesis_sdk.common.aws import KinesisClient
 from kinesis_sdk.common.clock import Clock
-from kinesis_sdk.common.once.memory import MAX_BYTES, Shortage
-from kinesis_sdk.common.once.reader import OLDEST_MILLIS, Decision, RunReader
-from kinesis_sdk.common.once.shell import carry_out
+from kinesis_sdk.common.once import MAX_BYTES, OLDEST_MILLIS, Decision, RunReader, Shortage, carry_out
 from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.spark.reading import ShardRange
 

@@ -58,9 +58,9 @@ from kinesis_sdk.admin.changes.transfer import (
 )
 from kinesis_sdk.admin.fleet.model import OwnerKind
 from kinesis_sdk.admin.fleet.words import counted, duration
-from kinesis_sdk.admin.repetitions import CopySearch
 from kinesis_sdk.common.clock import Clock, SystemClock
 from kinesis_sdk.common.errors import AwsError, ChangeRefusedError, ConfigError, InvalidPositionError
+from kinesis_sdk.common.once import CopySearch
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON, ExtendedSequenceNumber
 from kinesis_sdk.common.shards import Shard, ShardGraph, is_shard_id, list_shards
 from kinesis_sdk.common.stream import StreamId

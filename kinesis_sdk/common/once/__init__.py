@@ -1,1 +1,50 @@
-"""Repetitions of a producer: what it writes beside its records, and how readers recognize them."""
+"""Repetitions of a producer: what it writes beside its records, and how readers recognize them.
+
+The names here are the seam of the readers: a `RunReader` for each shard that is read, which is given all records and decides; a `LookUp`, the
+calls that it may need to decide, which `carry_out` makes on a thread that may block, and a worker step by step. The seam of the writer is
+`kinesis_sdk.common.once.table`, the form of what it stamps on an aggregate; when it stamps what, only the producer decides
+(`kinesis_sdk.producer.stream.identities`), because that hangs on its attempts and on where its records wait.
+"""
+
+from __future__ import annotations
+
+from kinesis_sdk._lazy import lazy_names
+
+TYPE_CHECKING = False  # type checkers read it as True
+if TYPE_CHECKING:
+    from kinesis_sdk.common.once.budget import LookUpBudget as LookUpBudget
+    from kinesis_sdk.common.once.copies import CopySearch as CopySearch
+    from kinesis_sdk.common.once.copies import FirstCopy as FirstCopy
+    from kinesis_sdk.common.once.copies import first_copy as first_copy
+    from kinesis_sdk.common.once.memory import MAX_BYTES as MAX_BYTES
+    from kinesis_sdk.common.once.memory import Shortage as Shortage
+    from kinesis_sdk.common.once.reader import OLDEST_MILLIS as OLDEST_MILLIS
+    from kinesis_sdk.common.once.reader import Decision as Decision
+    from kinesis_sdk.common.once.reader import ListShards as ListShards
+    from kinesis_sdk.common.once.reader import LookUp as LookUp
+    from kinesis_sdk.common.once.reader import ReadShard as ReadShard
+    from kinesis_sdk.common.once.reader import RunReader as RunReader
+    from kinesis_sdk.common.once.shell import carry_out as carry_out
+    from kinesis_sdk.common.once.shell import is_at_end as is_at_end
+    from kinesis_sdk.common.once.shell import is_denied as is_denied
+    from kinesis_sdk.common.once.shell import start_of as start_of
+    from kinesis_sdk.common.once.table import FIRST_HOLD_OFF as FIRST_HOLD_OFF
+else:
+    __all__, __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "kinesis_sdk.common.once.budget": ("LookUpBudget",),
+            "kinesis_sdk.common.once.copies": ("CopySearch", "FirstCopy", "first_copy"),
+            "kinesis_sdk.common.once.memory": ("MAX_BYTES", "Shortage"),
+            "kinesis_sdk.common.once.reader": (
+                "OLDEST_MILLIS",
+                "Decision",
+                "ListShards",
+                "LookUp",
+                "ReadShard",
+                "RunReader",
+            ),
+            "kinesis_sdk.common.once.shell": ("carry_out", "is_at_end", "is_denied", "start_of"),
+            "kinesis_sdk.common.once.table": ("FIRST_HOLD_OFF",),
+        },
+    )

@@ -16,8 +16,7 @@ from kinesis_sdk.common.errors import (
 )
 from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.common.metrics import NOT_MEASURED
-from kinesis_sdk.common.once.reader import ListShards, LookUp, ReadShard
-from kinesis_sdk.common.once.shell import is_at_end, is_denied, start_of
+from kinesis_sdk.common.once import ListShards, LookUp, ReadShard, is_at_end, is_denied, start_of
 from kinesis_sdk.consumer.fetch.fetcher import Fetcher
 from kinesis_sdk.consumer.shard.runtime import ShardRuntime
 

@@ -17,8 +17,7 @@ from kinesis_sdk.common.errors import ResourceNotFoundError, TransientAwsError
 from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.common.log_throttle import LogThrottle
 from kinesis_sdk.common.metrics import BoundMetrics
-from kinesis_sdk.common.once.budget import LookUpBudget
-from kinesis_sdk.common.once.reader import Decision, LookUp, RunReader
+from kinesis_sdk.common.once import Decision, LookUp, LookUpBudget, RunReader
 from kinesis_sdk.common.position import (
     AfterSequence,
     AtSequence,
