@@ -15,10 +15,6 @@ from hypothesis.internal.conjecture import providers
 
 from tests import fuzz, waiting
 
-# Container images often forbid bytecode. pytest would then rewrite the asserts of all test modules in each process of each run,
-# which takes as long as a tenth of the tests.
-sys.dont_write_bytecode = False
-
 # Imports and collection make a million objects that stay, and the garbage collector would walk them again and again.
 # `pytest_collection_finish` switches it on.
 gc.disable()
@@ -91,7 +87,6 @@ def _is_left_out(marks: set[str]) -> bool:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
     """Take the tests and the modules out of the garbage collector's sight, which would walk them again and again."""
-    gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 10, 10)
     gc.enable()
