@@ -36,7 +36,7 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
     derandomize=not fuzz.FIRST_SEED,
     database=None,
-    max_examples=fuzz.how_many(unit=30, fuzz=100),
+    max_examples=fuzz.how_many(unit=20, fuzz=100),
 )
 settings.load_profile("same-each-time")
 

@@ -230,7 +230,7 @@ def test_the_picture_of_some_shards(streams: Streams) -> None:
     assert lines[-1].endswith("merge  3 + 1 → 4")
 
 
-@pytest.mark.parametrize("count", [1, 40, 41, 1000, 10_000])
+@pytest.mark.parametrize("count", [1, 40, 41, 3000])
 def test_pictures_fit_the_width_and_a_page(count: int) -> None:
     width = (MAX_HASH_KEY + 1) // count
     shards = [

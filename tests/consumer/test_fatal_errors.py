@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
@@ -19,6 +20,7 @@ from kinesis_sdk.testing import VirtualClock
 from tests.consumer.fetch.test_fanout import GOOD, Rig
 from tests.consumer.fleet.engines import Fleet
 from tests.consumer.test_worker import QUICK, Scenario
+from tests.fuzz import share
 
 FIRST = "shardId-000000000000"
 GARBLED = ["abc", "", 7, None, "9" * 500, "٣", "SHARD_END", "-1"]
@@ -98,10 +100,15 @@ class ThreadShortage:
 # What the service sends
 
 
+@pytest.mark.fuzz
 @pytest.mark.parametrize(
-    "change", [*({"SequenceNumber": number} for number in GARBLED), {"PartitionKey": ["k"]}, {"Data": "text"}]
+    ("concurrency", "change"),
+    [
+        *((1, {"SequenceNumber": number}) for number in GARBLED),
+        *((4, {"SequenceNumber": number}) for number in share(GARBLED, unit=2)),
+        *product((1, 4), ({"PartitionKey": ["k"]}, {"Data": "text"})),
+    ],
 )
-@pytest.mark.parametrize("concurrency", [1, 4])
 def test_a_malformed_record_holds_up_its_shard_only_and_is_read_again(change, concurrency):
     fleet = Fleet(shards=2)
     fleet.config = replace(fleet.config, concurrency=concurrency)

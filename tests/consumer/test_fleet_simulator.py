@@ -271,7 +271,8 @@ def test_by_throughput_a_fleet_rests_while_rates_are_steady(seed, shards, worker
         rest(fleet, how_many(unit=50, fuzz=240))
 
 
-@pytest.mark.parametrize("kbps", [0.15, 5.0, 28.0])
+@pytest.mark.fuzz
+@pytest.mark.parametrize("kbps", share([0.15, 5.0, 28.0], unit=2))
 def test_beside_kcl_2_workers_a_slow_stream_comes_to_rest(kbps):
     """KCL 2.x writes no rates: a lease that its workers hold must weigh what the known ones weigh."""
     theirs = HORIZON.with_fields(lease_strategy="kcl2", lease_renewal_schedule="kcl2")

@@ -20,7 +20,7 @@ from kinesis_sdk.consumer.leases import Conflict, DynamoDBLeaseStore, InMemoryLe
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
 from kinesis_sdk.testing import FakeAws, VirtualClock
 from tests.consumer.leases.conftest import sqlite_in_memory
-from tests.fuzz import seeds
+from tests.fuzz import seeds, share
 
 POSITION = ExtendedSequenceNumber("77", 3)
 
@@ -131,6 +131,8 @@ ON_STORES = [
         for losses in (["before"], ["after"], ["after", "after"])
     ),
 ]
+# Each write on each store with about half of the losses.
+CASES = share([(name, make, losses) for name in WRITES for make, losses in ON_STORES], unit=37)
 HARMLESS = {
     "nothing": lambda scenario: None,
     "metadata": lambda scenario: scenario.table.set_child_shard_ids("s", ["c"]),
@@ -161,8 +163,8 @@ def attempt(scenario, write, losses, between):
     raise AssertionError("it never came through")
 
 
-@pytest.mark.parametrize(("make", "losses"), ON_STORES)
-@pytest.mark.parametrize("name", WRITES)
+@pytest.mark.fuzz
+@pytest.mark.parametrize(("name", "make", "losses"), CASES)
 def test_a_workers_own_write_counts_once(name, losses, make):
     write, shows = WRITES[name]
     for between in HARMLESS.values():
@@ -182,8 +184,8 @@ def test_a_workers_own_write_counts_once(name, losses, make):
 METADATA = {"child_shard_ids": (), "hash_key_range": None}
 
 
-@pytest.mark.parametrize(("make", "losses"), ON_STORES)
-@pytest.mark.parametrize("name", WRITES)
+@pytest.mark.fuzz
+@pytest.mark.parametrize(("name", "make", "losses"), CASES)
 def test_a_peers_write_never_counts(name, losses, make):
     write, _ = WRITES[name]
     for between in FATAL.values():

@@ -21,7 +21,7 @@ from tests import fuzz
 from tests.consumer.fleet.engines import STREAM, Fleet
 
 MB = 1 << 20
-COUNT = 8_000 if fuzz.TIMES else 4_000
+COUNT = 8_000 if fuzz.TIMES else 3_000
 """User records of an aggregate. What a worker takes for each key besides is not in proportion to them, and counts less with more of them."""
 
 

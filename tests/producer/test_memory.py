@@ -22,7 +22,7 @@ from tests.producer.simulation import STREAM, Simulation
 from tests.producer.support import LONG, Gate
 
 SIZE = 100
-COUNT = how_many(unit=1_000, fuzz=4_000)
+COUNT = how_many(unit=500, fuzz=4_000)
 
 
 @pytest.fixture(scope="module")
@@ -234,7 +234,7 @@ def test_records_that_fail_over_and_over_do_not_grow(
     charge = sum(record.cost for record in records)
     simulation.run(until=begin + 2.0)
     early = held() - before
-    simulation.run(until=begin + 12.0)
+    simulation.run(until=begin + how_many(unit=7, fuzz=12))
     late = held() - before
     assert not any(record.done() for record in records)
     most = max(len(record.history or ()) for record in records)

@@ -1815,7 +1815,7 @@ class Handler:
                 "flush",
             ],
         ),
-        unit=8,
+        unit=5,
     ),
 )
 @pytest.mark.fuzz

@@ -57,13 +57,14 @@ def origin_upper(row: dict[str, Any]) -> str:
     return str(row["origin"]).upper()
 
 
-def test_every_row_is_stored_when_the_function_returns(aws: FakeAws) -> None:
+def test_every_row_is_stored_when_the_function_returns(aws: FakeAws, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partition, "_SWEEP", 1_000)
     writer = KinesisPartitionWriter("flights", partition_key="origin", data="line", settings=SETTINGS)
-    rows = [{"origin": f"A{i % 7}", "line": f"row {i}"} for i in range(25_000)]
+    rows = [{"origin": f"A{i % 7}", "line": f"row {i}"} for i in range(2_500)]
     writer(iter(rows))
     (producer,) = partition._producers.values()
     stats = producer.stats()
-    assert stats.user_records_stored == 25_000
+    assert stats.user_records_stored == 2_500
     assert stats.buffered_bytes == 0
 
 

@@ -623,7 +623,7 @@ def random_start(rng: Random, service: Service, begin: float) -> dict[str, Any]:
 
 
 @pytest.mark.fuzz
-@pytest.mark.parametrize("seed", fuzz.seeds(unit=6, fuzz=200))
+@pytest.mark.parametrize("seed", fuzz.seeds(unit=4, fuzz=200))
 def test_every_promise_holds_on_a_service_with_all_habits(seed: int) -> None:
     sim = anything(seed, records=2_000, looks=600) if fuzz.TIMES else anything(seed, records=300, looks=80)
     assert sim.audit.left() == 0

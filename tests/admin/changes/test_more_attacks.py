@@ -21,8 +21,10 @@ def operator(fleet):
     return WorkerMarks(application, audit_log=fleet.audit, clock=fleet.clock, sleep=fleet.run)
 
 
-@pytest.mark.parametrize("phase", ["answer lost", "never arrives", "arrives late"])
-@pytest.mark.parametrize("late", [0.1, 0.7, 2.5])
+@pytest.mark.parametrize(
+    ("phase", "late"),
+    [("answer lost", 0), ("never arrives", 0), *(("arrives late", late) for late in (0.1, 0.7, 2.5))],
+)
 def test_the_release_of_an_owner_that_was_asked_has_no_response(tmp_path, phase, late):
     fleet = SteeredFleet(tmp_path, config=SLOW)
     armed = []

@@ -76,7 +76,7 @@ CASES = [
 @pytest.mark.fuzz
 @pytest.mark.parametrize(
     ("mode", "kind", "phase", "recipe"),
-    share([(*case, recipe) for case in CASES for recipe in (Recipe.RESTART, Recipe.FREE)], unit=17),
+    share([(*case, recipe) for case in CASES for recipe in (Recipe.RESTART, Recipe.FREE)], unit=11),
 )
 def test_the_window_comes_again_and_nothing_else(tmp_path, monkeypatch, mode, kind, phase, recipe):
     if recipe is Recipe.FREE:

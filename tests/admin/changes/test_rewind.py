@@ -300,7 +300,10 @@ def test_a_shard_that_is_read_to_its_end_while_the_operator_still_writes_is_read
     assert sorted(counts) == [*range(fleet.put_count)]
 
 
-@pytest.mark.parametrize("steps", [["split", "split"], ["merge", "split"], ["split", "merge", "split"]])
+@pytest.mark.fuzz
+@pytest.mark.parametrize(
+    "steps", share([["split", "split"], ["merge", "split"], ["split", "merge", "split"]], unit=2)
+)
 def test_a_rewind_of_one_finished_shard_repeats_that_shard_alone(tmp_path, steps):
     """Its children were read to their end and their leases deleted, and so was the other parent of a merge."""
     config = ConsumerConfig(initial_position="TRIM_HORIZON")

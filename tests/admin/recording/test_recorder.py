@@ -89,9 +89,9 @@ def kept(one: FleetView) -> list[tuple[object, ...]]:
 
 def test_a_generated_fleet_is_rebuilt_as_it_was(recording: Recording) -> None:
     fleet = GeneratedFleet(120, 7)
-    views = [fleet.view() for _ in range(60)]
+    views = [fleet.view() for _ in range(30)]
     watch(recording, *views)
-    for seen in (views[5], views[30], views[-1]):
+    for seen in (views[5], views[15], views[-1]):
         past = recording.view_at("billing", seen.at)
         assert past is not None
         by_key = {lease.lease_key: lease for lease in past.leases}
@@ -320,25 +320,25 @@ def test_the_file_keeps_its_size_and_the_newest_state(tmp_path: Path) -> None:
     recording = Recording(path, max_bytes=MIN_BYTES)
     fleet = GeneratedFleet(60, 5)
     written = 0
-    for number in range(200):
+    for number in range(75):
         one = fleet.view()
         # Everything changes with every view.
         leases = tuple(
             replace(
                 lease,
-                note=f"{number} {'x' * 500}",
+                note=f"{number} {'x' * 1400}",
                 lag=LagReading(millis=number * 100_000, age=0.0, source=LagSource.PROBE),
             )
             for lease in one.leases
         )
         recording.update(replace(one, leases=leases))
-        written += 60 * 500
+        written += 60 * 1400
     assert written > 5 * MIN_BYTES
     assert path.stat().st_size <= MIN_BYTES
     assert sum(part.stat().st_size for part in tmp_path.iterdir()) <= MIN_BYTES + 8 * 1024 * 1024
     past = recording.view_at("billing", one.at)
     assert past is not None
-    assert {lease.note for lease in past.leases} == {f"199 {'x' * 500}"}
+    assert {lease.note for lease in past.leases} == {f"74 {'x' * 1400}"}
     course = recording.course("billing", one.at - 400, one.at)
     assert course.first is not None
     assert course.first > one.at - 390, "the oldest made room"
@@ -372,11 +372,11 @@ def test_what_is_too_old_is_deleted_and_the_state_stays() -> None:
 def test_a_quiet_fleet_costs_next_to_nothing() -> None:
     recording = Recording()
     leases = tuple(replace(view(0).leases[0], lease_key=f"k{n}") for n in range(100))
-    for at in range(0, 600, 2):
+    for at in range(0, 200, 2):
         lag = LagReading(millis=at % 900, age=0.0, source=LagSource.PROBE)
         recording.update(replace(view(at), leases=tuple(replace(lease, lag=lag) for lease in leases)))
     ((rows,),) = recording._ring._read("SELECT count(*) FROM change", ())
-    assert rows <= 5 * 100 + 600 / 10 + 2, (
+    assert rows <= 5 * 100 + 200 / 10 + 2, (
         "one row of each kind for each lease, and one look each ten seconds"
     )
 

@@ -133,7 +133,7 @@ def dropped_by_search(stream: Stream) -> set[Position]:
 
 
 @pytest.mark.fuzz
-@pytest.mark.parametrize("seed", seeds(unit=6, fuzz=200))
+@pytest.mark.parametrize("seed", seeds(unit=4, fuzz=200))
 def test_each_decision_is_that_of_a_search(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = Random(seed)
     monkeypatch.setattr(memory, "KEPT_MILLIS", rng.choice((60_000, 1000)))

@@ -15,11 +15,12 @@ from tests.common.once.forged import FORGED, OWNER, SHARD, cost
 from tests.common.once.steps import steps_of
 from tests.common.once.streams import EPOCH, STREAM, Calls, LookUp, Stream, carry_out, read
 from tests.common.once.test_decisions import dropped_by_search
-from tests.fuzz import seeds
+from tests.fuzz import how_many, seeds
 
-SIZE = 30
+SIZE = how_many(unit=16, fuzz=30)
 
 
+@pytest.mark.fuzz
 @pytest.mark.parametrize("name", FORGED)
 def test_four_times_the_runs_take_four_times_the_steps(name: str) -> None:
     """Four times, and the logarithm of a bisection. Quadratic were 16 times."""
@@ -27,6 +28,7 @@ def test_four_times_the_runs_take_four_times_the_steps(name: str) -> None:
     assert large <= 1.25 * small
 
 
+@pytest.mark.fuzz
 @pytest.mark.parametrize("name", FORGED)
 def test_a_look_up_for_forged_suspects_takes_as_many_steps_as_it_reads(name: str) -> None:
     """All of them in one batch, and the same ones before it."""
@@ -75,7 +77,7 @@ def drawn(rng: Random) -> list[Run]:
 
 
 @pytest.mark.fuzz
-@pytest.mark.parametrize("seed", seeds(unit=16, fuzz=2_000))
+@pytest.mark.parametrize("seed", seeds(unit=9, fuzz=2_000))
 def test_forged_tables_are_judged_as_by_a_search(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """In any batches, after any failure or take-over, with a memory of any size; and at a bounded number of steps for each run."""
     rng = Random(seed)

@@ -576,10 +576,12 @@ def test_who_gives_its_last_lease_by_weight_does_not_come_back_for_it():
     assert moves <= 2
 
 
+@pytest.mark.fuzz
 def test_moves_by_weight_are_about_the_fewest():
     """Small fleets, where every table can be tried: the fewest moves to any table at which no plan moves anything."""
     rng, made, fewest = Random(1), 0, 0
-    for _ in range(200):
+    tables = fuzz.how_many(unit=80, fuzz=200)
+    for _ in range(tables):
         names = [f"{rng.choice('ab')}|{n}" for n in range(rng.choice([2, 3, 3]))]
         groups = {name: group_of(name) for name in names}
         leases = [
@@ -613,7 +615,7 @@ def test_moves_by_weight_are_about_the_fewest():
         )
         made, fewest = made + number, fewest + least
         assert number <= least + 2
-    assert fewest > 150
+    assert fewest > 0.75 * tables
     assert made <= 1.1 * fewest
 
 

@@ -65,8 +65,9 @@ def key(n):
     return f"shardId-{n:012d}"
 
 
+@pytest.mark.fuzz
 @pytest.mark.parametrize("kind", ["memory", "dynamodb"])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", share(range(4), unit=2))
 def test_a_lease_that_moves_is_idle_for_less_than_a_second_and_delivers_nothing_twice(kind, seed):
     config = ConsumerConfig(initial_position="TRIM_HORIZON", leases=LeaseConfig(balance_by="count"))
     make = on_dynamodb if kind == "dynamodb" else Fleet
@@ -374,7 +375,7 @@ STEPS = ["requested", "noticed", "released", "taken"]
 
 @pytest.mark.fuzz
 @pytest.mark.parametrize(
-    ("who", "length", "step"), share(product("ab", (2.0, 8.0, 15.0, 45.0), STEPS), unit=11)
+    ("who", "length", "step"), share(product("ab", (2.0, 8.0, 15.0, 45.0), STEPS), unit=8)
 )
 def test_a_freeze_at_any_step_loses_nothing_and_moves_nothing_backwards(who, length, step):
     fleet = Fleet(shards=2)  # its store asserts that checkpoints and counters only rise

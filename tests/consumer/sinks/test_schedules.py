@@ -165,7 +165,7 @@ def play(seed, folder):
 
 
 @pytest.mark.fuzz
-@pytest.mark.parametrize("seed", seeds(unit=8, fuzz=150))
+@pytest.mark.parametrize("seed", seeds(unit=6, fuzz=150))
 def test_each_record_takes_effect_once(seed, tmp_path):
     play(seed, tmp_path)
 

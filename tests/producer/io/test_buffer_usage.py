@@ -9,6 +9,7 @@ import pytest
 
 from kinesis_sdk.producer.io.buffer_usage import BufferUsage, callback_runs
 from kinesis_sdk.producer.records.record import PendingRecord
+from tests.fuzz import seeds
 from tests.producer.support import make_record
 
 
@@ -35,7 +36,8 @@ def held(usage: BufferUsage, count: int, cost: int, own_epochs: tuple[int, ...] 
     return Held(records, cost * count, usage.epoch, bool(own_epochs))
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.fuzz
+@pytest.mark.parametrize("seed", seeds(unit=6, fuzz=100))
 def test_epochs_add_up(seed: int) -> None:
     rng = random.Random(seed)
     usage = BufferUsage(10**9, None)

@@ -42,7 +42,7 @@ def share_at(limiter: RatedLane, now: float) -> float:
     ],
 )
 def test_an_overloaded_shard_is_used_up_and_rarely_throttles(producers: int, traffic: Traffic) -> None:
-    result = run_hot_shard(producers, traffic, overload=1.4, seconds=how_many(unit=20, fuzz=60), settle=15)
+    result = run_hot_shard(producers, traffic, overload=1.4, seconds=how_many(unit=12, fuzz=60), settle=15)
     assert result.utilisation >= 0.96
     assert result.thrown_back <= 0.02
     assert result.fairness > 0.75

@@ -29,6 +29,7 @@ from kinesis_sdk.producer.stream.collector import Batch
 from kinesis_sdk.producer.stream.pipeline import StreamPipeline
 from kinesis_sdk.producer.stream.topology import StreamFacts
 from kinesis_sdk.testing import Fault
+from tests.fuzz import seeds
 from tests.producer.simulation import STREAM, Simulation
 from tests.producer.support import make_record, shard, tiling
 from tests.producer.support import put as put_record
@@ -915,8 +916,9 @@ def test_a_stream_that_places_records_itself_gets_singles_without_a_limit() -> N
     assert not simulation.pipeline.queue.lanes
 
 
+@pytest.mark.fuzz
 @pytest.mark.parametrize("failing", [None, "ListShards", "DescribeStreamSummary"])
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(unit=7, fuzz=20))
 def test_what_was_aggregated_before_that_was_known_is_not_lost(seed: int, failing: str | None) -> None:
     simulation = Simulation(ProducerConfig(record_max_buffered_time=0.0), seed=seed, latency=0.05)
     recreate(simulation, **AUTO)

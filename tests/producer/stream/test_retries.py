@@ -149,7 +149,7 @@ def test_what_fills_requests_at_once_is_not_sent_as_fast_as_it_is_refused(aggreg
     simulation.put("warm", b"up")
     simulation.run()
     simulation.aws.faults.add(Fault(kind="partial", operation="PutRecords", code="InternalFailure"))
-    for number in range(300):
+    for number in range(100):
         simulation.put(f"k{number % 20}", b"x" * 60)
     simulation.run()
     simulation.check()
