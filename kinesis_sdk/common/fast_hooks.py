@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from binascii import Error as Base64Error
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from kinesis_sdk.common.errors import ProtocolError
@@ -60,10 +59,17 @@ def speaks_json(client: Any) -> bool:
     return bool(model.service_name == "kinesis" and protocol == "json")
 
 
-@contextmanager
-def decoding(operation: str) -> Iterator[None]:
+class decoding:  # noqa: N801 - as `translate_errors`
     """Raise `ProtocolError` for a response that cannot be decoded, whatever layer finds it."""
-    try:
-        yield
-    except (UnicodeDecodeError, Base64Error) as error:
-        raise ProtocolError(f"{operation}: cannot decode the response: {error}") from error
+
+    __slots__ = ("_operation",)
+
+    def __init__(self, operation: str) -> None:
+        self._operation = operation
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        if isinstance(error, (UnicodeDecodeError, Base64Error)):
+            raise ProtocolError(f"{self._operation}: cannot decode the response: {error}") from error

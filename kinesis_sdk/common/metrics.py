@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
@@ -263,17 +262,9 @@ class BoundMetrics:
             except Exception as error:  # noqa: BLE001 - a broken sink must not cost a record
                 self._failures.report(error)
 
-    @contextmanager
-    def timed(self, clock: Clock, time: Metric, success: Metric) -> Iterator[None]:
+    def timed(self, clock: Clock, time: Metric, success: Metric) -> _Timed:
         """Record the duration of a block in milliseconds, and whether it succeeded, which means that it did not raise."""
-        started = clock.monotonic()
-        succeeded = 0
-        try:
-            yield
-            succeeded = 1
-        finally:
-            self.add(time, (clock.monotonic() - started) * 1000)
-            self.add(success, succeeded)
+        return _Timed(self, clock, time, success)
 
     def retire(self) -> None:
         """End the component's gauges; see `Metrics.retire`. May be called more than once."""
@@ -284,6 +275,25 @@ class BoundMetrics:
             self._sink.retire(self.scope)
         except Exception as error:  # noqa: BLE001 - as in add
             self._failures.report(error)
+
+
+class _Timed:
+    """Block of `BoundMetrics.timed`."""
+
+    __slots__ = ("_clock", "_metrics", "_started", "_success", "_time")
+
+    def __init__(self, metrics: BoundMetrics, clock: Clock, time: Metric, success: Metric) -> None:
+        self._metrics = metrics
+        self._clock = clock
+        self._time = time
+        self._success = success
+
+    def __enter__(self) -> None:
+        self._started = self._clock.monotonic()
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        self._metrics.add(self._time, (self._clock.monotonic() - self._started) * 1000)
+        self._metrics.add(self._success, int(error is None))
 
 
 NOT_MEASURED = BoundMetrics(NoMetrics(), Scope({}))

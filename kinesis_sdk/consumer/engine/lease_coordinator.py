@@ -281,16 +281,23 @@ class LeaseCoordinator:
         if not self._taking:
             return self._wind_down(now)
         self._due["outgoing"] = self._handoffs.next_reclaim(now)
+        coordination = self._config.coordination
+        list_interval = self._jittered(coordination.stream_list_interval)
+        sync_interval = self._jittered(coordination.shard_sync_interval)
+        cleanup_interval = self._jittered(coordination.lease_cleanup_interval)
+        next_due = min(self._due.values())
+        if next_due > now:
+            return next_due
         for name, loop, interval in (
-            ("streams", self._list_streams, self._jittered(self._config.coordination.stream_list_interval)),
+            ("streams", self._list_streams, list_interval),
             ("membership", self._report_membership, 0.0),
-            ("sync", self._sync, self._jittered(self._config.coordination.shard_sync_interval)),
+            ("sync", self._sync, sync_interval),
             ("scan", self._scan_leases, 0.0),
             ("incoming", self._poll_incoming, 0.0),
             ("outgoing", self._reclaim_unclaimed, 0.0),
             ("standby", self._standby.tick, 0.0),
             ("drain", self._drain.tick, 0.0),
-            ("cleanup", self._clean_up, self._jittered(self._config.coordination.lease_cleanup_interval)),
+            ("cleanup", self._clean_up, cleanup_interval),
             ("positions", self._clean_up_positions, POSITION_INTERVAL),
         ):
             if self._due.get(name, _NEVER) > now or not self._taking:

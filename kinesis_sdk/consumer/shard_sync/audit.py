@@ -189,16 +189,19 @@ def find_cycles(leases: Iterable[Lease]) -> dict[str, str]:
         if lease.parent_shard_ids:
             prefix = "" if lease.stream_name is None else f"{lease.stream_name}:"
             waits[lease.lease_key] = [f"{prefix}{parent}" for parent in lease.parent_shard_ids]
-    for key, parents in waits.items():
-        waits[key] = [parent for parent in parents if parent in unfinished]
+    waits = {
+        key: left for key, parents in waits.items() if (left := [one for one in parents if one in unfinished])
+    }
+    if not waits:
+        return {}
     # Topological sort: first the leases without unfinished parents, then those whose parents are all sorted. The rest are in
     # a cycle, or wait for one.
-    free = unfinished - {key for key, parents in waits.items() if parents}
+    free = unfinished.difference(waits)
     children: dict[str, list[str]] = {}
     for key, parents in waits.items():
         for parent in parents:
             children.setdefault(parent, []).append(key)
-    missing = {key: len(parents) for key, parents in waits.items() if parents}
+    missing = {key: len(parents) for key, parents in waits.items()}
     todo = [*free]
     while todo:
         for child in children.get(todo.pop(), ()):

@@ -218,8 +218,9 @@ class FakeDynamoDB:
         paths = _projection(request, placeholders)
         _finish(request, placeholders)
         with table.lock:
-            item = table.get(table.key_of(table.check_key(request.get("Key"))))
-        response = _read_capacity(request, table, item_size(item) if item is not None else 0)
+            key = table.key_of(table.check_key(request.get("Key")))
+            item, size = table.get(key), table.size_of(key)
+        response = _read_capacity(request, table, size)
         if item is not None:
             response["Item"] = project(item, paths)
         return response
@@ -462,7 +463,7 @@ def _page(
     for place in places:
         stored = table.get(place[2]) or {}
         item = stored if index is None else index.view(stored, table.schema)
-        size += item_size(item)
+        size += table.size_of(place[2]) if index is None else item_size(item)
         scanned += 1
         if item_filter is None or evaluate(item_filter, item):
             found.append(item)

@@ -133,6 +133,7 @@ class Table:
         self.tags: dict[str, str] = {tag["Key"]: tag["Value"] for tag in request.get("Tags") or []}
         self.indexes: dict[str, Index] = {}
         self._items: dict[tuple[str, ...], Item] = {}
+        self._sizes: dict[tuple[str, ...], int] = {}
         self.order: list[Place] = []
         for description in request.get("GlobalSecondaryIndexes") or []:
             self.add_index(description, delay=0.0)
@@ -283,6 +284,13 @@ class Table:
         """Return the item stored under a key. The item is shared and must not be changed."""
         return self._items.get(key)
 
+    def size_of(self, key: tuple[str, ...]) -> int:
+        """Return the size of the item stored under a key, as `item_size`; zero without one."""
+        size = self._sizes.get(key)
+        if size is None and key in self._items:
+            size = self._sizes[key] = item_size(self._items[key])
+        return size or 0
+
     def put(self, item: Item) -> None:
         """Store a checked item and replace the one with the same key."""
         key = self.key_of(item)
@@ -296,6 +304,7 @@ class Table:
     def remove(self, key: tuple[str, ...]) -> None:
         """Remove the item stored under a key, if there is one."""
         item = self._items.pop(key, None)
+        self._sizes.pop(key, None)
         if item is None:
             return
         _drop(self.order, self.schema.place(item, key))

@@ -364,7 +364,10 @@ class HeldLease:
         rate = self._rate.report(measured, lease.throughput_kbps)
         if measured is not None and self._has_kcl3_leader(now):
             rate = measured
-        return replace(lease, throughput_kbps=rate, progress=self.measure_progress(now))
+        progress = self.measure_progress(now)
+        if rate == lease.throughput_kbps and progress == lease.progress:
+            return lease
+        return replace(lease, throughput_kbps=rate, progress=progress)
 
     def _release_row(self, lease: Lease) -> Lease | Conflict:
         if lease.checkpoint_owner == self._worker_id and not lease.is_finished:
