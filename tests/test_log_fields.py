@@ -27,6 +27,8 @@ LOGGING = ("getLogger", "debug", "info", "warning", "error", "exception", "criti
 
 def bare_loggers(source: str) -> list[int]:
     """Return the lines that use a logger of `logging` which no `FieldLogger` wraps."""
+    if not any(f"logging.{name}(" in source for name in LOGGING):
+        return []  # most modules
     tree = ast.parse(source)
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     wrapped = {

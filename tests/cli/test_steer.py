@@ -21,7 +21,7 @@ from kinesis_sdk.common.errors import ChangeRefusedError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer import ConsumerConfig
 from tests.admin.changes.operators import SHARD, SLOW, SteeredFleet
-from tests.admin.changes.places import both_places, place  # noqa: F401 - a fixture
+from tests.admin.changes.places import any_place, both_places, place  # noqa: F401 - fixtures
 
 
 class Operator:
@@ -77,7 +77,7 @@ def test_a_rewind_shows_the_write_and_the_command_and_reports_who_noticed(operat
     assert fleet.runs()[-1][1] == [*range(first, fleet.put_count)]
 
 
-@both_places
+@pytest.mark.usefixtures("any_place")
 def test_a_dry_run_writes_nothing(operator):
     operator = operator()
     fleet = operator.fleet
@@ -93,7 +93,7 @@ def test_a_dry_run_writes_nothing(operator):
     assert not operator.audit.exists()
 
 
-@both_places
+@pytest.mark.usefixtures("any_place")
 def test_json_is_one_document(operator):
     operator = operator()
     start = operator.fleet.moment()
@@ -126,7 +126,7 @@ def test_an_error_between_two_writes_tells_what_is_left(operator):
     assert result.stdout == ""
 
 
-@both_places
+@pytest.mark.usefixtures("any_place")
 def test_without_a_terminal_nothing_is_changed(operator):
     operator = operator()
     start = operator.fleet.moment()
@@ -138,7 +138,7 @@ def test_without_a_terminal_nothing_is_changed(operator):
     assert operator.fleet.store.get(SHARD).checkpoint >= before
 
 
-@both_places
+@pytest.mark.usefixtures("any_place")
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
@@ -206,7 +206,7 @@ def test_a_drained_worker_holds_nothing_until_it_is_undrained(operator):
     ]
 
 
-@both_places
+@pytest.mark.usefixtures("any_place")
 @pytest.mark.parametrize("command", ["move", "pin"])
 def test_a_lease_goes_to_known_workers_only(operator, command):
     operator = operator(("a", "b"), shards=2)
@@ -218,7 +218,7 @@ def test_a_lease_goes_to_known_workers_only(operator, command):
     assert operator.fleet.store.get(SHARD).pinned_to is None
 
 
-@both_places
+@pytest.mark.usefixtures("any_place")
 def test_a_pinned_lease_stays_where_it_was_pinned(operator):
     operator = operator(workers=("a", "b"), shards=4)
     fleet = operator.fleet
@@ -372,7 +372,7 @@ def test_an_import_into_a_recreated_stream_is_refused(operator, tmp_path):
     assert "deleted and recreated" in result.stderr
 
 
-@both_places
+@pytest.mark.usefixtures("any_place")
 @pytest.mark.parametrize("damage", ["cut", "empty", "other", "deep"])
 def test_a_damaged_export_is_refused(operator, tmp_path, damage):
     operator = operator()

@@ -1011,7 +1011,7 @@ def test_many_threads_share_a_client() -> None:
 
     def work(thread: int) -> None:
         barrier.wait(HANG)
-        for turn in range(15):
+        for turn in range(9):
             tag = f"{thread}-{turn}"
             entries = [PutEntry(f"{tag}-{index}".encode(), tag) for index in range(turn % 7 + 1)]
             put = plain_put if (thread + turn) % 3 == 0 else fastpath.put_records

@@ -275,7 +275,7 @@ PIECES = st.sampled_from(
 TEXTS = st.one_of(st.text(), st.lists(PIECES | st.integers(0, 99).map(str)).map("".join))
 
 
-@settings(max_examples=fuzz.how_many(unit=300, fuzz=20_000))
+@settings(max_examples=fuzz.how_many(unit=150, fuzz=20_000))
 @given(TEXTS)
 def test_no_text_raises_anything_else(text: str) -> None:
     calls: list[Any] = [

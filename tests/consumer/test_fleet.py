@@ -16,7 +16,7 @@ from kinesis_sdk.testing import Fault
 from tests.consumer.fleet.engines import STREAM, Fleet
 from tests.consumer.fleet.sql import move_to_sql, sqlite_engine
 from tests.consumer.fleet.table import LeaseTable
-from tests.fuzz import how_many
+from tests.fuzz import how_many, share
 
 HORIZON = ConsumerConfig(initial_position="TRIM_HORIZON")
 
@@ -51,7 +51,8 @@ def test_a_fleet_shares_the_shards():
     assert writes
 
 
-@pytest.mark.parametrize("phase", range(12))
+@pytest.mark.fuzz
+@pytest.mark.parametrize("phase", share(range(12), unit=5))
 def test_a_crash_is_taken_over_within_the_failover_time_and_one_scan(phase):
     fleet = Fleet(shards=4)
     fleet.add("a", fleet.recorder("a"))

@@ -27,7 +27,7 @@ from tests.consumer.test_checkpointer import Scenario as CheckpointScenario
 from tests.consumer.test_checkpointer import at
 from tests.consumer.test_fatal_errors import run_to_its_end
 from tests.consumer.test_worker import Scenario
-from tests.fuzz import seeds
+from tests.fuzz import seeds, share
 
 METHODS = (
     "scan",
@@ -148,8 +148,11 @@ def fleet_on(store, arm, **more):
     return fleet
 
 
-@pytest.mark.parametrize("has_effect", [False, True], ids=["no effect", "lost response"])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.fuzz
+@pytest.mark.parametrize(
+    ("method", "has_effect"),
+    [*((method, False) for method in METHODS), *((method, True) for method in share(METHODS, unit=5))],
+)
 def test_a_retryable_error_of_any_method_stops_no_worker(method, has_effect):
     store = Failing()
     error = TransientLeaseStoreError(f"{method}: connection reset")

@@ -596,15 +596,15 @@ def test_backpressure_does_not_break_aggregation_up(make: Make, aws: FakeAws, ga
     # that is open, each round would leave smaller aggregates than the one before.
     client = aws.client("kinesis")
     client.create_stream(StreamName="wide", ShardCount=16)
-    producer = make(max_buffered_bytes=2 * MIB, record_max_buffered_time=0.5, max_connections=1)
+    producer = make(max_buffered_bytes=MIB, record_max_buffered_time=0.5, max_connections=1)
     settle(producer, "wide")
     known = producer.stats()
-    for number in range(40_000):
+    for number in range(20_000):
         producer.put("wide", f"k{number}", b"x" * 100)
     assert producer.flush(LONG) == 0
     stats = producer.stats()
-    assert stats.user_records_stored - known.user_records_stored == 40_000
-    assert 40_000 / (stats.kinesis_records_stored - known.kinesis_records_stored) > 50
+    assert stats.user_records_stored - known.user_records_stored == 20_000
+    assert 20_000 / (stats.kinesis_records_stored - known.kinesis_records_stored) > 50
 
 
 def test_time_spent_waiting_for_room_does_not_count_against_the_time_to_live(make: Make, gate: Gate) -> None:

@@ -1154,7 +1154,7 @@ def test_the_report_says_how_far_behind_a_limited_query_is_and_nothing_else_is_b
 
 
 @pytest.mark.fuzz
-@pytest.mark.parametrize("seed", fuzz.seeds(unit=6, fuzz=100))
+@pytest.mark.parametrize("seed", fuzz.seeds(unit=4, fuzz=100))
 def test_every_record_once_and_in_order_through_everything(seed: int) -> None:
     """Random puts, splits, merges, pauses, faults, crashes before and after the sink's write."""
     rng = Random(seed)

@@ -1,3 +1,3 @@
 from __future__ import annotations
 
-from tests.admin.changes.places import place  # noqa: F401 - a fixture
+from tests.admin.changes.places import any_place, place  # noqa: F401 - fixtures

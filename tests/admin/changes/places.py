@@ -13,4 +13,10 @@ def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(SteeredFleet, "place", request.param)
 
 
+@pytest.fixture(params=["dynamodb", pytest.param("sqlite", marks=pytest.mark.fuzz_only)])
+def any_place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `place`, for tests of what does not depend on the store; SQLite when fuzzing."""
+    monkeypatch.setattr(SteeredFleet, "place", request.param)
+
+
 both_places = pytest.mark.usefixtures("place")

@@ -279,7 +279,7 @@ def test_an_owner_that_does_not_answer_loses_the_request_after_a_while(tmp_path,
     assert any("java did not answer" in line for line in fleet.said)
 
 
-@both_places
+@pytest.mark.usefixtures("any_place")
 def test_a_release_goes_to_the_peer_with_the_fewest_leases(tmp_path):
     fleet, _, _ = loaded(tmp_path, workers=("a", "b"), shards=4)
     fleet.run(10)
@@ -295,7 +295,7 @@ def test_a_release_goes_to_the_peer_with_the_fewest_leases(tmp_path):
     assert sorted(int(data) for data in fleet.data()) == [*range(fleet.put_count)], "no record twice"
 
 
-@both_places
+@pytest.mark.usefixtures("any_place")
 def test_what_undoes_a_release_or_a_move_is_told_beforehand(tmp_path):
     fleet, _, _ = loaded(tmp_path, workers=("a", "b"), shards=4)
     fleet.run(10)
@@ -333,7 +333,7 @@ def test_a_release_goes_to_the_peer_with_the_least_to_do(rates, chosen):
     assert least_loaded(owners, 1.0, without={"a"}) == chosen
 
 
-@both_places
+@pytest.mark.usefixtures("any_place")
 def test_a_lease_that_comes_back_after_a_release_is_told(tmp_path, monkeypatch):
     """The strategy of the workers moves it again within seconds: "done" alone would be half of the truth."""
     fleet, _, _ = loaded(tmp_path, workers=("a", "b"), shards=4)
@@ -358,7 +358,7 @@ def test_a_lease_that_comes_back_after_a_release_is_told(tmp_path, monkeypatch):
     assert any("pin it" in line for line in fleet.said)
 
 
-@both_places
+@pytest.mark.usefixtures("any_place")
 def test_a_lease_that_stays_is_not_talked_about(tmp_path):
     fleet, _, _ = loaded(tmp_path, workers=("a", "b"), shards=4)
     fleet.run(10)
@@ -382,7 +382,7 @@ def test_a_release_without_a_peer_frees_the_lease(tmp_path):
     assert set(fleet.data()) == set(fleet.sent)
 
 
-@both_places
+@pytest.mark.usefixtures("any_place")
 def test_a_swap_keeps_the_balance(tmp_path):
     fleet, _, _ = loaded(tmp_path, workers=("a", "b"), shards=4)
     fleet.run(10)
@@ -400,7 +400,7 @@ def test_a_swap_keeps_the_balance(tmp_path):
     assert sorted(int(data) for data in fleet.data()) == [*range(fleet.put_count)], "no record twice"
 
 
-@both_places
+@pytest.mark.usefixtures("any_place")
 @pytest.mark.parametrize("owner", ["alive", "dead"])
 def test_moves_to_a_worker_that_is_not_there_are_rejected(tmp_path, owner):
     fleet, _, _ = loaded(tmp_path)
@@ -410,7 +410,7 @@ def test_moves_to_a_worker_that_is_not_there_are_rejected(tmp_path, owner):
         fleet.steering().plan_move([SHARD], "nobody-knows")
 
 
-@both_places
+@pytest.mark.usefixtures("any_place")
 def test_a_skip_that_was_not_written_is_not_reported(tmp_path, monkeypatch):
     fleet, _, _ = loaded(tmp_path, config=SLOW)
     steering = fleet.behind()
@@ -443,7 +443,7 @@ def test_a_handoff_in_progress_is_waited_for(tmp_path):
     assert fleet.runs()[-1][1] == [*range(first, fleet.put_count)]
 
 
-@both_places
+@pytest.mark.usefixtures("any_place")
 def test_nothing_is_changed_without_an_audit_log(tmp_path):
     fleet, start, _ = loaded(tmp_path)
     (tmp_path / "file").write_text("")

@@ -339,9 +339,9 @@ def test_the_file_keeps_its_size_and_the_newest_state(tmp_path: Path) -> None:
     past = recording.view_at("billing", one.at)
     assert past is not None
     assert {lease.note for lease in past.leases} == {f"74 {'x' * 1400}"}
-    course = recording.course("billing", one.at - 400, one.at)
+    course = recording.course("billing", one.at - 160, one.at)
     assert course.first is not None
-    assert course.first > one.at - 390, "the oldest made room"
+    assert course.first > one.at - 140, "the oldest made room"
     recording.close()
 
 

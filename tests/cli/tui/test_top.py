@@ -25,6 +25,7 @@ from kinesis_sdk.common.errors import AwsError, TransientAwsError
 from kinesis_sdk.common.position import AfterSequence, Position, TrimHorizon
 from kinesis_sdk.common.records import UserRecord
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
+from tests import fuzz
 from tests.cli.tui.screen import BUSY, SCENES, SMALL, lines_of, make_app, picture, play, settled, stored
 from tests.cli.tui.views import HOSTILE, later, make_view
 
@@ -488,7 +489,8 @@ def test_a_change_is_planned_shown_confirmed_and_made() -> None:
     assert "noticed after 1.3 s by w2" in text
 
 
-@pytest.mark.parametrize("key", ["n", "escape", "enter", "space"])
+@pytest.mark.fuzz
+@pytest.mark.parametrize("key", fuzz.share(["n", "escape", "space", "enter"], unit=2))
 def test_any_other_key_leaves_the_table_as_it_is(key: str) -> None:
     steering = Steering()
     change(SMALL, ("down", "l", key), Services(changes=steering))

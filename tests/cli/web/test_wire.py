@@ -82,7 +82,7 @@ def test_a_trend_that_does_not_move_on_by_one_is_sent_as_it_is() -> None:
 
 
 def test_what_is_sent_again_is_small() -> None:
-    fleet = GeneratedFleet(1000, 200)
+    fleet = GeneratedFleet(400, 80)
     before = picture(fleet.view())
     whole = len(json.dumps(before, separators=(",", ":")))
     full = len(json.dumps(fleet.view().to_dict(), separators=(",", ":")))

@@ -320,12 +320,12 @@ def test_start_positions():
 def test_subscriptions_are_renewed_every_five_minutes_without_a_gap():
     rig = Rig()
     put = counter()
-    assert rig.run(1500, put=put) == []
+    assert rig.run(950, put=put) == []
     rig.run(2)
     assert rig.read == rig.sent
     gaps = [after - before for before, after in pairwise(rig.times())]
     # Half a second late at most, which is how often this test looks.
-    assert len(gaps) == 4
+    assert len(gaps) == 3
     assert all(300 <= gap <= 301 for gap in gaps)
     assert all(position["Type"] == "AFTER_SEQUENCE_NUMBER" for _, position in rig.client.subscribed[1:])
     assert rig.calls("GetRecords") == 0

@@ -198,7 +198,7 @@ class ObjectBooks(Books):
 
 
 @pytest.mark.fuzz
-@pytest.mark.parametrize("seed", fuzz.seeds(unit=2, fuzz=30))
+@pytest.mark.parametrize("seed", fuzz.seeds(unit=1, fuzz=30))
 def test_fleets_whose_calls_are_cut_off_anywhere_have_one_object_for_each_range(seed, place):
     make, objects = place
     sink = make(suffix=".txt")
