@@ -114,10 +114,12 @@ if TYPE_CHECKING:
     from kinesis_sdk.producer import PendingRecord as PendingRecord
     from kinesis_sdk.producer import Producer as Producer
     from kinesis_sdk.producer import ProducerConfig as ProducerConfig
+    from kinesis_sdk.producer import ProducerInterceptor as ProducerInterceptor
     from kinesis_sdk.producer import ProducerStats as ProducerStats
     from kinesis_sdk.producer import Put as Put
     from kinesis_sdk.producer import PutResult as PutResult
     from kinesis_sdk.producer import RecordIdentity as RecordIdentity
+    from kinesis_sdk.producer import SendRequest as SendRequest
     from kinesis_sdk.producer import SpooledRecord as SpooledRecord
     from kinesis_sdk.producer import read_spool as read_spool
 else:
@@ -131,6 +133,9 @@ else:
                 "Put",
                 "ProducerConfig",
                 "ProducerStats",
+                # code around records and requests
+                "ProducerInterceptor",
+                "SendRequest",
                 # the result of a record
                 "PendingRecord",
                 "PutResult",

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from kinesis_sdk.producer.failures.spool import FileSpool as FileSpool
     from kinesis_sdk.producer.failures.spool import SpooledRecord as SpooledRecord
     from kinesis_sdk.producer.failures.spool import read_spool as read_spool
+    from kinesis_sdk.producer.interceptors import ProducerInterceptor as ProducerInterceptor
+    from kinesis_sdk.producer.interceptors import SendRequest as SendRequest
     from kinesis_sdk.producer.producer import Producer as Producer
     from kinesis_sdk.producer.records.identity import RecordIdentity as RecordIdentity
     from kinesis_sdk.producer.records.put import Put as Put
@@ -29,6 +31,7 @@ else:
             "kinesis_sdk.producer.records.put": ("Put",),
             "kinesis_sdk.producer.config": ("ProducerConfig",),
             "kinesis_sdk.producer.stats": ("ProducerStats",),
+            "kinesis_sdk.producer.interceptors": ("ProducerInterceptor", "SendRequest"),
             # the result of a record
             "kinesis_sdk.producer.records.record": ("PendingRecord", "PutResult"),
             "kinesis_sdk.common.records": ("Attempt",),

@@ -16,7 +16,7 @@ import functools
 import logging
 import random
 from collections import deque
-from collections.abc import AsyncIterable, Iterable
+from collections.abc import AsyncIterable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kinesis_sdk.common.aws import AwsSession, KinesisClient
@@ -27,6 +27,7 @@ from kinesis_sdk.common.metrics import Metrics
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.producer.failures.hooks import FailedRecord, FailureHook
+from kinesis_sdk.producer.interceptors import ProducerInterceptor
 from kinesis_sdk.producer.producer import KeyedData, Payload, Producer, put_of
 from kinesis_sdk.producer.records.names import DEFAULT_WINDOW
 from kinesis_sdk.producer.records.put import Put, PutOptions, put_with
@@ -61,6 +62,7 @@ class AsyncProducer:
         on_send_error: As for `Producer`; runs on a thread of the producer, not on that of the loop.
         on_record_failed: As for `Producer`; runs on a thread of the producer, not on that of the loop.
         metrics: As for `Producer`.
+        interceptors: As for `Producer`; `on_put` and `on_accepted` run on the thread of the loop.
         clock: Monotonic and wall clock; replaced in tests.
         rng: Source of jitter; pass a seeded instance for reproducible runs.
 
@@ -86,6 +88,7 @@ class AsyncProducer:
         on_send_error: FailureHook | None = None,
         on_record_failed: FailureHook | None = None,
         metrics: Metrics | None = None,
+        interceptors: Sequence[ProducerInterceptor] = (),
         clock: Clock | None = None,
         rng: random.Random | None = None,
     ) -> None:
@@ -98,6 +101,7 @@ class AsyncProducer:
             on_send_error=on_send_error,
             on_record_failed=on_record_failed,
             metrics=metrics,
+            interceptors=interceptors,
             clock=clock,
             rng=rng,
         )
@@ -131,7 +135,7 @@ class AsyncProducer:
             ProducerError: If the producer is bound to another event loop that is still open.
         """
         pipeline = self.producer._pipeline(stream)
-        if options or pipeline.serializer is not None:
+        if options or not self.producer._is_plain(pipeline):
             return await self._accept_put(put_with(stream, partition_key, data, explicit_hash_key, options))
         record, payload, hash_key = self.producer._record(pipeline, partition_key, data, explicit_hash_key)
         return await self._accept_awaited(self._here(), pipeline, record, payload, hash_key)
@@ -215,9 +219,11 @@ class AsyncProducer:
             ProducerError: As `put`.
         """
         pipeline = self.producer._pipeline(stream)
-        if options or pipeline.serializer is not None:
+        if options or not self.producer._is_plain(pipeline):
             put = put_with(stream, partition_key, data, explicit_hash_key, options)
-            await self._accept(self._here(), *await self._prepared(put, BlindRecord))
+            put, pipeline, record, payload, hash_key = await self._prepared(put, BlindRecord)
+            await self._accept(self._here(), pipeline, record, payload, hash_key)
+            self.producer._tell_accepted(put, record)
             return
         record, payload, hash_key = self.producer._record(
             pipeline, partition_key, data, explicit_hash_key, BlindRecord
@@ -303,16 +309,20 @@ class AsyncProducer:
 
     async def _accept_put(self, put: Put) -> asyncio.Future[PutResult]:
         side = self._here()
-        return await self._accept_awaited(side, *await self._prepared(put))
+        put, pipeline, record, payload, hash_key = await self._prepared(put)
+        future = await self._accept_awaited(side, pipeline, record, payload, hash_key)
+        self.producer._tell_accepted(put, record)
+        return future
 
     async def _prepared(
         self, put: Put, kind: type[PendingRecord] = PendingRecord
-    ) -> tuple[StreamPipeline, PendingRecord, bytes, bytes]:
-        """Return a record for the engine: pipeline, record, payload, hash key."""
+    ) -> tuple[Put, StreamPipeline, PendingRecord, bytes, bytes]:
+        """Return a record after the interceptors, and for the engine: pipeline, record, payload, hash key."""
         producer = self.producer
+        put = producer._intercepted(put)
         pipeline = producer._pipeline(put.stream)
         data = put.data if pipeline.serializer is None else await self._serialized(pipeline, put.data)
-        return pipeline, *producer._detailed(pipeline, put, data, kind)
+        return put, pipeline, *producer._detailed(pipeline, put, data, kind)
 
     async def _accept_awaited(
         self, side: _LoopSide, pipeline: StreamPipeline, record: PendingRecord, data: bytes, hash_key: bytes

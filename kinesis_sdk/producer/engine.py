@@ -30,8 +30,9 @@ from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.producer.failures.hooks import FailureHooks
 from kinesis_sdk.producer.io.buffer_usage import Listener
 from kinesis_sdk.producer.io.completion import Completion, ReentryGuard, Relay
-from kinesis_sdk.producer.io.loop import IoLoop
+from kinesis_sdk.producer.io.loop import IoLoop, PutRecords
 from kinesis_sdk.producer.io.metrics import MetricsSampler, ProducerMetrics
+from kinesis_sdk.producer.io.sender import put_records
 from kinesis_sdk.producer.io.shared import NEVER, SharedState
 from kinesis_sdk.producer.records.record import (
     NOT_PLACED,
@@ -62,6 +63,7 @@ class Engine:
         rng: Source of jitter.
         hooks: Called with failed records; None if there are none.
         metrics: Called with everything that is measured; None if nothing is.
+        put: Sends a request, see `IoLoop`.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class Engine:
         rng: random.Random,
         hooks: FailureHooks | None = None,
         metrics: ProducerMetrics | None = None,
+        put: PutRecords = put_records,
     ) -> None:
         self._config = config
         self._clock = clock
@@ -80,7 +83,7 @@ class Engine:
         self._shared = SharedState(config, clock)
         sampler = MetricsSampler(self._shared, metrics) if metrics is not None else None
         self._completion = Completion(self._shared, hooks, metrics, sampler)
-        self._loop = IoLoop(client, self._shared, self._completion, metrics, sampler)
+        self._loop = IoLoop(client, self._shared, self._completion, metrics, sampler, put)
         self._reentry = ReentryGuard(self._shared, self._completion)
         self._closer: int | None = None
         # Copies for the fast path of `accept`: one attribute fewer to look up for each record.

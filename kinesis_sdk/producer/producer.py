@@ -33,7 +33,9 @@ from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.producer.engine import ALL_TAKEN, Engine
 from kinesis_sdk.producer.failures.hooks import FailedRecord, FailureHook, FailureHooks
+from kinesis_sdk.producer.interceptors import Interceptors, ProducerInterceptor, checked_interceptors
 from kinesis_sdk.producer.io.metrics import ProducerMetrics
+from kinesis_sdk.producer.io.sender import put_records
 from kinesis_sdk.producer.records.identity import Identity, resumed
 from kinesis_sdk.producer.records.names import DEFAULT_WINDOW, Names
 from kinesis_sdk.producer.records.put import Put, PutOptions, put_with
@@ -116,12 +118,13 @@ class Producer:
             `close`, before its payload is released; for example a `FileSpool`.
         metrics: Sink of the KPL's metrics, one of `kinesis_sdk.metrics` or your own; it is not closed. None means CloudWatch in the
             client's region, unless ``metrics_level`` is ``none`` (the default).
+        interceptors: Called around each record and each request, in their order, see `ProducerInterceptor`.
         clock: Monotonic and wall clock; replaced in tests.
         rng: Source of jitter; pass a seeded instance for reproducible runs.
 
     Raises:
         AwsConfigError: If no client can be created: no region, unknown profile, bad endpoint URL.
-        ConfigError: If ``client`` repeats requests by itself, with ``idempotent=True``.
+        ConfigError: If ``client`` repeats requests by itself, with ``idempotent=True``; if an interceptor is none.
     """
 
     def __init__(
@@ -135,12 +138,15 @@ class Producer:
         on_send_error: FailureHook | None = None,
         on_record_failed: FailureHook | None = None,
         metrics: Metrics | None = None,
+        interceptors: Sequence[ProducerInterceptor] = (),
         clock: Clock | None = None,
         rng: random.Random | None = None,
     ) -> None:
         self.config: ProducerConfig = config or ProducerConfig()
         self._clock: Clock = clock or SystemClock()
         self._now = self._clock.monotonic
+        checked = checked_interceptors(interceptors)
+        self._interceptors = Interceptors(checked) if checked else None
         if client is None:
             client = make_client(
                 "kinesis",
@@ -172,12 +178,13 @@ class Producer:
             rng or random.Random(),
             FailureHooks(on_send_error, on_record_failed),
             self._metrics,
+            put_records if self._interceptors is None else self._interceptors.put_records,
         )
         self._accept = self._engine.accept
         self._put_timeout = self.config.put_timeout
-        # Streams with a serializer are apart, so that `put` of bytes does not have to ask whether there is one.
+        # Streams with a serializer, and all streams with interceptors, are apart, so that `put` of bytes does not have to ask for either.
         self._pipelines: dict[str | StreamId, StreamPipeline] = {}
-        self._encoding: dict[str | StreamId, StreamPipeline] = {}
+        self._apart: dict[str | StreamId, StreamPipeline] = {}
         self._hash_keys: dict[str, bytes] = {}
         _producers.add(self)
 
@@ -239,8 +246,9 @@ class Producer:
             pipeline = self._pipelines[stream]
         except (KeyError, TypeError):  # TypeError: not hashable, so not a name either
             pipeline = self._pipeline(stream)
-            if pipeline.serializer is not None:
-                data = self._serialized(pipeline, data)
+            if not self._is_plain(pipeline):
+                put = Put(stream, partition_key, data, explicit_hash_key)
+                return self._accept_put(put, timeout=self._put_timeout)
         if type(data) is not bytes:
             if not isinstance(data, (bytes, bytearray, memoryview)):
                 raise InvalidRecordError(
@@ -271,13 +279,26 @@ class Producer:
     def _accept_put(
         self, put: Put, kind: type[PendingRecord] = PendingRecord, *, timeout: float | None
     ) -> PendingRecord:
-        """Accept a record in any way but the plain one of `put`, and wait for room for at most ``timeout`` seconds."""
+        """Accept a record in any way but the plain one, and wait for room for at most ``timeout`` seconds."""
+        put = self._intercepted(put)
         pipeline = self._pipeline(put.stream)
         data = put.data if pipeline.serializer is None else self._serialized(pipeline, put.data)
         record, payload, hash_key = self._detailed(pipeline, put, data, kind)
         accept = self._engine.accept if record._details is None else self._engine.accept_detailed
         accept(pipeline, record, payload, hash_key, timeout)
+        self._tell_accepted(put, record)
         return record
+
+    def _is_plain(self, pipeline: StreamPipeline) -> bool:
+        """Return whether a record of a stream that is given without options needs no `Put`."""
+        return pipeline.serializer is None and self._interceptors is None
+
+    def _intercepted(self, put: Put) -> Put:
+        return put if self._interceptors is None else self._interceptors.put(put)
+
+    def _tell_accepted(self, put: Put, record: PendingRecord) -> None:
+        if self._interceptors is not None:
+            self._interceptors.accepted(put, record)
 
     def _put_named(self, put: Put, *, first: int | None, again: bool) -> PendingRecord:
         """Accept a named record as `put` does, of which the caller knows whether it was put before.
@@ -288,12 +309,14 @@ class Producer:
                 `FIRST_HOLD_OFF` seconds after its own beginning. None if that is not known.
             again: Whether it may have been put before, see `Identity.again`.
         """
+        put = self._intercepted(put)
         pipeline = self._pipeline(put.stream)
         data = put.data if pipeline.serializer is None else self._serialized(pipeline, put.data)
         record, payload, hash_key = self._detailed(pipeline, put, data)
-        assert record.identity is not None
-        record.identity = record.identity._replace(first=first, again=again)
+        if record.identity is not None:
+            record.identity = record.identity._replace(first=first, again=again)
         self._engine.accept_detailed(pipeline, record, payload, hash_key, self._put_timeout)
+        self._tell_accepted(put, record)
         return record
 
     def _time_at_kinesis(self, stream: str | StreamId) -> int | None:
@@ -345,7 +368,7 @@ class Producer:
         """
         try:
             pipeline = self._pipeline(stream)
-            if options or pipeline.serializer is not None:
+            if options or not self._is_plain(pipeline):
                 put = put_with(stream, partition_key, data, explicit_hash_key, options)
                 return self._accept_put(put, timeout=0)
             record, payload, hash_key = self._record(pipeline, partition_key, data, explicit_hash_key)
@@ -384,8 +407,8 @@ class Producer:
         self._engine.check_open()
         accepted: list[PendingRecord] = []
         try:
-            if pipeline.serializer is not None:
-                # A serializer is code of users, which must not run under the lock.
+            if not self._is_plain(pipeline):
+                # Serializers and interceptors are code of users, which must not run under the lock.
                 for item in records:
                     accepted.append(self._put_item(stream, item, dedup_window))  # noqa: PERF401 - it tells how far this came
                 return accepted
@@ -427,7 +450,7 @@ class Producer:
             ProducerClosedError: As `put`.
         """
         pipeline = self._pipeline(stream)
-        if options or pipeline.serializer is not None:
+        if options or not self._is_plain(pipeline):
             put = put_with(stream, partition_key, data, explicit_hash_key, options)
             self._accept_put(put, BlindRecord, timeout=self._put_timeout)
             return
@@ -524,10 +547,10 @@ class Producer:
         try:
             return self._pipelines[stream]
         except (KeyError, TypeError):  # TypeError: not hashable, so not a name either
-            pipeline = self._encoding.get(stream) if isinstance(stream, (str, StreamId)) else None
+            pipeline = self._apart.get(stream) if isinstance(stream, (str, StreamId)) else None
             if pipeline is None:
                 pipeline = self._engine.pipeline(StreamId.parse(stream))
-                known = self._pipelines if pipeline.serializer is None else self._encoding
+                known = self._pipelines if self._is_plain(pipeline) else self._apart
                 known[stream] = pipeline
             return pipeline
 

@@ -14,13 +14,14 @@ from __future__ import annotations
 import functools
 import logging
 import threading
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
 
 from kinesis_sdk.common.aws import KinesisClient
 from kinesis_sdk.common.errors import KinesisSdkError
 from kinesis_sdk.common.log_fields import FieldLogger, log_fields
 from kinesis_sdk.common.log_throttle import LogThrottle
+from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer.io.completion import Completion, Group
 from kinesis_sdk.producer.io.metrics import MetricsSampler, ProducerMetrics
 from kinesis_sdk.producer.io.sender import TaskPool, load_facts, put_records, without_frames
@@ -33,6 +34,9 @@ _MAX_SLEEP = 3_600.0
 _HURRY_INTERVAL = 0.05
 _HEARTBEAT = 1.0
 
+PutRecords: TypeAlias = Callable[[KinesisClient, StreamId, Batch], Mapping[str, Any]]
+"""Sends a request, as `sender.put_records` does."""
+
 
 class IoLoop:
     """The producer's threads: they poll the pipelines, call Kinesis and bring the outcomes back.
@@ -43,6 +47,7 @@ class IoLoop:
         completion: Where final results go.
         metrics: Called with every request; None if nothing is measured.
         sampler: Samples what is pending; None if nothing is measured.
+        put: Sends a request: `sender.put_records`, or something around it.
     """
 
     def __init__(
@@ -52,8 +57,10 @@ class IoLoop:
         completion: Completion,
         metrics: ProducerMetrics | None = None,
         sampler: MetricsSampler | None = None,
+        put: PutRecords = put_records,
     ) -> None:
         self._client = client
+        self._put = put
         self._log_throttle = LogThrottle(_LOGGER)
         self._shared = shared
         self._completion = completion
@@ -240,7 +247,7 @@ class IoLoop:
             failure: KinesisSdkError | None = None
             response: Mapping[str, Any] = {}
             try:
-                response = put_records(self._client, pipeline.stream, batch)
+                response = self._put(self._client, pipeline.stream, batch)
             except KinesisSdkError as error:
                 failure = without_frames(error)
             if self._metrics is not None:

@@ -1,0 +1,167 @@
+"""Interceptors of a producer: code of users around each record and each request."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from kinesis_sdk.common.aws import KinesisClient
+from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.common.log_fields import FieldLogger, log_fields
+from kinesis_sdk.common.log_throttle import CountingLogThrottle
+from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.producer.io.sender import put_records
+from kinesis_sdk.producer.records.put import Put
+from kinesis_sdk.producer.records.record import PendingRecord
+from kinesis_sdk.producer.stream.collector import Batch
+
+_LOGGER = FieldLogger(logging.getLogger(__name__))
+
+
+class SendRequest:
+    """One PutRecords request.
+
+    Attributes:
+        stream: The stream.
+        kinesis_records: Number of Kinesis records in it.
+        size: Bytes that Kinesis counts: data and partition keys.
+        rejected: Number of Kinesis records that Kinesis rejected; None before the response, and if the call failed as a whole.
+    """
+
+    def __init__(self, stream: StreamId, batch: Batch) -> None:
+        self.stream: StreamId = stream
+        self.kinesis_records: int = len(batch.entries)
+        self.size: int = sum(entry.size for entry in batch.entries)
+        self.rejected: int | None = None
+        self._batch = batch
+
+    @property
+    def records(self) -> Sequence[PendingRecord]:
+        """The user records in it, the same objects that `ProducerInterceptor.on_accepted` gets. Made on access."""
+        return [record for entry in self._batch.entries for record in entry.records]
+
+    def __repr__(self) -> str:
+        return f"<SendRequest stream={str(self.stream)!r} kinesis_records={self.kinesis_records} size={self.size}>"
+
+
+class ProducerInterceptor:
+    """Code around the records and requests of a producer: tracing, encryption, validation. Subclass it; each method may stay as it is.
+
+    ``Producer(interceptors=[a, b])`` calls ``a`` before ``b`` for `on_put` and `on_accepted`; for `on_request`, ``a`` is the outer one. `Producer` and
+    `AsyncProducer` call the same methods. Records that `Producer.put_again` repeats do not pass `on_put` and `on_accepted` again.
+    """
+
+    def on_put(self, put: Put) -> Put:
+        """Return the record to put: the same, or a changed one (``put._replace(headers={**put.headers, "tenant": "acme"})``).
+
+        Called for each record on the caller's thread (with `AsyncProducer`, that of the event loop) and without locks, before
+        the serializer. What it raises, ``put`` raises: the record was not accepted.
+        """
+        return put
+
+    def on_accepted(self, put: Put, record: PendingRecord) -> None:
+        """Note that a record was accepted. ``record.add_done_callback`` tells its result.
+
+        Called where `on_put` is. What it raises is logged.
+
+        Args:
+            put: The record as it was put, after all `on_put`.
+            record: Its future.
+        """
+
+    def on_request(
+        self,
+        request: SendRequest,  # noqa: ARG002 - for subclasses
+    ) -> AbstractContextManager[None]:
+        """Return a context manager for a PutRecords call, which is made inside of it. If the call fails as a whole, it gets the error.
+
+        Called on a thread of the producer, several at a time, which sends nothing else meanwhile. What the context manager raises
+        is logged and changes nothing, and it cannot suppress the error of the call.
+        """
+        return nullcontext()
+
+
+def checked_interceptors(interceptors: Sequence[ProducerInterceptor]) -> tuple[ProducerInterceptor, ...]:
+    """Return the interceptors of a producer.
+
+    Raises:
+        ConfigError: If one of them is none.
+    """
+    found = tuple(interceptors)
+    for one in found:
+        if not isinstance(one, ProducerInterceptor):
+            raise ConfigError("interceptors", one, "instances of ProducerInterceptor")
+    return found
+
+
+class Interceptors:
+    """The interceptors of a producer, in their order. Thread-safe if they are.
+
+    Args:
+        interceptors: At least one.
+    """
+
+    def __init__(self, interceptors: Sequence[ProducerInterceptor]) -> None:
+        self._interceptors = interceptors
+        self._errors = CountingLogThrottle(_LOGGER, logging.ERROR)
+
+    def put(self, put: Put) -> Put:
+        """Return the record that is put in place of another one. What an interceptor raises is raised."""
+        for one in self._interceptors:
+            put = one.on_put(put)
+            if not isinstance(put, Put):
+                raise TypeError(f"{type(one).__qualname__}.on_put returned {type(put).__name__}, not a Put")
+        return put
+
+    def accepted(self, put: Put, record: PendingRecord) -> None:
+        """Tell that a record was accepted."""
+        for one in self._interceptors:
+            try:
+                one.on_accepted(put, record)
+            except Exception as error:  # noqa: BLE001 - the record was accepted
+                self._log(one, "on_accepted", put.stream, error)
+
+    def put_records(self, client: KinesisClient, stream: StreamId, batch: Batch) -> Mapping[str, Any]:
+        """`sender.put_records`, inside of the context managers."""
+        request = SendRequest(stream, batch)
+        entered: list[tuple[ProducerInterceptor, AbstractContextManager[None]]] = []
+        for one in self._interceptors:
+            try:
+                manager = one.on_request(request)
+                manager.__enter__()
+            except BaseException as error:  # noqa: BLE001 - also SystemExit: other records still need their result
+                self._log(one, "on_request", stream, error)
+            else:
+                entered.append((one, manager))
+        failure: BaseException | None = None
+        try:
+            response = put_records(client, stream, batch)
+            request.rejected = sum(1 for result in response["Records"] if result.get("ErrorCode"))
+            return response
+        except BaseException as error:
+            failure = error
+            raise
+        finally:
+            for one, manager in reversed(entered):
+                try:
+                    if failure is None:
+                        manager.__exit__(None, None, None)
+                    else:
+                        manager.__exit__(type(failure), failure, failure.__traceback__)
+                except BaseException as error:  # noqa: BLE001 - as above
+                    if error is not failure:
+                        self._log(one, "on_request", stream, error)
+            failure = None  # else its traceback would refer to this frame, and that to it
+
+    def _log(
+        self, one: ProducerInterceptor, method: str, stream: str | StreamId, error: BaseException
+    ) -> None:
+        self._errors.log(
+            "an interceptor raised (%d times so far) in %s.%s; its record or request goes on",
+            type(one).__qualname__,
+            method,
+            error=error,
+            extra=log_fields(stream=StreamId.parse(stream)),
+        )
