@@ -1,4 +1,4 @@
-"""CPU per GetRecords and GetShardIterator call of a poller: boto3, the lean calls of this package, and a floor.
+"""CPU per hot call: boto3, the transport of this package, and a floor.
 
     python benchmarks/bench_calls.py [--rounds 20]
 
@@ -6,14 +6,13 @@ Over HTTP, against a sink in its own process that responds with prepared bodies.
 call, on one thread and on 16 threads that share a client:
 
 * **boto3**: the client's method.
-* **lean**: the same method of `LeanKinesis`.
+* **ours**: the same call by `Transport`.
 * **floor**: a bare ``http.client`` connection per thread; the body by ``json.dumps``, Signature Version 4 by ``hmac``, the
   response by ``json.loads``. It has no pool, no TLS, no proxies, no retries and no refresh of credentials.
 
-For pages with records, "fast path" is `fast_get.get_records` over boto3, and "lean" is the same over `LeanKinesis`.
-
 Candidates take turns, and the best round of each counts: on a shared machine, the minimum is the least disturbed value,
-and ratios say more than times.
+and ratios say more than times. The last lines say what a process pays that polls 1,000 quiet shards once a second and
+renews their leases.
 """
 
 from __future__ import annotations
@@ -34,12 +33,14 @@ import boto3
 from bench_transport import sink
 from botocore.config import Config
 
-from kinesis_sdk.common.fast_get import get_records
-from kinesis_sdk.common.lean_calls import LeanKinesis
+from kinesis_sdk.common.transport import Transport, get_records
 
 THREADS = 16
 PER_TURN = 320
 ITERATOR = "page-0-" + "0" * 200
+RENEWAL = 6.6
+"""Seconds between two renewals of a lease, by the default failover time."""
+
 REQUESTS: dict[str, dict[str, Any]] = {
     "GetRecords": {"ShardIterator": ITERATOR, "Limit": 10_000},
     "GetShardIterator": {
@@ -48,6 +49,21 @@ REQUESTS: dict[str, dict[str, Any]] = {
         "ShardIteratorType": "AFTER_SEQUENCE_NUMBER",
         "StartingSequenceNumber": "49590338271490256608559692538361571095921575989136588802",
     },
+    "UpdateItem": {
+        "TableName": "leases",
+        "Key": {"leaseKey": {"S": "shardId-000000000000"}},
+        "UpdateExpression": "SET #c = :next, #s0 = :s0",
+        "ConditionExpression": "#c = :seen AND attribute_not_exists(#d0)",
+        "ExpressionAttributeNames": {"#c": "leaseCounter", "#s0": "throughputKBps", "#d0": "checkpointOwner"},
+        "ExpressionAttributeValues": {":seen": {"N": "7"}, ":next": {"N": "8"}, ":s0": {"N": "0.25"}},
+        "ReturnValues": "NONE",
+        "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+    },
+}
+METHODS = {
+    "GetRecords": ("kinesis", "get_records"),
+    "GetShardIterator": ("kinesis", "get_shard_iterator"),
+    "UpdateItem": ("dynamodb", "update_item"),
 }
 PAGES = [(1, 100), (100, 100), (10_000, 100)]
 KEY_ID, SECRET, REGION = "AKIDEXAMPLE", "s" * 40, "us-east-1"
@@ -59,7 +75,7 @@ def floor(endpoint: str, operation: str) -> Call:
     """The minimum: sign and send by hand, on a connection of this thread."""
     host = urlsplit(endpoint).netloc
     local = threading.local()
-    target = f"Kinesis_20131202.{operation}"
+    target = f"{'DynamoDB_20120810' if operation == 'UpdateItem' else 'Kinesis_20131202'}.{operation}"
     signed = "content-type;host;x-amz-date;x-amz-target"
 
     def digest(key: bytes, text: str) -> bytes:
@@ -136,23 +152,34 @@ def main() -> None:
     )
     options = parser.parse_args()
     with sink() as endpoint:
-        client: Any = boto3.client(
-            "kinesis",
-            endpoint_url=endpoint,
-            region_name=REGION,
-            aws_access_key_id=KEY_ID,
-            aws_secret_access_key=SECRET,
-            config=Config(
-                retries={"total_max_attempts": 1, "mode": "standard"}, max_pool_connections=THREADS
-            ),
-        )
-        lean: Any = LeanKinesis(client)
+        clients: dict[str, Any] = {
+            service: boto3.client(
+                service,
+                endpoint_url=endpoint,
+                region_name=REGION,
+                aws_access_key_id=KEY_ID,
+                aws_secret_access_key=SECRET,
+                config=Config(
+                    retries={"total_max_attempts": 1, "mode": "standard"}, max_pool_connections=THREADS
+                ),
+            )
+            for service in ("kinesis", "dynamodb")
+        }
+        client = clients["kinesis"]
+        ours: Any = Transport(client)
+        renewals: Any = Transport(clients["dynamodb"])
+        mine: dict[str, Call] = {
+            "GetRecords": lambda: get_records(ours, ITERATOR, 10_000),
+            "GetShardIterator": lambda: ours.get_shard_iterator(**REQUESTS["GetShardIterator"]),
+            "UpdateItem": lambda: renewals.update_item(**REQUESTS["UpdateItem"]),
+        }
+        quiet: dict[str, float] = {}
         print(f"{'call':<18}{'threads':>8}{'':>8}{'CPU us':>9}{'to floor':>10}{'of boto3':>10}")
-        for operation, method in (("GetRecords", "get_records"), ("GetShardIterator", "get_shard_iterator")):
+        for operation, (service, method) in METHODS.items():
             request = REQUESTS[operation]
             candidates: dict[str, Call] = {
-                "boto3": lambda m=method, r=request: getattr(client, m)(**r),
-                "lean": lambda m=method, r=request: getattr(lean, m)(**r),
+                "boto3": lambda s=service, m=method, r=request: getattr(clients[s], m)(**r),
+                "ours": mine[operation],
                 "floor": floor(endpoint, operation),
             }
             for threads in (1, THREADS):
@@ -162,13 +189,16 @@ def main() -> None:
                         f"{operation:<18}{threads:>8}{name:>8}{cost * 1e6:>9.0f}"
                         f"{cost / costs['floor']:>9.2f}x{cost / costs['boto3']:>10.2f}"
                     )
-        print(f"\n{'page':<18}{'':>12}{'CPU us':>12}{'of fast path':>14}")
+                    calls = {"GetRecords": 1000.0, "UpdateItem": 1000 / RENEWAL}.get(operation, 0.0)
+                    if threads == THREADS:
+                        quiet[name] = quiet.get(name, 0.0) + calls * cost
+        print(f"\n{'page':<18}{'':>12}{'CPU us':>12}{'of boto3':>14}")
         for count, size in PAGES:
             iterator = f"page-{count}-{size}"
             costs = measure(
                 {
-                    "fast path": lambda i=iterator: get_records(client, i, 10_000),
-                    "lean": lambda i=iterator: get_records(lean, i, 10_000),
+                    "boto3": lambda i=iterator: get_records(client, i, 10_000),
+                    "ours": lambda i=iterator: get_records(ours, i, 10_000),
                 },
                 1,
                 options.rounds,
@@ -176,9 +206,12 @@ def main() -> None:
             )
             for name, cost in costs.items():
                 print(
-                    f"{f'{count:,} x {size:,} B':<18}{name:>12}{cost * 1e6:>12.0f}{cost / costs['fast path']:>14.2f}"
+                    f"{f'{count:,} x {size:,} B':<18}{name:>12}{cost * 1e6:>12.0f}{cost / costs['boto3']:>14.2f}"
                 )
-        client.close()
+        print("\n1,000 quiet shards, one poll a second and their renewals, cores of the calls alone:")
+        print(", ".join(f"{name} {cores:.2f}" for name, cores in quiet.items()))
+        for each in clients.values():
+            each.close()
 
 
 if __name__ == "__main__":

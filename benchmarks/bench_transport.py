@@ -1,4 +1,4 @@
-"""Cost of PutRecords and GetRecords: boto3 alone, and boto3 with the fast path of this package.
+"""Cost of PutRecords and GetRecords with records: boto3, and the transport of this package.
 
     python benchmarks/bench_transport.py [--rounds 9]
 
@@ -156,12 +156,13 @@ def make_client(endpoint: str) -> Any:
 
 
 def bench_puts(endpoint: str, rounds: int) -> None:
-    from kinesis_sdk.common.fastpath import PutEntry, put_records
     from kinesis_sdk.common.stream import StreamId
+    from kinesis_sdk.common.transport import PutEntry, Transport, put_records
 
     print(f"{'PutRecords':<18}{'':<8}{'req/s':>9}{'MB/s':>8}{'CPU ms':>9}{'boto3/ours':>12}")
     for count, size in PUTS:
-        plain, fast = make_client(endpoint), make_client(endpoint)
+        plain = make_client(endpoint)
+        fast: Any = Transport(make_client(endpoint))
         entries = [PutEntry(os.urandom(size), f"customer-{i:04d}", str(i << 100)) for i in range(count)]
         items = [{"Data": d, "PartitionKey": k, "ExplicitHashKey": h} for d, k, h in entries]
         stream = StreamId(STREAM)
@@ -183,13 +184,14 @@ def bench_puts(endpoint: str, rounds: int) -> None:
 
 
 def bench_gets(endpoint: str, rounds: int) -> None:
-    from kinesis_sdk.common.fastpath import get_records
+    from kinesis_sdk.common.transport import Transport, get_records
 
     print(
         f"\n{'GetRecords':<18}{'':<8}{'rec/s':>9}{'MB/s':>8}{'CPU ms':>9}{'boto3/ours':>12}{'to floor':>10}"
     )
     for count, size in GETS:
-        plain, fast = make_client(endpoint), make_client(endpoint)
+        plain = make_client(endpoint)
+        fast: Any = Transport(make_client(endpoint))
         iterator = f"page-{count}-{size}"
         request = urllib.request.Request(
             endpoint,

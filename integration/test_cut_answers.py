@@ -10,9 +10,9 @@ import pytest
 from integration.proxy import Proxy
 from kinesis_sdk.common.aws import make_client, translate_errors
 from kinesis_sdk.common.errors import KinesisSdkError, PermanentAwsError
-from kinesis_sdk.common.fastpath import get_records
 from kinesis_sdk.common.shards import Shard, list_shards
 from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.common.transport import get_records
 from kinesis_sdk.consumer.leases import DynamoDBLeaseStore, Lease
 from kinesis_sdk.testing import FakeAws, FakeAwsServer
 

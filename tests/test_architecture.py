@@ -355,10 +355,7 @@ CORE = frozenset({"common", "metrics", "producer", "consumer"})
 HELPED = frozenset({"__init__", *EVERYWHERE})
 """Beside core and neighbours: the names of the root."""
 
-EXCEPTIONS: dict[str, set[str]] = {
-    "common.fast_get": {"admin", "spark"},
-    "common.lean_calls": {"admin", "spark"},
-}
+EXCEPTIONS: dict[str, set[str]] = {}
 """Private modules of the core that neighbours import all the same. Each is to be made public on purpose, moved, or put behind a seam."""
 
 

@@ -22,7 +22,7 @@ NOT_SHOWN = {
     "kinesis_sdk.consumer.leases.strategies": "parts of a worker; kinesis_sdk.consumer exports the strategies",
     "kinesis_sdk.common.aggregate_reader": "kinesis_sdk.common exports deaggregate",
     "kinesis_sdk.common.base64coding": "parts of producer and consumer",
-    "kinesis_sdk.common.fastpath": "parts of producer and consumer",
+    "kinesis_sdk.common.transport": "parts of producer and consumer",
     "kinesis_sdk.kclpy.kcl": "the names of amazon_kclpy, whose documentation describes them",
 }
 """Modules with an `__all__` that the reference leaves out, and why."""

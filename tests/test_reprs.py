@@ -14,13 +14,12 @@ import kinesis_sdk
 from kinesis_sdk import producer
 from kinesis_sdk.common import page_server
 from kinesis_sdk.common.aggregate_reader import SubRecord, SubRecordColumns, deaggregate
-from kinesis_sdk.common.fast_get import GetRecordsPage
-from kinesis_sdk.common.fast_put import PutEntry
 from kinesis_sdk.common.once.table import Run
 from kinesis_sdk.common.records import KinesisRecord, UserRecord
 from kinesis_sdk.common.response_header import NO_RESPONSE
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.common.transport import GetRecordsPage, PutEntry
 from kinesis_sdk.consumer import Lease, PoisonRecord, RecordBatch, ShardContext
 from kinesis_sdk.consumer.fetch.fetcher import FetchResult
 from kinesis_sdk.consumer.shard.reader import UserBatch

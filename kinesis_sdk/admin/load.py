@@ -11,10 +11,10 @@ from kinesis_sdk.admin.connection import Connection
 from kinesis_sdk.common.aws import call_with_retries
 from kinesis_sdk.common.clock import Clock, SystemClock
 from kinesis_sdk.common.errors import ThrottledError
-from kinesis_sdk.common.lean_calls import LeanKinesis
 from kinesis_sdk.common.position import AtTimestamp
 from kinesis_sdk.common.shard_cursor import ShardCursor, is_at_tip
 from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.common.transport import Transport
 from kinesis_sdk.common.validation import check_seconds
 
 SHARD_RECORDS_PER_SECOND = 1000
@@ -77,7 +77,7 @@ def sample_load(
     check_seconds("window", window, 1, 300)
     clock = clock or SystemClock()
     stream = StreamId.parse(stream)
-    client = LeanKinesis(connection.kinesis)
+    client = Transport(connection.kinesis)
 
     def measure(shard_id: str) -> ShardLoad | None:
         begin = clock.time() - window

@@ -34,14 +34,13 @@ from kinesis_sdk.common.errors import (
     ProtocolError,
     ThrottledError,
 )
-from kinesis_sdk.common.fast_get import GetRecordsPage
-from kinesis_sdk.common.lean_calls import LeanKinesis
 from kinesis_sdk.common.position import AtTimestamp, Ended, Latest, Position, TrimHorizon
 from kinesis_sdk.common.records import UserRecord
 from kinesis_sdk.common.service_clock import EstimatedServiceClock
 from kinesis_sdk.common.shard_cursor import ShardCursor, is_at_tip
 from kinesis_sdk.common.shards import Shard, find_hole, list_shards
 from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.common.transport import GetRecordsPage, Transport
 from kinesis_sdk.common.validation import check_int
 
 DEFAULT_THREADS = 8
@@ -266,7 +265,7 @@ class _Reader:
         clock: Clock,
         sleep: Callable[[float], None],
     ) -> None:
-        self._client = LeanKinesis(connection.kinesis)
+        self._client = Transport(connection.kinesis)
         self._stream = stream
         self._start = start
         self._merge = merge

@@ -16,7 +16,6 @@ from kinesis_sdk.common.aggregate_reader import deaggregate
 from kinesis_sdk.common.aws import call_with_retries
 from kinesis_sdk.common.clock import Clock, SystemClock
 from kinesis_sdk.common.errors import ConfigError
-from kinesis_sdk.common.fast_get import GetRecordsPage
 from kinesis_sdk.common.position import AfterSequence, Ended, Latest, Position
 from kinesis_sdk.common.position_text import format_position, parse_position
 from kinesis_sdk.common.records import UserRecord, position_of
@@ -24,6 +23,7 @@ from kinesis_sdk.common.response_header import NO_RESPONSE
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.shard_cursor import ShardCursor
 from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.common.transport import GetRecordsPage
 from kinesis_sdk.common.validation import check_int
 
 MAX_PAGE = 10_000

@@ -23,7 +23,6 @@ from kinesis_sdk.common.errors import (
     PermanentAwsError,
     ProtocolError,
 )
-from kinesis_sdk.common.fast_get import GetRecordsPage, get_records
 from kinesis_sdk.common.log_fields import FieldLogger, log_fields
 from kinesis_sdk.common.metrics import NOT_MEASURED, BoundMetrics
 from kinesis_sdk.common.position import (
@@ -36,6 +35,7 @@ from kinesis_sdk.common.position import (
 )
 from kinesis_sdk.common.service_clock import response_date
 from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.common.transport import GetRecordsPage, get_records
 
 _RESOLUTION_SLACK_MILLIS = 1000
 """Milliseconds that a LATEST start is moved back, because the ``Date`` header has whole seconds only."""

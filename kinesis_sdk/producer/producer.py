@@ -8,7 +8,7 @@ import logging
 import os
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, cast
 
 from kinesis_sdk.common.aggregate_writer import Aggregate
 from kinesis_sdk.common.aws import AwsSession, KinesisClient, make_client
@@ -30,6 +30,7 @@ from kinesis_sdk.common.headers import NO_HEADERS, encode_headers
 from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.common.metrics import Metrics
 from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.common.transport import Transport
 from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.producer.engine import ALL_TAKEN, Engine
 from kinesis_sdk.producer.failures.hooks import FailedRecord, FailureHook, FailureHooks
@@ -172,7 +173,7 @@ class Producer:
             atexit.register(_close_at_exit)
         self._metrics = ProducerMetrics.of(metrics)
         self._engine = Engine(
-            client,
+            cast("KinesisClient", Transport(client)),
             self.config,
             self._clock,
             rng or random.Random(),

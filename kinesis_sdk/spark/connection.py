@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from kinesis_sdk.common.aws import KinesisClient, make_client
 from kinesis_sdk.common.errors import AwsConfigError, ConfigError
-from kinesis_sdk.common.lean_calls import LeanKinesis
+from kinesis_sdk.common.transport import Transport
 
 if TYPE_CHECKING:
     import boto3
@@ -140,5 +140,5 @@ def shared_client(connection: ConnectionSettings) -> KinesisClient:
         client = _clients.get(slot)
         if client is None:
             # The planner looks at up to 1,000 shards per trigger, most of which have nothing new.
-            client = _clients[slot] = cast("KinesisClient", LeanKinesis(connection.client()))
+            client = _clients[slot] = cast("KinesisClient", Transport(connection.client()))
         return client

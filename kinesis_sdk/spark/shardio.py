@@ -15,12 +15,12 @@ from kinesis_sdk.common.aws import KinesisClient
 from kinesis_sdk.common.backoff import backoff
 from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import InvalidPositionError, KinesisSdkError, ProtocolError, TransientAwsError
-from kinesis_sdk.common.fast_get import GetRecordsPage
 from kinesis_sdk.common.position import AfterSequence, AtSequence, AtTimestamp
 from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.common.service_clock import EstimatedServiceClock
 from kinesis_sdk.common.shard_cursor import ShardCursor, is_at_tip
 from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.common.transport import GetRecordsPage
 from kinesis_sdk.spark.offsets import ShardPosition
 from kinesis_sdk.spark.steps import Pace, Steps, run
 

@@ -12,8 +12,8 @@ import pytest
 
 from kinesis_sdk import ConfigError, UserRecord
 from kinesis_sdk.common.errors import TransientAwsError
-from kinesis_sdk.common.fast_get import get_records
 from kinesis_sdk.common.once.table import NAMED, REPEAT, Run
+from kinesis_sdk.common.transport import get_records
 from kinesis_sdk.lambda_events import KinesisEvent, RecentProgress, kinesis_handler
 from kinesis_sdk.lambda_events.copies import LOOK_UP_BYTES, open_records
 from kinesis_sdk.testing import FakeAws, Fault, VirtualClock

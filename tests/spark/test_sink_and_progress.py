@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from kinesis_sdk.common.errors import ConfigError
-from kinesis_sdk.common.lean_calls import LeanKinesis
 from kinesis_sdk.common.position import AfterSequence, AtSequence, Ended
+from kinesis_sdk.common.transport import Transport
 from kinesis_sdk.spark import KinesisPartitionWriter, describe_progress, progress_frame
 from kinesis_sdk.spark.connection import ConnectionSettings, shared_client
 from kinesis_sdk.spark.offsets import QueryOffset, StreamOffset
@@ -140,7 +140,7 @@ def test_clients_are_shared_within_a_process() -> None:
         region_name="us-east-1", endpoint_url="http://127.0.0.1:1", access_key_id="a", secret_access_key="b"
     )
     assert shared_client(connection) is shared_client(connection)
-    assert isinstance(shared_client(connection), LeanKinesis)
+    assert isinstance(shared_client(connection), Transport)
     other = ConnectionSettings(
         region_name="us-east-1", endpoint_url="http://127.0.0.1:2", access_key_id="a", secret_access_key="b"
     )

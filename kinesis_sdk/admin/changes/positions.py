@@ -18,7 +18,6 @@ from kinesis_sdk.common.aggregate_reader import deaggregate
 from kinesis_sdk.common.aws import KinesisClient, call_with_retries
 from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import ConfigError, ThrottledError
-from kinesis_sdk.common.fast_get import GetRecordsPage
 from kinesis_sdk.common.position import (
     AfterSequence,
     AtSequence,
@@ -32,6 +31,7 @@ from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.common.sequence import LATEST, TRIM_HORIZON, ExtendedSequenceNumber
 from kinesis_sdk.common.shard_cursor import ShardCursor, is_at_tip
 from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.common.transport import GetRecordsPage
 
 READ_INTERVAL = 1.0
 """Seconds between two GetRecords calls on one shard."""

@@ -28,13 +28,12 @@ from kinesis_sdk.common.errors import (
     ResourceNotFoundError,
     ThrottledError,
 )
-from kinesis_sdk.common.fast_get import GetRecordsPage
-from kinesis_sdk.common.lean_calls import LeanKinesis
 from kinesis_sdk.common.position import AfterSequence, Position
 from kinesis_sdk.common.service_clock import response_date
 from kinesis_sdk.common.shard_cursor import ShardCursor
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.text import printable
+from kinesis_sdk.common.transport import GetRecordsPage, Transport
 
 CALLS_PER_PROBE = 2
 PROBE_INTERVAL = 30.0
@@ -221,7 +220,7 @@ class LagProbe:
         clock: Clock | None = None,
         on_call: Callable[[str], None] | None = None,
     ) -> None:
-        self._client = LeanKinesis(client)
+        self._client = Transport(client)
         self._clock: Clock = SystemClock() if clock is None else clock
         self._on_call = on_call
 

@@ -9,11 +9,11 @@ from typing import Any, cast
 
 from kinesis_sdk.common.aws import KinesisClient
 from kinesis_sdk.common.clock import Clock
-from kinesis_sdk.common.lean_calls import LeanKinesis
 from kinesis_sdk.common.metrics import NOT_MEASURED, BoundMetrics
 from kinesis_sdk.common.position import Position
 from kinesis_sdk.common.service_clock import ServiceClock
 from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.common.transport import Transport
 from kinesis_sdk.consumer.config import RetrievalConfig
 from kinesis_sdk.consumer.fetch.budget import ByteBudget
 from kinesis_sdk.consumer.fetch.fanout import FanOutFetcher
@@ -55,7 +55,7 @@ class FetcherSource:
         worker_id: str | None = None,
     ) -> None:
         self._kinesis = kinesis
-        self._polled = cast("KinesisClient", LeanKinesis(kinesis))
+        self._polled = cast("KinesisClient", Transport(kinesis))
         self._retrieval = retrieval
         self._application_name = application_name
         self._budget = budget

@@ -23,13 +23,13 @@ from kinesis_sdk.common.errors import (
     ResourceNotFoundError,
     ThrottledError,
 )
-from kinesis_sdk.common.fastpath import GetRecordsPage
 from kinesis_sdk.common.metrics import NOT_MEASURED, BoundMetrics
 from kinesis_sdk.common.position import Latest, Position
 from kinesis_sdk.common.service_clock import ServiceClock, response_date
 from kinesis_sdk.common.shard_cursor import ShardCursor, is_at_tip
 from kinesis_sdk.common.shards import Shard, list_shards
 from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.common.transport import GetRecordsPage
 from kinesis_sdk.consumer.fetch.fetcher import FetchResult, read_child_shards, record_read
 from kinesis_sdk.consumer.fetch.prefetch import RECORD_OVERHEAD
 from kinesis_sdk.consumer.fetch.read_rate import READ_INTERVAL, ReadRate, TipIdle

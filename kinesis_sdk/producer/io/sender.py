@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kinesis_sdk.common import fastpath
+from kinesis_sdk.common import transport
 from kinesis_sdk.common.aws import KinesisClient, translate_errors
 from kinesis_sdk.common.errors import (
     KinesisSdkError,
@@ -46,8 +46,8 @@ def put_records(client: KinesisClient, stream: StreamId, batch: Batch) -> Mappin
             key = aggregate.partition_key
             # A record without a key is for a stream that places records itself, so it has no hash key either.
             hash_key = aggregate.explicit_hash_key if key else None
-            entries.append(fastpath.PutEntry(aggregate.encode(), key or None, hash_key))
-        response = fastpath.put_records(client, stream, entries)
+            entries.append(transport.PutEntry(aggregate.encode(), key or None, hash_key))
+        response = transport.put_records(client, stream, entries)
         results: list[Any] = response["Records"]
         if len(results) != len(entries):
             raise ProtocolError(f"PutRecords: {len(entries)} records sent, {len(results)} results came back")

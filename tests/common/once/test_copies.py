@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from kinesis_sdk.common.errors import ConfigError, PermanentAwsError
-from kinesis_sdk.common.fast_get import get_records
 from kinesis_sdk.common.once import copies as module
 from kinesis_sdk.common.once.budget import CALL_BYTES
 from kinesis_sdk.common.once.copies import CopySearch, first_copy
 from kinesis_sdk.common.once.table import NAMED, REPEAT, Run
 from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.common.transport import get_records
 from kinesis_sdk.testing import FakeAws, VirtualClock
 from tests.common.once.streams import aggregate
 

@@ -8,7 +8,6 @@ import pytest
 
 from kinesis_sdk.common.aggregate_reader import deaggregate
 from kinesis_sdk.common.errors import ResourceNotFoundError, TransientAwsError
-from kinesis_sdk.common.fast_get import get_records
 from kinesis_sdk.common.hashkeys import FULL_RANGE, HashKeyRange
 from kinesis_sdk.common.once.reader import Decision, RunReader
 from kinesis_sdk.common.once.shell import carry_out, is_at_end
@@ -16,6 +15,7 @@ from kinesis_sdk.common.once.table import REPEAT, Run
 from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.common.response_header import ResponseHeader
 from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.common.transport import get_records
 from kinesis_sdk.testing import FakeAws, Fault, VirtualClock
 from tests.common.once.streams import aggregate
 

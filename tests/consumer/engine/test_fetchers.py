@@ -37,7 +37,7 @@ class _Session:
         return response
 
 
-def test_shards_share_lean_calls() -> None:
+def test_shards_share_a_transport() -> None:
     client = botocore.session.Session().create_client(
         "kinesis", region_name="eu-central-1", aws_access_key_id="a", aws_secret_access_key="b"
     )

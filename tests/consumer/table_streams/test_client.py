@@ -13,9 +13,9 @@ from kinesis_sdk.common.errors import (
     ResourceNotFoundError,
     ThrottledError,
 )
-from kinesis_sdk.common.fast_get import get_records
 from kinesis_sdk.common.shards import list_shards
 from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.common.transport import get_records
 from kinesis_sdk.consumer.table_streams.client import TableStreamClient
 
 ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/2026-01-01T00:00:00.000"

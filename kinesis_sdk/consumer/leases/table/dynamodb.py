@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 from kinesis_sdk.common.aws import DynamoDBClient, call_with_retries, translate_errors
 from kinesis_sdk.common.errors import (
@@ -27,6 +27,7 @@ from kinesis_sdk.common.log_fields import FieldLogger, log_fields
 from kinesis_sdk.common.paging import PageLimit
 from kinesis_sdk.common.sequence import SHARD_END, ExtendedSequenceNumber
 from kinesis_sdk.common.text import printable
+from kinesis_sdk.common.transport import Transport
 from kinesis_sdk.common.truncated_responses import reject_truncated_responses
 from kinesis_sdk.consumer.leases.table import attributes, transitions
 from kinesis_sdk.consumer.leases.table.handler_request import HandlerRequest
@@ -96,7 +97,7 @@ class DynamoDBLeaseStore:
     ) -> None:
         self._fields = log_fields(worker=worker_id)
         reject_truncated_responses(client)  # the client may be the user's
-        self._client = client
+        self._client = cast("DynamoDBClient", Transport(client))
         self.table_name = table_name
         self._billing_mode = billing_mode
         self._capacity = {"ReadCapacityUnits": read_capacity, "WriteCapacityUnits": write_capacity}

@@ -1,26 +1,4 @@
-"""GetRecords and GetShardIterator at about half of boto3's CPU time per call.
-
-A reader of many shards makes these two calls all the time, and most responses have no records. boto3 spends 0.65 ms of CPU
-on such a call, of which its HTTP session needs 0.2 ms: the rest is the resolution of the endpoint, the headers, their
-canonical form for the signature, and events. Here, a call costs 0.3 ms (``make bench-calls``).
-
-`LeanKinesis` has the methods of the boto3 client that it wraps. boto3 makes the first call of each kind; its request becomes
-a template (`kinesis_sdk.common.request_template`). Further calls reuse the URL and the headers. botocore still validates
-and serializes the parameters, supplies and refreshes the credentials, computes the signature, sends the request through
-the client's own HTTP session (connections, TLS, proxies, timeouts), and parses the response.
-
-Everything else is left to boto3 itself:
-
-| case | what happens |
-| --- | --- |
-| the client is modified (see `kinesis_sdk.common.client_hooks`), or not boto3's | boto3 makes the call |
-| the form of the request is not known, or its parameters are invalid | boto3 makes the call |
-| an error response, a transport error, or a response that is truncated or lacks its member | see below |
-
-In the last case boto3 makes the call too, but takes the response (or the exception) that is already there as the result of
-its first attempt, by botocore's public event ``before-send``. It raises its usual exceptions and retries according to its
-retry mode. No request is sent twice: a throttled call counts once at Kinesis.
-"""
+"""`Transport`: the calls of a boto3 client that are made by the form of an earlier call. The package explains how."""
 
 from __future__ import annotations
 
@@ -33,15 +11,23 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
-from kinesis_sdk.common.client_hooks import HookCheck
-from kinesis_sdk.common.fast_hooks import MARK
 from kinesis_sdk.common.log_fields import FieldLogger
-from kinesis_sdk.common.request_template import RequestTemplate
+from kinesis_sdk.common.transport.connection import Connections
+from kinesis_sdk.common.transport.form import RequestForm
+from kinesis_sdk.common.transport.hooks import HookCheck, service_of
 
 _LOGGER = FieldLogger(logging.getLogger(__name__))
 
-_METHODS = {"GetRecords": "get_records", "GetShardIterator": "get_shard_iterator"}
-_MEMBERS: dict[str, tuple[str, Any]] = {
+_METHODS: dict[str | None, dict[str, str]] = {
+    "kinesis": {
+        "PutRecords": "put_records",
+        "GetRecords": "get_records",
+        "GetShardIterator": "get_shard_iterator",
+    },
+    "dynamodb": {"UpdateItem": "update_item"},
+}
+_MEMBERS: dict[str, tuple[str, type]] = {
+    "PutRecords": ("Records", list),
     "GetRecords": ("Records", list),
     "GetShardIterator": ("ShardIterator", str),
 }
@@ -50,70 +36,75 @@ _MEMBERS: dict[str, tuple[str, Any]] = {
 _MAX_FORMS = 1000
 """There is one for each stream that requests name by ARN. Beyond this, all are dropped."""
 
-_HOOK = "kinesis-sdk-lean-call"
+_HOOK = "kinesis-sdk-transport"
 
 
-class LeanKinesis:
-    """A boto3 Kinesis client whose GetRecords and GetShardIterator calls cost less CPU time. Thread-safe.
+class Transport:
+    """A boto3 client for Kinesis or DynamoDB whose hot calls cost less CPU time. Thread-safe.
 
-    Responses and exceptions are the same as those of the client. Its other methods and attributes are the client's own.
+    `put_records` and `get_records` of this package use it, and its own methods make the other hot calls. Responses and
+    exceptions are the same as those of the client. All other methods and attributes are the client's own.
 
     Args:
-        client: boto3 Kinesis client. For any other object, all calls are made by that object.
+        client: boto3 client. For any other object, all calls are made by that object.
     """
 
     def __init__(self, client: Any) -> None:
-        self.client: Any = unwrapped(client)
-        self._hooks = HookCheck(self.client, tuple(_METHODS), tuple(_METHODS.values()))
+        self.client: Any = client.client if isinstance(client, Transport) else client
+        service = service_of(self.client)
+        methods = _METHODS.get(service, {})
+        self._hooks = HookCheck(self.client, methods)
         self._forms: dict[tuple[object, ...], _Form] = {}
         self._models: dict[str, Any] = {}
-        if not self._hooks.unmodified:
+        if not methods or not self._hooks.unmodified:
             return
         from botocore.parsers import create_parser
         from botocore.serialize import create_serializer
 
         model = self.client.meta.service_model
-        self._models = {operation: model.operation_model(operation) for operation in _METHODS}
+        self._models = {operation: model.operation_model(operation) for operation in methods}
         self._endpoint_members = {
             operation: tuple(parameter.member_name for parameter in model.context_parameters)
             for operation, model in self._models.items()
         }
+        self._service = model.service_id.hyphenize()
         self._serializer: Any = create_serializer("json")
         self._parser: Any = create_parser("json")
         events = self.client.meta.events
-        events.register("before-call.kinesis", _on_call, f"{_HOOK}-signer")
-        events.register("before-send.kinesis", _on_send, f"{_HOOK}-request")
-        events.register("needs-retry.kinesis", _on_response, f"{_HOOK}-endpoint")
+        events.register(f"before-call.{self._service}", _on_call, f"{_HOOK}-signer")
+        events.register(f"before-send.{self._service}", _on_send, f"{_HOOK}-request")
+        events.register(f"needs-retry.{self._service}", _on_response, f"{_HOOK}-response")
 
     def __getattr__(self, name: str) -> Any:
         """Return an attribute of the client."""
         return getattr(object.__getattribute__(self, "client"), name)
 
-    def get_records(self, *args: Any, **request: Any) -> Any:
-        """GetRecords, with the parameters and the response of boto3."""
-        return self._call("GetRecords", args, request)
-
     def get_shard_iterator(self, *args: Any, **request: Any) -> Any:
         """GetShardIterator, with the parameters and the response of boto3."""
-        return self._call("GetShardIterator", args, request)
+        return self._call("GetShardIterator", "get_shard_iterator", args, request)
 
-    def _call(self, operation: str, args: tuple[Any, ...], request: Mapping[str, Any]) -> Any:
+    def update_item(self, *args: Any, **request: Any) -> Any:
+        """UpdateItem, with the parameters and the response of boto3."""
+        return self._call("UpdateItem", "update_item", args, request)
+
+    def _call(self, operation: str, method: str, args: tuple[Any, ...], request: Mapping[str, Any]) -> Any:
         if args:  # boto3 rejects them
-            return getattr(self.client, _METHODS[operation])(*args, **request)
-        attempt = self.attempt(operation, request)
+            return getattr(self.client, method)(*args, **request)
+        attempt = self.attempt(operation, request, self.serialized(operation, request))
         if attempt.body is not None:
             parsed = attempt.parse(attempt.body)
             if parsed is not None:
                 return parsed
         with attempt.by_boto3() as client:
-            return getattr(client, _METHODS[operation])(**request)
+            return getattr(client, method)(**request)
 
-    def attempt(self, operation: str, request: Mapping[str, Any]) -> Attempt:
+    def attempt(self, operation: str, request: Mapping[str, Any], body: bytes | None) -> Attempt:
         """Send a request if its form is known.
 
         Args:
-            operation: ``GetRecords`` or ``GetShardIterator``.
-            request: Parameters as for boto3.
+            operation: API operation.
+            request: Parameters as for boto3; those that are long lists may be missing.
+            body: The same parameters in JSON; None leaves the call to boto3.
 
         Returns:
             The attempt. If it has no ``body``, or the body cannot be parsed, boto3 has to make the call:
@@ -122,37 +113,38 @@ class LeanKinesis:
         Raises:
             BotoCoreError: If the credentials have expired and cannot be refreshed.
         """
-        attempt = Attempt(self, operation, request)
-        if not self._models or not self._hooks.unmodified:
+        attempt = Attempt(self, operation)
+        if body is None or not self._models or not self._hooks.unmodified:
             return attempt
-        # What the endpoint depends on, and which parameters the template was checked with.
+        # What the endpoint depends on, and which parameters the form was checked with.
         key = (operation, *request, *[request.get(name) for name in self._endpoint_members[operation]])
-        attempt.learns = key
         try:
-            form = self._forms[key]
-        except (KeyError, TypeError):  # an invalid parameter may not be hashable
+            form = self._forms.get(key)
+        except TypeError:  # an invalid parameter may not be hashable
             return attempt
-        body = self._serialized(operation, request)
-        if body is None:
+        attempt.learns, attempt.sent = key, body
+        if form is None:
             return attempt
         call_id = str(uuid.uuid4())
-        signed = form.template.request(body, time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()), call_id)
+        signed = form.request.request(body, time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()), call_id)
         if signed is not None:
-            attempt.endpoint = form.endpoint
+            attempt.endpoint = form.connections.endpoint
             attempt.context = {
                 **form.context,
                 "retries": {**form.context["retries"], "invocation-id": call_id},
             }
             try:
-                attempt.outcome = form.endpoint.http_session.send(signed)
+                attempt.outcome = form.connections.send(signed)
             except Exception as error:  # noqa: BLE001 - boto3 takes it as the outcome of its first attempt
                 attempt.outcome = error
             else:
                 attempt.body = _whole_body(attempt.outcome)
         return attempt
 
-    def _serialized(self, operation: str, request: Mapping[str, Any]) -> bytes | None:
-        """Return the body of a request; None if a parameter is invalid, about which boto3 raises its own error."""
+    def serialized(self, operation: str, request: Mapping[str, Any]) -> bytes | None:
+        """Return the body of a request as botocore writes it; None if boto3 must make the call, or rejects a parameter."""
+        if operation not in self._models:
+            return None
         from botocore.exceptions import ParamValidationError
 
         try:
@@ -161,41 +153,45 @@ class LeanKinesis:
             return None
         return body
 
-    def _learn(self, attempt: Attempt) -> None:
+    def learn(self, attempt: Attempt) -> None:
         """Keep the form of the request that boto3 sent for an attempt."""
-        if attempt.learns is None or attempt.request is None or attempt.endpoint is None:
-            return
-        if attempt.request.body != self._serialized(attempt.operation, attempt.parameters):
+        request = attempt.request
+        if attempt.learns is None or request is None or attempt.endpoint is None:
             return
         try:
-            template = RequestTemplate.of(attempt.request, attempt.signer)
+            if request.body != attempt.sent and json.loads(request.body) != json.loads(attempt.sent):
+                return
+            form = RequestForm.of(request, attempt.signer)
         except Exception as error:
             # The credentials may have to be refreshed just now.
             _LOGGER.debug("cannot learn the form of a %s call", attempt.operation, exc_info=error)
             return
-        if template is None:
+        if form is None:
             return
+        context = {key: value for key, value in attempt.context.items() if key not in _CONTEXT_OF_CALL}
+        known = self._forms.get(attempt.learns)
+        connections = known.connections if known is not None else Connections(attempt.endpoint)
+        connections.learn(attempt.response)
         if len(self._forms) >= _MAX_FORMS:
             self._forms.clear()
-        context = {key: value for key, value in attempt.context.items() if key not in _CONTEXT_OF_CALL}
-        self._forms[attempt.learns] = _Form(template, attempt.endpoint, context)
+        self._forms[attempt.learns] = _Form(form, connections, context)
 
 
 class _Form(NamedTuple):
     """Common part of the calls of one kind.
 
     Attributes:
-        template: Template of their requests.
-        endpoint: botocore's endpoint, which has the HTTP session of the client.
+        request: Form of their requests.
+        connections: Where they are sent.
         context: botocore's context of a call, from which the retry policy reads.
     """
 
-    template: RequestTemplate
-    endpoint: Any
+    request: RequestForm
+    connections: Connections
     context: dict[str, Any]
 
 
-_CONTEXT_OF_CALL = frozenset({MARK, "timestamp", "retry_quota_capacity"})
+_CONTEXT_OF_CALL = frozenset({"timestamp", "retry_quota_capacity"})
 """Entries of a context that belong to one call."""
 
 
@@ -204,11 +200,12 @@ class Attempt:
 
     Attributes:
         operation: API operation.
-        parameters: Parameters of the call.
-        outcome: ``AWSResponse`` or the exception; None if nothing was sent.
+        outcome: Response or exception; None if nothing was sent.
         body: Body of a response with status 200 that is complete; None for every other outcome.
-        learns: Key of the template to make from boto3's request; None if the client is modified.
+        learns: Key of the form to make from boto3's request; None if the call is not to be learned.
+        sent: Body that was sent, or would have been.
         request: Request of boto3's first attempt, without retries; None before it was sent.
+        response: Response to the last request of boto3.
         signer: Signer of the client, if boto3 has made the call.
         endpoint: botocore's endpoint of the client, once a request was sent.
         context: botocore's context of the call.
@@ -222,19 +219,21 @@ class Attempt:
         "learns",
         "operation",
         "outcome",
-        "parameters",
         "request",
+        "response",
+        "sent",
         "signer",
     )
 
-    def __init__(self, owner: LeanKinesis, operation: str, parameters: Mapping[str, Any]) -> None:
+    def __init__(self, owner: Transport, operation: str) -> None:
         self._owner = owner
         self.operation: str = operation
-        self.parameters: Mapping[str, Any] = parameters
         self.outcome: Any = None
         self.body: bytes | None = None
         self.learns: tuple[object, ...] | None = None
+        self.sent: bytes = b""
         self.request: Any = None
+        self.response: Any = None
         self.signer: Any = None
         self.endpoint: Any = None
         self.context: dict[str, Any] = {}
@@ -248,7 +247,7 @@ class Attempt:
         Returns:
             None if botocore cannot parse it, its main member is missing, or the retry policy rejects it.
         """
-        model, response = self._owner._models[self.operation], self.outcome
+        response, model = self.outcome, self._owner._models[self.operation]
         document = {
             "headers": response.headers,
             "status_code": response.status_code,
@@ -256,16 +255,45 @@ class Attempt:
             "context": {"operation_name": self.operation},
         }
         try:
+            json.loads(body)  # botocore takes a body that is not JSON for one without members
             parsed: Any = self._owner._parser.parse(document, model.output_shape)
         except Exception:  # noqa: BLE001 - boto3 parses the same response and raises the same error
             return None
-        name, kind = _MEMBERS[self.operation]
+        name, kind = _MEMBERS.get(self.operation, ("ResponseMetadata", dict))
         if not isinstance(parsed, dict) or not isinstance(parsed.get(name), kind):
             return None
-        # The retry policy of the client adds to the metadata, and counts successful calls.
-        emit = self._owner.client.meta.events.emit
+        return parsed if self.accepts(parsed) else None
+
+    def document(self) -> dict[str, Any] | None:
+        """Return the body as a JSON object that has its main member; None otherwise."""
+        if self.body is None:
+            return None
+        try:
+            document = json.loads(self.body)
+        except (ValueError, RecursionError):
+            return None
+        name, kind = _MEMBERS[self.operation]
+        found = isinstance(document, dict) and isinstance(document.get(name), kind)
+        return document if found else None
+
+    def metadata(self) -> dict[str, Any]:
+        """Return ``ResponseMetadata`` of a response that botocore's parser does not see."""
+        headers = {name.lower(): value for name, value in self.outcome.headers.items()}
+        result = {"HTTPStatusCode": self.outcome.status_code, "HTTPHeaders": headers}
+        if "x-amzn-requestid" in headers:
+            result = {"RequestId": headers["x-amzn-requestid"], **result}
+        return result
+
+    def accepts(self, parsed: dict[str, Any]) -> bool:
+        """Return whether the retry policy of the client accepts a response.
+
+        It may add to the metadata, and counts successful calls.
+        """
+        owner, response = self._owner, self.outcome
+        model = owner._models[self.operation]
+        emit = owner.client.meta.events.emit
         results = emit(
-            f"needs-retry.kinesis.{self.operation}",
+            f"needs-retry.{owner._service}.{self.operation}",
             response=(response, parsed),
             endpoint=self.endpoint,
             operation=model,
@@ -274,16 +302,16 @@ class Attempt:
             request_dict={"context": self.context},
         )
         if any(delay is not None for _, delay in results):
-            return None
+            return False
         parsed["ResponseMetadata"]["RetryAttempts"] = 0
         emit(
-            f"after-call.kinesis.{self.operation}",
+            f"after-call.{owner._service}.{self.operation}",
             http_response=response,
             parsed=parsed,
             model=model,
             context=self.context,
         )
-        return parsed
+        return True
 
     @contextmanager
     def by_boto3(self) -> Iterator[Any]:
@@ -299,21 +327,7 @@ class Attempt:
             yield self._owner.client
         finally:
             _attempt.reset(token)
-            self._owner._learn(self)
-
-
-def unwrapped(client: Any) -> Any:
-    """Return the client of a `LeanKinesis`; any other object as it is."""
-    return client.client if isinstance(client, LeanKinesis) else client
-
-
-def document_of(body: bytes) -> dict[str, Any] | None:
-    """Return a body as a JSON object; None if it is not one."""
-    try:
-        document = json.loads(body)
-    except (ValueError, RecursionError):
-        return None
-    return document if isinstance(document, dict) else None
+            self._owner.learn(self)
 
 
 def _whole_body(response: Any) -> bytes | None:
@@ -351,8 +365,9 @@ def _on_send(request: Any, **_: Any) -> Any:
     return attempt.outcome
 
 
-def _on_response(endpoint: Any, **_: Any) -> None:
-    """Handle ``needs-retry``: remember the endpoint."""
+def _on_response(endpoint: Any, response: Any, **_: Any) -> None:
+    """Handle ``needs-retry``: remember the endpoint and the response."""
     attempt = _attempt.get()
     if attempt is not None:
         attempt.endpoint = endpoint
+        attempt.response = response[0] if response else None

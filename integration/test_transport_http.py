@@ -1,8 +1,9 @@
-"""Lean calls and boto3 side by side over HTTP and TLS against the fake AWS: the same answers, the same exceptions."""
+"""The transport and boto3 side by side over HTTP and TLS against the fake AWS: the same answers, the same exceptions."""
 
 from __future__ import annotations
 
 import datetime as dt
+import os
 import socket
 import ssl
 import threading
@@ -24,10 +25,9 @@ from cryptography.x509.oid import NameOID
 
 from integration.proxy import Proxy
 from kinesis_sdk.common.aws import make_client, translate_errors
-from kinesis_sdk.common.errors import KinesisSdkError
-from kinesis_sdk.common.fastpath import PutEntry, get_records, put_records
-from kinesis_sdk.common.lean_calls import LeanKinesis
+from kinesis_sdk.common.errors import KinesisSdkError, TransientAwsError
 from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.common.transport import GetRecordsPage, PutEntry, Transport, get_records, put_records
 from kinesis_sdk.testing import FakeAws, FakeAwsServer, Fault, FaultKind, VirtualClock
 from tests import HANG
 
@@ -204,18 +204,32 @@ def iterator_of(client: Any, kind: str = "TRIM_HORIZON", **more: Any) -> str:
 def without_id(outcome: Any) -> Any:
     """An outcome without what differs between two calls: the id, the date, and new iterators."""
     if isinstance(outcome, Exception):
-        return type(outcome), str(outcome), without_id(getattr(outcome, "response", None))
+        facts = {
+            name: value for name, value in vars(outcome).items() if name not in {"response", "request_id"}
+        }
+        return type(outcome), str(outcome), facts, without_id(getattr(outcome, "response", None))
+    if isinstance(outcome, GetRecordsPage):
+        return outcome._replace(
+            next_iterator=outcome.next_iterator and "some", metadata=metadata_of(outcome.metadata)
+        )
     if not isinstance(outcome, dict):
         return outcome
-    metadata = dict(outcome["ResponseMetadata"])
-    metadata.pop("RequestId", None)
+    plain = {name: value for name, value in outcome.items() if "ShardIterator" not in name}
+    return {
+        **plain,
+        "ResponseMetadata": metadata_of(outcome["ResponseMetadata"]),
+        "iterators": [name for name in outcome if "ShardIterator" in name],
+    }
+
+
+def metadata_of(response: Any) -> dict[str, Any]:
+    metadata = {name: value for name, value in response.items() if name != "RequestId"}
     metadata["HTTPHeaders"] = {
         name: value
         for name, value in metadata["HTTPHeaders"].items()
         if name not in {"x-amzn-requestid", "x-amz-id-2", "date"}
     }
-    plain = {name: value for name, value in outcome.items() if "ShardIterator" not in name}
-    return {**plain, "ResponseMetadata": metadata, "iterators": [n for n in outcome if "ShardIterator" in n]}
+    return metadata
 
 
 def outcome(call: Callable[[], Any]) -> Any:
@@ -226,15 +240,14 @@ def outcome(call: Callable[[], Any]) -> Any:
 
 
 def compare(aws: FakeAws, client: Any, call: Callable[[Any], Any], *faults: Fault) -> Any:
-    """Return the outcome of a call after checking that boto3 and the lean client have the same, by as many requests."""
-    lean = LeanKinesis(client)
-    iterator = iterator_of(lean)
+    """Return the outcome of a call after checking that boto3 and the transport have the same, by as many requests."""
+    transport: Any = Transport(client)
     for _ in range(2):
-        lean.get_records(ShardIterator=iterator, Limit=5)
-        iterator_of(lean)
-    assert lean._forms
+        get_records(transport, iterator_of(transport), 5)
+        put_records(transport, StreamId("s"), [PutEntry(b"other shard", "k", str(2**128 - 1))])
+    assert len(transport._forms) == 3
     seen = []
-    for each in (client, lean):
+    for each in (client, transport):
         for fault in faults:
             aws.faults.add(fault)
         before = sum(aws.stats()["calls"].values())
@@ -247,11 +260,11 @@ def compare(aws: FakeAws, client: Any, call: Callable[[Any], Any], *faults: Faul
 
 def test_answers(aws: FakeAws, client: Any) -> None:
     iterator = iterator_of(client)
-    page = compare(aws, client, lambda each: each.get_records(ShardIterator=iterator, Limit=5))
-    assert len(page["Records"]) == 5
+    page = compare(aws, client, lambda each: get_records(each, iterator, 5))
+    assert len(page.records) == 5
     last = client.get_records(ShardIterator=iterator)
-    empty = compare(aws, client, lambda each: each.get_records(ShardIterator=last["NextShardIterator"]))
-    assert empty["Records"] == []
+    empty = compare(aws, client, lambda each: get_records(each, last["NextShardIterator"], 100))
+    assert empty.records == []
     number = last["Records"][3]["SequenceNumber"]
     for kind, more in (
         ("LATEST", {}),
@@ -262,9 +275,9 @@ def test_answers(aws: FakeAws, client: Any) -> None:
             **each.get_shard_iterator(StreamName="s", ShardId=SHARD, ShardIteratorType=kind, **more)})  # fmt: skip
         assert opened["iterators"] == ["ShardIterator"]
     client.split_shard(StreamName="s", ShardToSplit=SHARD, NewStartingHashKey=str(1 << 100))
-    end = compare(aws, client, lambda each: each.get_records(ShardIterator=iterator))
-    assert len(end["ChildShards"]) == 2
-    assert end["iterators"] == []
+    end = compare(aws, client, lambda each: get_records(each, iterator, 100))
+    assert len(end.child_shards) == 2
+    assert end.next_iterator is None
 
 
 FAULTS: list[FaultKind] = ["throttle", "error", "expired_credentials", "expired_iterator"]
@@ -276,22 +289,28 @@ def test_errors(aws: FakeAws, client: Any, kind: FaultKind) -> None:
     found = compare(
         aws,
         client,
-        lambda each: each.get_records(ShardIterator=iterator),
+        lambda each: get_records(each, iterator, 100),
         Fault(kind=kind, operation="GetRecords", count=1),
     )
     assert isinstance(found, tuple)
     if kind != "expired_iterator":
         found = compare(aws, client, iterator_of, Fault(kind=kind, operation="GetShardIterator", count=1))
         assert isinstance(found, tuple)
+        entries = [PutEntry(b"x", "k", "0")] * 6
+        fault = Fault(kind=kind, operation="PutRecords", count=1)
+        found = compare(aws, client, lambda each: put_records(each, StreamId("s"), entries), fault)
+        assert isinstance(found, tuple)
 
 
 def test_rejected_requests(aws: FakeAws, client: Any) -> None:
     for call in (
-        lambda each: each.get_records(ShardIterator="nonsense"),
+        lambda each: get_records(each, "nonsense", 100),
         lambda each: each.get_shard_iterator(StreamName="none", ShardId=SHARD, ShardIteratorType="LATEST"),
         lambda each: iterator_of(each, "AFTER_SEQUENCE_NUMBER", StartingSequenceNumber="7"),
         lambda each: iterator_of(each, "NO_SUCH_TYPE"),
-        lambda each: each.get_records(ShardIterator=""),
+        lambda each: get_records(each, "", 100),
+        lambda each: put_records(each, StreamId("none"), [PutEntry(b"x", "k")]),
+        lambda each: put_records(each, StreamId("s"), [PutEntry(b"x", "k" * 257)]),
     ):
         assert isinstance(compare(aws, client, call), tuple)
 
@@ -301,7 +320,7 @@ def test_an_expired_iterator(aws: FakeAws, client: Any) -> None:
     clock = aws.clock
     assert isinstance(clock, VirtualClock)
     clock.advance(301)
-    found = compare(aws, client, lambda each: each.get_records(ShardIterator=iterator))
+    found = compare(aws, client, lambda each: get_records(each, iterator, 100))
     assert "ExpiredIteratorException" in found[1]
 
 
@@ -311,9 +330,9 @@ def test_retries(aws: FakeAws, server: FakeAwsServer) -> None:
         iterator = iterator_of(client)
         for count in (1, 2, 3):
             fault = Fault(kind="error", operation="GetRecords", count=count)
-            found = compare(aws, client, lambda each, it=iterator: each.get_records(ShardIterator=it), fault)
+            found = compare(aws, client, lambda each, it=iterator: get_records(each, it, 100), fault)
             if count < 3:
-                assert found["ResponseMetadata"]["RetryAttempts"] == count
+                assert found.metadata["RetryAttempts"] == count
             else:
                 assert isinstance(found, tuple)
         client.close()
@@ -322,24 +341,24 @@ def test_retries(aws: FakeAws, server: FakeAwsServer) -> None:
 def test_cut_answers(aws: FakeAws, server: FakeAwsServer) -> None:
     with Proxy(server.endpoint_url) as proxy:
         client = make_client("kinesis", endpoint_url=proxy.endpoint_url)
-        lean: Any = LeanKinesis(client)
-        iterator = iterator_of(lean)
+        transport: Any = Transport(client)
+        iterator = iterator_of(transport)
         for _ in range(2):
-            get_records(lean, iterator, 100)
-            iterator_of(lean)
+            get_records(transport, iterator, 100)
+            iterator_of(transport)
         for mode in ("truncate_after", "reset_after"):
             for length in range(0, 700, 31):
                 proxy.configure(**{mode: length})
                 try:
-                    page = get_records(lean, iterator, 100)
+                    page = get_records(transport, iterator, 100)
                 except KinesisSdkError as error:
                     assert error.retryable, f"{mode}={length}: {error}"
                 else:
                     assert len(page.records) == 9, f"{mode}={length}: half an answer was believed"
                 with translate_to_retryable():
-                    assert iterator_of(lean)
+                    assert iterator_of(transport)
         proxy.heal()
-        assert len(get_records(lean, iterator, 100).records) == 9
+        assert len(get_records(transport, iterator, 100).records) == 9
         client.close()
 
 
@@ -354,19 +373,20 @@ def translate_to_retryable() -> Iterator[None]:
 
 def test_dead_connections_and_timeouts(aws: FakeAws, server: FakeAwsServer) -> None:
     with Proxy(server.endpoint_url) as proxy:
-        lean = LeanKinesis(connect(proxy.endpoint_url, read_timeout=3.0))
-        iterator = iterator_of(lean)
+        transport: Any = Transport(connect(proxy.endpoint_url, read_timeout=3.0))
+        iterator = iterator_of(transport)
         for _ in range(3):
-            lean.get_records(ShardIterator=iterator)
+            get_records(transport, iterator, 100)
         assert proxy.cut() >= 1
         # The connection in the pool is dead; urllib3 notices it and opens another.
-        assert lean.get_records(ShardIterator=iterator)["Records"]
+        assert get_records(transport, iterator, 100).records
         proxy.configure(stall=True)
-        with pytest.raises(ReadTimeoutError):
-            lean.get_records(ShardIterator=iterator)
+        with pytest.raises(TransientAwsError) as caught:
+            get_records(transport, iterator, 100)
+        assert isinstance(caught.value.__cause__, ReadTimeoutError)
         proxy.heal()
-        assert lean.get_records(ShardIterator=iterator)["Records"]
-        lean.close()
+        assert get_records(transport, iterator, 100).records
+        transport.close()
 
 
 def test_certificates_and_proxies_are_those_of_the_client(
@@ -376,21 +396,24 @@ def test_certificates_and_proxies_are_those_of_the_client(
     tls.load_cert_chain(certificate)
     with relay(address(server), tls) as endpoint:
         url = f"https://localhost:{endpoint.port}"
-        lean = LeanKinesis(connect(url, verify=str(certificate)))
-        iterator = iterator_of(lean)
+        transport: Any = Transport(connect(url, verify=str(certificate)))
+        iterator = iterator_of(transport)
         for _ in range(2):
-            assert lean.get_records(ShardIterator=iterator)["Records"]
+            assert get_records(transport, iterator, 100).records
         distrustful = connect(url)
         with pytest.raises(SSLError):
-            LeanKinesis(distrustful).get_records(ShardIterator=iterator)
+            Transport(distrustful).get_shard_iterator(
+                StreamName="s", ShardId=SHARD, ShardIteratorType="LATEST"
+            )
         # A client whose first calls worked rejects the certificate once it does not trust it any more.
-        lean.close()
-        lean.client._endpoint.http_session = distrustful._endpoint.http_session
-        for form in lean._forms.values():
-            assert form.endpoint is lean.client._endpoint
-        with pytest.raises(SSLError):
-            lean.get_records(ShardIterator=iterator)
-        lean.close()
+        transport.close()
+        transport.client._endpoint.http_session = distrustful._endpoint.http_session
+        for form in transport._forms.values():
+            assert form.connections.endpoint is transport.client._endpoint
+        with pytest.raises(TransientAwsError) as caught:
+            get_records(transport, iterator, 100)
+        assert isinstance(caught.value.__cause__, SSLError)
+        transport.close()
         distrustful.close()
     with relay(None) as proxy:
         behind = connect(
@@ -399,23 +422,88 @@ def test_certificates_and_proxies_are_those_of_the_client(
         )
         proxy.close()
         with pytest.raises(ProxyConnectionError):
-            LeanKinesis(behind).get_records(ShardIterator=iterator)
+            Transport(behind).get_shard_iterator(StreamName="s", ShardId=SHARD, ShardIteratorType="LATEST")
         behind.close()
 
 
 def test_threads(aws: FakeAws, client: Any) -> None:
-    lean: Any = LeanKinesis(client)
-    put_records(lean, StreamId("s"), [PutEntry(b"more", "k", "0")] * 40)
+    transport: Any = Transport(client)
+    put_records(transport, StreamId("s"), [PutEntry(b"more", "k", "0")] * 40)
 
     def read(_: int) -> int:
         records = 0
-        iterator: str | None = iterator_of(lean)
+        iterator: str | None = iterator_of(transport)
         for _ in range(8):
             assert iterator is not None
-            page = get_records(lean, iterator, 7)
+            page = get_records(transport, iterator, 7)
             records += len(page.records)
             iterator = page.next_iterator
         return records
 
     with ThreadPoolExecutor(6) as pool:
         assert list(pool.map(read, range(12), timeout=HANG)) == [49] * 12
+
+
+# -- records ----------------------------------------------------------------------------------------------------------
+
+ODD_KEYS = ['"', "\\", "\n\x00", "é", "😀", "]}", "k" * 256, "null", "\u2028"]
+
+
+def contents(client: Any, stream: str) -> list[list[tuple[bytes, str]]]:
+    """Data and keys of a stream shard by shard, read by boto3."""
+    found = []
+    for shard in range(2):
+        opened = client.get_shard_iterator(
+            StreamName=stream, ShardId=f"shardId-{shard:012d}", ShardIteratorType="TRIM_HORIZON"
+        )
+        answer = client.get_records(ShardIterator=opened["ShardIterator"])
+        found.append([(record["Data"], record["PartitionKey"]) for record in answer["Records"]])
+    return found
+
+
+def test_the_same_is_stored(aws: FakeAws, client: Any) -> None:
+    for stream in ("ours", "theirs"):
+        aws.client("kinesis").create_stream(StreamName=stream, ShardCount=2, MaxRecordSizeInKiB=10240)
+    batches = [
+        [PutEntry(os.urandom(index * 97 % 400), f"key-{index}") for index in range(500)],
+        [PutEntry(b"", key, str(number << 122)) for number, key in enumerate(ODD_KEYS)],
+        [PutEntry(os.urandom(50_000), "a", str(2**128 - 1)) for _ in range(100)],
+    ]
+    transport: Any = Transport(client)
+    for entries in batches:
+        ours = put_records(transport, StreamId("ours"), entries)
+        theirs = put_records(client, StreamId("theirs"), entries)
+        assert ours["FailedRecordCount"] == theirs["FailedRecordCount"] == 0
+        assert [each["ShardId"] for each in ours["Records"]] == [
+            each["ShardId"] for each in theirs["Records"]
+        ]
+    stored = contents(client, "ours")
+    assert stored == contents(client, "theirs")
+    assert sum(map(len, stored)) == sum(map(len, batches))
+
+
+def test_a_record_of_ten_mebibytes(aws: FakeAws, client: Any) -> None:
+    aws.client("kinesis").create_stream(StreamName="large", ShardCount=1, MaxRecordSizeInKiB=10240)
+    data = os.urandom((10 << 20) - 1)
+    transport: Any = Transport(client)
+    for each in (b"first", data):
+        put_records(transport, StreamId("large"), [PutEntry(each, "k")])
+    iterator: str | None = transport.get_shard_iterator(
+        StreamName="large", ShardId=SHARD, ShardIteratorType="TRIM_HORIZON"
+    )["ShardIterator"]
+    read: list[bytes] = []
+    while len(read) < 2:
+        assert iterator is not None
+        page = get_records(transport, iterator, 100)
+        read += [record.data for record in page.records]
+        iterator = page.next_iterator
+    assert read == [b"first", data]
+
+
+def test_single_records_that_fail(aws: FakeAws, client: Any) -> None:
+    transport: Any = Transport(client)
+    put_records(transport, StreamId("s"), [PutEntry(b"x", "k")])
+    aws.faults.add(Fault(kind="partial", operation="PutRecords", count=2, after=1))
+    answer = put_records(transport, StreamId("s"), [PutEntry(b"x", "k")] * 4)
+    assert answer["FailedRecordCount"] == 2
+    assert [bool(each.get("ErrorCode")) for each in answer["Records"]] == [False, True, True, False]

@@ -7,13 +7,10 @@ metrics) or by replacing methods (OpenTelemetry, `unittest.mock`). A call that d
 from __future__ import annotations
 
 import logging
-import os
-from collections.abc import Sequence
+from collections.abc import Mapping
 from operator import is_
 from types import FunctionType
 from typing import Any
-
-from kinesis_sdk.common.fast_hooks import speaks_json
 
 _PER_CALL = (
     "provide-client-params",
@@ -31,18 +28,15 @@ _PER_CALL = (
 )
 """Events that botocore emits for each call, under the name of the operation."""
 
-_BEFORE_ENDPOINT = "before-endpoint-resolution.kinesis"
-
-_LAMBDA = "AWS_LAMBDA_FUNCTION_NAME"
-_TRACE_HEADER = ("botocore.handlers", "add_recursion_detection_header")
-"""On AWS Lambda, this handler adds a header that differs from one invocation to the next; elsewhere it does nothing."""
+_BEFORE_ENDPOINT = "before-endpoint-resolution"
 
 _BOTOCORES_OWN = frozenset(
     {
-        _TRACE_HEADER,
+        ("botocore.discovery", "block_endpoint_discovery_required_operations"),
         ("botocore.handlers", "_handle_request_validation_mode_member"),
         ("botocore.handlers", "_set_auth_scheme_preference_signer"),
         ("botocore.handlers", "add_query_compatibility_header"),
+        ("botocore.handlers", "add_recursion_detection_header"),
         ("botocore.handlers", "add_retry_headers"),
         ("botocore.handlers", "generate_idempotent_uuid"),
         ("botocore.handlers", "inject_api_version_header_if_needed"),
@@ -58,9 +52,7 @@ _BOTOCORES_OWN = frozenset(
 """Handlers that every client has. A handler that is not listed, of a later botocore, counts as a user's: the call is then
 slower, not wrong, and a test of the SDK fails."""
 
-_OURS = frozenset(
-    f"kinesis_sdk.common.{module}" for module in ("fast_get", "fast_put", "lean_calls", "truncated_responses")
-)
+_OURS = frozenset({"kinesis_sdk.common.transport.calls", "kinesis_sdk.common.truncated_responses"})
 
 _DEBUG_LOG = logging.getLogger("botocore.endpoint")
 
@@ -72,20 +64,22 @@ class HookCheck:
     not exist, no call counts as unmodified.
 
     Args:
-        client: Client to check; a client of another kind than botocore's for Kinesis is never unmodified.
-        operations: API operations whose calls are checked, for example ``GetRecords``.
-        methods: Methods of the client that make them.
+        client: Client to check; an object of another kind is never unmodified.
+        methods: API operations whose calls are checked, for example ``GetRecords``, and the methods that make them.
     """
 
-    __slots__ = ("_client", "_emitter", "_names", "_operations", "_result")
+    __slots__ = ("_client", "_emitter", "_events", "_names", "_result")
 
-    def __init__(self, client: Any, operations: Sequence[str], methods: Sequence[str]) -> None:
+    def __init__(self, client: Any, methods: Mapping[str, str]) -> None:
         self._client = client
-        self._operations = operations
-        self._names = ("_make_api_call", *methods)
+        self._names = ("_make_api_call", *methods.values())
         self._result: tuple[tuple[object, ...], bool] | None = None
         self._emitter: Any = None
-        if speaks_json(client):
+        self._events: list[str] = []
+        if methods and service_of(client):
+            service = client.meta.service_model.service_id.hyphenize()
+            self._events = [f"{event}.{service}.{operation}" for event in _PER_CALL for operation in methods]
+            self._events.append(f"{_BEFORE_ENDPOINT}.{service}")
             events = client.meta.events
             emitter = getattr(events, "_emitter", events)
             if hasattr(emitter, "_lookup_cache") and hasattr(emitter, "_handlers"):
@@ -115,8 +109,20 @@ class HookCheck:
         if any(name in own or not _is_botocores(getattr(kind, name, None)) for name in self._names):
             return False
         search = self._emitter._handlers.prefix_search
-        events = [f"{event}.kinesis.{operation}" for event in _PER_CALL for operation in self._operations]
-        return all(_is_known(handler) for event in (*events, _BEFORE_ENDPOINT) for handler in search(event))
+        return all(_is_known(handler) for event in self._events for handler in search(event))
+
+
+def service_of(client: Any) -> str | None:
+    """Return the service of a botocore client that uses JSON; None for any other object."""
+    from botocore.client import BaseClient
+
+    # Not isinstance: a mock with a spec passes that check.
+    if not issubclass(type(client), BaseClient):
+        return None
+    model = client.meta.service_model
+    # botocore 1.38 does not resolve protocols yet.
+    protocol = getattr(model, "resolved_protocol", None) or model.metadata.get("protocol")
+    return str(model.service_name) if protocol == "json" else None
 
 
 def _is_botocores(function: Any) -> bool:
@@ -128,7 +134,4 @@ def _is_botocores(function: Any) -> bool:
 
 def _is_known(handler: Any) -> bool:
     name = getattr(handler, "__qualname__", None) or type(handler).__qualname__
-    module = handler.__module__
-    if (module, name) == _TRACE_HEADER:
-        return _LAMBDA not in os.environ
-    return module in _OURS or (module, name) in _BOTOCORES_OWN
+    return handler.__module__ in _OURS or (handler.__module__, name) in _BOTOCORES_OWN

@@ -34,13 +34,22 @@ from botocore.stub import Stubber
 from moto import mock_aws
 from moto.core.models import botocore_stubber
 
-from kinesis_sdk.common import client_hooks, fast_get, fast_put, fastpath, lean_calls
 from kinesis_sdk.common.aws import reject_truncated_responses
-from kinesis_sdk.common.client_hooks import HookCheck
-from kinesis_sdk.common.errors import KinesisSdkError, ProtocolError, ThrottledError
-from kinesis_sdk.common.fastpath import PutEntry
-from kinesis_sdk.common.lean_calls import LeanKinesis
-from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.common.errors import (
+    KinesisSdkError,
+    PermanentAwsError,
+    ProtocolError,
+    ThrottledError,
+)
+from kinesis_sdk.common.transport import (
+    GetRecordsPage,
+    Transport,
+    calls,
+    get_records,
+    hooks,
+)
+from kinesis_sdk.common.transport import get as reading
+from kinesis_sdk.common.transport.hooks import HookCheck
 
 SESSION = botocore.session.Session()
 URL = "http://stream.example:4567"
@@ -96,10 +105,12 @@ class FakeSession:
 class Wire:
     """A client of boto3 with a fake session, plain and lean."""
 
-    def __init__(self, *, endpoint: str | None = URL, creator: Any = None, **config: Any) -> None:
+    def __init__(
+        self, *, service: str = "kinesis", endpoint: str | None = URL, creator: Any = None, **config: Any
+    ) -> None:
         keys = {} if creator else {"aws_access_key_id": "AKID", "aws_secret_access_key": "secret"}
         self.client = (creator or SESSION).create_client(
-            "kinesis",
+            service,
             region_name="eu-central-1",
             endpoint_url=endpoint,
             **keys,
@@ -108,13 +119,13 @@ class Wire:
         # moto adds a hook to every client that is created after its import.
         self.client.meta.events.unregister("before-send", botocore_stubber)
         self.session = self.client._endpoint.http_session = FakeSession()
-        self.lean = LeanKinesis(self.client)
+        self.lean = Transport(self.client)
 
     def both(self, call: Callable[[Any], Any]) -> tuple[Any, Any]:
         """Outcomes of a call by boto3 and of the same call without it, with as many requests."""
         script = list(self.session.responses)
         self.session.responses = [(200, page())]
-        self.lean.get_records(**ITERATOR)
+        get(self.lean)
         self.session.responses = [(200, b'{"ShardIterator": "x"}')]
         self.lean.get_shard_iterator(**POSITION)
         outcomes = []
@@ -177,8 +188,8 @@ def used_wire(one_wire: Wire) -> Wire:
     return one_wire
 
 
-def get(client: Any) -> Any:
-    return client.get_records(**ITERATOR)
+def get(client: Any) -> GetRecordsPage:
+    return get_records(client, "first", 100)
 
 
 def open_iterator(client: Any) -> Any:
@@ -199,8 +210,7 @@ CLIENTS: dict[str, dict[str, Any]] = {
     "no validation": {"parameter_validation": False},
 }
 REQUESTS: list[tuple[str, dict[str, Any]]] = [
-    ("get_records", ITERATOR),
-    ("get_records", {"ShardIterator": 'é"😀'}),
+    ("get_records", {"ShardIterator": 'é"😀', "Limit": 1}),
     ("get_records", {**ITERATOR, "StreamARN": ARN}),
     ("get_shard_iterator", POSITION),
     ("get_shard_iterator", {"StreamARN": ARN, "ShardId": "s", "ShardIteratorType": "LATEST"}),
@@ -216,6 +226,13 @@ REQUESTS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
+def make(client: Any, method: str, parameters: dict[str, Any]) -> None:
+    if method == "get_records":
+        get_records(client, parameters["ShardIterator"], parameters["Limit"], parameters.get("StreamARN"))
+    else:
+        getattr(client, method)(**parameters)
+
+
 @pytest.mark.parametrize(
     ("name", "token"), [*((name, None) for name in CLIENTS), ("endpoint_url", "token"), ("AWS", "token")]
 )
@@ -227,9 +244,9 @@ def test_the_request_is_boto3s(name: str, token: str | None, monkeypatch: pytest
     for method, parameters in REQUESTS:
         getattr(wire.client, method)(**parameters)
         theirs = wire.session.requests[-1]
-        getattr(wire.lean, method)(**parameters)
+        make(wire.lean, method, parameters)
         assert not wire.session.last_was_lean
-        getattr(wire.lean, method)(**parameters)
+        make(wire.lean, method, parameters)
         ours = wire.session.requests[-1]
         assert wire.session.last_was_lean
         assert (ours.method, ours.url, ours.body) == (theirs.method, theirs.url, theirs.body)
@@ -262,15 +279,15 @@ def test_streams_may_have_different_endpoints() -> None:
     other = ARN.replace("123456789012", "999999999999")
     for _ in range(3):
         for arn in (ARN, other):
-            wire.lean.get_records(ShardIterator="x", StreamARN=arn)
+            get_records(wire.lean, "x", 1, arn)
             assert f"//{arn.split(':')[4]}." in wire.session.requests[-1].url
     assert wire.session.last_was_lean
 
 
 def test_forms_are_bounded(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lean_calls, "_MAX_FORMS", 3)
+    monkeypatch.setattr(calls, "_MAX_FORMS", 3)
     for index in range(10):
-        wire.lean.get_records(ShardIterator="x", StreamARN=f"{ARN}-{index}")
+        get_records(wire.lean, "x", 1, f"{ARN}-{index}")
         assert 1 <= len(wire.lean._forms) <= 3
 
 
@@ -326,44 +343,28 @@ def test_the_outcome_is_boto3s_where_truncated_responses_are_rejected(wire: Wire
 
 
 def check_outcome(wire: Wire, name: str) -> None:
-    wire.session.responses = [RESPONSES[name]]
-    boto3s, ours = wire.both(get)
-    assert ours == boto3s
-    assert ours[1] == 1, "one call is one request"
-    assert wire.session.last_was_lean
-    wire.session.responses = [RESPONSES[name]]
-    boto3s, ours = wire.both(open_iterator)
-    assert ours == boto3s
-    assert wire.session.last_was_lean
-
-
-@pytest.mark.parametrize("name", RESPONSES)
-def test_pages_are_those_of_the_fast_path(used_wire: Wire, name: str) -> None:
-    def read(client: Any) -> Any:
-        return fast_get.get_records(client, "first", 100)
-
-    read(used_wire.client)
-    used_wire.session.responses = [RESPONSES[name]]
-    boto3s, ours = used_wire.both(read)
-    if name in {"a bad record", "bad base64"}:
-        # Of fewer than four records, botocore decodes each through boto3, and its errors come from there.
-        assert ours[0][0] is ProtocolError
-        assert issubclass(boto3s[0][0], KinesisSdkError)
-    else:
-        assert ours == boto3s
-    assert ours[1] == 1
-    assert used_wire.session.last_was_lean
+    for call in (open_iterator, get):
+        wire.session.responses = [RESPONSES[name]]
+        boto3s, ours = wire.both(call)
+        if call is get and name in {"a bad record", "bad base64"}:
+            # botocore stumbles over them, or we do.
+            assert ours[0][0] is ProtocolError
+            assert issubclass(boto3s[0][0], KinesisSdkError)
+        else:
+            assert ours == boto3s
+        assert ours[1] == 1, "one call is one request"
+        assert wire.session.last_was_lean
 
 
 def test_records_are_decoded_once(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
-    fast_get.get_records(wire.lean, "first", 100)
+    get_records(wire.lean, "first", 100)
     wire.session.responses = [(200, page(50))]
     parsed: list[int] = []
-    real = fast_get._page
+    real = reading._page
     monkeypatch.setattr(
-        fast_get, "_page", lambda response: parsed.append(len(response["Records"])) or real(response)
+        reading, "_page", lambda response: parsed.append(len(response["Records"])) or real(response)
     )
-    found = fast_get.get_records(wire.lean, "first", 100)
+    found = get_records(wire.lean, "first", 100)
     assert [record.data for record in found.records] == [b"x" * index for index in range(50)]
     assert wire.session.last_was_lean
     assert parsed == [0]
@@ -379,7 +380,7 @@ def test_retries_are_boto3s(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
         wire.session.responses = [first, RESPONSES["throttled"], (200, page(6))]
         boto3s, ours = wire.both(get)
         assert ours == boto3s
-        assert ours[0]["ResponseMetadata"]["RetryAttempts"] == 2
+        assert ours[0].metadata["RetryAttempts"] == 2
         assert ours[1] == 3
         wire.session.responses = [first]
         boto3s, ours = wire.both(get)
@@ -387,7 +388,7 @@ def test_retries_are_boto3s(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
         assert ours[1] == 3
     # boto3 retried a lean call; its records are decoded by the fast path as usual.
     wire.session.responses = [RESPONSES["throttled"], (200, page(6))]
-    found = fast_get.get_records(wire.lean, "first", 100)
+    found = get_records(wire.lean, "first", 100)
     assert len(found.records) == 6
     assert len(pauses) == 3 * 8 + 1
     get(wire.lean)
@@ -415,7 +416,7 @@ def test_successful_calls_refill_the_retry_budget(monkeypatch: pytest.MonkeyPatc
 # -- what is left to boto3 --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("event", [*client_hooks._PER_CALL, "before-endpoint-resolution"])
+@pytest.mark.parametrize("event", [*hooks._PER_CALL, "before-endpoint-resolution"])
 def test_hooks_of_users_run(wire: Wire, event: str) -> None:
     seen: list[str] = []
 
@@ -440,8 +441,7 @@ def test_hooks_of_users_run(wire: Wire, event: str) -> None:
 
 def test_hooks_of_the_sdk_do_not_matter(wire: Wire) -> None:
     reject_truncated_responses(wire.client)
-    fast_get._equipment.of(wire.client)
-    fast_put._equipment.of(wire.client)
+    Transport(wire.client)
     for _ in range(2):
         get(wire.lean)
     assert wire.session.last_was_lean
@@ -454,7 +454,7 @@ def test_the_stubber_answers(wire: Wire) -> None:
     with Stubber(wire.client) as stubber:
         stubber.add_response("get_records", {"Records": [], "NextShardIterator": "stubbed"}, ITERATOR)
         stubber.add_client_error("get_shard_iterator", "ResourceNotFoundException")
-        assert get(wire.lean)["NextShardIterator"] == "stubbed"
+        assert get(wire.lean).next_iterator == "stubbed"
         with pytest.raises(wire.client.exceptions.ResourceNotFoundException):
             open_iterator(wire.lean)
     assert len(wire.session.requests) == sent
@@ -463,7 +463,7 @@ def test_the_stubber_answers(wire: Wire) -> None:
 def test_moto_answers() -> None:
     with mock_aws():
         client = boto3.client("kinesis", "eu-central-1", aws_access_key_id="a", aws_secret_access_key="b")
-        lean = LeanKinesis(client)
+        lean = Transport(client)
         lean.create_stream(StreamName="s", ShardCount=1)
         lean.put_record(StreamName="s", Data=b"x", PartitionKey="k")
         for _ in range(3):
@@ -479,10 +479,15 @@ def test_replaced_methods_are_called(wire: Wire, monkeypatch: pytest.MonkeyPatch
     for _ in range(2):
         get(wire.lean)
     sent = len(wire.session.requests)
-    with mock.patch("botocore.client.BaseClient._make_api_call", return_value={"by": "patch"}):
-        assert get(wire.lean) == {"by": "patch"}
-    with mock.patch.object(wire.client, "get_records", return_value={"by": "object"}):
-        assert get(wire.lean) == {"by": "object"}
+    with mock.patch(
+        "botocore.client.BaseClient._make_api_call",
+        return_value={"Records": [], "NextShardIterator": "patch"},
+    ):
+        assert get(wire.lean).next_iterator == "patch"
+    with mock.patch.object(
+        wire.client, "get_records", return_value={"Records": [], "NextShardIterator": "object"}
+    ):
+        assert get(wire.lean).next_iterator == "object"
     original = BaseClient._make_api_call
     traced: list[str] = []
 
@@ -533,50 +538,113 @@ def test_lambda_requests_carry_the_trace_of_their_invocation(monkeypatch: pytest
     monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", "f")
     wire = Wire()
     get(wire.lean)
-    monkeypatch.setenv("_X_AMZN_TRACE_ID", "Root=1")
     get(wire.lean)
-    assert wire.session.requests[-1].headers["X-Amzn-Trace-Id"] == b"Root=1"
+    assert "X-Amzn-Trace-Id" not in wire.session.requests[-1].headers
+    for number in (1, 2):
+        monkeypatch.setenv("_X_AMZN_TRACE_ID", f"Root={number};é")
+        get(wire.lean)
+        assert wire.session.last_was_lean
+        assert wire.session.requests[-1].headers["X-Amzn-Trace-Id"] == f"Root={number};%C3%A9"
 
 
 def test_parameters_are_checked_by_boto3(wire: Wire) -> None:
-    for request in ({}, {"ShardIterator": ""}, {"ShardIterator": 5}, {"ShardIterator": "x", "Limit": "1"}):
-        boto3s, ours = wire.both(lambda client, request=request: client.get_records(**request))
+    for iterator, limit in (("", 1), (5, 1), (None, 1), ("x", "1"), ("x", 0)):
+        boto3s, ours = wire.both(lambda client, i=iterator, n=limit: get_records(client, i, n))
         assert ours == boto3s
-        assert ours[0][0] is ParamValidationError
+        assert ours[0][0] is PermanentAwsError
         assert ours[1] == 0
-    boto3s, ours = wire.both(lambda client: client.get_records(ShardIterator="x", StreamARN=["x"]))
+    bad = {**POSITION, "ShardId": 5}
+    boto3s, ours = wire.both(lambda client: client.get_shard_iterator(**bad))
+    assert ours == boto3s
+    assert ours[0][0] is ParamValidationError
+    boto3s, ours = wire.both(lambda client: get_records(client, "x", 1, ["x"]))  # type: ignore[arg-type]
     assert ours == boto3s
     with pytest.raises(TypeError, match="keyword"):
-        wire.lean.get_records("x")
+        wire.lean.get_shard_iterator("x")
 
 
 def test_other_objects_are_passed_through() -> None:
     fake = mock.Mock()
-    fake.get_records.return_value = {"Records": []}
-    lean = LeanKinesis(LeanKinesis(fake))
+    lean = Transport(Transport(fake))
     assert lean.client is fake
-    assert lean.get_records(ShardIterator="x") is fake.get_records.return_value
+    assert lean.get_shard_iterator(ShardId="x") is fake.get_shard_iterator.return_value
     assert lean.list_shards is fake.list_shards
-    dynamodb = SESSION.create_client(
-        "dynamodb", region_name="x", aws_access_key_id="a", aws_secret_access_key="b"
-    )
-    assert not HookCheck(dynamodb, (), ()).unmodified
+    sqs = SESSION.create_client("sqs", region_name="x", aws_access_key_id="a", aws_secret_access_key="b")
+    assert not HookCheck(sqs, {}).unmodified
+    assert not Transport(sqs)._models
 
 
 def test_an_emitter_of_another_kind_is_left_to_boto3(wire: Wire) -> None:
     with mock.patch.object(wire.client.meta, "events", mock.Mock(spec=["emit"])):
-        assert not HookCheck(wire.client, (), ()).unmodified
+        assert not HookCheck(wire.client, {"GetRecords": "get_records"}).unmodified
 
 
-def test_puts_take_the_fast_path(wire: Wire) -> None:
-    entry = {"SequenceNumber": "49", "ShardId": "shardId-000000000000"}
-    wire.session.responses = [(200, json.dumps({"FailedRecordCount": 0, "Records": [entry]}).encode())]
-    for _ in range(2):
-        fastpath.put_records(wire.lean, StreamId("orders"), [PutEntry(b"x", "k")])  # type: ignore[arg-type]
-    state = fast_put._equipment.of(wire.client)
-    assert state is not None
-    assert state.useful
-    assert state.completing
+# -- renewals of leases -----------------------------------------------------------------------------------------------
+
+RENEWAL = {
+    "TableName": "leases",
+    "Key": {"leaseKey": {"S": "shardId-000000000000"}},
+    "UpdateExpression": "SET #c = :next",
+    "ConditionExpression": "#c = :seen",
+    "ExpressionAttributeNames": {"#c": "leaseCounter"},
+    "ExpressionAttributeValues": {":seen": {"N": "7"}, ":next": {"N": "8"}},
+    "ReturnValues": "NONE",
+    "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+}
+ROW = '{"leaseKey": {"S": "é"}, "data": {"B": "eA=="}, "old": {"NULL": true}, "set": {"BS": ["eA=="]}}'
+UPDATES: dict[str, Any] = {
+    "no row": (200, b"{}"),
+    "a row": (200, f'{{"Attributes": {ROW}, "FieldOfTheFuture": 1}}'.encode()),
+    "lost": (400, f'{{"__type": "x#ConditionalCheckFailedException", "Item": {ROW}}}'.encode()),
+    "throttled": RESPONSES["throttled"],
+    "internal failure": RESPONSES["internal failure"],
+    "nothing": (200, b""),
+    "truncated": (200, b"{}", {"Content-Length": "70"}),
+    "truncated, without length": (200, b'{"Attr', {"Content-Length": ""}),
+    "not JSON": (200, b"<html>"),
+    "wrong checksum": (200, b"{}", {"x-amz-crc32": "1"}),
+    "right checksum": (200, b"{}", {"x-amz-crc32": "2745614147"}),
+    "timeout": RESPONSES["timeout"],
+}
+
+
+@pytest.fixture(scope="module")
+def tables() -> dict[str, Wire]:
+    """Clients for DynamoDB by retry mode, with a known form of UpdateItem."""
+    wires = {
+        mode: Wire(service="dynamodb", retries={"mode": mode, "total_max_attempts": 1})
+        for mode in ("legacy", "standard")
+    }
+    for wire in wires.values():
+        reject_truncated_responses(wire.client)
+        wire.session.responses = [(200, b"{}")]
+        wire.lean.update_item(**RENEWAL)
+        assert not wire.session.last_was_lean
+    return wires
+
+
+@pytest.mark.parametrize("mode", ["legacy", "standard"])
+@pytest.mark.parametrize("name", UPDATES)
+def test_renewals_have_the_outcome_of_boto3(tables: dict[str, Wire], name: str, mode: str) -> None:
+    wire = tables[mode]
+    sent, outcomes = [], []
+    for client in (wire.client, wire.lean):
+        wire.session.responses = [UPDATES[name]]
+        wire.session.requests.clear()
+        outcomes.append(outcome(lambda client=client: client.update_item(**RENEWAL)))
+        (request,) = wire.session.requests
+        sent.append((request.url, request.body, {each.lower() for each in request.headers}))
+    assert wire.session.last_was_lean
+    assert outcomes[1] == outcomes[0]
+    assert sent[1] == sent[0]
+
+
+def test_bad_parameters_of_renewals_are_rejected_by_boto3(tables: dict[str, Wire]) -> None:
+    wire = tables["standard"]
+    wire.session.requests.clear()
+    bad = {**RENEWAL, "Key": {"leaseKey": {"S": 5}}}
+    assert outcome(lambda: wire.lean.update_item(**bad)) == outcome(lambda: wire.client.update_item(**bad))
+    assert wire.session.requests == []
 
 
 # -- credentials ------------------------------------------------------------------------------------------------------
@@ -630,7 +698,7 @@ def test_credentials_are_refreshed() -> None:
     sent = len(wire.session.requests)
     assert outcome(lambda: get(wire.lean)) == outcome(lambda: get(wire.client))
     with pytest.raises(KinesisSdkError, match="cannot refresh"):
-        fast_get.get_records(wire.lean, "x", 1)  # type: ignore[arg-type]
+        get_records(wire.lean, "x", 1)  # type: ignore[arg-type]
     assert len(wire.session.requests) == sent
 
 
@@ -646,7 +714,7 @@ def test_a_refresh_that_fails_while_learning_does_not_fail_the_call() -> None:
         return 200, page()
 
     wire.session.responses = [expire]
-    assert get(wire.lean)["NextShardIterator"] == "next"
+    assert get(wire.lean).next_iterator == "next"
     assert wire.lean._forms == {}
 
 
@@ -666,7 +734,7 @@ def test_threads_get_their_own_responses(wire: Wire) -> None:
         for index in range(60):
             iterator = f"{thread}-{index}"
             try:
-                found = fast_get.get_records(wire.lean, iterator, 10)  # type: ignore[arg-type]
+                found = get_records(wire.lean, iterator, 10)
             except ThrottledError as error:
                 assert error.message == iterator
             else:

@@ -1,0 +1,188 @@
+"""Sends requests on the open connections of a boto3 client.
+
+boto3's HTTP session opens every connection: only it knows about certificates, proxies and socket options. What it leaves
+in its pool is used here without urllib3, which costs more than the call itself. urllib3's pool still counts connections and
+drops dead ones.
+"""
+
+from __future__ import annotations
+
+import http.client
+import ssl
+from collections.abc import Iterator
+from typing import Any
+
+from kinesis_sdk.common.transport.form import SignedRequest
+
+MAX_BODY = 64 << 20
+"""Maximum bytes of a response. GetRecords returns at most 10 MiB of data, which is 14 MB as base64, and 10,000 keys."""
+
+_BLOCK = 128 << 10
+"""Bytes to write at a time: the timeout is that of one block, as in boto3, and not that of a large request."""
+
+_PIECE = 64 << 10
+
+
+class Response:
+    """A response that did not pass through boto3's session, with the attributes of botocore's ``AWSResponse``.
+
+    Attributes:
+        url: URL of the request.
+        status_code: HTTP status.
+        headers: Headers by lower-case name.
+        content: The body, or the part of it that arrived.
+        raw: None; botocore reads it only for streamed responses.
+    """
+
+    __slots__ = ("content", "headers", "raw", "status_code", "url")
+
+    def __init__(self, url: str, status_code: int, headers: dict[str, str], content: bytes) -> None:
+        self.url = url
+        self.status_code = status_code
+        self.headers = headers
+        self.content = content
+        self.raw = None
+
+
+class Connections:
+    """The connections of a client to one URL. Thread-safe.
+
+    The pool is found in the first response of the session. urllib3 has no public way to take a connection from it; where
+    its attributes do not exist, the session sends every request.
+
+    Args:
+        endpoint: botocore's endpoint, which has the session of the client.
+    """
+
+    __slots__ = ("_endpoint", "_known")
+
+    def __init__(self, endpoint: Any) -> None:
+        self._endpoint = endpoint
+        self._known: tuple[Any, Any] | None = None
+
+    @property
+    def endpoint(self) -> Any:
+        """Botocore's endpoint."""
+        return self._endpoint
+
+    def learn(self, response: Any) -> None:
+        """Find the pool in a response of the session."""
+        pool = getattr(getattr(response, "raw", None), "_pool", None)
+        if _is_usable(pool):
+            self._known = (self._endpoint.http_session, pool)
+
+    def send(self, request: SignedRequest) -> Any:
+        """Send a request and read the response.
+
+        Returns:
+            A `Response`, or an ``AWSResponse`` if the session sent the request.
+
+        Raises:
+            HTTPClientError: As the session would raise it.
+        """
+        session = self._endpoint.http_session
+        known = self._known
+        # A closed session loses its pool, and a user may replace the session.
+        if known is not None and known[0] is session and request.is_plain:
+            connection = _take(known[1])
+            if connection is not None:
+                return _converse(known[1], connection, request)
+        response = session.send(request.prepared())
+        self.learn(response)
+        return response
+
+
+def _is_usable(pool: Any) -> bool:
+    return (
+        hasattr(pool, "_get_conn")
+        and hasattr(pool, "_put_conn")
+        and hasattr(getattr(pool, "timeout", None), "read_timeout")
+        # Through a proxy, requests have another form. The session knows it.
+        and getattr(pool, "proxy", None) is None
+    )
+
+
+def _take(pool: Any) -> Any:
+    """Return an open connection of a pool; None if it has none."""
+    from urllib3.exceptions import HTTPError
+
+    try:
+        connection = pool._get_conn()
+    except HTTPError:  # the pool is closed: the session opens another one
+        return None
+    if getattr(connection, "sock", None) is not None:
+        return connection
+    pool._put_conn(connection)
+    return None
+
+
+def _converse(pool: Any, connection: Any, request: SignedRequest) -> Response:
+    from botocore.exceptions import ConnectionClosedError, ReadTimeoutError, SSLError
+
+    reusable = False
+    try:
+        response, reusable = _exchange(connection.sock, pool.timeout.read_timeout, request)
+    except TimeoutError as error:
+        raise ReadTimeoutError(endpoint_url=request.url, error=error) from error
+    except ssl.SSLError as error:
+        raise SSLError(endpoint_url=request.url, error=error) from error
+    except (OSError, http.client.HTTPException) as error:
+        raise ConnectionClosedError(endpoint_url=request.url, error=error) from error
+    finally:
+        if not reusable:
+            connection.close()
+        pool._put_conn(connection)
+    return response
+
+
+def _exchange(sock: Any, timeout: float | None, request: SignedRequest) -> tuple[Response, bool]:
+    """Send a request and read its response. Returns also whether the connection can be used again."""
+    sock.settimeout(timeout)
+    try:
+        for block in _blocks(request.head, request.body):
+            sock.sendall(block)
+    except BrokenPipeError:
+        pass  # the service may have responded before it has read everything
+    response = http.client.HTTPResponse(sock, method="POST")
+    try:
+        response.begin()
+        content, whole = _read(response, request.url)
+        headers: dict[str, str] = {}
+        for name, value in response.headers.items():
+            key = name.lower()
+            headers[key] = f"{headers[key]}, {value}" if key in headers else value
+        return Response(request.url, response.status, headers, content), whole and not response.will_close
+    finally:
+        response.close()
+
+
+def _blocks(head: bytes, body: bytes) -> Iterator[bytes | memoryview]:
+    if len(body) <= _BLOCK:
+        yield head + body
+        return
+    yield head
+    view = memoryview(body)
+    for start in range(0, len(body), _BLOCK):
+        yield view[start : start + _BLOCK]
+
+
+def _read(response: http.client.HTTPResponse, url: str) -> tuple[bytes, bool]:
+    """Return the body of a response, and whether it is complete."""
+    from botocore.exceptions import HTTPClientError
+
+    pieces: list[bytes] = []
+    size = 0
+    try:
+        if response.length is not None:
+            if response.length <= MAX_BODY:
+                return response.read(), True
+            size = response.length
+        while size <= MAX_BODY:
+            piece = response.read(_PIECE)
+            if not piece:
+                return b"".join(pieces), True
+            pieces.append(piece)
+            size += len(piece)
+    except http.client.IncompleteRead as error:
+        return b"".join([*pieces, error.partial]), False  # boto3 decides what it means
+    raise HTTPClientError(error=f"the response of {url} has more than {MAX_BODY:,} bytes")

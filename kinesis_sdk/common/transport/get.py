@@ -1,0 +1,206 @@
+"""GetRecords with records that the SDK decodes itself."""
+
+from __future__ import annotations
+
+import json
+from binascii import Error as Base64Error
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from typing import Any, NamedTuple
+
+from kinesis_sdk.common.aws import KinesisClient, translate_errors
+from kinesis_sdk.common.base64coding import decode
+from kinesis_sdk.common.errors import ProtocolError
+from kinesis_sdk.common.records import KinesisRecord, check_records
+from kinesis_sdk.common.response_header import ResponseHeader
+from kinesis_sdk.common.transport.calls import Attempt, Transport
+
+_SIMPLE = {"Records", "NextShardIterator", "MillisBehindLatest"}
+"""Members of a response in the middle of a shard, which need no conversion."""
+
+# Makes a named tuple from a complete tuple at a third of the cost of the constructor.
+_new = tuple.__new__
+
+
+class GetRecordsPage(NamedTuple):
+    """Response of one GetRecords call.
+
+    Attributes:
+        records: Records in order; arrival times are UTC.
+        next_iterator: Iterator for the next call; None at the end of the shard.
+        header: Facts of the response besides its records, as far as they can be read without knowing the shard.
+        child_shards: ``ChildShards`` as Kinesis sent them, at the end of the shard.
+        metadata: ``ResponseMetadata``: ``RequestId``, ``HTTPHeaders`` and so on; empty for clients without it.
+    """
+
+    records: list[KinesisRecord]
+    next_iterator: str | None
+    header: ResponseHeader
+    child_shards: list[dict[str, Any]] | None
+    metadata: Mapping[str, Any]
+
+
+def get_records(
+    client: KinesisClient, iterator: str, limit: int, stream_arn: str | None = None
+) -> GetRecordsPage:
+    """Make one GetRecords call.
+
+    Args:
+        client: boto3 Kinesis client or one of its shape.
+        iterator: Shard iterator.
+        limit: Maximum number of records to return, 1 to 10,000.
+        stream_arn: ARN of the stream for the request; None if it is not known.
+
+    Raises:
+        AwsError: If the call fails.
+        ProtocolError: If the response cannot be read. No record is lost: the iterator remains valid.
+    """
+    request: dict[str, Any] = {"ShardIterator": iterator, "Limit": limit}
+    if stream_arn:
+        request["StreamARN"] = stream_arn
+    with translate_errors("GetRecords", client), decoding("GetRecords"):
+        if not isinstance(client, Transport):
+            return _page(client.get_records(**request))
+        attempt = client.attempt("GetRecords", request, _body(request))
+        page = _page_of(attempt)
+        if page is None:
+            with attempt.by_boto3() as plain:
+                page = _page(plain.get_records(**request))
+        return page
+
+
+class decoding:  # noqa: N801 - as `translate_errors`
+    """Raise `ProtocolError` for a response that cannot be decoded, whatever layer finds it."""
+
+    __slots__ = ("_operation",)
+
+    def __init__(self, operation: str) -> None:
+        self._operation = operation
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        if isinstance(error, (UnicodeDecodeError, Base64Error)):
+            raise ProtocolError(f"{self._operation}: cannot decode the response: {error}") from error
+
+
+def _body(request: dict[str, Any]) -> bytes | None:
+    """Return the request in JSON, as botocore writes it; None if botocore would reject a parameter."""
+    for name, value in request.items():
+        good = type(value) is int and value > 0 if name == "Limit" else type(value) is str and value
+        if not good:
+            return None
+    return json.dumps(request).encode("ascii")
+
+
+def _page_of(attempt: Attempt) -> GetRecordsPage | None:
+    """Return the page of a response that did not pass through boto3; None if boto3 must make the call, or read what came.
+
+    Raises:
+        ProtocolError: If a record is incomplete or malformed, or cannot be decoded.
+    """
+    document = attempt.document()
+    if document is None:
+        return None
+    items = document["Records"]
+    following, behind = document.get("NextShardIterator"), document.get("MillisBehindLatest")
+    if (
+        document.keys() <= _SIMPLE
+        and (following is None or type(following) is str)
+        and (behind is None or type(behind) is int)
+    ):
+        document["Records"] = []
+        document["ResponseMetadata"] = attempt.metadata()
+        response = document if attempt.accepts(document) else None
+    else:
+        document["Records"] = []
+        response = attempt.parse(json.dumps(document).encode("ascii"))
+    return None if response is None else _page(response)._replace(records=_decoded(items))
+
+
+def _page(response: Mapping[str, Any]) -> GetRecordsPage:
+    """Return the page of a response of boto3.
+
+    Raises:
+        ProtocolError: If it has no list of records, or a record is incomplete or malformed.
+    """
+    items = response.get("Records")
+    if not isinstance(items, list):
+        raise ProtocolError("GetRecords: the response has no list of Records")
+    try:
+        records = [_in_utc(KinesisRecord.from_api(item)) for item in items]
+        check_records(records)
+        following = response.get("NextShardIterator") or None
+        header = ResponseHeader.from_api(response, ended=following is None)
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
+        raise _incomplete(error) from error
+    return GetRecordsPage(
+        records,
+        following,
+        header,
+        response.get("ChildShards"),
+        response.get("ResponseMetadata") or {},
+    )
+
+
+def _in_utc(record: KinesisRecord) -> KinesisRecord:
+    """Return a record of boto3, or of a client of its shape, with its arrival time in UTC."""
+    arrival = record.approximate_arrival_timestamp
+    if type(arrival) is datetime and arrival.tzinfo is timezone.utc:
+        return record
+    return record._replace(approximate_arrival_timestamp=_moment(arrival))
+
+
+def _decoded(items: list[Any]) -> list[KinesisRecord]:
+    """Return the records of a response in JSON.
+
+    Raises:
+        ProtocolError: If a record is incomplete or malformed, or cannot be decoded.
+    """
+    records: list[KinesisRecord] = []
+    add = records.append
+    stamp: Any = None
+    moment: datetime | None = None
+    try:
+        for item in items:
+            # Records of the same PutRecords call have the same arrival time.
+            arrival = item.get("ApproximateArrivalTimestamp")
+            if arrival != stamp:
+                stamp = arrival
+                moment = _moment(stamp)
+            get = item.get
+            add(
+                _new(
+                    KinesisRecord,
+                    (
+                        decode(item["Data"]),
+                        get("PartitionKey") or "",
+                        item["SequenceNumber"],
+                        moment,
+                        get("EncryptionType"),
+                    ),
+                )
+            )
+        check_records(records)
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
+        raise _incomplete(error) from error
+    return records
+
+
+def _incomplete(error: Exception) -> ProtocolError:
+    return ProtocolError(f"GetRecords: a record cannot be read ({type(error).__name__}: {error})")
+
+
+def _moment(value: Any) -> datetime | None:
+    """Return an arrival time in UTC from epoch seconds, a datetime, or text, which some emulators send."""
+    if isinstance(value, (int, float)):
+        return datetime.fromtimestamp(value, timezone.utc)
+    if value is None:
+        return None
+    if not isinstance(value, datetime):
+        from botocore.utils import parse_timestamp
+
+        value = parse_timestamp(value)
+    moment: datetime = value.astimezone(timezone.utc)
+    return moment
