@@ -15,7 +15,7 @@ COMPILE = .cache/uv/bin/uv pip compile --quiet --universal --generate-hashes --n
 MKDOCS = NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/mkdocs
 
 .DEFAULT_GOAL := help
-.PHONY: help install lint demo example test test-all unit integration browser spark spark-full spark-scale multilang java fuzz soak effects incidents operations check english format bench bench-producer bench-consumer bench-calls bench-effects bench-lease-stores bench-fleet bench-admin bench-spark-plan bench-java bench-multilang bench-spark-jvm docs docs-serve reader mutants lock clean
+.PHONY: help install lint demo example test test-all unit integration browser spark spark-full spark-scale multilang java fuzz soak effects incidents operations check english format bench bench-producer bench-consumer bench-calls bench-effects bench-lease-stores bench-fleet bench-admin bench-spark-plan bench-java bench-multilang bench-spark-jvm docs docs-serve reader mutants surface release lock clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -158,6 +158,12 @@ bench-spark-jvm: install  ## Print costs compared with AWS Labs' Spark connector
 
 mutants: install  ## Break the package in one place at a time, and tell which mistakes no unit test notices (ARGS="P15 sinks/", ARGS=--help).
 	@$(BIN)/python -m tools.mutants $(ARGS)
+
+surface: install  ## Write tools/public_surface.txt: every public name, command and metric.
+	@$(BIN)/python -m tools.public_surface
+
+release: install  ## Build, compare and try a release (VERSION=0.1.0); RELEASING.md says what comes before and after.
+	@$(BIN)/python -m tools.release $(VERSION)
 
 lock:  ## Renew the pins of CI, of LocalStack and of libraries to compare with (ARGS=--upgrade for newer versions).
 	@test -x .cache/uv/bin/uv || { $(PYTHON) -m venv .cache/uv && .cache/uv/bin/pip install --quiet uv; }

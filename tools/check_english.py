@@ -368,7 +368,7 @@ def check_subject(subject: str) -> str | None:
 def check_commits(commits: str) -> Iterator[str]:
     """Yield a line for each commit of a range whose subject is not accepted."""
     command = ["git", "log", "--no-merges", "--format=%h %s", "--end-of-options", commits]
-    log = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout  # noqa: S603
+    log = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     for line in log.splitlines():
         commit, _, subject = line.partition(" ")
         problem = check_subject(subject)

@@ -30,6 +30,8 @@ PROJECT_PAGES = {
     "CHANGELOG.md": "project/changelog.md",
     "CONTRIBUTING.md": "project/contributing.md",
     "SECURITY.md": "project/security.md",
+    "RELEASING.md": "project/releasing.md",
+    "CODE_OF_CONDUCT.md": "project/conduct.md",
 }
 """Path in the repository of each page that does not live in ``docs/``, and its path in the site."""
 

@@ -157,7 +157,7 @@ class Copies:
     def __init__(self, folder: Path, count: int, tests: Sequence[str]) -> None:
         self._tests = tests
         listed = subprocess.run(
-            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],  # noqa: S607
+            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
             cwd=ROOT,
             check=True,
             capture_output=True,
@@ -211,7 +211,7 @@ def _failing(copy: Path, files: Sequence[str]) -> str | None:
     command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "-p", "no:cacheprovider"]
     # The mark of tests/conftest.py counts more than --timeout.
     environment["KINESIS_SDK_TEST_LIMIT"] = str(LIMIT)
-    run = subprocess.run(  # noqa: S603
+    run = subprocess.run(
         [*command, *files],
         check=False,
         cwd=copy,

@@ -212,7 +212,7 @@ def run(suite: Suite, output: Path) -> Result:
         command = [sys.executable, "-m", "pytest", f"--junitxml={folder}/suite.xml", *suite.arguments]
         with (
             output.open("wb") as printed,
-            subprocess.Popen(  # noqa: S603
+            subprocess.Popen(
                 command, cwd=ROOT, env=environment, stdout=printed, stderr=subprocess.STDOUT
             ) as process,
         ):
