@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kinesis_sdk.common.errors import AwsError as AwsError
     from kinesis_sdk.common.errors import BufferFullError as BufferFullError
     from kinesis_sdk.common.errors import ChangeRefusedError as ChangeRefusedError
+    from kinesis_sdk.common.errors import CodecUnavailableError as CodecUnavailableError
     from kinesis_sdk.common.errors import ConditionFailedError as ConditionFailedError
     from kinesis_sdk.common.errors import ConfigError as ConfigError
     from kinesis_sdk.common.errors import ConsumerError as ConsumerError
@@ -251,6 +252,7 @@ else:
                 "AwsConfigError",
                 "PermanentAwsError",
                 "ResourceNotFoundError",
+                "CodecUnavailableError",
                 "ConditionFailedError",
                 "ExpiredIteratorError",
                 "TransientAwsError",

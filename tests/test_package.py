@@ -31,6 +31,7 @@ PUBLIC = [
     "ChangeRecord",
     "ChangeRefusedError",
     "Checkpointer",
+    "CodecUnavailableError",
     "ConditionFailedError",
     "ConfigError",
     "Conflict",

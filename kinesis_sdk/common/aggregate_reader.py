@@ -49,6 +49,8 @@ from kinesis_sdk.common.aggregate_writer import (
     OVERHEAD,
     Aggregate,
 )
+from kinesis_sdk.common.codec import CODEC_KEY, codec_named, form_of
+from kinesis_sdk.common.errors import CodecUnavailableError
 from kinesis_sdk.common.hashkeys import (
     MAX_HASH_KEY,
     HashKeyRange,
@@ -87,12 +89,12 @@ _new = tuple.__new__
 _ABSENT = 2**64 - 1
 """Default of an absent index: beyond the end of any table, so that it is not mistaken for index 0."""
 
-_TAG_KEY = TAG_KEY.encode("ascii")
+_TAG_KEY, _CODEC_KEY = TAG_KEY.encode("ascii"), CODEC_KEY.encode("ascii")
 
-_TAG_START = b"\n%c%b\x12" % (len(_TAG_KEY), _TAG_KEY)
-"""First bytes of a tag with this key, up to the length of its value, if its fields are in their order."""
+_TAG_STARTS = {key: b"\n%c%b\x12" % (len(key), key) for key in (_TAG_KEY, _CODEC_KEY)}
+"""First bytes of a tag with a key, up to the length of its value, if its fields are in their order."""
 
-_VALUE_AT = len(_TAG_START) + 1
+_VALUE_AT = len(_TAG_STARTS[_TAG_KEY]) + 1
 """Offset of the value in such a tag if its length takes one byte."""
 
 _SMALL = 400
@@ -133,6 +135,8 @@ class SubRecordColumns(NamedTuple):
         tag: Value of the first user record's tag with the key `kinesis_sdk.common.once.table.TAG_KEY`; None if it has none,
             or several.
         headers: Headers of each; None instead of a sequence if no user record has any.
+        form: How the body of the only user record is sealed, if it is, and was not opened because it is damaged.
+        sealed_size: Bytes of the sealed body that they were in; None if they were in none.
     """
 
     partition_keys: Sequence[str | None]
@@ -142,6 +146,8 @@ class SubRecordColumns(NamedTuple):
     keyed: bool
     tag: str | None = None
     headers: Sequence[Headers] | None = None
+    form: str | None = None
+    sealed_size: int | None = None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self.payloads)} user records)"
@@ -279,21 +285,23 @@ def _columns(body: bytes) -> SubRecordColumns | None:
         hashes, complete = _entries(_texts(found.hashes[:]), each)
         hashes = hashes if complete or any(item is not None for item in hashes) else None
     tag: str | None = None
+    form: str | None = None
     headers: Sequence[Headers] | None = None
     if values.tags:
         # Only aggregates with tags pay for an object of their first record, and those with headers for one of each.
         first = records[0].tags[:]
-        tag = _tag_of(first)
+        tag = _tag_of(first, _TAG_KEY)
+        form = _tag_of(first, _CODEC_KEY) if count == 1 else None
         if len(values.tags) > (tag is not None):
             headers = headers_by_record([record.tags for record in records])
-    return SubRecordColumns(keys, hashes, payloads, table, keyed, tag, headers)
+    return SubRecordColumns(keys, hashes, payloads, table, keyed, tag, headers, form)
 
 
-def _tag_of(tags: Iterable[bytes]) -> str | None:
-    """Return the value of the one tag with the key `TAG_KEY`; None if there is none, or several."""
+def _tag_of(tags: Iterable[bytes], key: bytes) -> str | None:
+    """Return the value of the one tag with a key; None if there is none, or several."""
     found: str | None = None
     for raw in tags:
-        value = _value_of(raw)
+        value = _value_of(raw, key)
         if value is not None:
             if found is not None:
                 return None
@@ -301,16 +309,16 @@ def _tag_of(tags: Iterable[bytes]) -> str | None:
     return found
 
 
-def _value_of(raw: bytes) -> bytes | None:
-    """Return the value of a tag with the key `TAG_KEY`; None if it has another key, or does not parse."""
+def _value_of(raw: bytes, key: bytes) -> bytes | None:
+    """Return the value of a tag with a key; None if it has another key, or does not parse."""
     # Nearly every tag is written like this: it needs no object of protobuf.
     length = len(raw) - _VALUE_AT
-    if 0 <= length < 0x80 and raw[_VALUE_AT - 1] == length and raw.startswith(_TAG_START):
+    if 0 <= length < 0x80 and raw[_VALUE_AT - 1] == length and raw.startswith(_TAG_STARTS[key]):
         return raw[_VALUE_AT:]
-    return _parsed_value_of(raw)
+    return _parsed_value_of(raw, key)
 
 
-def _parsed_value_of(raw: bytes) -> bytes | None:
+def _parsed_value_of(raw: bytes, key: bytes) -> bytes | None:
     """Return the result of `_value_of` for any tag."""
     protobuf = _protobuf()
     try:
@@ -318,7 +326,7 @@ def _parsed_value_of(raw: bytes) -> bytes | None:
     except protobuf.decode_error:
         return None
     value: bytes = tag.value
-    return value if tag.key == _TAG_KEY else None
+    return value if tag.key == key else None
 
 
 def _rows(body: bytes) -> SubRecordColumns | None:
@@ -348,9 +356,40 @@ def _rows(body: bytes) -> SubRecordColumns | None:
     keys, keyed = _entries(table, indexes)
     hashes, _complete = _entries(_texts(message.hashes), places)
     used = any(item is not None for item in hashes)
-    tag = _tag_of(tags[0]) if tags else None
+    first = tags[0] if tags else []
+    tag = _tag_of(first, _TAG_KEY)
+    form = _tag_of(first, _CODEC_KEY) if len(payloads) == 1 else None
     headers = headers_by_record(tags) if sum(map(len, tags)) > (tag is not None) else None
-    return SubRecordColumns(keys, hashes if used else None, payloads, table, keyed, tag, headers)
+    return SubRecordColumns(keys, hashes if used else None, payloads, table, keyed, tag, headers, form)
+
+
+def _unsealed(found: SubRecordColumns, text: str) -> SubRecordColumns | None:
+    """Return the user records of a sealed body.
+
+    Args:
+        found: The aggregate that contains it.
+        text: What its tag says of it.
+
+    Returns:
+        None if it is not what the tag says.
+
+    Raises:
+        CodecUnavailableError: If there is no codec for it.
+    """
+    (sealed,) = found.payloads
+    form = form_of(text, len(sealed))
+    if form is None:
+        return None
+    codec = codec_named(form.codec)
+    try:
+        body = codec.unseal(sealed, form.size)
+    except ValueError:
+        return None
+    inner = _columns(body) or _rows(body)
+    if inner is None or len(inner.payloads) != form.records:
+        return None
+    # What the body says of runs or of another codec is not asked: the tags that count are outside.
+    return inner._replace(tag=found.tag, form=None, sealed_size=len(sealed))
 
 
 def decode(blob: bytes | bytearray | memoryview) -> list[SubRecord] | None:
@@ -368,6 +407,9 @@ def decode(blob: bytes | bytearray | memoryview) -> list[SubRecord] | None:
         its table, the KCL drops that user record and all later ones of the aggregate (and it takes an index modulo
         2^32, so that 2^32 reads entry 0). If a tag (field 4) does not parse or has no key, it delivers the whole
         Kinesis record as it is. Here, such a tag is ignored.
+
+    Raises:
+        CodecUnavailableError: As `open_aggregate`.
     """
     columns = open_aggregate(blob)
     if columns is None:
@@ -380,14 +422,20 @@ def decode(blob: bytes | bytearray | memoryview) -> list[SubRecord] | None:
 def open_aggregate(blob: bytes | bytearray | memoryview) -> SubRecordColumns | None:
     """Return the result of `decode` as columns, at two thirds of the cost if the caller needs columns anyway.
 
-    The one place that tells an aggregate from any other data: every reader comes through here.
+    The one place that tells an aggregate from any other data, and that opens a sealed one: every reader comes through here.
+
+    Raises:
+        CodecUnavailableError: If its body is sealed with a codec that is not there.
     """
     if len(blob) <= OVERHEAD or blob[: len(MAGIC)] != MAGIC:
         return None
     body = bytes(blob[len(MAGIC) : -DIGEST_SIZE])
     if md5(body, usedforsecurity=False).digest() != blob[-DIGEST_SIZE:]:
         return None
-    return _columns(body) or _rows(body)
+    found = _columns(body) or _rows(body)
+    if found is None or found.form is None:
+        return found
+    return _unsealed(found, found.form) or found
 
 
 def effective_hash_key(partition_key: str, explicit_hash_key: str | None) -> bytes | None:
@@ -480,6 +528,7 @@ def deaggregate(
     hash_key_range: HashKeyRange | None = None,
     on_misplaced: Callable[[KinesisRecord, int], bool] | None = None,
     on_tagged: Callable[[KinesisRecord, SubRecordColumns], bool] | None = None,
+    on_unreadable: Callable[[KinesisRecord, CodecUnavailableError | None], None] | None = None,
 ) -> UserRecords:
     """Return the user records of a batch of Kinesis records, in order, with sub-sequence numbers.
 
@@ -496,20 +545,34 @@ def deaggregate(
         on_tagged: Called with (Kinesis record, its columns) for each aggregate whose first user record has the tag of an
             idempotent producer. If it returns True, the caller decides about the aggregate afterwards, and
             ``on_misplaced`` is not asked.
+        on_unreadable: Called with each aggregate whose body is sealed and cannot be opened. Without an error, it is damaged, and is
+            delivered as to a reader that knows no codecs. With an error, its codec is not there: it is left out, and everything
+            behind it. Without this argument, the error is raised.
 
     Returns:
         The user records. All data is read and checked here; the objects are created on access.
+
+    Raises:
+        CodecUnavailableError: If an aggregate is sealed with a codec that is not there, without ``on_unreadable``.
     """
     runs: list[RecordRun] = []
     plain: list[KinesisRecord] = []
     for record in records:
         # Without a KPL, most records have no magic: checking it here saves a call for each of them.
-        columns = open_aggregate(record[0]) if record[0][:4] == MAGIC else None
+        try:
+            columns = open_aggregate(record[0]) if record[0][:4] == MAGIC else None
+        except CodecUnavailableError as error:
+            if on_unreadable is None:
+                raise
+            on_unreadable(record, error)
+            break
         if columns is None:
             if not plain:
                 runs.append(PlainRun(plain))
             plain.append(record)
             continue
+        if columns.form is not None and on_unreadable is not None:
+            on_unreadable(record, None)
         payloads = columns.payloads
         judged = columns.tag is not None and on_tagged is not None and on_tagged(record, columns)
         if (
@@ -523,5 +586,9 @@ def deaggregate(
         if payloads:
             plain = []
             keys = known_keys(columns, record)
-            runs.append(AggregatedRun(record, payloads, keys, columns.explicit_hash_keys, columns.headers))
+            runs.append(
+                AggregatedRun(
+                    record, payloads, keys, columns.explicit_hash_keys, columns.headers, columns.sealed_size
+                )
+            )
     return UserRecords(runs)

@@ -11,9 +11,11 @@ Headers (`kinesis_sdk.common.headers`) are tags, too. They stand before the payl
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from hashlib import md5
 
-from kinesis_sdk.common.hashkeys import hash_key_to_decimal
+from kinesis_sdk.common.codec import CODEC_KEY, AggregateCodec, SealedForm
+from kinesis_sdk.common.hashkeys import hash_key_to_decimal, hash_partition_key
 from kinesis_sdk.common.headers import SAME_HEADERS, varint
 from kinesis_sdk.common.once.table import MAX_RUNS, TAG_KEY, tag_size
 
@@ -34,6 +36,7 @@ _NO_PARTS: list[bytes] = []
 
 # Fields of a Tag up to the length of its value.
 _TAG_HEAD = b"\x0a" + bytes([len(TAG_KEY)]) + TAG_KEY.encode() + b"\x12"
+_CODEC_HEAD = b"\x0a" + bytes([len(CODEC_KEY)]) + CODEC_KEY.encode() + b"\x12"
 
 
 def _varint_size(value: int) -> int:
@@ -53,6 +56,12 @@ def _table_entry(tag: bytes, text: str) -> bytes:
     """Return the encoding of a string of field 1 or 2."""
     raw = text.encode()
     return tag + varint(len(raw)) + raw
+
+
+def _tag_field(head: bytes, value: bytes) -> bytes:
+    """Return the encoding of a Tag (field 4) whose key is in its head."""
+    inner = b"".join((head, varint(len(value)), value))
+    return b"".join((b"\x22", varint(len(inner)), inner))
 
 
 # Prefixes repeat: a process writes few different pairs of data size and key index. A pair is packed into one int, which
@@ -99,17 +108,24 @@ class Runs:
         size = tag_size(runs)
         return size + _varint_size(self.first_length + size) - _varint_size(self.first_length)
 
-    def add_tag(self, parts: list[bytes], first: int) -> None:
-        """Add the tag to the encoded first user record, whose prefix is ``parts[first]`` and whose payload follows.
+    @property
+    def field(self) -> bytes:
+        """Encoding of the tag.
 
         Raises:
             ValueError: If the tag has not been set.
         """
         if not self.tag:
             raise ValueError("the table of runs of a tagged aggregate has not been set")
-        value = self.tag.encode("ascii")
-        inner = b"".join((_TAG_HEAD, varint(len(value)), value))
-        field = b"".join((b"\x22", varint(len(inner)), inner))
+        return _tag_field(_TAG_HEAD, self.tag.encode("ascii"))
+
+    def add_tag(self, parts: list[bytes], first: int) -> None:
+        """Add the tag to the encoded first user record, whose prefix is ``parts[first]`` and whose payload follows.
+
+        Raises:
+            ValueError: If the tag has not been set.
+        """
+        field = self.field
         fields = parts[first][1 + _varint_size(self.first_length) :]
         parts[first] = b"".join((b"\x1a", varint(self.first_length + len(field)), fields))
         parts.insert(first + 2, field)
@@ -427,8 +443,77 @@ class Aggregate:
         parts = [*self._key_table, *self._hash_table, *self._parts]
         if self.runs is not None:
             self.runs.add_tag(parts, len(self._key_table) + len(self._hash_table))
-        message = b"".join(parts)
-        return b"".join((MAGIC, message, md5(message, usedforsecurity=False).digest()))
+        return _framed(parts)
+
+    @property
+    def body(self) -> bytes:
+        """The message of `encode`, without the table of runs, also for a single user record that is not wrapped."""
+        if len(self._parts) == 2 and not self.is_wrapped:
+            (data,) = self.payloads
+            head, fields = self._first_place
+            fields += b"\x1a" + varint(len(data))
+            return b"".join((*head, b"\x1a", varint(len(fields) + len(data)), fields, data))
+        return b"".join((*self._key_table, *self._hash_table, *self._parts))
+
+    @property
+    def _first_place(self) -> tuple[list[bytes], bytes]:
+        """Tables and indexes that place one user record as the first one is placed."""
+        head, fields = [_table_entry(b"\x0a", self._first_key)], b"\x08\x00"
+        if self._first_hash != hash_partition_key(self._first_key):
+            head.append(_table_entry(b"\x12", self.explicit_hash_key))
+            fields += b"\x10\x00"
+        return head, fields
+
+    def seal_with(self, codec: AggregateCodec) -> SealedAggregate:
+        """Return the aggregate in its sealed form. Nothing may be appended any longer; any thread may call it then."""
+        body, (head, fields) = self.body, self._first_place
+        data = codec.seal(body)
+        value = SealedForm(codec.name, len(body), self.count).text.encode()
+        record = b"".join((fields, b"\x1a", varint(len(data)), data, _tag_field(_CODEC_HEAD, value)))
+        return SealedAggregate(b"".join(head), record, self.runs)
+
+
+class SealedAggregate:
+    """An aggregate whose body was sealed: an aggregate of one record, which stands for all of them.
+
+    Its table of runs is outside of the sealed body, because it is another one for each attempt to send it.
+
+    Args:
+        head: Encoded tables, with the keys of the first user record.
+        record: Encoded record without the table of runs.
+        runs: The runs of the user records; None without a tag. What its tag says is read when it is encoded.
+
+    Attributes:
+        size: Exact length in bytes of what `encode` returns.
+    """
+
+    __slots__ = ("_head", "_record", "_runs", "size")
+
+    is_wrapped = True
+    """As of an `Aggregate`: also a single user record is in an aggregate."""
+
+    def __init__(self, head: bytes, record: bytes, runs: Runs | None) -> None:
+        self._head = head
+        self._record = record
+        self._runs = runs
+        length = len(record) + (0 if runs is None else tag_size(len(runs.starts)))
+        self.size: int = OVERHEAD + len(head) + 1 + _varint_size(length) + length
+
+    def encode(self) -> bytes:
+        """Return the data of the Kinesis record.
+
+        Raises:
+            ValueError: If there are runs whose tag has not been set.
+        """
+        field = b"" if self._runs is None else self._runs.field
+        length = varint(len(self._record) + len(field))
+        return _framed((self._head, b"\x1a", length, self._record, field))
+
+
+def _framed(parts: Iterable[bytes]) -> bytes:
+    """Return a message with what stands around it in every aggregate."""
+    message = b"".join(parts)
+    return b"".join((MAGIC, message, md5(message, usedforsecurity=False).digest()))
 
 
 def _length_in(prefix: bytes, length: int) -> int:

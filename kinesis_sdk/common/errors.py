@@ -18,6 +18,7 @@ KinesisSdkError                      retryable: True if repeating the call later
 ├── SerializationError (ValueError)  a value cannot be encoded by the stream's serializer
 ├── DeserializationError (ValueError)  the payload of a record cannot be decoded; names the record
 │   └── SchemaUnavailableError       its schema could not be loaded; the record may be intact (retryable)
+├── CodecUnavailableError           the codec of a compressed aggregate is not installed (retryable)
 ├── SchemaRegistryError              the schema registry has no such schema, or rejects it
 │   └── SchemaPendingError           the registry still checks a schema version    (retryable)
 ├── InvalidEventError (ValueError)   a Lambda function was invoked with an event of another kind
@@ -209,6 +210,24 @@ class SchemaUnavailableError(DeserializationError):
     """
 
     retryable: ClassVar[bool] = True
+
+
+class CodecUnavailableError(KinesisSdkError):
+    """A compressed aggregate was read, and the codec to open it is not installed. Nothing of it was delivered.
+
+    A worker stays at such a record and logs this error, until its shard is taken by a worker that has the codec.
+
+    Args:
+        codec: Name of the codec, as it stands in the record.
+        problem: What is missing.
+    """
+
+    retryable: ClassVar[bool] = True
+
+    def __init__(self, codec: str, problem: str) -> None:
+        super().__init__(f"an aggregate is compressed with {codec!r}, which cannot be opened here: {problem}")
+        self.codec = codec
+        self.problem = problem
 
 
 class SchemaRegistryError(KinesisSdkError):

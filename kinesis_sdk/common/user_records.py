@@ -78,6 +78,7 @@ class AggregatedRun:
         partition_keys: Partition key of each.
         explicit_hash_keys: Explicit hash key of each, or None for it; None if no user record has one.
         headers: Headers of each; None if no user record has any.
+        sealed_size: Bytes of the sealed body that they were in; None if they were in none.
     """
 
     __slots__ = (
@@ -86,6 +87,7 @@ class AggregatedRun:
         "_headers",
         "_origin",
         "_partition_keys",
+        "_sealed_size",
         "payloads",
         "record_type",
     )
@@ -97,8 +99,10 @@ class AggregatedRun:
         partition_keys: Sequence[str],
         explicit_hash_keys: Sequence[str | None] | None,
         headers: Sequence[Headers] | None = None,
+        sealed_size: int | None = None,
     ) -> None:
         self.payloads: Sequence[bytes] = payloads
+        self._sealed_size = sealed_size
         self._first = 0
         self.record_type: type[UserRecord] = UserRecord
         self._origin = carrier[2:]
@@ -111,7 +115,9 @@ class AggregatedRun:
         """See `RecordRun.overhead`."""
         each = USER_RECORD_OVERHEAD * (1 if self._explicit_hash_keys is None else 2)
         headers = 0 if self._headers is None else headers_overhead(self._headers)
-        return len(self.payloads) * each + headers
+        sealed = self._sealed_size
+        grown = 0 if sealed is None else max(0, sum(map(len, self.payloads)) - sealed)
+        return len(self.payloads) * each + headers + grown
 
     def __len__(self) -> int:
         return len(self.payloads)
@@ -170,6 +176,8 @@ class AggregatedRun:
         part.record_type = self.record_type
         part._first = self._first + begin
         part._origin = self._origin
+        sealed = self._sealed_size
+        part._sealed_size = None if sealed is None else sealed * (end - begin) // len(self.payloads)
         part._partition_keys = self._partition_keys[begin:end]
         part._explicit_hash_keys = None if hashes is None else hashes[begin:end]
         part._headers = None if self._headers is None else self._headers[begin:end]

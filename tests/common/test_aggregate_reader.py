@@ -636,19 +636,23 @@ def test_a_tag_in_the_usual_layout_is_read_as_protobuf_reads_it(tag: bytes, at: 
     if at < len(tag) and byte < 256:
         damaged[at] = byte
     for raw in (tag, bytes(damaged), tag[:at], tag + b"\0"):
-        assert aggregate_reader._value_of(raw) == aggregate_reader._parsed_value_of(raw)
+        assert aggregate_reader._value_of(raw, b"k1") == aggregate_reader._parsed_value_of(raw, b"k1")
 
 
 @pytest.mark.parametrize("length", [0, 1, 40, 126, 127, 128, 129, 255, 256])
 def test_values_of_every_length_are_read(length: int) -> None:
     raw = b"\x0a\x02k1\x12" + varint(length) + b"v" * length
-    assert aggregate_reader._value_of(raw) == aggregate_reader._parsed_value_of(raw) == b"v" * length
+    assert (
+        aggregate_reader._value_of(raw, b"k1")
+        == aggregate_reader._parsed_value_of(raw, b"k1")
+        == b"v" * length
+    )
 
 
 def test_a_length_of_two_bytes_is_not_mistaken_for_one_that_fits() -> None:
     raw = b"\x0a\x02k1\x12\x85\x00value\x1a\x7d" + bytes(125)
     assert raw[5] == len(raw) - 6
-    assert aggregate_reader._value_of(raw) == aggregate_reader._parsed_value_of(raw) == b"value"
+    assert aggregate_reader._value_of(raw, b"k1") == aggregate_reader._parsed_value_of(raw, b"k1") == b"value"
 
 
 def test_an_aggregate_that_the_caller_judges_is_not_asked_about_again() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from kinesis_sdk.common.aggregate_reader import deaggregate, decode, is_misplaced
+from kinesis_sdk.common.codec import AggregateCodec
 from kinesis_sdk.common.errors import KinesisSdkError, RecordFailedError, TransientAwsError
 from kinesis_sdk.common.hashkeys import explicit_hash_key_to_bytes, hash_partition_key
 from kinesis_sdk.common.headers import NO_HEADERS, encode_headers
@@ -24,6 +25,7 @@ from kinesis_sdk.producer.records.record import NOT_PLACED, PendingRecord, cost_
 from kinesis_sdk.producer.stream.dispatch import Returned
 from kinesis_sdk.producer.stream.pending import Settled
 from kinesis_sdk.producer.stream.pipeline import StreamPipeline
+from kinesis_sdk.producer.stream.sealing import SealTask
 from kinesis_sdk.testing import FakeAws, VirtualClock
 from tests.common import reference
 from tests.producer.support import acknowledge, fail
@@ -94,9 +96,9 @@ def copies_of(record: KinesisRecord, shard: Shard) -> Iterator[Copy]:
     message = reference.AggregatedRecord.FromString(record.data[4:-16])
     values = [tag.value for tag in message.records[0].tags if tag.key == TAG_KEY]
     assert len(values) <= 1
-    table = decode_table(values[0], STREAM, len(message.records)) if values else None
     subs = decode(record.data)
     assert subs is not None
+    table = decode_table(values[0], STREAM, len(subs)) if values else None
     valid = not is_misplaced(subs, shard.hash_key_range)
     if table is None:
         yield from (Copy(sub.data, valid, False, None, False, 0.0, 0, arrived) for sub in subs)
@@ -131,10 +133,13 @@ class Simulation:
         beside: Simulation | None = None,
         balanced: bool = True,
         entropy: Callable[[int], bytes] | None = None,
+        codec: AggregateCodec | None = None,
+        sealing_time: float = 0.0,
     ) -> None:
         """Make a producer, and the service that it talks to unless it shares that of another producer.
 
         ``balanced`` checks that what is sent comes back once, which takes some memory. ``entropy`` is by default another one for each producer.
+        Sealing by ``codec`` takes up to ``sealing_time`` seconds.
         """
         self.clock = beside.clock if beside else VirtualClock()
         self.aws = beside.aws if beside else FakeAws(clock=self.clock, seed=seed, throttle=throttle)
@@ -150,7 +155,14 @@ class Simulation:
             self.rng,
             wall_clock=self.clock.time,
             entropy=entropy or random.Random(f"identities {seed} {beside is None}").randbytes,
+            codec=codec,
         )
+        self.sealing_time = sealing_time
+        # What is closed by an estimate may miss its target, but never the limit.
+        self.largest_aggregate = (
+            self.config.aggregation_max_size if codec is None else self.pipeline.topology.record_limit
+        )
+        self.sealing_rng = random.Random(f"sealing {seed}")
         if balanced:
             self.pipeline.queue.policies += (Balance(),)
         self.latency = latency
@@ -263,11 +275,25 @@ class Simulation:
             self.in_flight += 1
             batch.started = now
             self._send(batch)
+        for task in self.pipeline.queue.take_unsealed():
+            progressed = True
+            self._seal(task)
         if self.pipeline.pending.entries and self.pipeline.topology.wants_load(now):
             progressed = True
             self.pipeline.topology.begin_load(now)
             self._load()
         return self._settle() or progressed
+
+    def _seal(self, task: SealTask) -> None:
+        task.run()
+
+        def come_back() -> None:
+            self.pipeline.queue.seal_ended(task, self.clock.monotonic())
+
+        if self.sealing_time:
+            self.at(self.clock.monotonic() + self.sealing_time * self.sealing_rng.random(), come_back)
+        else:
+            come_back()
 
     def _delay(self) -> float:
         return self.latency * self.rng.uniform(0.2, 1.0)
@@ -283,10 +309,7 @@ class Simulation:
 
         def arrive() -> None:
             self.requests.append(
-                [
-                    {"size": len(e.aggregate.encode()), "count": len(e.records), "entry": e}
-                    for e in batch.entries
-                ]
+                [{"size": len(e.form.encode()), "count": len(e.records), "entry": e} for e in batch.entries]
             )
             self.sent_at.append(self.clock.monotonic())
             if self.config.idempotent:
@@ -416,8 +439,8 @@ class Simulation:
             assert 1 <= len(request) <= 500
             assert sum(item["entry"].size for item in request) <= 10 * 1024 * 1024
             for item in request:
-                assert item["count"] == 1 or item["size"] <= self.config.aggregation_max_size
-                assert item["size"] == item["entry"].aggregate.size
+                assert item["count"] == 1 or item["size"] <= self.largest_aggregate
+                assert item["size"] == item["entry"].form.size, "what was counted is what is sent"
                 assert not self.exactly_once or item["entry"].size <= 1024 * 1024
         self.aws.faults.clear()
         if self.recreated:

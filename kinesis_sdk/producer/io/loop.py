@@ -28,6 +28,7 @@ from kinesis_sdk.producer.io.sender import TaskPool, load_facts, put_records, wi
 from kinesis_sdk.producer.io.shared import NEVER, SharedState
 from kinesis_sdk.producer.stream.collector import Batch
 from kinesis_sdk.producer.stream.pipeline import StreamPipeline
+from kinesis_sdk.producer.stream.sealing import SealTask
 
 _LOGGER = FieldLogger(logging.getLogger(__name__))
 _MAX_SLEEP = 3_600.0
@@ -146,11 +147,11 @@ class IoLoop:
             if shared.rejection is not None or self._thread is not threading.current_thread():
                 return False
             now = shared.read_clock()
-            work, loads, settled = self._collect_work(now)
+            tasks, settled = self._collect_work(now)
             if sampler is not None:
                 sampler.observe()
             sample = sampler is not None and sampler.next_sample <= now
-            if not work and not loads and not settled and not sample:
+            if not tasks and not settled and not sample:
                 wake = min(
                     shared.agenda.next_moment,
                     self._next_hurry(),
@@ -161,23 +162,19 @@ class IoLoop:
                 shared.wake.wait(max(0.0, min(wake - now, longest)))
                 shared.sleeping_until = -NEVER
                 return True
-        for pipeline, batch in work:
-            self._pool.submit(functools.partial(self._send, pipeline, batch))
-        for pipeline in loads:
-            self._pool.submit(functools.partial(self._load, pipeline))
+        for task in tasks:
+            self._pool.submit(task)
         if sample and sampler is not None:
             sampler.sample()
         completion.finish(settled, self._pool)
         return True
 
-    def _collect_work(
-        self, now: float
-    ) -> tuple[list[tuple[StreamPipeline, Batch]], list[StreamPipeline], list[Group]]:
-        """Return the requests to send, the pipelines whose shard map is to be loaded, and the final results that there are."""
+    def _collect_work(self, now: float) -> tuple[list[Callable[[], None]], list[Group]]:
+        """Return what the pool has to do (send requests, load shard maps, seal aggregates), and the final results that there are."""
         shared = self._shared
         pipelines, agenda = shared.pipelines, shared.agenda
-        work: list[tuple[StreamPipeline, Batch]] = []
-        loads: list[StreamPipeline] = []
+        sends: list[Callable[[], None]] = []
+        others: list[Callable[[], None]] = []
         if shared.flush_requested > self._flushed:
             self._flushed = shared.flush_requested
             for pipeline in self._busy():
@@ -190,10 +187,13 @@ class IoLoop:
             seen.append(pipeline)
             for batch in pipeline.queue.poll(now, self._max_connections - self._in_flight):
                 self._in_flight += 1
-                work.append((pipeline, batch))
+                sends.append(functools.partial(self._send, pipeline, batch))
             if pipeline.pending.entries and pipeline.topology.wants_load(now):
                 pipeline.topology.begin_load(now)
-                loads.append(pipeline)
+                others.append(functools.partial(self._load, pipeline))
+            others.extend(
+                functools.partial(self._seal, pipeline, task) for task in pipeline.queue.take_unsealed()
+            )
         slots = self._max_connections - self._in_flight
         for pipeline in seen:
             queue = pipeline.queue
@@ -203,7 +203,7 @@ class IoLoop:
             first = next(iter(pipelines))
             pipelines[first] = moved = pipelines.pop(first)
             agenda.enter(moved)
-        return work, loads, self._completion.take(seen)
+        return [*sends, *others], self._completion.take(seen)
 
     def _has_connection(self) -> bool:
         return self._in_flight < self._max_connections
@@ -265,6 +265,32 @@ class IoLoop:
                 shared.agenda.touch(pipeline)
                 shared.wake.notify()
             self._completion.finish(settled)
+        except BaseException as error:  # noqa: BLE001 - as in _run
+            self._completion.crash(error)
+
+    def _seal(self, pipeline: StreamPipeline, task: SealTask) -> None:
+        """Seal an aggregate, and bring it back."""
+        shared = self._shared
+        shared.delivering.here = True
+        try:
+            task.run()
+            with shared.lock:
+                if shared.has_ended():
+                    return
+                now = shared.read_clock()
+                pipeline.queue.seal_ended(task, now)
+                shared.agenda.touch(pipeline)
+                shared.wake.notify()
+            if task.error is not None:
+                self._log_throttle.log(
+                    now,
+                    f"seal {pipeline.stream}",
+                    "stream %s: an aggregate could not be compressed and is sent as it is: %s: %s",
+                    pipeline.stream,
+                    type(task.error).__name__,
+                    task.error,
+                    extra=log_fields(stream=pipeline.stream),
+                )
         except BaseException as error:  # noqa: BLE001 - as in _run
             self._completion.crash(error)
 

@@ -225,7 +225,7 @@ class ProducerMetrics:
                 if code:
                     sent.errors[str(code)] += 1
                 elif result.get("ShardId") and result.get("SequenceNumber"):
-                    sent.sizes.append(entry.aggregate.size)
+                    sent.sizes.append(entry.form.size)
                 else:
                     sent.errors["ProtocolError"] += 1
         for shard_id, sent in by_shard.items():

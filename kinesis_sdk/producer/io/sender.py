@@ -46,7 +46,7 @@ def put_records(client: KinesisClient, stream: StreamId, batch: Batch) -> Mappin
             key = aggregate.partition_key
             # A record without a key is for a stream that places records itself, so it has no hash key either.
             hash_key = aggregate.explicit_hash_key if key else None
-            entries.append(transport.PutEntry(aggregate.encode(), key or None, hash_key))
+            entries.append(transport.PutEntry(entry.form.encode(), key or None, hash_key))
         response = transport.put_records(client, stream, entries)
         results: list[Any] = response["Records"]
         if len(results) != len(entries):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
-from kinesis_sdk.common.aggregate_reader import Aggregate
+from kinesis_sdk.common.aggregate_writer import Aggregate, SealedAggregate
 from kinesis_sdk.producer.records.identity import Attempted
 from kinesis_sdk.producer.records.record import NOT_PLACED, RECORD_OVERHEAD, DeliveryState, PendingRecord
 
@@ -48,6 +48,7 @@ class Entry:
         urgent: Whether it is sent without waiting for others to share its request, because a flush waits for it.
         dispatched: Whether it left its lane and has not come back; see `SendQueue.returned`.
         released: Monotonic seconds at which it last passed its shard's rate limit; minus infinity if it did not.
+        chosen: The form in which it is sent, once a codec had its turn; None before, and without a codec.
         attempt: What an idempotent producer remembers of the last attempt to send it; None without identities.
     """
 
@@ -55,6 +56,7 @@ class Entry:
         "_size",
         "aggregate",
         "attempt",
+        "chosen",
         "cost",
         "deadline",
         "delivery",
@@ -85,6 +87,7 @@ class Entry:
         self.urgent: bool = False
         self.dispatched: bool = False
         self.released: float = -_NEVER
+        self.chosen: Aggregate | SealedAggregate | None = None
         self.attempt: Attempted | None = Attempted() if aggregate.tagged else None
         self._size = 0
 
@@ -99,11 +102,16 @@ class Entry:
         return self.shard_id or self.aggregate.hash_key
 
     @property
+    def form(self) -> Aggregate | SealedAggregate:
+        """The form in which it is sent. Read only when the entry is closed, and may leave."""
+        return self.chosen or self.aggregate
+
+    @property
     def size(self) -> int:
-        """Bytes that Kinesis counts: data and partition key. Read only when the entry is closed."""
+        """Bytes that Kinesis counts: data and partition key. Read only when the entry is closed, and may leave."""
         if not self._size:
             aggregate = self.aggregate
-            self._size = aggregate.size + len(aggregate.partition_key.encode())
+            self._size = (self.chosen or aggregate).size + len(aggregate.partition_key.encode())
         return self._size
 
     def take(

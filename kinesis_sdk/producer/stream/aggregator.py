@@ -13,6 +13,7 @@ from typing import TypeAlias
 from kinesis_sdk.common.aggregate_reader import Aggregate
 from kinesis_sdk.producer.records.entry import Entry, Group
 from kinesis_sdk.producer.records.record import PendingRecord
+from kinesis_sdk.producer.stream.sealing import SizeEstimate
 
 _SPARE_DEADLINES = 1_000
 
@@ -48,6 +49,7 @@ class Aggregator:
         max_count: Maximum user records of one; 1 switches aggregation off.
         entries: Every Kinesis record that is opened is added here, before anything is in it.
         tagged: Whether the aggregates that are opened have a table of runs.
+        estimate: Decides how large an aggregate becomes before it is sealed; None if none is.
         open_by_key: Kept up to date for the fast path of `put`, which adds to an open aggregate without asking here; None if that
             path is closed.
     """
@@ -56,6 +58,7 @@ class Aggregator:
         "_bins",
         "_deadlines",
         "_entries",
+        "_estimate",
         "_made",
         "_open_bins",
         "_open_by_key",
@@ -72,11 +75,13 @@ class Aggregator:
         entries: dict[Entry, None] | None = None,
         *,
         tagged: bool = False,
+        estimate: SizeEstimate | None = None,
         open_by_key: OpenByKey | None = None,
     ) -> None:
         self.max_size: int = max_size
         self.max_count: int = max_count
         self.tagged: bool = tagged
+        self._estimate = estimate
         self._open_by_key = open_by_key
         self.forget_keys()
         self._entries = {} if entries is None else entries
@@ -196,7 +201,8 @@ class Aggregator:
 
     def _open(self, place: _Bin, epoch: int) -> Entry:
         shard_id = place.group if isinstance(place.group, str) else None
-        entry = Entry(Aggregate(self.max_size, self.max_count, tagged=self.tagged), shard_id, epoch)
+        size = self.max_size if self._estimate is None else self._estimate.inner_for(self.max_size)
+        entry = Entry(Aggregate(size, self.max_count, tagged=self.tagged), shard_id, epoch)
         self._entries[entry] = None
         self._open_bins[place] = None
         self._bins[place.group] = place

@@ -11,6 +11,7 @@ by the sleeping loop or keep it busy.
 | ``max_inflight_requests_per_shard`` | `InFlightLimit`, `RateLimit` |
 | ``ordering="per_shard"`` | `OneInFlight`, `ReshardBarrier`, `RateLimit` |
 | ``idempotent`` | `HoldOff`, and those above |
+| with a codec | `kinesis_sdk.producer.stream.sealing.Sealing`, and those above |
 | all, for whole requests | `CallPause` |
 """
 
@@ -142,6 +143,17 @@ class Lane:
         # First: an interrupt of `put` in between must not leave an entry in a lane that is not among these.
         self._busy[self] = None
         heapq.heappush(self._queue, (position, self._added, entry))
+
+    def remove(self, entry: Entry) -> bool:
+        """Remove an entry, wherever it is; return whether it was there."""
+        kept = [item for item in self._queue if item[2] is not entry]
+        if len(kept) == len(self._queue):
+            return False
+        heapq.heapify(kept)
+        self._queue = kept
+        if not kept:
+            self._busy.pop(self, None)
+        return True
 
     def release(self, now: float) -> Iterator[Entry]:
         """Remove and yield the entries that may leave now. The first that may not stops the ones behind it."""

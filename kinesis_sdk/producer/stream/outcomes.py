@@ -62,7 +62,7 @@ def check_placement(
     Returns:
         ``UNKNOWN_SHARD`` if a new map has to be loaded before the check can be repeated.
     """
-    if not entry.aggregate.is_wrapped:
+    if not entry.form.is_wrapped:
         return Placement.STORED
     if not entry.aggregate.tagged and entry.shard_id is None and not service_places:
         # All records have the hash key that placed it: it is right wherever it landed.

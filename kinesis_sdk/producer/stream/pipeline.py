@@ -18,6 +18,7 @@ import random
 import time
 from collections.abc import Callable
 
+from kinesis_sdk.common.codec import AggregateCodec
 from kinesis_sdk.common.serialization import Serializer
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer.config import ProducerConfig
@@ -43,6 +44,7 @@ class StreamPipeline:
         rng: Source of jitter.
         wall_clock: Returns epoch seconds; replaced in tests.
         entropy: Returns that many random bytes, for the identities of records; replaced in tests.
+        codec: Seals aggregates before they are sent; None sends them as they are.
 
     Attributes:
         stream: The stream.
@@ -71,6 +73,7 @@ class StreamPipeline:
         *,
         wall_clock: Callable[[], float] = time.time,
         entropy: Callable[[int], bytes] = fresh_entropy,
+        codec: AggregateCodec | None = None,
     ) -> None:
         self.stream = stream
         self._config = config
@@ -82,7 +85,7 @@ class StreamPipeline:
             stream, enabled=config.idempotent, wall_clock=wall_clock, entropy=entropy
         )
         self.queue: SendQueue = SendQueue(
-            self.pending, self.topology, config, rng, self.open_by_key, self.identities
+            self.pending, self.topology, config, rng, self.open_by_key, self.identities, codec
         )
         self.responses: ResponseHandler = ResponseHandler(self.pending, self.queue, self.topology, config)
         self.buffered_time: float = self.queue.buffered_time

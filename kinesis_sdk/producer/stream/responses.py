@@ -215,7 +215,7 @@ class ResponseHandler:
             landed_in: Its shard, if this is the response to its request.
         """
         topology = self._topology
-        if not topology.described and entry.aggregate.is_wrapped and entry.shard_id is None:
+        if not topology.described and entry.form.is_wrapped and entry.shard_id is None:
             # Whether its hash key placed it is known once Kinesis has said whether the stream places records itself.
             placement = Placement.WRONG_SHARD if last_chance else Placement.UNKNOWN_SHARD
         else:

@@ -1,7 +1,7 @@
 """Send queue of one stream: from new user records to PutRecords requests, and back again for a retry.
 
 ```
-add ─► open aggregates ─► lanes (one per shard, dispatch policies) ─► collector ─► poll: requests
+add ─► open aggregates ─► lanes (one per shard, dispatch policies; sealing) ─► collector ─► poll: requests
             ▲                  ▲                                                     │
             └── retry ─────────┴── retry in ordered mode, parts ◄──── returned ◄─────┘
 ```
@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from kinesis_sdk.common.aggregate_reader import Aggregate
+from kinesis_sdk.common.aggregate_writer import Aggregate
+from kinesis_sdk.common.codec import AggregateCodec
 from kinesis_sdk.common.errors import InvalidRecordError
 from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.producer.records.entry import DetachedRecord, Entry, Group
@@ -37,6 +38,7 @@ from kinesis_sdk.producer.stream.limiter import RateLimit
 from kinesis_sdk.producer.stream.ordered import OneInFlight, ReshardBarrier, ordering_error
 from kinesis_sdk.producer.stream.pending import PendingRecords
 from kinesis_sdk.producer.stream.retries import LAST_CHANCE, Retries
+from kinesis_sdk.producer.stream.sealing import Sealing, SealTask
 from kinesis_sdk.producer.stream.topology import Admission, Topology, why_headers_are_refused
 
 _COLLECTION_DELAY = 0.05
@@ -60,6 +62,7 @@ class SendQueue:
         rng: Source of jitter.
         open_by_key: Open aggregate of each partition key, kept up to date for the fast path of `put`.
         identities: Gives identities to records that are sent.
+        codec: Seals aggregates before they are sent; None sends them as they are.
 
     Attributes:
         identities: As the argument.
@@ -80,6 +83,7 @@ class SendQueue:
         rng: random.Random,
         open_by_key: OpenByKey,
         identities: Identities,
+        codec: AggregateCodec | None = None,
     ) -> None:
         self._pending = pending
         self._topology = topology
@@ -87,6 +91,7 @@ class SendQueue:
         self._open_by_key = open_by_key
         self.identities: Identities = identities
         self._in_order = config.ordering == "per_shard"
+        self._sealing = None if codec is None else Sealing(codec)
         self.aggregator: Aggregator = self._new_aggregator()
         self.lanes: dict[Group, Lane] = {}
         self._busy_lanes: dict[Lane, None] = {}
@@ -104,6 +109,8 @@ class SendQueue:
             self.policies = (limit, self.rate_limit)
         if config.idempotent:
             self.policies = (HoldOff(), *self.policies)
+        if self._sealing is not None:
+            self.policies = (self._sealing, *self.policies)  # first: the others may ask for the size
         self._collector = self._new_collector()
         self._isolated: deque[Batch] = deque()
         self._retries = Retries(config.record_max_buffered_time)
@@ -233,6 +240,8 @@ class SendQueue:
         ]
         if self._parked is not None:
             events.append(self._parked.expires)
+        if self._sealing is not None and self._sealing.has_waiting:
+            events.append(now)
         for lane in self._busy_lanes:
             event = lane.next_event(now)
             if event is not None:
@@ -274,6 +283,34 @@ class SendQueue:
     def next_retry(self) -> float:
         """Moment at which the first record that waits for its third or a later retry is due; infinity if none waits."""
         return self._retries.next_due
+
+    # ------------------------------------------------------------------ sealing
+
+    def take_unsealed(self) -> Sequence[SealTask]:
+        """Return what has to be sealed, on any thread, since the last call. Each of it comes back to `seal_ended`."""
+        return () if self._sealing is None else self._sealing.take()
+
+    def seal_ended(self, task: SealTask, now: float) -> None:
+        """Let a Kinesis record leave that was sealed; divide it if it is too large for one.
+
+        Args:
+            task: What was sealed.
+            now: Monotonic seconds.
+        """
+        assert self._sealing is not None
+        entry = task.entry
+        fits = self._sealing.finish(task, self._topology.record_limit)
+        lane = self.lanes.get(entry.group)
+        if lane is None:
+            return  # its records are in other Kinesis records by now, or have failed
+        if not fits and lane.remove(entry):
+            records = entry.detach_records()
+            middle = len(records) // 2
+            for half in (records[:middle], records[middle:]):
+                if half:
+                    self._line_up(lane, self._part_of(entry, half))
+            self._pending.drop_empty((entry,))
+        self._release(lane, now)
 
     # ------------------------------------------------------------------ the seam
 
@@ -353,11 +390,11 @@ class SendQueue:
                 return
             lane = self._lane_of(entry)
             for part in entries:
-                lane.add(part)
+                self._line_up(lane, part)
             self._release(lane, now)
         elif stays:
             for part in entries:  # one after the other: their positions in the lane are their records'
-                self.lanes[entry.group].add(part)
+                self._line_up(self.lanes[entry.group], part)
         else:
             self._regroup_wanted = True
 
@@ -410,7 +447,7 @@ class SendQueue:
         collected = self._collector.take_where(
             lambda entry: (
                 is_stale(entry.shard_id)
-                or (self._topology.service_places and entry.aggregate.is_wrapped)
+                or (self._topology.service_places and entry.form.is_wrapped)
                 or entry.aggregate.tagged != self.aggregator.tagged
             )
         )
@@ -641,6 +678,7 @@ class SendQueue:
             topology.aggregation_count(config),
             self._pending.entries,
             tagged=tagged,
+            estimate=None if self._sealing is None else self._sealing.estimate,
             # In ordered mode, the fast path of `put` stays closed: `add` numbers the records.
             open_by_key=None if self._in_order else self._open_by_key,
         )
@@ -653,8 +691,16 @@ class SendQueue:
             self._collect(entry, now)
             return
         lane = self._lane_of(entry)
-        lane.add(entry)
+        if self._sealing is None:
+            lane.add(entry)  # not `_line_up`, at the price of a call for each Kinesis record
+        else:
+            self._line_up(lane, entry)
         self._release(lane, now)
+
+    def _line_up(self, lane: Lane, entry: Entry) -> None:
+        if self._sealing is not None:
+            self._sealing.want(entry, self._topology.record_limit)
+        lane.add(entry)
 
     def _lane_of(self, entry: Entry) -> Lane:
         """Return the lane of an entry's shard.
@@ -791,7 +837,7 @@ class SendQueue:
             entry.expires = min(self.expiry(item.record) for item in detached)
             lane.add(entry)
         else:
-            lane.add(self._part_of(entry, detached))
+            self._line_up(lane, self._part_of(entry, detached))
 
     def _part_of(self, entry: Entry, detached: Iterable[DetachedRecord]) -> Entry:
         """Return a new Kinesis record with some of the user records of another one, in their order."""

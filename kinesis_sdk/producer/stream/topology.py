@@ -164,7 +164,12 @@ class Topology:
 
     def aggregation_size(self, config: ProducerConfig) -> int:
         """Return the maximum bytes of an aggregate: as a record, it has the stream's limit, less its one-byte partition key."""
-        return min(config.aggregation_max_size, (self.max_record_size or DEFAULT_RECORD_LIMIT) - 1)
+        return min(config.aggregation_max_size, self.record_limit - 1)
+
+    @property
+    def record_limit(self) -> int:
+        """Maximum bytes of a Kinesis record, data and partition key: the default while the stream's is not known."""
+        return self.max_record_size or DEFAULT_RECORD_LIMIT
 
     def wants_load(self, now: float) -> bool:
         """Return whether a load should start now."""

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kinesis_sdk.common.codec import AggregateCodec
 from kinesis_sdk.common.errors import RecordFailedError
 from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.testing import Fault
@@ -120,6 +121,8 @@ def play(
     limit: int | None = None,
     changed: dict[str, Any] | None = None,
     headed: bool = False,
+    codec: AggregateCodec | None = None,
+    sealing_time: float = 0.0,
 ) -> Simulation:
     """One schedule, drawn from its seed alone."""
     rng = random.Random(seed)
@@ -139,7 +142,12 @@ def play(
     )
     config = dataclasses.replace(config, **(drawn_idempotence(seed) if changed is None else changed))
     simulation = Simulation(
-        config, shards=rng.choice([1, 2, 7]), seed=seed, latency=rng.choice([0.001, 0.05, 0.5])
+        config,
+        shards=rng.choice([1, 2, 7]),
+        seed=seed,
+        latency=rng.choice([0.001, 0.05, 0.5]),
+        codec=codec,
+        sealing_time=sealing_time,
     )
     if headed:
         simulation.headed = random.Random(f"headers {seed}")

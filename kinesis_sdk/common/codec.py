@@ -1,0 +1,116 @@
+"""Codecs of aggregates: the seam at which the body of an aggregate is made smaller before it is sent.
+
+A codec knows bytes and nothing else. What is around them is the same for all codecs: an aggregate of one record, whose data is
+the sealed body, and whose tag `CODEC_KEY` says how to open it. `Aggregate.seal_with` writes it, `open_aggregate` reads it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from kinesis_sdk.common.errors import CodecUnavailableError
+
+CODEC_KEY = "z1"
+"""Key of the tag that says with which codec a body was sealed."""
+
+MAX_INNER_SIZE = 16 * 1024 * 1024
+"""Maximum bytes of a body: readers open nothing larger."""
+
+MAX_RATIO = 256
+"""Maximum ratio of a body's size to that of its sealed form: readers open nothing that grows more."""
+
+
+class AggregateCodec(Protocol):
+    """Makes bodies of aggregates smaller. Called by any thread, by several at a time.
+
+    Attributes:
+        name: Name in the format, 1 to 16 lower-case letters and digits.
+    """
+
+    @property
+    def name(self) -> str:
+        """Name in the format."""
+        ...
+
+    def seal(self, body: bytes) -> bytes:
+        """Return the sealed form of a body, at least a `MAX_RATIO`-th of its size."""
+        ...
+
+    def unseal(self, sealed: bytes, size: int) -> bytes:
+        """Return the body of a sealed form.
+
+        Args:
+            sealed: The sealed form; it may be forged.
+            size: Size of the body (bytes), as its producer declares it, at most `MAX_INNER_SIZE`.
+
+        Raises:
+            ValueError: If the body does not have exactly this size, or the form is damaged. No more memory than for ``size`` is
+                taken before.
+        """
+        ...
+
+
+CODECS: dict[str, Callable[[], AggregateCodec]] = {}
+"""Makes the codec of a name. Raises ImportError if the library that it needs is not installed."""
+
+_FORM = re.compile(r"([a-z0-9]{1,16});(\d{1,8});(\d{1,8})")
+
+_LEAST_RECORD = 6
+"""Bytes that a user record takes in a body at least: two fields, both with a length or an index, within a third one."""
+
+_made: dict[str, AggregateCodec] = {}
+
+
+def codec_named(name: str) -> AggregateCodec:
+    """Return the codec of a name.
+
+    Raises:
+        CodecUnavailableError: If there is none, or if its library is not installed.
+    """
+    codec = _made.get(name)
+    if codec is None:
+        make = CODECS.get(name)
+        if make is None:
+            known = ", ".join(sorted(CODECS)) or "none"
+            raise CodecUnavailableError(name, f"this version knows no such codec (known: {known})")
+        try:
+            codec = _made[name] = make()
+        except ImportError as error:
+            raise CodecUnavailableError(name, str(error)) from error
+    return codec
+
+
+class SealedForm(NamedTuple):
+    """Description of the sealed body of an aggregate, by its producer.
+
+    Attributes:
+        codec: Name of the codec.
+        size: Bytes of the body.
+        records: Number of user records in it.
+    """
+
+    codec: str
+    size: int
+    records: int
+
+    @property
+    def text(self) -> str:
+        """Value of the tag."""
+        return ";".join(map(str, self))
+
+
+def form_of(text: str, sealed_size: int) -> SealedForm | None:
+    """Return what the value of a tag says; None if no producer writes it, or if opening it could take more than it is worth.
+
+    Args:
+        text: Value of the tag.
+        sealed_size: Bytes of the sealed body.
+    """
+    match = _FORM.fullmatch(text)
+    if match is None:
+        return None
+    form = SealedForm(match[1], int(match[2]), int(match[3]))
+    plausible = 0 < form.size <= min(MAX_INNER_SIZE, MAX_RATIO * sealed_size)
+    return form if plausible and 0 < form.records * _LEAST_RECORD <= form.size else None
