@@ -1,4 +1,8 @@
-"""A list of lines of which only those on the screen are drawn, so that thousands of rows cost no more than thirty."""
+"""A list of lines of which only those on the screen are drawn, so that thousands of rows cost no more than thirty.
+
+Not Textual's `DataTable`: a line here is drawn for the width that there is and leaves columns out, and new values for 1,000 rows cost 4 ms, where the
+table takes 32 ms cell by cell, and 103 ms if rows come and go (5,000 rows: 6, 79 and 452 ms).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The place of the leases as text: a URL instead of a store object, in code, files and options."""
+"""The place of the leases as text: a URL instead of a store object, in code, files and options.
+
+Passwords are not left to SQLAlchemy's ``render_as_string``: it shows those in the query (``?password=``), raises for a URL that it cannot parse, which
+is when an error shows one, and writes ``***``, which cannot be given again.
+"""
 
 from __future__ import annotations
 
