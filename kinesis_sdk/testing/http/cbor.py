@@ -1,4 +1,4 @@
-"""CBOR (RFC 8949) as far as the AWS SDK for Java uses it with Kinesis: ``application/x-amz-cbor-1.1``.
+"""CBOR (RFC 8949), which the AWS SDK for Java uses with Kinesis: ``application/x-amz-cbor-1.1``. Needs cbor2, of the extra ``fake``.
 
 The fake's documents are JSON objects as on the wire. In CBOR the same documents differ in two places, which the
 two functions here translate: ``Data`` is a byte string instead of base64 text, and a point in time is tag 1 with
@@ -7,18 +7,16 @@ whole milliseconds instead of a number of seconds.
 
 from __future__ import annotations
 
-import struct
 from binascii import a2b_base64, b2a_base64
+from collections.abc import Callable
+from importlib.util import find_spec
+from io import BytesIO
 from typing import Any
 
 CONTENT_TYPE = "application/x-amz-cbor-1.1"
 
-_UNSIGNED, _NEGATIVE, _BYTES, _TEXT, _ARRAY, _MAP, _TAG, _SIMPLE = range(8)
-_INDEFINITE = 31
 _EPOCH_TAG = 1
 _MAX_DEPTH = 64
-_SIMPLE_VALUES = {20: False, 21: True, 22: None, 23: None}
-_FLOATS = {25: struct.Struct("!e"), 26: struct.Struct("!f"), 27: struct.Struct("!d")}
 _TIMES = frozenset(
     {
         "ApproximateArrivalTimestamp",
@@ -28,152 +26,60 @@ _TIMES = frozenset(
     }
 )
 _BLOBS = frozenset({"Data"})
-_BREAK = object()
+_WITH_A_MEANING = (0, 2, 3, 4, 5, 25, 28, 29, 30, 35, 36, 37, 100, 256, 258, 260, 261, 1004, 43000, 55799)
+"""Tags that cbor2 would turn into dates, patterns, references and the like. No client of AWS writes them."""
 
 
-class _Reader:
-    __slots__ = ("_at", "_data")
+def is_installed() -> bool:
+    """Return whether there is cbor2."""
+    return find_spec("cbor2") is not None
 
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._at = 0
 
-    def document(self) -> Any:
-        value = self._item(0)
-        if value is _BREAK or self._at != len(self._data):
-            raise ValueError("not one CBOR item")
-        return value
+def _seconds(value: Any, _immutable: object) -> Any:
+    return value / 1000 if isinstance(value, (int, float)) else value
 
-    def _take(self, count: int) -> bytes:
-        end = self._at + count
-        if end > len(self._data):
-            raise ValueError("the CBOR item ends early")
-        taken = self._data[self._at : end]
-        self._at = end
-        return taken
 
-    def _argument(self, info: int) -> int:
-        if info < 24:
-            return info
-        if info > 27:
-            raise ValueError("reserved CBOR length")
-        return int.from_bytes(self._take(1 << (info - 24)), "big")
+def _untagged(value: Any, _immutable: object) -> Any:
+    return value
 
-    def _item(self, depth: int) -> Any:
-        if depth > _MAX_DEPTH:
-            raise ValueError("the CBOR item is nested too deeply")
-        major, info = divmod(self._take(1)[0], 32)
-        if major == _SIMPLE:
-            return self._simple(info)
-        if info == _INDEFINITE:
-            return self._indefinite(major, depth)
-        argument = self._argument(info)
-        if major == _UNSIGNED:
-            return argument
-        if major == _NEGATIVE:
-            return -1 - argument
-        if major == _BYTES:
-            return b2a_base64(self._take(argument), newline=False).decode()
-        if major == _TEXT:
-            return self._take(argument).decode()
-        if major == _ARRAY:
-            return [self._member(depth) for _ in range(argument)]
-        if major == _MAP:
-            return {self._member(depth): self._member(depth) for _ in range(argument)}
-        value = self._member(depth)
-        return value / 1000 if argument == _EPOCH_TAG and isinstance(value, (int, float)) else value
 
-    def _member(self, depth: int) -> Any:
-        value = self._item(depth + 1)
-        if value is _BREAK:
-            raise ValueError("a CBOR break where a value belongs")
-        return value
-
-    def _simple(self, info: int) -> Any:
-        if info == _INDEFINITE:
-            return _BREAK
-        if info in _FLOATS:
-            form = _FLOATS[info]
-            return form.unpack(self._take(form.size))[0]
-        if info not in _SIMPLE_VALUES:
-            raise ValueError(f"CBOR simple value {info} is not understood")
-        return _SIMPLE_VALUES[info]
-
-    def _indefinite(self, major: int, depth: int) -> Any:
-        members = []
-        while (value := self._item(depth + 1)) is not _BREAK:
-            members.append(value)
-        if major == _ARRAY:
-            return members
-        if major == _MAP and len(members) % 2 == 0:
-            return dict(zip(members[::2], members[1::2], strict=True))
-        if major == _TEXT and all(isinstance(part, str) for part in members):
-            return "".join(members)
-        raise ValueError("this CBOR item cannot have indefinite length")
+_TAGS = {**dict.fromkeys(_WITH_A_MEANING, _untagged), _EPOCH_TAG: _seconds}
 
 
 def decode(data: bytes) -> Any:
     """Convert a CBOR document to a JSON document.
 
     Raises:
-        ValueError: If the data is not CBOR, or uses features that the SDK for Java does not write.
+        ValueError: If the data is not CBOR, is nested too deeply, or has values that JSON lacks.
     """
+    import cbor2
+
+    source = BytesIO(data)
     try:
-        return _Reader(data).document()
-    except TypeError as error:  # a map with a list as key
+        value = cbor2.CBORDecoder(
+            source, semantic_decoders=_TAGS, tag_hook=lambda tag, _immutable: tag.value, max_depth=_MAX_DEPTH
+        ).decode()
+    except cbor2.CBORDecodeError as error:
         raise ValueError(str(error)) from None
+    if source.tell() != len(data):
+        raise ValueError("not one CBOR item")
+    return _json(value, cbor2.undefined)
 
 
-def _head(major: int, argument: int) -> bytes:
-    first = major << 5
-    if argument < 24:
-        return bytes((first | argument,))
-    if argument < 1 << 8:
-        return bytes((first | 24, argument))
-    if argument < 1 << 16:
-        return struct.pack("!BH", first | 25, argument)
-    if argument < 1 << 32:
-        return struct.pack("!BI", first | 26, argument)
-    return struct.pack("!BQ", first | 27, argument)
-
-
-def _text(value: str) -> bytes:
-    encoded = value.encode()
-    return _head(_TEXT, len(encoded)) + encoded
-
-
-def _write(value: Any, parts: list[bytes]) -> None:
-    if isinstance(value, str):
-        parts.append(_text(value))
-    elif isinstance(value, dict):
-        parts.append(_head(_MAP, len(value)))
-        for name, member in value.items():
-            parts.append(_text(name))
-            if name in _BLOBS and isinstance(member, str):
-                blob = a2b_base64(member)
-                parts += (_head(_BYTES, len(blob)), blob)
-            elif name in _TIMES and isinstance(member, (int, float)):
-                parts += (_head(_TAG, _EPOCH_TAG), _integer(round(member * 1000)))
-            else:
-                _write(member, parts)
-    elif isinstance(value, (list, tuple)):
-        parts.append(_head(_ARRAY, len(value)))
-        for member in value:
-            _write(member, parts)
-    elif value is None:
-        parts.append(b"\xf6")
-    elif isinstance(value, bool):
-        parts.append(b"\xf5" if value else b"\xf4")
-    elif isinstance(value, int):
-        parts.append(_integer(value))
-    elif isinstance(value, float):
-        parts.append(b"\xfb" + struct.pack("!d", value))
-    else:
-        raise TypeError(f"{type(value).__name__} has no place in a document")
-
-
-def _integer(value: int) -> bytes:
-    return _head(_UNSIGNED, value) if value >= 0 else _head(_NEGATIVE, -1 - value)
+def _json(value: Any, undefined: object) -> Any:
+    if isinstance(value, dict):
+        if not all(isinstance(name, str) for name in value):
+            raise ValueError("CBOR with a map of other keys than text is not understood")
+        return {name: _json(member, undefined) for name, member in value.items()}
+    if isinstance(value, list):
+        return [_json(member, undefined) for member in value]
+    if isinstance(value, bytes):
+        return b2a_base64(value, newline=False).decode()
+    if value is undefined:
+        return None
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    raise ValueError(f"CBOR with a value of type {type(value).__name__} is not understood")
 
 
 def encode(value: Any) -> bytes:
@@ -182,6 +88,24 @@ def encode(value: Any) -> bytes:
     Raises:
         TypeError: If a value has a type that JSON lacks.
     """
-    parts: list[bytes] = []
-    _write(value, parts)
-    return b"".join(parts)
+    import cbor2
+
+    return cbor2.dumps(_wire(value, cbor2.CBORTag))
+
+
+def _wire(value: Any, tag: Callable[[int, Any], Any]) -> Any:
+    if isinstance(value, dict):
+        return {name: _member(name, member, tag) for name, member in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_wire(member, tag) for member in value]
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    raise TypeError(f"{type(value).__name__} has no place in a document")
+
+
+def _member(name: str, value: Any, tag: Callable[[int, Any], Any]) -> Any:
+    if name in _BLOBS and isinstance(value, str):
+        return a2b_base64(value)
+    if name in _TIMES and isinstance(value, (int, float)):
+        return tag(_EPOCH_TAG, round(value * 1000))
+    return _wire(value, tag)

@@ -67,6 +67,7 @@ _CREDENTIAL = re.compile(r"Credential=([^/,\s]+)/")
 _EMPTY_ANSWERS = frozenset({"kinesis"})
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _NEEDS_H2 = install_hint("HTTP/2 of the fake AWS server", "h2", "fake")
+_NEEDS_CBOR = install_hint("CBOR of the fake AWS server", "cbor2", "fake")
 
 
 def _can_http2() -> bool:
@@ -320,6 +321,13 @@ class FakeAwsServer:
         )
         in_cbor = service == "kinesis" and request.headers.get("content-type") == cbor.CONTENT_TYPE
         if in_cbor:
+            if not cbor.is_installed():
+                _log.error(_NEEDS_CBOR)
+                return (
+                    415,
+                    kind,
+                    json.dumps({"__type": "UnsupportedMediaType", "message": _NEEDS_CBOR}).encode(),
+                )
             kind = cbor.CONTENT_TYPE
         try:
             if service is None:

@@ -8,7 +8,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from kinesis_sdk.testing import FakeAws
+from kinesis_sdk.testing.http import server
 from kinesis_sdk.testing.http.cbor import decode, encode
+from kinesis_sdk.testing.http.messages import Request
 
 # Examples of RFC 8949, appendix A, and what they mean.
 EXAMPLES = [
@@ -51,6 +54,8 @@ def test_examples_of_the_rfc(text: str, value: Any) -> None:
         ("9f018202039f0405ffff", [1, [2, 3], [4, 5]]),
         ("bf61610161629f0203ffff", {"a": 1, "b": [2, 3]}),
         ("7f657374726561646d696e67ff", "streaming"),
+        ("5f41014102ff", "AQI="),
+        ("d823615b", "["),  # tags other than of times mean nothing: this one would be a pattern
         ("4401020304", "AQIDBA=="),  # bytes are base64 text in a JSON document
         ("c11903e8", 1.0),  # the SDK for Java counts milliseconds
         ("d82076687474703a2f2f7777772e6578616d706c652e636f6d", "http://www.example.com"),
@@ -73,10 +78,10 @@ def test_forms_that_are_read_but_not_written(text: str, value: Any) -> None:
         "81ff",
         "a1ff00",
         "bf6161ff",  # a key without a value
-        "5f41014102ff",  # bytes in pieces: no client writes them
         "1fff",
         "f0",
         "a1820102f6",  # a list as a key
+        "a101f6",  # a number as a key
         "81" * 100 + "00",
     ],
 )
@@ -125,3 +130,12 @@ def test_noise_is_refused_or_read(noise: bytes) -> None:
         decode(noise)
     except ValueError:
         return
+
+
+def test_a_server_without_cbor2_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server.cbor, "is_installed", lambda: False)
+    headers = {"x-amz-target": "Kinesis_20131202.ListStreams", "content-type": "application/x-amz-cbor-1.1"}
+    status, kind, body = server.FakeAwsServer(FakeAws()).respond(Request("POST", "/", headers, b"\xa0"))
+    assert (status, kind) == (415, "application/x-amz-json-1.1")
+    assert isinstance(body, bytes)
+    assert b"cbor2" in body
