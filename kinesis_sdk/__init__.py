@@ -59,6 +59,8 @@ if TYPE_CHECKING:
     from kinesis_sdk.common.errors import TransientAwsError as TransientAwsError
     from kinesis_sdk.common.errors import TransientLeaseStoreError as TransientLeaseStoreError
     from kinesis_sdk.common.errors import TransientSinkError as TransientSinkError
+    from kinesis_sdk.common.interceptors import ConsumerInterceptor as ConsumerInterceptor
+    from kinesis_sdk.common.interceptors import DeliveredBatch as DeliveredBatch
     from kinesis_sdk.common.record_ids import record_id as record_id
     from kinesis_sdk.common.records import UserRecord as UserRecord
     from kinesis_sdk.common.sequence import ExtendedSequenceNumber as ExtendedSequenceNumber
@@ -205,6 +207,7 @@ else:
             ),
             # records, positions and streams
             "kinesis_sdk.common.records": ("UserRecord",),
+            "kinesis_sdk.common.interceptors": ("ConsumerInterceptor", "DeliveredBatch"),
             "kinesis_sdk.common.record_ids": ("record_id",),
             "kinesis_sdk.common.change_records": ("ChangeRecord",),
             "kinesis_sdk.common.sequence": ("ExtendedSequenceNumber",),

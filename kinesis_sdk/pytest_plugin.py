@@ -11,7 +11,7 @@ pytest finds them by itself once the package is installed. Nothing is imported b
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -113,6 +113,7 @@ class SteppedWorker:
         worker_id: Id of the worker.
         leases: Lease store.
         sink: As for `kinesis_sdk.Worker`.
+        interceptors: As for `kinesis_sdk.Worker`.
         metrics: As for `kinesis_sdk.Worker`.
 
     Attributes:
@@ -128,6 +129,7 @@ class SteppedWorker:
         worker_id: str = "worker-1",
         leases: Any = None,
         sink: Any = None,
+        interceptors: Sequence[Any] = (),
         metrics: Any = None,
     ) -> None:
         self._stream = stream
@@ -136,6 +138,7 @@ class SteppedWorker:
         self._worker_id = worker_id
         self.leases: Any = leases
         self._sink = sink
+        self._interceptors = interceptors
         self._metrics = metrics
         self._engine: Any = None
         self._due: float | None = None
@@ -160,6 +163,7 @@ class SteppedWorker:
             worker_id=self._worker_id,
             rng=Random(0),
             sink=self._sink,
+            interceptors=self._interceptors,
             metrics=self._metrics,
             **more,
         )

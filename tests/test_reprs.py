@@ -14,6 +14,7 @@ import kinesis_sdk
 from kinesis_sdk import producer
 from kinesis_sdk.common import page_server
 from kinesis_sdk.common.aggregate_reader import SubRecord, SubRecordColumns, deaggregate
+from kinesis_sdk.common.interceptors import OneRecord
 from kinesis_sdk.common.once.table import Run
 from kinesis_sdk.common.records import KinesisRecord, UserRecord
 from kinesis_sdk.common.response_header import NO_RESPONSE
@@ -41,6 +42,7 @@ HOLDERS: list[Any] = [
     KINESIS,
     USER,
     deaggregate([KINESIS, AGGREGATE]),
+    OneRecord([USER], StreamId("orders"), "s"),
     SubRecord("key", None, SECRET),
     SubRecordColumns(["key"], None, [SECRET], ["key"], keyed=True),
     PutEntry(SECRET, "key"),

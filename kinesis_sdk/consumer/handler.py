@@ -16,13 +16,14 @@ import functools
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, ClassVar, cast
 
 from kinesis_sdk.common.change_records import ChangeRecord
 from kinesis_sdk.common.errors import ConfigError, ConsumerError
 from kinesis_sdk.common.hashkeys import HashKeyRange
+from kinesis_sdk.common.interceptors import ConsumerInterceptor, checked_interceptors
 from kinesis_sdk.common.records import UserRecord
 from kinesis_sdk.common.response_header import NO_RESPONSE, ResponseHeader
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
@@ -198,6 +199,10 @@ class RecordHandler(ABC):
     def initialize(self, shard: ShardContext) -> CallbackResult:  # noqa: B027 - optional, does nothing
         """Called once before the first batch of the shard."""
 
+    def _is_coroutine(self) -> bool:
+        """Return whether ``process_records`` is known to return a coroutine of which nothing has run."""
+        return inspect.iscoroutinefunction(self.process_records)
+
     @abstractmethod
     def process_records(self, batch: RecordBatch) -> CallbackResult:
         """Called with each batch. An exception is subject to ``ConsumerConfig.on_handler_error``."""
@@ -226,6 +231,10 @@ class FunctionHandler(RecordHandler):
     def process_records(self, batch: RecordBatch) -> CallbackResult:
         """Call the function; a result that cannot be awaited is ignored."""
         return self._function(batch)
+
+    def _is_coroutine(self) -> bool:
+        called = getattr(self._function, "__call__", None)  # noqa: B004 - of an object
+        return inspect.iscoroutinefunction(self._function) or inspect.iscoroutinefunction(called)
 
 
 class AwaitingHandler:
@@ -310,21 +319,27 @@ class HandlerSource:
     Attributes:
         make: Creates a handler.
         auto_checkpoint: Whether the worker checkpoints by itself, because returning means processed (plain functions).
+        interceptors: Interceptors around each handler.
     """
 
     make: Callable[[], RecordHandler]
     auto_checkpoint: bool
+    interceptors: Sequence[ConsumerInterceptor] = ()
 
     @classmethod
-    def of(cls, handler: Handler) -> HandlerSource:
+    def of(cls, handler: Handler, interceptors: Sequence[ConsumerInterceptor] = ()) -> HandlerSource:
         """Distinguish a function of a batch from a handler class or factory.
 
         A callable that accepts no argument, and not one, is a factory.
 
         Raises:
             ConfigError: If it is neither, an instance (which cannot serve several shards), or a generator function (whose
-                body would never run).
+                body would never run); if an interceptor is none.
         """
+        return replace(cls._of(handler), interceptors=checked_interceptors(interceptors))
+
+    @classmethod
+    def _of(cls, handler: Handler) -> HandlerSource:
         accepted = "a function of a RecordBatch, a RecordHandler class or a factory of handlers"
         target = handler.func if isinstance(handler, functools.partial) else handler
         if isinstance(target, type) and issubclass(target, RecordHandler):

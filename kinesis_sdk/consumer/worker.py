@@ -17,7 +17,7 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
@@ -28,6 +28,7 @@ from uuid import uuid4
 from kinesis_sdk.common.aws import AwsSession, DynamoDBClient, KinesisClient, make_client
 from kinesis_sdk.common.clock import Clock, SystemClock
 from kinesis_sdk.common.errors import ConfigError, ConsumerError
+from kinesis_sdk.common.interceptors import ConsumerInterceptor
 from kinesis_sdk.common.log_fields import FieldLogger, log_fields
 from kinesis_sdk.common.metrics import Metrics
 from kinesis_sdk.common.page_server import PageServer, json_page, pages_by_path, probe_page
@@ -119,6 +120,7 @@ class Worker:
             URL of one, ``"sqlite:///totals.db"``: each record takes effect exactly once. The handler gets an open transaction as ``RecordBatch.transaction``. The sink's
             position decides where a shard starts; the checkpoint of the lease may lag behind it. Needs a ``concurrency``
             of 1.
+        interceptors: Called around each call of the handler, in their order, see `ConsumerInterceptor`.
         stop_timeout: Seconds for which a clean stop is waited for: in `run` after a signal or `request_stop`, in `stop`, and at the end of a
             ``with`` or ``async with`` block. Then the worker stops immediately, and its leases expire. 0 or more; None waits indefinitely.
         health_port: Port at which to serve ``/live``, ``/ready`` and ``/status`` over HTTP while the worker runs, 0 to
@@ -153,6 +155,7 @@ class Worker:
         worker_id: str | None = None,
         until: UntilOption | None = None,
         sink: AnySink | str | None = None,
+        interceptors: Sequence[ConsumerInterceptor] = (),
         stop_timeout: float | None = None,
         health_port: int | None = None,
         health_host: str = "127.0.0.1",
@@ -182,7 +185,7 @@ class Worker:
         check_until(until)
         self._until = until
         self._application_name = application_name
-        self._handlers = HandlerSource.of(handler)
+        self._handlers = HandlerSource.of(handler, interceptors)
         self._config = config or ConsumerConfig()
         if stop_timeout is not None:
             check_seconds("stop_timeout", stop_timeout, 0)
@@ -649,6 +652,7 @@ class WorkerParts:
             those that it was given.
         sink: As for `Worker`.
         metrics: As for `Worker`. Not together with ``--metrics-port``, which brings its own.
+        interceptors: As for `Worker`.
         close: Called once when the worker has stopped, for example to close a producer of dead letters; None for nothing.
     """
 
@@ -656,4 +660,5 @@ class WorkerParts:
     config: ConsumerConfig | None = None
     sink: AnySink | str | None = None
     metrics: Metrics | None = None
+    interceptors: Sequence[ConsumerInterceptor] = ()
     close: Callable[[], object] | None = None

@@ -20,7 +20,7 @@ repeats nothing that was processed, and a failure in the first one is an error.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any, overload
 
@@ -33,6 +33,7 @@ from kinesis_sdk.common.error_policy import (
     SetAside,
 )
 from kinesis_sdk.common.errors import ConfigError, InvalidEventError
+from kinesis_sdk.common.interceptors import Around, ConsumerInterceptor, OneRecord, checked_interceptors
 from kinesis_sdk.common.log_fields import loggable
 from kinesis_sdk.common.records import UserRecord
 from kinesis_sdk.common.stream import StreamId
@@ -67,6 +68,7 @@ def kinesis_handler(
     look_up: KinesisClient | None = None,
     look_up_bytes: int = LOOK_UP_BYTES,
     recognize: bool = True,
+    interceptors: Sequence[ConsumerInterceptor] = (),
 ) -> Callable[[RecordFunction], LambdaHandler]: ...
 def kinesis_handler(
     function: RecordFunction | None = None,
@@ -81,6 +83,7 @@ def kinesis_handler(
     look_up: KinesisClient | None = None,
     look_up_bytes: int = LOOK_UP_BYTES,
     recognize: bool = True,
+    interceptors: Sequence[ConsumerInterceptor] = (),
 ) -> LambdaHandler | Callable[[RecordFunction], LambdaHandler]:
     """Make a Lambda handler for Kinesis events from a function of one user record.
 
@@ -114,6 +117,7 @@ def kinesis_handler(
             that is left before ``time_reserve``. They may take that time together. Beyond it, records are delivered although they may be
             repetitions.
         recognize: Whether repetitions of idempotent producers are left out, see `KinesisEvent`.
+        interceptors: Called around each call of the function, in their order, with a batch of its one record; see `kinesis_sdk.ConsumerInterceptor`.
 
     Raises:
         ConfigError: If an argument has the wrong type or is out of range.
@@ -131,6 +135,7 @@ def kinesis_handler(
     if dead_letter is not None:
         errors = BisectBatch(dead_letter=_hook(dead_letter), attempts=attempts, retry_only=retry_only)
     policy = _Policy(report_batch_item_failures, progress, errors, time_reserve)
+    around = checked_interceptors(interceptors)
 
     def decorate(function: RecordFunction) -> LambdaHandler:
         if not callable(function):
@@ -149,11 +154,30 @@ def kinesis_handler(
                 look_up_seconds=seconds,
                 recognize=recognize,
             )
-            return _process(opened, context, function, policy)
+            called = _intercepted(function, around, opened) if around else function
+            return _process(opened, context, called, policy)
 
         return handler
 
     return decorate if function is None else decorate(function)
+
+
+def _intercepted(
+    function: RecordFunction, interceptors: Sequence[ConsumerInterceptor], event: KinesisEvent
+) -> RecordFunction:
+    """Return the function of a record for one event, inside of the interceptors."""
+    stream, shard_id = _stream_of(event), event.shard_id
+
+    def call(record: UserRecord) -> None:
+        with Around(interceptors, OneRecord([record], stream, shard_id)) as batch:
+            return function(batch.records[0])
+
+    return call
+
+
+def _stream_of(event: KinesisEvent) -> StreamId:
+    arn = event.stream_arn.partition("/consumer/")[0]
+    return StreamId(arn.partition(":stream/")[2], arn or None)
 
 
 def _affordable_seconds(context: Any, time_reserve: float) -> float | None:
@@ -204,13 +228,12 @@ class _Policy:
                     _LOGGER.warning(
                         "%s failed %d times and is a dead letter", _place(record), attempts, exc_info=True
                     )
-                    arn = event.stream_arn.partition("/consumer/")[0]
                     poison = PoisonRecord(
                         record=record,
                         error=error,
                         attempts=attempts,
                         shard_id=event.shard_id,
-                        stream=StreamId(arn.partition(":stream/")[2], arn or None),
+                        stream=_stream_of(event),
                     )
                     _reject_unfinished_work(decision.take(poison))
                     return

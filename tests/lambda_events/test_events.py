@@ -139,9 +139,20 @@ def test_a_function_loads_next_to_nothing() -> None:
         ),
         *(
             f"kinesis_sdk.common.{name}"
-            for name in ("errors", "hashkeys", "log_fields", "record_ids", "records", "sequence", "stream")
+            for name in (
+                "errors",
+                "hashkeys",
+                "headers",
+                "interceptors",
+                "log_fields",
+                "record_ids",
+                "records",
+            )
         ),
-        *(f"kinesis_sdk.common.{name}" for name in ("once", "once.table", "user_records", "validation")),
+        *(
+            f"kinesis_sdk.common.{name}"
+            for name in ("once", "once.table", "sequence", "stream", "user_records", "validation")
+        ),
     }
     assert {name.partition(".")[0] for name in loaded} & {
         "google",

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import logging
+from base64 import b64encode
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kinesis_sdk import ConfigError, DeserializationError, InvalidEventError, KinesisSdkError, UserRecord
+from kinesis_sdk import (
+    ConfigError,
+    ConsumerInterceptor,
+    DeliveredBatch,
+    DeserializationError,
+    InvalidEventError,
+    KinesisSdkError,
+    UserRecord,
+)
+from kinesis_sdk.common.aggregate_writer import Aggregate
+from kinesis_sdk.common.hashkeys import hash_partition_key
+from kinesis_sdk.common.headers import encode_headers
 from kinesis_sdk.lambda_events import KinesisEvent, RecentProgress, kinesis_handler
 from tests import fuzz
 from tests.lambda_events.support import ARN, SHARD, EventSourceMapping, document, event, record
@@ -52,6 +65,49 @@ def test_every_user_record_is_processed_in_order() -> None:
     function = Function()
     assert kinesis_handler(function)(THREE, None) == NONE
     assert function.processed == ["a", "b", "c", "d", "e"]
+
+
+class Noting(ConsumerInterceptor):
+    """Notes each call, and delivers the payload in capitals."""
+
+    def __init__(self) -> None:
+        self.heard: list[Any] = []
+
+    @contextmanager
+    def on_batch(self, batch: DeliveredBatch) -> Iterator[Sequence[UserRecord]]:
+        (record,) = batch.records
+        self.heard.append((str(batch.stream), batch.shard_id, record.data))
+        try:
+            yield [record._replace(data=record.data.upper())]
+        except RuntimeError as error:
+            self.heard.append(str(error))
+            raise
+
+
+def test_interceptors_stand_around_each_call() -> None:
+    noting, dead = Noting(), []
+    function = Function({"B": 2})
+    handler = kinesis_handler(
+        interceptors=[noting], attempts=2, dead_letter=lambda record, error: dead.append(record.data)
+    )(function)
+    assert handler(event(["a"], ["b", "c"]), None) == NONE
+    assert function.processed == ["A", "C"]
+    assert dead == [b"b"], "as it was delivered by Lambda"
+    place = (ARN, SHARD)
+    assert noting.heard == [(*place, b"a"), (*place, b"b"), "B", (*place, b"b"), "B", (*place, b"c")]
+    with pytest.raises(ConfigError, match="interceptors"):
+        kinesis_handler(interceptors=[Noting])  # type: ignore[list-item]
+
+
+def test_headers_reach_the_function() -> None:
+    aggregate = Aggregate(10_000, 10)
+    for headers in ({"n": "v"}, {}):
+        assert aggregate.try_append("k", None, b"x", hash_partition_key("k"), headers=encode_headers(headers))
+    given_event = event(["a"])
+    given_event["Records"][0]["kinesis"]["data"] = b64encode(aggregate.encode()).decode()
+    seen: list[Any] = []
+    kinesis_handler(lambda record: seen.append(record.headers))(given_event, None)
+    assert seen == [{"n": b"v"}, {}]
 
 
 def test_the_decorated_function_is_still_there() -> None:

@@ -106,6 +106,7 @@ def _make_worker(settings: RunSettings, parts: WorkerParts, metrics: ProcessMetr
         handler=parts.handler,
         config=parts.config,
         sink=parts.sink,
+        interceptors=parts.interceptors,
         metrics=parts.metrics if metrics is None else metrics.sink,
         session=connection.session,
         region_name=settings.region,

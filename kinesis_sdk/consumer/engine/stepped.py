@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
 from kinesis_sdk.common.aws import KinesisClient
 from kinesis_sdk.common.clock import Clock
+from kinesis_sdk.common.interceptors import ConsumerInterceptor
 from kinesis_sdk.common.metrics import Metrics
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer.config import ConsumerConfig
@@ -31,6 +32,7 @@ def stepped_engine(
     worker_id: str,
     rng: Random,
     sink: AnySink | str | None = None,
+    interceptors: Sequence[ConsumerInterceptor] = (),
     metrics: Metrics | None = None,
     until: UntilOption | None = None,
 ) -> ConsumerEngine:
@@ -50,6 +52,7 @@ def stepped_engine(
         worker_id: Id of the worker in the lease table.
         rng: Source of jitter and random choice.
         sink: As for `Worker`.
+        interceptors: As for `Worker`.
         metrics: As for `Worker`.
         until: As for `Worker`.
 
@@ -61,7 +64,7 @@ def stepped_engine(
         worker_id=worker_id,
         application_name="test",
         config=config,
-        handlers=HandlerSource.of(handler),
+        handlers=HandlerSource.of(handler, interceptors),
         store=lease_store,
         kinesis=kinesis,
         runtime=InlineRuntime(clock, rng, sleep),

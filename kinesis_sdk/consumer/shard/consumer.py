@@ -36,6 +36,7 @@ from kinesis_sdk.common.response_header import NO_RESPONSE
 from kinesis_sdk.common.sequence import AT_TIMESTAMP
 from kinesis_sdk.consumer.checkpointer import Checkpointer
 from kinesis_sdk.consumer.handler import AwaitingHandler, RecordHandler, ShardContext
+from kinesis_sdk.consumer.intercepted import InterceptedHandler
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
 from kinesis_sdk.consumer.leases.table.lease import Lease
 from kinesis_sdk.consumer.leases.table.progress import Failing, Progress
@@ -538,6 +539,9 @@ class ShardConsumer:
                 return self._handler_failed(now, "initialize", error)
             if self._runtime.sink is not None:
                 made = self._with_sink(made, self._runtime.sink)
+            interceptors = self._runtime.handlers.interceptors
+            if interceptors:
+                made = InterceptedHandler(made, interceptors, self._runtime.wait_for)
             self._handler = AwaitingHandler(made, self._runtime.wait_for, self._runtime.clock.monotonic)
         context = self._context()
         retry_at = self._open(now, self._handler)

@@ -94,6 +94,11 @@ class SinkHandler(RecordHandler):
     # A sink without coroutines. If the handler is a coroutine function, the end of the transaction has a thread of its own, so that it
     # does not block the event loop.
 
+    def _is_coroutine(self) -> bool:
+        return (
+            self._shard.is_async
+        )  # a sink without coroutines begins its transaction before the handler is known to be one
+
     def _process(self, batch: RecordBatch) -> CallbackResult:
         transaction = finished(self._shard.begin())
         try:

@@ -1,0 +1,130 @@
+"""Interceptors of consumers: code of users around each call of a handler, in a worker and in a Lambda function."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Generic, Protocol, TypeVar
+
+from kinesis_sdk.common.errors import ConfigError, ConsumerError
+from kinesis_sdk.common.records import UserRecord, position_of
+from kinesis_sdk.common.stream import StreamId
+
+
+class DeliveredBatch(Protocol):
+    """The records of one call of a handler: a `RecordBatch` of a worker, or one record of an event in a Lambda function.
+
+    Attributes:
+        records: The user records, in order.
+        stream: The stream.
+        shard_id: Id of the shard.
+    """
+
+    @property
+    def records(self) -> Sequence[UserRecord]:
+        """The user records, in order."""
+        ...
+
+    @property
+    def stream(self) -> StreamId:
+        """The stream."""
+        ...
+
+    @property
+    def shard_id(self) -> str:
+        """Id of the shard."""
+        ...
+
+
+@dataclass(frozen=True)
+class OneRecord:
+    """The `DeliveredBatch` of a function of one record."""
+
+    records: Sequence[UserRecord]
+    stream: StreamId
+    shard_id: str
+
+
+class ConsumerInterceptor:
+    """Code around each call of a handler: tracing, decryption. Subclass it.
+
+    ``Worker(interceptors=[a, b])``: ``a`` is the outer one. The same interceptors serve plain handlers and coroutines: a context variable that the context
+    manager sets is set in the handler, and unset behind it.
+    """
+
+    def on_batch(
+        self,
+        batch: DeliveredBatch,  # noqa: ARG002 - for subclasses
+    ) -> AbstractContextManager[Sequence[UserRecord] | None]:
+        """Return a context manager; the handler is called inside of it, on the same thread or in the same task.
+
+        It yields None, or the records to deliver instead (``record._replace(data=…)``): as many, at the same positions. If the handler raises,
+        it gets the error. What it raises counts as raised by the handler, so the batch is delivered again; it cannot suppress the error of
+        the handler. With a sink, the transaction begins and ends inside of it.
+
+        It is called for each attempt, so the same records may come again, also in smaller batches. With ``concurrency``, it is called on
+        several threads at once.
+        """
+        return nullcontext()
+
+
+def checked_interceptors(interceptors: Sequence[ConsumerInterceptor]) -> tuple[ConsumerInterceptor, ...]:
+    """Return the interceptors of a consumer.
+
+    Raises:
+        ConfigError: If one of them is none.
+    """
+    found = tuple(interceptors)
+    for one in found:
+        if not isinstance(one, ConsumerInterceptor):
+            raise ConfigError("interceptors", one, "instances of ConsumerInterceptor")
+    return found
+
+
+_Batch = TypeVar("_Batch", bound=DeliveredBatch)
+
+
+class Around(Generic[_Batch]):
+    """Context manager of one call of a handler: it enters all interceptors, and gives the batch to call the handler with.
+
+    Args:
+        interceptors: The interceptors, the outer one first.
+        batch: The batch, a dataclass.
+    """
+
+    def __init__(self, interceptors: Sequence[ConsumerInterceptor], batch: _Batch) -> None:
+        self._interceptors = interceptors
+        self._batch = batch
+        self._stack = ExitStack()
+
+    def __enter__(self) -> _Batch:
+        batch = self._batch
+        with self._stack:  # leaves those that were entered, if another one raises
+            for one in self._interceptors:
+                records = self._stack.enter_context(one.on_batch(batch))
+                if records is not None:
+                    batch = _replaced(one, batch, records)
+            self._stack = self._stack.pop_all()
+        return batch
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        # The result is ignored: an error that were suppressed would count its records as processed.
+        self._stack.__exit__(kind, error, traceback)
+
+
+def _replaced(one: ConsumerInterceptor, batch: _Batch, records: Sequence[UserRecord]) -> _Batch:
+    if list(map(position_of, records)) != list(map(position_of, batch.records)):
+        raise ConsumerError(
+            f"{type(one).__qualname__}.on_batch yielded {len(records)} records for {len(batch.records)}: it has to yield as many, at the "
+            "same positions (record._replace(data=…)), because they decide what is checkpointed"
+        )
+    changed: Any = dataclasses.replace(batch, records=records)  # type: ignore[type-var]
+    return changed  # type: ignore[no-any-return]
