@@ -16,8 +16,8 @@ from click.testing import CliRunner
 
 from kinesis_sdk.admin import Application, Connection, FleetObserver, FleetView
 from kinesis_sdk.admin.fleet.look import Look
-from kinesis_sdk.cli import application as application_options
 from kinesis_sdk.cli.main import cli
+from kinesis_sdk.cli.options import ConnectionOptions
 from kinesis_sdk.common.shards import Shard, list_shards
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer.leases.table.lease import Lease, lease_to_item
@@ -106,7 +106,7 @@ def main() -> None:
     print()
     print("One look at 1,000 shards on the fake, in seconds (limits: lag 5 s, leases 1 s)")
     connection, _, _ = make_account(1000, 200)
-    application_options.make_connection = lambda *_: connection  # type: ignore[assignment]
+    ConnectionOptions.connect = lambda _: connection  # type: ignore[assignment,misc,method-assign]
     look = Look(Application(connection, "billing", stream="orders"))
     print(f"  read and decode the table          {timed(look.table):6.2f}")
     print(f"  ListShards and the stream          {timed(look.streams):6.2f}")

@@ -26,12 +26,9 @@ from kinesis_sdk.admin import reading as reading_module
 from kinesis_sdk.admin import streams as streams_module
 from kinesis_sdk.admin.fleet import look as look_module
 from kinesis_sdk.admin.fleet.look import Look
-from kinesis_sdk.cli import application as application_module
-from kinesis_sdk.cli import apps as apps_module
 from kinesis_sdk.cli import steer
-from kinesis_sdk.cli import stream as stream_module
-from kinesis_sdk.cli import tail as tail_module
 from kinesis_sdk.cli.main import cli
+from kinesis_sdk.cli.options import ConnectionOptions
 from kinesis_sdk.common.errors import AwsError, SinkError
 from kinesis_sdk.common.records import UserRecord
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
@@ -400,8 +397,7 @@ def test_an_operator_needs_the_policy_and_all_of_it(
     connection = Connection(
         region="us-east-1", clients={service: account.client(service) for service in ("kinesis", "dynamodb")}
     )
-    for module in (application_module, apps_module, stream_module, tail_module):
-        monkeypatch.setattr(module, "make_connection", lambda *_, **__: connection)
+    monkeypatch.setattr(ConnectionOptions, "connect", lambda _: connection)
     for timed in (look_module, streams_module, load_module, reading_module):
         monkeypatch.setattr(timed, "SystemClock", lambda: fleet.clock, raising=False)
     monkeypatch.setattr(steer, "surroundings", lambda: {"clock": fleet.clock, "sleep": fleet.run})

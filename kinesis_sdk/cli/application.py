@@ -6,12 +6,14 @@ admin API is imported until a command runs.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from kinesis_sdk.cli.options import LEASE_STORE_OPTION, Duration, connection_options, make_connection
+from kinesis_sdk.cli.options import LEASE_STORE_OPTION, ConnectionOptions, Duration, connection_options
 from kinesis_sdk.cli.output import CommandError, ExitCode
 from kinesis_sdk.common.errors import ConfigError
 
@@ -171,11 +173,46 @@ ALL_APPS_OPTION = click.option(
 """``--all-apps``, with which APP of `application_options` is None."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class ApplicationOptions:
+    """An application, as the options of a command name it.
+
+    Attributes:
+        name: Its name; empty with ``--all-apps``.
+        stream: Name or ARN of its stream; None to find it.
+        table: Its lease table; None for the one of its name.
+        failover_time: Failover time of its workers, in seconds.
+        account: Account, region and lease store.
+    """
+
+    name: str
+    stream: str | None
+    table: str | None
+    failover_time: float
+    account: ConnectionOptions
+
+    def open(self) -> Application:
+        """Return the application. Makes no call."""
+        from kinesis_sdk.admin.applications import Application
+
+        return Application(self.account.connect(), self.name, table_name=self.table, stream=self.stream)
+
+
 def application_options(command: _F) -> _F:
     """Add APP, ``--stream``, ``--table``, ``--failover-time``, ``--lease-store``, ``--config`` and the connection options.
 
-    The command receives ``application_name``, ``stream``, ``table``, ``failover_time``, ``lease_store`` and the connection's values.
+    The command receives their values as ``app``: `ApplicationOptions`.
     """
+
+    @functools.wraps(command)
+    def gathered(*args: Any, **given: Any) -> Any:
+        app = ApplicationOptions(
+            name=given.pop("application_name") or "",
+            **{name: given.pop(name) for name in ("stream", "table", "failover_time", "account")},
+        )
+        return command(*args, app=app, **given)
+
+    made: Callable[..., Any] = gathered
     for option in (
         connection_options,
         CONFIG_OPTION,
@@ -190,26 +227,8 @@ def application_options(command: _F) -> _F:
             callback=check_application,
         ),
     ):
-        command = option(command)
-    return command
-
-
-def open_application(
-    name: str,
-    stream: str | None,
-    table: str | None,
-    *,
-    region: str | None,
-    profile: str | None,
-    endpoint_url: str | None,
-    lease_store: str | None,
-) -> Application:
-    """Return the application that the options of `application_options` name."""
-    from kinesis_sdk.admin.applications import Application
-
-    return Application(
-        make_connection(region, profile, endpoint_url, lease_store), name, table_name=table, stream=stream
-    )
+        made = option(made)
+    return made  # type: ignore[return-value]
 
 
 def check_table(table: str | None, applications: tuple[str, ...]) -> None:

@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 import click
 
 from kinesis_sdk.admin.fleet.model import OwnerKind, OwnerView
-from kinesis_sdk.cli.options import JSON_OPTION, LEASE_STORE_OPTION, connection_options, make_connection
+from kinesis_sdk.cli.options import JSON_OPTION, LEASE_STORE_OPTION, ConnectionOptions, connection_options
 from kinesis_sdk.cli.output import console, note, print_json, with_exit_codes
 from kinesis_sdk.common.text import printable
 
@@ -25,10 +25,7 @@ def apps(
     names: tuple[str, ...],
     find_streams: bool,
     as_json: bool,
-    region: str | None,
-    profile: str | None,
-    endpoint_url: str | None,
-    lease_store: str | None,
+    account: ConnectionOptions,
 ) -> None:
     r"""List the applications of an account and region: all lease tables, of every KCL version.
 
@@ -47,7 +44,7 @@ def apps(
     from kinesis_sdk.admin.fleet.look import Look
     from kinesis_sdk.cli.fleet_tables import new_table, text, title
 
-    connection = make_connection(region, profile, endpoint_url, lease_store)
+    connection = account.connect()
     found = Applications(connection, names or None).find()
     rows = []
     for info in found:

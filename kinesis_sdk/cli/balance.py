@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from kinesis_sdk.cli.application import application_options, open_application
+from kinesis_sdk.cli.application import ApplicationOptions, application_options
 from kinesis_sdk.cli.options import DURATION, JSON_OPTION
 from kinesis_sdk.cli.output import note, print_json, with_exit_codes
 
@@ -27,17 +27,10 @@ from kinesis_sdk.cli.output import note, print_json, with_exit_codes
 @with_exit_codes
 def balance(
     *,
-    application_name: str,
-    stream: str | None,
-    table: str | None,
-    failover_time: float,
+    app: ApplicationOptions,
     separator: str,
     watch_for: float,
     as_json: bool,
-    region: str | None,
-    profile: str | None,
-    endpoint_url: str | None,
-    lease_store: str | None,
 ) -> None:
     r"""Show how evenly the leases are spread over workers, and over groups of workers such as zones.
 
@@ -53,18 +46,10 @@ def balance(
     from kinesis_sdk.admin.fleet.observe import FleetObserver
     from kinesis_sdk.cli.balance_view import print_balance
 
-    application = open_application(
-        application_name,
-        stream,
-        table,
-        region=region,
-        profile=profile,
-        endpoint_url=endpoint_url,
-        lease_store=lease_store,
-    )
+    application = app.open()
     look = Look(
         application,
-        observer=FleetObserver(application_name, failover_time=failover_time, separator=separator or "|"),
+        observer=FleetObserver(app.name, failover_time=app.failover_time, separator=separator or "|"),
     )
     view = look.table()
     if watch_for:
@@ -74,4 +59,4 @@ def balance(
     if as_json:
         print_json(found)
         return
-    print_balance(application_name, found)
+    print_balance(app.name, found)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from datetime import datetime
-from typing import Any
 
 import click
 
@@ -13,9 +12,9 @@ from kinesis_sdk.cli.options import (
     BEGINNING,
     DURATION,
     JSON_OPTION,
+    ConnectionOptions,
     Ending,
     connection_options,
-    make_connection,
 )
 from kinesis_sdk.cli.output import note, print_json, with_exit_codes
 from kinesis_sdk.cli.tail import ending, starting, surroundings
@@ -81,7 +80,7 @@ def copy(
     ttl: float,
     quiet: bool,
     as_json: bool,
-    **options: Any,
+    account: ConnectionOptions,
 ) -> None:
     r"""Copy the user records of SOURCE into TARGET, with their partition keys and explicit hash keys: replay, migration.
 
@@ -104,7 +103,7 @@ def copy(
     from kinesis_sdk.admin.transfer.state import StateFile
     from kinesis_sdk.cli.transfer_report import ProgressReport, exit_code, result_text, tell
 
-    origin = make_connection(**options)
+    origin = account.connect()
     goal = origin
     if (to_region, to_profile, to_endpoint_url) != (None, None, None):
         goal = Connection(

@@ -12,7 +12,7 @@ import click
 from click.core import ParameterSource
 
 from kinesis_sdk.cli.extras import need
-from kinesis_sdk.cli.options import JSON_OPTION, PORT, Duration, connection_options
+from kinesis_sdk.cli.options import JSON_OPTION, PORT, ConnectionOptions, Duration, connection_options
 from kinesis_sdk.cli.output import CommandError, ExitCode, with_exit_codes
 
 if TYPE_CHECKING:
@@ -131,9 +131,7 @@ def demo(
     with_ui: bool,
     ui_port: int,
     as_json: bool,
-    region: str | None,
-    profile: str | None,
-    endpoint_url: str | None,
+    account: ConnectionOptions,
 ) -> None:
     r"""Put records, consume them during a split and crashes, and account for each effect.
 
@@ -179,12 +177,12 @@ def demo(
         split_shard=split_shard and stream is None,
         kill_worker=kill_worker and workers > 1,
         freeze_worker=freeze_worker and workers > 2 and sys.platform != "win32",
-        lose_responses=lose_responses and stream is None and endpoint_url is None,
+        lose_responses=lose_responses and stream is None and account.endpoint_url is None,
         exactly_once=exactly_once,
-        endpoint_url=endpoint_url,
+        endpoint_url=account.endpoint_url,
         stream=stream,
-        region=region,
-        profile=profile,
+        region=account.region,
+        profile=account.profile,
     )
     console = partial(_serve_console, ui_port) if with_ui else None
     try:

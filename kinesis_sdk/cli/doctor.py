@@ -8,7 +8,7 @@ import sys
 import click
 
 from kinesis_sdk.cli.extras import need
-from kinesis_sdk.cli.options import JSON_OPTION, LEASE_STORE_OPTION, connection_options, make_connection
+from kinesis_sdk.cli.options import JSON_OPTION, LEASE_STORE_OPTION, ConnectionOptions, connection_options
 from kinesis_sdk.cli.output import ExitCode, console, print_json, with_exit_codes
 from kinesis_sdk.common.text import printable
 
@@ -48,10 +48,7 @@ def doctor(
     samples: int,
     strict: bool,
     show_all: bool,
-    region: str | None,
-    profile: str | None,
-    endpoint_url: str | None,
-    lease_store: str | None,
+    account: ConnectionOptions,
     as_json: bool,
 ) -> None:
     r"""Examine a stream and the lease table of an application, and say what to do. Nothing is changed.
@@ -118,7 +115,7 @@ def doctor(
             )
         )
 
-    connection = make_connection(region, profile, endpoint_url, lease_store)
+    connection = account.connect()
     shown = connection.shown_lease_store
     store = [] if shown is None else ["--lease-store", shown]
     report = diagnose(connection, stream, application, roles=roles, samples=samples)

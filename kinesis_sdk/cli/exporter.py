@@ -23,8 +23,8 @@ from kinesis_sdk.cli.options import (
     LEASE_STORE_OPTION,
     PORT,
     PORT_HELP,
+    ConnectionOptions,
     connection_options,
-    make_connection,
 )
 from kinesis_sdk.cli.output import CommandError, ExitCode, note, print_json_line, with_exit_codes
 from kinesis_sdk.cli.recording import open_recording, recording_options
@@ -81,10 +81,7 @@ def exporter(
     recording_size: int | None,
     recording_for: float | None,
     as_json: bool,
-    region: str | None,
-    profile: str | None,
-    endpoint_url: str | None,
-    lease_store: str | None,
+    account: ConnectionOptions,
 ) -> None:
     r"""Serve lag, owners, moves and problems of applications to Prometheus and KEDA, until Ctrl-C.
 
@@ -121,7 +118,7 @@ def exporter(
     from kinesis_sdk.common.errors import ConfigError
     from kinesis_sdk.common.page_server import PageServer
 
-    connection = make_connection(region, profile, endpoint_url, lease_store)
+    connection = account.connect()
     metrics = FleetMetrics(applications, per_owner=per_owner)
     opened = [Application(connection, name, table_name=table, stream=stream) for name in metrics.applications]
     errors = ErrorNotes()

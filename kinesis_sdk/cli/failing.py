@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kinesis_sdk.cli.application import ApplicationOptions
 from kinesis_sdk.cli.options import PositionType
 from kinesis_sdk.cli.output import confirm, note, print_json
 from kinesis_sdk.cli.steer import WAIT_OPTION, Session, change_options
@@ -25,21 +26,21 @@ _SHARD = click.option("--shard", required=True, metavar="SHARD", help="The shard
 @change_options
 @_SHARD
 @WAIT_OPTION
-def retry(shard: str, wait: float, **options: Any) -> None:
+def retry(shard: str, wait: float, app: ApplicationOptions, **options: Any) -> None:
     r"""Have the handler of a shard called again now, for example after its database is back: its pauses grow to 30 s.
 
     \b
     Example:
       kinesis-sdk leases retry billing --shard 3
     """
-    session = Session(options)
+    session = Session(app, options)
     control = session.control()
     plan = control.plan_retry(shard)
     _run(
         session,
         control,
         plan,
-        session.command("leases", "retry", options["application_name"], "--shard", shard),
+        session.command("leases", "retry", app.name, "--shard", shard),
         wait,
         "Call it now?",
     )
@@ -61,7 +62,12 @@ def retry(shard: str, wait: float, **options: Any) -> None:
 )
 @WAIT_OPTION
 def skip_record(
-    shard: str, record: AtSequence | AfterSequence | None, save: Path | None, wait: float, **options: Any
+    shard: str,
+    record: AtSequence | AfterSequence | None,
+    save: Path | None,
+    wait: float,
+    app: ApplicationOptions,
+    **options: Any,
 ) -> None:
     r"""Leave out exactly one record: its owner passes it to the dead-letter hook, and goes on behind it.
 
@@ -73,11 +79,11 @@ def skip_record(
       kinesis-sdk leases skip-record billing --shard 3 --dry-run
       kinesis-sdk leases skip-record billing --shard 3 --save poison.jsonl
     """
-    session = Session(options)
+    session = Session(app, options)
     control = session.control()
     plan = control.plan_leave_out(shard, None if record is None else _record(record))
     named = () if record is None else ("--record", f"at:{plan.request.record}")
-    command = session.command("leases", "skip-record", options["application_name"], "--shard", shard, *named)
+    command = session.command("leases", "skip-record", app.name, "--shard", shard, *named)
     if save is not None and not session.dry_run:
         _save(session, control, plan, save)
     _run(session, control, plan, command, wait, "Leave this record out?")

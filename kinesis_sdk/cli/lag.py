@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from kinesis_sdk.cli.application import ALL_APPS_OPTION, application_options, open_application
-from kinesis_sdk.cli.options import DURATION, JSON_OPTION, make_connection
+from kinesis_sdk.cli.application import ALL_APPS_OPTION, ApplicationOptions, application_options
+from kinesis_sdk.cli.options import DURATION, JSON_OPTION
 from kinesis_sdk.cli.output import with_exit_codes
 
 
@@ -19,19 +19,12 @@ from kinesis_sdk.cli.output import with_exit_codes
 @with_exit_codes
 def lag(
     *,
-    application_name: str | None,
+    app: ApplicationOptions,
     all_apps: bool,
-    stream: str | None,
-    table: str | None,
-    failover_time: float,
     max_lag: float | None,
     watch: bool,
     show_all: bool,
     as_json: bool,
-    region: str | None,
-    profile: str | None,
-    endpoint_url: str | None,
-    lease_store: str | None,
 ) -> None:
     r"""Show how far behind each shard of an application is, measured in the stream itself.
 
@@ -60,31 +53,22 @@ def lag(
         from kinesis_sdk.cli.overview import show_overview
 
         show_overview(
-            make_connection(region, profile, endpoint_url, lease_store),
-            failover_time=failover_time,
+            app.account.connect(),
+            failover_time=app.failover_time,
             max_lag=max_lag,
             as_json=as_json,
         )
         return
-    assert application_name is not None
     from kinesis_sdk.cli.lag_view import show_lag, watch_lag
 
-    application = open_application(
-        application_name,
-        stream,
-        table,
-        region=region,
-        profile=profile,
-        endpoint_url=endpoint_url,
-        lease_store=lease_store,
-    )
+    application = app.open()
     if watch:
         watch_lag(
-            application, failover_time=failover_time, max_lag=max_lag, show_all=show_all, as_json=as_json
+            application, failover_time=app.failover_time, max_lag=max_lag, show_all=show_all, as_json=as_json
         )
     else:
         show_lag(
-            application, failover_time=failover_time, max_lag=max_lag, show_all=show_all, as_json=as_json
+            application, failover_time=app.failover_time, max_lag=max_lag, show_all=show_all, as_json=as_json
         )
 
 

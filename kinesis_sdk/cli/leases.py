@@ -10,7 +10,7 @@ import click
 
 from kinesis_sdk.admin.fleet.model import FleetView, LeaseState, LeaseView, Severity
 from kinesis_sdk.admin.fleet.words import duration
-from kinesis_sdk.cli.application import application_options, open_application
+from kinesis_sdk.cli.application import ApplicationOptions, application_options
 from kinesis_sdk.cli.lazy_group import LazyGroup
 from kinesis_sdk.cli.options import DURATION, JSON_OPTION
 from kinesis_sdk.cli.output import ExitCode, console, note, print_json, with_exit_codes
@@ -60,16 +60,9 @@ def leases() -> None:
 @with_exit_codes
 def list_leases(
     *,
-    application_name: str,
-    stream: str | None,
-    table: str | None,
-    failover_time: float,
+    app: ApplicationOptions,
     show_all: bool,
     as_json: bool,
-    region: str | None,
-    profile: str | None,
-    endpoint_url: str | None,
-    lease_store: str | None,
 ) -> None:
     r"""Print the rows of the lease table. Only the table is read; `leases show` compares it with the stream.
 
@@ -78,16 +71,8 @@ def list_leases(
       kinesis-sdk leases list billing
       kinesis-sdk leases list billing --json | jq '.leases[] | select(.owner == null) | .shard_id'
     """
-    application = open_application(
-        application_name,
-        stream,
-        table,
-        region=region,
-        profile=profile,
-        endpoint_url=endpoint_url,
-        lease_store=lease_store,
-    )
-    view = _look(application, failover_time).table()
+    application = app.open()
+    view = _look(application, app.failover_time).table()
     if as_json:
         print_json(view.to_dict())
         return
@@ -109,17 +94,10 @@ def list_leases(
 @with_exit_codes
 def show(
     *,
-    application_name: str,
-    stream: str | None,
-    table: str | None,
-    failover_time: float,
+    app: ApplicationOptions,
     watch_for: float,
     show_all: bool,
     as_json: bool,
-    region: str | None,
-    profile: str | None,
-    endpoint_url: str | None,
-    lease_store: str | None,
 ) -> None:
     r"""Name the problems of an application, worst first, each with its remedy, then print the rows of its lease table.
 
@@ -130,16 +108,8 @@ def show(
       kinesis-sdk leases show billing
       kinesis-sdk leases show billing --watch-for 25s
     """
-    application = open_application(
-        application_name,
-        stream,
-        table,
-        region=region,
-        profile=profile,
-        endpoint_url=endpoint_url,
-        lease_store=lease_store,
-    )
-    look = _look(application, failover_time)
+    application = app.open()
+    look = _look(application, app.failover_time)
     look.table()
     view = look.streams(required=False)
     if watch_for:
@@ -172,17 +142,10 @@ def show(
 @with_exit_codes
 def explain(
     *,
-    application_name: str,
+    app: ApplicationOptions,
     shard: str,
-    stream: str | None,
-    table: str | None,
-    failover_time: float,
     watch_for: float | None,
     as_json: bool,
-    region: str | None,
-    profile: str | None,
-    endpoint_url: str | None,
-    lease_store: str | None,
 ) -> None:
     r"""Say in plain words why a shard is moving or not: owner, since when, what it waits for, lag, what to do.
 
@@ -196,21 +159,13 @@ def explain(
     from kinesis_sdk.admin.applications import find_lease_key
     from kinesis_sdk.admin.fleet.explain import explain as explain_lease
 
-    application = open_application(
-        application_name,
-        stream,
-        table,
-        region=region,
-        profile=profile,
-        endpoint_url=endpoint_url,
-        lease_store=lease_store,
-    )
-    look = _look(application, failover_time)
+    application = app.open()
+    look = _look(application, app.failover_time)
     look.table()
     view = look.streams()
     key = find_lease_key(shard, [lease.lease_key for lease in view.leases])
     view = look.lag(only=_with_ancestors(view, key))
-    longest = 2.5 * failover_time if watch_for is None else watch_for
+    longest = 2.5 * app.failover_time if watch_for is None else watch_for
     if longest and _of(view, key).owner is not None:
         note(f"Watching for up to {duration(longest)} to see whether the owner is alive ...")
         view = look.watch(longest, lambda seen: watch_for is None and _is_alive(seen, key))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from kinesis_sdk.cli.options import JSON_OPTION, connection_options, make_connection
+from kinesis_sdk.cli.options import JSON_OPTION, ConnectionOptions, connection_options
 from kinesis_sdk.cli.output import CommandError, ExitCode, note, print_json_line, with_exit_codes
 
 if TYPE_CHECKING:
@@ -94,9 +94,7 @@ def multilang(
     raw_stderr: bool,
     check: bool,
     as_json: bool,
-    region: str | None,
-    profile: str | None,
-    endpoint_url: str | None,
+    account: ConnectionOptions,
 ) -> None:
     r"""Run a KCL application in any language, from its properties file: the MultiLangDaemon without Java.
 
@@ -160,10 +158,10 @@ def multilang(
             else f"{path} can be run, apart from what is named above."
         )
         return
-    session = make_connection(region, profile, endpoint_url).session if profile is not None else None
+    session = account.connect().session if account.profile is not None else None
     daemon = MultiLangDaemon(
         settings,
-        overrides=Overrides(region_name=region, endpoint_url=endpoint_url, session=session),
+        overrides=Overrides(region_name=account.region, endpoint_url=account.endpoint_url, session=session),
         handler=handler,
         health_port=health_port,
         health_host=health_host,

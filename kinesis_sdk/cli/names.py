@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from kinesis_sdk.cli.options import ParamType, make_connection
+from kinesis_sdk.cli.options import ConnectionOptions, ParamType
 from kinesis_sdk.common.text import printable
 
 if TYPE_CHECKING:
@@ -68,8 +68,8 @@ def _kind_of(parameter: click.Parameter) -> str | None:
 
 def connection_of(context: click.Context) -> Connection:
     """Return the connection that the options of a command name, as far as they were typed."""
-    given = [context.params.get(name) for name in ("region", "profile", "endpoint_url", "lease_store")]
-    return make_connection(*given)
+    given = {name: context.params.get(name) for name in ("region", "profile", "endpoint_url", "lease_store")}
+    return ConnectionOptions(**given).connect()
 
 
 def in_time(ask: Callable[[], Iterable[str]]) -> list[str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -32,11 +34,45 @@ YES_OPTION = click.option("--yes", is_flag=True, help="Do not ask; for scripts."
 """``--yes``: act without asking."""
 
 
-def connection_options(command: _F) -> _F:
-    """Add ``--region``, ``--profile`` and ``--endpoint-url``; `make_connection` takes their values.
+@dataclass(frozen=True)
+class ConnectionOptions:
+    """Account, region and lease store, as the options of a command name them; None where an option is not given."""
 
-    The command receives ``region``, ``profile`` and ``endpoint_url``.
+    region: str | None = None
+    profile: str | None = None
+    endpoint_url: str | None = None
+    lease_store: str | None = None
+
+    def connect(self) -> Connection:
+        """Return the connection. Makes no call."""
+        from kinesis_sdk.admin import Connection
+
+        return Connection(
+            region=self.region,
+            profile=self.profile,
+            endpoint_url=self.endpoint_url,
+            lease_store=self.lease_store,
+        )
+
+
+def connection_options(command: _F) -> _F:
+    """Add ``--region``, ``--profile`` and ``--endpoint-url``.
+
+    The command receives their values, and that of `LEASE_STORE_OPTION` if it has that option, as ``account``: `ConnectionOptions`.
     """
+
+    @functools.wraps(command)
+    def gathered(*args: Any, **given: Any) -> Any:
+        place = {name: given.pop(name) for name in _PLACE if name in given}
+        return command(*args, account=ConnectionOptions(**place), **given)
+
+    return _with_connection(gathered)  # type: ignore[return-value]
+
+
+_PLACE = ("region", "profile", "endpoint_url", "lease_store")
+
+
+def _with_connection(command: _F) -> _F:
     for option in (
         click.option(
             "--endpoint-url",
@@ -65,15 +101,6 @@ LEASE_STORE_OPTION = click.option(
     f"Also {LEASE_STORE_ENV}, which keeps a password out of the list of processes.",
 )
 """``--lease-store`` of `kinesis-sdk run`, and of the commands that look at the leases of workers or change them."""
-
-
-def make_connection(
-    region: str | None, profile: str | None, endpoint_url: str | None, lease_store: str | None = None
-) -> Connection:
-    """Return the connection that the options name."""
-    from kinesis_sdk.admin import Connection
-
-    return Connection(region=region, profile=profile, endpoint_url=endpoint_url, lease_store=lease_store)
 
 
 if TYPE_CHECKING:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 import click
 
 from kinesis_sdk.admin.transfer.files import FORMATS, RANDOM_KEY, FileFormat, open_files
 from kinesis_sdk.cli.interrupts import interrupt_on_terminate
-from kinesis_sdk.cli.options import DURATION, JSON_OPTION, connection_options, make_connection
+from kinesis_sdk.cli.options import DURATION, JSON_OPTION, ConnectionOptions, connection_options
 from kinesis_sdk.cli.output import print_json, with_exit_codes
 
 
@@ -81,7 +80,7 @@ def put(
     ttl: float,
     quiet: bool,
     as_json: bool,
-    **options: Any,
+    account: ConnectionOptions,
 ) -> None:
     r"""Put the records of FILES, or of standard input, into STREAM (a name or an ARN).
 
@@ -108,7 +107,7 @@ def put(
     report = ProgressReport(quiet=quiet)
     with interrupt_on_terminate(), report.shown():
         result = put_files(
-            make_connection(**options),
+            account.connect(),
             stream,
             open_files(files, file_format=file_format, key=key, hash_key=hash_key),
             rate=rate,

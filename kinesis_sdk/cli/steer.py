@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from kinesis_sdk.admin.fleet.words import counted
-from kinesis_sdk.cli.application import application_options, open_application
+from kinesis_sdk.cli.application import ApplicationOptions, application_options
 from kinesis_sdk.cli.options import DURATION, JSON_OPTION, YES_OPTION, ParamType, rejected
 from kinesis_sdk.cli.output import (
     CommandError,
@@ -125,33 +125,21 @@ def surroundings() -> dict[str, Any]:
     return {"clock": SystemClock(), "sleep": time.sleep}
 
 
-def application_of(options: dict[str, Any]) -> Application:
-    """Return the application that the options name."""
-    return open_application(
-        options["application_name"],
-        options["stream"],
-        options["table"],
-        region=options["region"],
-        profile=options["profile"],
-        endpoint_url=options["endpoint_url"],
-        lease_store=options["lease_store"],
-    )
-
-
 class Session:
     """Application and settings that the options of a command name.
 
     Args:
-        options: Values of `change_options`.
+        app: The application.
+        options: The other values of `change_options`.
     """
 
-    def __init__(self, options: dict[str, Any]) -> None:
+    def __init__(self, app: ApplicationOptions, options: dict[str, Any]) -> None:
         self.yes: bool = options["yes"]
         self.dry_run: bool = options["dry_run"]
         self.as_json: bool = options["as_json"]
-        self.application: Application = application_of(options)
+        self.application: Application = app.open()
         self._common: dict[str, Any] = {
-            "failover_time": options["failover_time"],
+            "failover_time": app.failover_time,
             "audit_log": options["audit_log"],
             "report": note,
             **surroundings(),
@@ -301,7 +289,7 @@ def finish(steering: Steering, plan: ChangePlan, outcomes: list[Outcome]) -> Non
 )
 @_SHARDS
 @WAIT_OPTION
-def rewind(to: Start, shards: tuple[str, ...], wait: float, **options: Any) -> None:
+def rewind(to: Start, shards: tuple[str, ...], wait: float, app: ApplicationOptions, **options: Any) -> None:
     r"""Process records again: every record from START on comes once more, and none is skipped.
 
     Without --shard, all shards are rewound, those included that have ended since, and their children begin again after them.
@@ -316,7 +304,7 @@ def rewind(to: Start, shards: tuple[str, ...], wait: float, **options: Any) -> N
       kinesis-sdk leases rewind billing --to 2026-11-21T09:00:00Z
       kinesis-sdk leases rewind billing --to TRIM_HORIZON --shard 3 --yes
     """
-    session = Session(options)
+    session = Session(app, options)
     steering = session.steering()
     plan = steering.plan_rewind(to, shards)
     session.run(steering, plan, wait, f"Rewind {counted(len(plan.changes), 'shard')} of {plan.application}?")
@@ -333,7 +321,7 @@ def rewind(to: Start, shards: tuple[str, ...], wait: float, **options: Any) -> N
 )
 @_SHARDS
 @WAIT_OPTION
-def skip_to(to: Start, shards: tuple[str, ...], wait: float, **options: Any) -> None:
+def skip_to(to: Start, shards: tuple[str, ...], wait: float, app: ApplicationOptions, **options: Any) -> None:
     r"""Leave records out: every shard continues at START.
 
     A live owner finishes its batch and checkpoints first. What lies between that checkpoint, which is shown, and START is skipped,
@@ -345,7 +333,7 @@ def skip_to(to: Start, shards: tuple[str, ...], wait: float, **options: Any) -> 
       kinesis-sdk leases skip-to billing --to 2026-11-21T09:00:00Z --dry-run
       kinesis-sdk leases skip-to billing --to after:49653519871253469812/7 --shard 3
     """
-    session = Session(options)
+    session = Session(app, options)
     steering = session.steering()
     plan = steering.plan_skip(to, shards)
     session.run(
@@ -364,14 +352,14 @@ def skip_to(to: Start, shards: tuple[str, ...], wait: float, **options: Any) -> 
     help="The shard; may be given several times.",
 )
 @WAIT_OPTION
-def release(shards: tuple[str, ...], wait: float, **options: Any) -> None:
+def release(shards: tuple[str, ...], wait: float, app: ApplicationOptions, **options: Any) -> None:
     r"""Take leases from their owners: the live worker with the fewest leases gets them.
 
     \b
     Example:
       kinesis-sdk leases release billing --shard 3
     """
-    session = Session(options)
+    session = Session(app, options)
     steering = session.steering()
     plan = steering.plan_release(shards)
     session.run(steering, plan, wait, f"Release {counted(len(plan.changes), 'lease')} of {plan.application}?")
@@ -394,7 +382,9 @@ def release(shards: tuple[str, ...], wait: float, **options: Any) -> None:
     help="Give one of the worker's leases to the present owner in return; for one shard.",
 )
 @WAIT_OPTION
-def move(shards: tuple[str, ...], worker: str, swap: bool, wait: float, **options: Any) -> None:
+def move(
+    shards: tuple[str, ...], worker: str, swap: bool, wait: float, app: ApplicationOptions, **options: Any
+) -> None:
     r"""Move leases to a live worker of this SDK or of KCL 3.
 
     The workers balance by themselves: a move that unbalances them is undone within seconds. --swap keeps the balance, and
@@ -404,7 +394,7 @@ def move(shards: tuple[str, ...], worker: str, swap: bool, wait: float, **option
     Example:
       kinesis-sdk leases move billing --shard 3 --to web07:4711 --swap
     """
-    session = Session(options)
+    session = Session(app, options)
     steering = session.steering()
     plan = steering.plan_move(shards, worker, swap=swap)
     session.run(steering, plan, wait, f"Move {counted(len(plan.changes), 'lease')} of {plan.application}?")
@@ -414,7 +404,7 @@ def move(shards: tuple[str, ...], worker: str, swap: bool, wait: float, **option
 @change_options
 @click.option("--shard", required=True, metavar="SHARD", help="The shard.")
 @click.option("--to", "worker", required=True, metavar="WORKER", help="Id of the worker.")
-def pin(shard: str, worker: str, **options: Any) -> None:
+def pin(shard: str, worker: str, app: ApplicationOptions, **options: Any) -> None:
     r"""Pin a lease: workers of this SDK give it to WORKER while it is alive, and take it as any other when it is not.
 
     WORKER has to be in the lease table: a worker of this SDK shows itself there within seconds of its start, also without
@@ -426,24 +416,24 @@ def pin(shard: str, worker: str, **options: Any) -> None:
       kinesis-sdk leases pin billing --shard 3 --to web07:4711
     """
     _pin(
-        Session(options),
+        Session(app, options),
         shard,
         worker,
-        ("leases", "pin", options["application_name"], "--shard", shard, "--to", worker),
+        ("leases", "pin", app.name, "--shard", shard, "--to", worker),
     )
 
 
 @click.command(short_help="Remove the pin of a lease.")
 @change_options
 @click.option("--shard", required=True, metavar="SHARD", help="The shard.")
-def unpin(shard: str, **options: Any) -> None:
+def unpin(shard: str, app: ApplicationOptions, **options: Any) -> None:
     r"""Remove the pin of a lease, so that the workers balance it as any other.
 
     \b
     Example:
       kinesis-sdk leases unpin billing --shard 3
     """
-    _pin(Session(options), shard, None, ("leases", "unpin", options["application_name"], "--shard", shard))
+    _pin(Session(app, options), shard, None, ("leases", "unpin", app.name, "--shard", shard))
 
 
 def _pin(session: Session, shard: str, worker: str | None, command: tuple[str, ...]) -> None:
@@ -499,7 +489,7 @@ def _saved(steering: Steering, *, skip_unreadable: bool) -> Export:
 @_SKIP_UNREADABLE
 @JSON_OPTION
 @with_exit_codes
-def export(output: Path | None, skip_unreadable: bool, as_json: bool, **options: Any) -> None:
+def export(output: Path | None, skip_unreadable: bool, as_json: bool, app: ApplicationOptions) -> None:
     r"""Save the leases of an application, one JSON line each. It changes nothing, and works while the application runs.
 
     If a row cannot be read, nothing is saved, and the exit code is 4.
@@ -512,9 +502,7 @@ def export(output: Path | None, skip_unreadable: bool, as_json: bool, **options:
     """
     from kinesis_sdk.admin.changes.steering import Steering
 
-    steering = Steering(
-        application_of(options), failover_time=options["failover_time"], report=note, **surroundings()
-    )
+    steering = Steering(app.open(), failover_time=app.failover_time, report=note, **surroundings())
     found = _saved(steering, skip_unreadable=skip_unreadable)
     text = "".join(f"{line}\n" for line in found.lines())
     if output is None:
@@ -531,7 +519,7 @@ def export(output: Path | None, skip_unreadable: bool, as_json: bool, **options:
 @click.argument("file", type=click.File(encoding="utf-8"))
 @click.option("--verbose", "-v", is_flag=True, help="List the rows that need no change, too.")
 @WAIT_OPTION
-def import_leases(file: Any, verbose: bool, wait: float, **options: Any) -> None:
+def import_leases(file: Any, verbose: bool, wait: float, app: ApplicationOptions, **options: Any) -> None:
     r"""Restore the leases of `leases export`: rows that are missing are put back, the others are rewound or skipped.
 
     The table is created if it is missing. If the command is interrupted, repeat it: rows that are restored already stay as they are.
@@ -542,7 +530,7 @@ def import_leases(file: Any, verbose: bool, wait: float, **options: Any) -> None
     """
     from kinesis_sdk.admin.changes.transfer import parse_export
 
-    session = Session(options)
+    session = Session(app, options)
     steering = session.steering()
     plan = steering.plan_import(parse_export(file, file.name), file=file.name)
     session.run(
@@ -557,7 +545,7 @@ def import_leases(file: Any, verbose: bool, wait: float, **options: Any) -> None
 @click.command("delete-row", short_help="Delete one row that no worker can use.")
 @change_options
 @click.option("--row", required=True, metavar="KEY", help="Key of the row, or the number of its shard.")
-def delete_row(row: str, **options: Any) -> None:
+def delete_row(row: str, app: ApplicationOptions, **options: Any) -> None:
     r"""Delete one row of the lease table: one that cannot be read, that is of no shard, or whose position is wrong.
 
     A lease that its owner renews is not deleted; the row is watched for --failover-time. The audit log keeps the row as it was.
@@ -567,7 +555,7 @@ def delete_row(row: str, **options: Any) -> None:
       kinesis-sdk leases delete-row billing --row shardId-000000000777 --dry-run
       kinesis-sdk leases delete-row billing --row 7 --yes
     """
-    session = Session(options)
+    session = Session(app, options)
     removal = session.row_removal()
     plan = removal.plan(row)
     command = session.command("leases", "delete-row", session.application.name, "--row", plan.lease_key)
@@ -594,7 +582,9 @@ def delete_row(row: str, **options: Any) -> None:
 )
 @click.option("--no-backup", is_flag=True, help="Do not save the leases.")
 @_SKIP_UNREADABLE
-def delete_app(backup: Path | None, no_backup: bool, skip_unreadable: bool, **options: Any) -> None:
+def delete_app(
+    backup: Path | None, no_backup: bool, skip_unreadable: bool, app: ApplicationOptions, **options: Any
+) -> None:
     r"""Delete an application that has stopped, with the tables that a KCL 3 keeps beside its lease table.
 
     The table is watched for two failover times first. A worker that is started later begins at its initial position.
@@ -603,7 +593,7 @@ def delete_app(backup: Path | None, no_backup: bool, skip_unreadable: bool, **op
     Example:
       kinesis-sdk leases delete-app billing
     """
-    session = Session(options)
+    session = Session(app, options)
     removal = session.removal()
     plan = removal.plan()
     name = printable(plan.application)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Any
 
 import click
 
@@ -19,8 +18,8 @@ from kinesis_sdk.cli.options import (
     DURATION,
     JSON_OPTION,
     YES_OPTION,
+    ConnectionOptions,
     connection_options,
-    make_connection,
 )
 from kinesis_sdk.cli.output import (
     confirm,
@@ -65,7 +64,7 @@ def stream() -> None:
 @JSON_OPTION
 @connection_options
 @with_exit_codes
-def list_command(prefix: str, as_json: bool, **options: Any) -> None:
+def list_command(prefix: str, as_json: bool, account: ConnectionOptions) -> None:
     r"""List the streams of the account and region, whose names begin with PREFIX.
 
     \b
@@ -73,7 +72,7 @@ def list_command(prefix: str, as_json: bool, **options: Any) -> None:
       kinesis-sdk stream list
       kinesis-sdk stream list orders --json
     """
-    found = Streams(make_connection(**options)).list_streams(prefix)
+    found = Streams(account.connect()).list_streams(prefix)
     if as_json:
         print_json(found)
         return
@@ -93,7 +92,7 @@ def list_command(prefix: str, as_json: bool, **options: Any) -> None:
 @JSON_OPTION
 @connection_options
 @with_exit_codes
-def describe(name: str, load: bool, as_json: bool, **options: Any) -> None:
+def describe(name: str, load: bool, as_json: bool, account: ConnectionOptions) -> None:
     r"""Describe STREAM (a name or an ARN), with a picture of its hash key ranges, lineage and load.
 
     \b
@@ -102,7 +101,7 @@ def describe(name: str, load: bool, as_json: bool, **options: Any) -> None:
       kinesis-sdk stream describe orders --load
       kinesis-sdk stream describe orders --json | jq '.lineage.shards[] | select(.is_open) | .label'
     """
-    connection = make_connection(**options)
+    connection = account.connect()
     streams = Streams(connection)
     described = streams.describe(name, tags=True)
     lineage = streams.lineage(name)
@@ -139,7 +138,7 @@ def _show(lineage: Lineage, loads: dict[str, ShardLoad] | None) -> None:
 @JSON_OPTION
 @connection_options
 @with_exit_codes
-def watch(name: str, interval: float, load: bool, as_json: bool, **options: Any) -> None:
+def watch(name: str, interval: float, load: bool, as_json: bool, account: ConnectionOptions) -> None:
     r"""Show the picture of STREAM live, until Ctrl-C.
 
     Each look costs one DescribeStreamSummary and one ListShards call (for each 1,000 shards); with --load also one
@@ -152,7 +151,7 @@ def watch(name: str, interval: float, load: bool, as_json: bool, **options: Any)
     """
     if interval < _LEAST_INTERVAL:
         raise ConfigError("interval", f"{interval:g}s", f"at least {_LEAST_INTERVAL:g} s")
-    connection = make_connection(**options)
+    connection = account.connect()
     streams = Streams(connection)
     if not as_json:
         need("rich", "cli")
@@ -209,7 +208,7 @@ def create(
     wait: bool,
     timeout: float,
     as_json: bool,
-    **options: Any,
+    account: ConnectionOptions,
 ) -> None:
     r"""Create STREAM, and wait until it is ACTIVE.
 
@@ -221,7 +220,7 @@ def create(
     if shards is None and not on_demand:
         raise ConfigError("shards", None, "--shards N, or --on-demand")
     mode: StreamMode = "ON_DEMAND" if on_demand else "PROVISIONED"
-    made = Streams(make_connection(**options)).create(
+    made = Streams(account.connect()).create(
         name,
         shards=shards,
         mode=mode,
@@ -255,7 +254,13 @@ def _tag(text: str) -> tuple[str, str]:
 @connection_options
 @with_exit_codes
 def delete(
-    name: str, with_consumers: bool, wait: bool, timeout: float, yes: bool, as_json: bool, **options: Any
+    name: str,
+    with_consumers: bool,
+    wait: bool,
+    timeout: float,
+    yes: bool,
+    as_json: bool,
+    account: ConnectionOptions,
 ) -> None:
     r"""Delete STREAM with all its records. Asks for its name.
 
@@ -264,7 +269,7 @@ def delete(
       kinesis-sdk stream delete orders
       kinesis-sdk stream delete test-4711 --yes --with-consumers
     """
-    streams = Streams(make_connection(**options))
+    streams = Streams(account.connect())
     described = streams.describe(name)
     note(description_text(described))
     if not yes:
@@ -306,7 +311,7 @@ def split(
     timeout: float,
     yes: bool,
     as_json: bool,
-    **options: Any,
+    account: ConnectionOptions,
 ) -> None:
     r"""Split SHARD of STREAM in two, in the middle or at a hash key.
 
@@ -321,9 +326,7 @@ def split(
             raise ConfigError("at", hash_key, "a decimal hash key from 0 to 2^128-1")
         key = int(hash_key)
     confirm(f"Split shard {shard} of {name}?", yes=yes)
-    children = Streams(make_connection(**options)).split(
-        name, shard, hash_key=key, timeout=timeout, progress=note
-    )
+    children = Streams(account.connect()).split(name, shard, hash_key=key, timeout=timeout, progress=note)
     if as_json:
         print_json({"children": children})
     else:
@@ -346,7 +349,7 @@ def merge(
     timeout: float,
     yes: bool,
     as_json: bool,
-    **options: Any,
+    account: ConnectionOptions,
 ) -> None:
     r"""Merge SHARD and ADJACENT of STREAM, whose hash key ranges touch.
 
@@ -355,7 +358,7 @@ def merge(
       kinesis-sdk stream merge orders 3 4
     """
     confirm(f"Merge shards {shard} and {adjacent} of {name}?", yes=yes)
-    child = Streams(make_connection(**options)).merge(name, shard, adjacent, timeout=timeout, progress=note)
+    child = Streams(account.connect()).merge(name, shard, adjacent, timeout=timeout, progress=note)
     if as_json:
         print_json({"child": child})
     else:
@@ -386,7 +389,7 @@ def scale(
     timeout: float,
     yes: bool,
     as_json: bool,
-    **options: Any,
+    account: ConnectionOptions,
 ) -> None:
     r"""Bring STREAM to TARGET equal shards.
 
@@ -400,7 +403,7 @@ def scale(
       kinesis-sdk stream scale orders 12
       kinesis-sdk stream scale orders 12 --method split-merge --yes
     """
-    streams = Streams(make_connection(**options))
+    streams = Streams(account.connect())
     plan = streams.plan_scale(name, target, method=method)
     splits = sum(isinstance(step, SplitAt) for step in plan.steps)
     merges = sum(isinstance(step, MergeAt) for step in plan.steps)
@@ -449,7 +452,7 @@ def consumers(
     timeout: float,
     yes: bool,
     as_json: bool,
-    **options: Any,
+    account: ConnectionOptions,
 ) -> None:
     r"""List, register or deregister the fan-out consumers of STREAM.
 
@@ -461,7 +464,7 @@ def consumers(
     """
     if register is not None and deregister is not None:
         raise ConfigError("register", register, "one of --register and --deregister")
-    streams = Streams(make_connection(**options))
+    streams = Streams(account.connect())
     if register is not None:
         streams.register_consumer(name, register, timeout=timeout, progress=note)
     if deregister is not None:
@@ -487,7 +490,9 @@ def consumers(
 @JSON_OPTION
 @connection_options
 @with_exit_codes
-def retention(name: str, hours: int | None, timeout: float, yes: bool, as_json: bool, **options: Any) -> None:
+def retention(
+    name: str, hours: int | None, timeout: float, yes: bool, as_json: bool, account: ConnectionOptions
+) -> None:
     r"""Show for how many hours STREAM keeps its records, or change it to HOURS (24 to 8760).
 
     \b
@@ -495,7 +500,7 @@ def retention(name: str, hours: int | None, timeout: float, yes: bool, as_json: 
       kinesis-sdk stream retention orders
       kinesis-sdk stream retention orders 168
     """
-    streams = Streams(make_connection(**options))
+    streams = Streams(account.connect())
     before = streams.describe(name).retention_hours
     if hours is not None and hours != before:
         if hours < before:

@@ -13,7 +13,7 @@ import click
 
 from kinesis_sdk.admin.payload import MAX_SHOWN_BYTES, PayloadKind, decode_payload, escaped
 from kinesis_sdk.cli.interrupts import interrupt_on_terminate
-from kinesis_sdk.cli.options import JSON_OPTION, Ending, PositionType, connection_options, make_connection
+from kinesis_sdk.cli.options import JSON_OPTION, ConnectionOptions, Ending, PositionType, connection_options
 from kinesis_sdk.cli.output import note, print_json_line, with_exit_codes
 from kinesis_sdk.common.clock import SystemClock
 from kinesis_sdk.common.errors import ConfigError
@@ -91,7 +91,7 @@ def tail(
     schema_registry: bool,
     raw: bool,
     as_json: bool,
-    **options: Any,
+    account: ConnectionOptions,
 ) -> None:
     r"""Print the records of STREAM (a name or an ARN), merged over its shards by arrival time.
 
@@ -118,7 +118,7 @@ def tail(
         raise ConfigError("shard", list(shards), "exactly one shard for a sequence number")
     wanted = RecordFilter.make(keys, grep, where)
     write = _write_raw if raw else _write_json if as_json else _write_text
-    connection = make_connection(**options)
+    connection = account.connect()
     reading = read_stream(
         connection,
         stream,

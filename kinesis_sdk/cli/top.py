@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kinesis_sdk.cli.application import LAG_OPTION, application_options, open_application
+from kinesis_sdk.cli.application import LAG_OPTION, ApplicationOptions, application_options
 from kinesis_sdk.cli.extras import need
 from kinesis_sdk.cli.options import JSON_OPTION
 from kinesis_sdk.cli.output import CommandError, ExitCode, with_exit_codes
@@ -35,20 +35,13 @@ if TYPE_CHECKING:
 @with_exit_codes
 def top(
     *,
-    application_name: str,
-    stream: str | None,
-    table: str | None,
-    failover_time: float,
+    app: ApplicationOptions,
     allow_changes: bool,
     probe_lag: bool,
     recording_file: str | None,
     recording_size: int | None,
     recording_for: float | None,
     as_json: bool,
-    region: str | None,
-    profile: str | None,
-    endpoint_url: str | None,
-    lease_store: str | None,
 ) -> None:
     r"""Watch the fleet of an application: shards by owner with lag, moves as they happen, problems on top.
 
@@ -77,21 +70,13 @@ def top(
             raise ConfigError("allow-changes", True, "a terminal: with --json, nothing can be confirmed")
         from kinesis_sdk.cli.lag_view import watch_lag
 
-        application = open_application(
-            application_name,
-            stream,
-            table,
-            region=region,
-            profile=profile,
-            endpoint_url=endpoint_url,
-            lease_store=lease_store,
-        )
+        application = app.open()
         application.info()  # a wrong name ends the command
-        watch_lag(application, failover_time=failover_time, probe_lag=probe_lag, as_json=True)
+        watch_lag(application, failover_time=app.failover_time, probe_lag=probe_lag, as_json=True)
         return
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise CommandError(
-            f"top needs a terminal. For a pipe or a file: kinesis-sdk top {shlex.quote(application_name)} --json",
+            f"top needs a terminal. For a pipe or a file: kinesis-sdk top {shlex.quote(app.name)} --json",
             ExitCode.USAGE,
         )
     need("textual", "tui")
@@ -103,38 +88,30 @@ def top(
     from kinesis_sdk.cli.tui.services import read_records
     from kinesis_sdk.cli.tui.steering import SteeringChanges
 
-    application = open_application(
-        application_name,
-        stream,
-        table,
-        region=region,
-        profile=profile,
-        endpoint_url=endpoint_url,
-        lease_store=lease_store,
-    )
+    application = app.open()
     application.info()  # a wrong name ends the command before the screen is taken
     connection = application.connection
     recording = recording or Recording()
-    app = TopApp(
-        application_name,
+    screen = TopApp(
+        app.name,
         place=place_of(connection),
-        options=options_of(table, stream, connection),
+        options=options_of(app.table, app.stream, connection),
         services=Services(
             explain=explain,
             read=partial(read_records, connection),
-            past=partial(recording.view_at, application_name),
-            changes=SteeringChanges(application, failover_time=failover_time) if allow_changes else None,
+            past=partial(recording.view_at, app.name),
+            changes=SteeringChanges(application, failover_time=app.failover_time) if allow_changes else None,
         ),
     )
-    observer = FleetObserver(application_name, failover_time=failover_time)
+    observer = FleetObserver(app.name, failover_time=app.failover_time)
     with (
         FleetPoller(application, observer=observer, probe_lag=probe_lag) as poller,
         poller.subscribe(recording.update),
-        poller.subscribe(app.show_soon) as subscription,
+        poller.subscribe(screen.show_soon) as subscription,
         closing(recording),
     ):
-        app.watch_with(subscription)
-        app.run()
+        screen.watch_with(subscription)
+        screen.run()
 
 
 def place_of(connection: Connection) -> str:

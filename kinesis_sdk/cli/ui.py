@@ -15,8 +15,8 @@ from kinesis_sdk.cli.options import (
     LEASE_STORE_OPTION,
     PORT,
     PORT_HELP,
+    ConnectionOptions,
     connection_options,
-    make_connection,
 )
 from kinesis_sdk.cli.output import note, print_json_line, with_exit_codes
 from kinesis_sdk.cli.recording import open_recording, recording_options
@@ -70,10 +70,7 @@ def ui(
     recording_size: int | None,
     recording_for: float | None,
     as_json: bool,
-    region: str | None,
-    profile: str | None,
-    endpoint_url: str | None,
-    lease_store: str | None,
+    account: ConnectionOptions,
 ) -> None:
     r"""Serve the fleet view in a browser, until Ctrl-C.
 
@@ -102,7 +99,7 @@ def ui(
     from kinesis_sdk.cli.web.server import ConsoleServer
     from kinesis_sdk.common.errors import AwsConfigError
 
-    connection = make_connection(region, profile, endpoint_url, lease_store)
+    connection = account.connect()
     # The pages and the commands on them name the region and the endpoint, also if the environment gives them. Without a region, the
     # pages say that it is missing, as they do for any other look that fails.
     with suppress(AwsConfigError):

@@ -8,11 +8,11 @@ from typing import Any
 import click
 
 from kinesis_sdk.admin.fleet.words import counted
-from kinesis_sdk.cli.application import application_options
+from kinesis_sdk.cli.application import ApplicationOptions, application_options
 from kinesis_sdk.cli.lazy_group import LazyGroup
 from kinesis_sdk.cli.options import DURATION, JSON_OPTION
 from kinesis_sdk.cli.output import CommandError, ExitCode, confirm, note, print_json, with_exit_codes
-from kinesis_sdk.cli.steer import Session, application_of, change_options, surroundings
+from kinesis_sdk.cli.steer import Session, change_options, surroundings
 from kinesis_sdk.common.text import printable
 
 
@@ -26,7 +26,7 @@ def worker() -> None:
 @click.option("--quick", is_flag=True, help="Do not wait to see which workers are alive.")
 @JSON_OPTION
 @with_exit_codes
-def list_workers(quick: bool, as_json: bool, **options: Any) -> None:
+def list_workers(quick: bool, as_json: bool, app: ApplicationOptions) -> None:
     r"""List the workers that the lease table names: kind, leases, alive or not, draining.
 
     \b
@@ -35,9 +35,7 @@ def list_workers(quick: bool, as_json: bool, **options: Any) -> None:
     """
     from kinesis_sdk.admin.changes.workers import WorkerMarks
 
-    marks = WorkerMarks(
-        application_of(options), failover_time=options["failover_time"], report=note, **surroundings()
-    )
+    marks = WorkerMarks(app.open(), failover_time=app.failover_time, report=note, **surroundings())
     found = marks.workers(watch=not quick)
     if as_json:
         print_json(found)
@@ -63,7 +61,7 @@ def list_workers(quick: bool, as_json: bool, **options: Any) -> None:
     show_default=True,
     help="How long to wait until it holds nothing; the drain goes on.",
 )
-def drain(worker_id: str, timeout: float, **options: Any) -> None:
+def drain(worker_id: str, timeout: float, app: ApplicationOptions, **options: Any) -> None:
     r"""Drain a worker: it hands off all its leases, takes none, and stays up until `undrain` or its end.
 
     The command returns when no row has named the worker for two failover times.
@@ -72,9 +70,9 @@ def drain(worker_id: str, timeout: float, **options: Any) -> None:
     Example:
       kinesis-sdk worker drain billing web07:4711
     """
-    session = Session(options)
+    session = Session(app, options)
     marks = session.marks()
-    command = session.command("worker", "drain", options["application_name"], worker_id)
+    command = session.command("worker", "drain", app.name, worker_id)
     writes = marks.plan_drain(worker_id)
     for write in writes:
         note(write)
@@ -91,10 +89,10 @@ def drain(worker_id: str, timeout: float, **options: Any) -> None:
     if not drained:
         raise CommandError(
             f"{printable(worker_id)} still holds leases; the drain goes on, see: kinesis-sdk "
-            + shlex.join(session.command("worker", "list", options["application_name"])),
+            + shlex.join(session.command("worker", "list", app.name)),
             ExitCode.BAD_ANSWER,
         )
-    undo = session.command("worker", "undrain", options["application_name"], worker_id)
+    undo = session.command("worker", "undrain", app.name, worker_id)
     note(
         f"Done: no lease names {printable(worker_id)}. Stop it, or undo this with: kinesis-sdk {shlex.join(undo)}"
     )
@@ -103,16 +101,16 @@ def drain(worker_id: str, timeout: float, **options: Any) -> None:
 @worker.command(short_help="Let a drained worker take leases again.")
 @change_options
 @click.argument("worker_id", metavar="WORKER")
-def undrain(worker_id: str, **options: Any) -> None:
+def undrain(worker_id: str, app: ApplicationOptions, **options: Any) -> None:
     r"""End a drain: the worker takes leases again.
 
     \b
     Example:
       kinesis-sdk worker undrain billing web07:4711
     """
-    session = Session(options)
+    session = Session(app, options)
     marks = session.marks()
-    command = session.command("worker", "undrain", options["application_name"], worker_id)
+    command = session.command("worker", "undrain", app.name, worker_id)
     writes = marks.plan_drain(worker_id, on=False)
     for write in writes:
         note(write)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, astuple
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
-from kinesis_sdk.cli import application as application_module
-from kinesis_sdk.cli import lag as lag_module
-from kinesis_sdk.cli import leases as leases_module
-from kinesis_sdk.cli import steer as steer_module
-from kinesis_sdk.cli import worker as worker_module
+from kinesis_sdk.cli.application import ApplicationOptions
 from kinesis_sdk.cli.main import cli
+from kinesis_sdk.cli.options import ConnectionOptions
 from kinesis_sdk.cli.run import command as run_module
 from kinesis_sdk.cli.run.config_file import read_file
 from kinesis_sdk.common.errors import ConfigError
@@ -50,12 +48,11 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What a command passed on when it opened its application."""
     found: dict[str, Any] = {}
 
-    def open_application(name: str, stream: str | None, table: str | None, **place: Any) -> None:
-        found.update(place, name=name, stream=stream, table=table)
+    def opened(app: ApplicationOptions) -> None:
+        found.update(asdict(app.account), name=app.name, stream=app.stream, table=app.table)
         raise OpenedError
 
-    for module in (application_module, lag_module, leases_module, steer_module):
-        monkeypatch.setattr(module, "open_application", open_application)
+    monkeypatch.setattr(ApplicationOptions, "open", opened)
     monkeypatch.delenv("KINESIS_SDK_LEASE_STORE", raising=False)
     return found
 
@@ -136,7 +133,7 @@ def test_a_file_that_names_no_application_serves_all(tmp_path: Path, opened: dic
 
 def test_the_failover_time_is_that_of_the_workers(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    monkeypatch.setattr(lag_module, "open_application", lambda *_, **__: None)
+    monkeypatch.setattr(ApplicationOptions, "open", lambda _: None)
     monkeypatch.setattr(
         "kinesis_sdk.cli.lag_view.show_lag", lambda _, **more: seen.append(more["failover_time"])
     )
@@ -155,22 +152,14 @@ def test_the_failover_time_is_that_of_the_workers(file: str, monkeypatch: pytest
     ],
 )
 def test_the_application_may_be_left_out_before_other_arguments(
-    arguments: list[str], name: str, worker: str, file: str, monkeypatch: pytest.MonkeyPatch
+    arguments: list[str], name: str, worker: str, file: str, opened: dict[str, Any]
 ) -> None:
-    seen: dict[str, Any] = {}
-
-    class Session:
-        def __init__(self, options: dict[str, Any]) -> None:
-            seen.update(options)
-            raise OpenedError
-
-    monkeypatch.setattr(worker_module, "Session", Session)
     callback = cli.get_command(None, "worker").get_command(None, "drain")  # type: ignore[arg-type,union-attr]
     context = callback.make_context("drain", [*arguments, "--config", file])
     assert (context.params["application_name"], context.params["worker_id"]) == (name, worker)
     result = run("worker", "drain", *arguments, "--config", file)
     assert isinstance(result.exception, OpenedError), result.output
-    assert seen["application_name"] == name
+    assert opened["name"] == name
 
 
 def test_what_is_missing_everywhere_is_named(file: str, tmp_path: Path) -> None:
@@ -292,7 +281,7 @@ def sources(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         raise OpenedError
 
     monkeypatch.setattr(run_module, "_sources", _sources)
-    monkeypatch.setattr(run_module, "make_connection", lambda *place: place)
+    monkeypatch.setattr(ConnectionOptions, "connect", lambda place: astuple(place)[:3])
     return found
 
 

@@ -9,7 +9,6 @@ import pytest
 
 from kinesis_sdk.admin.applications import Application
 from kinesis_sdk.admin.changes.handler_control import HandlerControl
-from kinesis_sdk.cli import tail as tail_module
 from kinesis_sdk.common.errors import ChangeRefusedError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer import RecordBatch, RetryBatch
@@ -24,7 +23,6 @@ class Poisoned:
 
     def __init__(self, acts: Operator, monkeypatch: Any, *, pause: float = 0.5) -> None:
         self.fleet = fleet = acts.fleet
-        monkeypatch.setattr(tail_module, "make_connection", lambda **_: fleet.connection)
         self.bad = b""
         self.dead: list[bytes] = []
         self.processed: list[bytes] = []

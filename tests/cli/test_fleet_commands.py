@@ -18,12 +18,10 @@ from kinesis_sdk.admin.fleet import poller as poller_module
 from kinesis_sdk.admin.fleet.calls import CallCounter
 from kinesis_sdk.admin.fleet.model import FleetView
 from kinesis_sdk.admin.fleet.poller import FleetPoller
-from kinesis_sdk.cli import application as application_module
-from kinesis_sdk.cli import apps as apps_module
 from kinesis_sdk.cli import exporter as exporter_module
-from kinesis_sdk.cli import lag as lag_module
 from kinesis_sdk.cli.exporter import ErrorNotes
 from kinesis_sdk.cli.main import cli
+from kinesis_sdk.cli.options import ConnectionOptions
 from kinesis_sdk.common import page_server
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.shards import list_shards
@@ -47,8 +45,7 @@ class Account:
         if lease_store is None:
             clients["dynamodb"] = self.dynamodb
         self.connection = Connection(clients=clients, lease_store=lease_store)
-        for module in (application_module, apps_module, lag_module):
-            monkeypatch.setattr(module, "make_connection", lambda *_: self.connection)
+        monkeypatch.setattr(ConnectionOptions, "connect", lambda _: self.connection)
         # The machine has the time of the account; its monotonic clock is the real one, for commands that wait.
         monkeypatch.setattr(look_module, "CallCounter", lambda _: CallCounter(self.clock))
         monkeypatch.setenv("COLUMNS", "100")
@@ -263,7 +260,6 @@ def test_the_exporter_tells_programs_where_it_serves(
 
     monkeypatch.setattr(page_server, "PageServer", Server)
     monkeypatch.setattr(exporter_module, "Event", Ended)
-    monkeypatch.setattr(exporter_module, "make_connection", application_module.make_connection)
     monkeypatch.setattr(FleetPoller, "start", start)
     result = account.run(
         "exporter", "billing", "--table", "billing-leases", "--failover-time", "30s", "--json"

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from kinesis_sdk.cli import names as names_module
 from kinesis_sdk.cli.main import cli
 from kinesis_sdk.cli.names import Name, in_time
+from kinesis_sdk.cli.options import ConnectionOptions
 from tests.cli.test_command_tree import ALL
 from tests.cli.test_fleet_commands import Account
 
@@ -29,7 +30,7 @@ def account(monkeypatch: pytest.MonkeyPatch) -> Account:
         AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
         BillingMode="PAY_PER_REQUEST",
     )
-    monkeypatch.setattr(names_module, "make_connection", lambda *_: one.connection)
+    monkeypatch.setattr(ConnectionOptions, "connect", lambda _: one.connection)
     # In the caller's thread, so that nothing depends on how fast another one is.
     monkeypatch.setattr(names_module, "in_time", lambda ask: sorted(set(ask())))
     return one
@@ -123,7 +124,7 @@ def test_a_database_of_leases_lists_its_applications(monkeypatch: pytest.MonkeyP
     pytest.importorskip("sqlalchemy")
     one = Account(monkeypatch, f"sqlite:///{tmp_path}/leases.db")
     one.make("billing", "orders", 1)
-    monkeypatch.setattr(names_module, "make_connection", lambda *_: one.connection)
+    monkeypatch.setattr(ConnectionOptions, "connect", lambda _: one.connection)
     monkeypatch.setattr(names_module, "in_time", lambda ask: sorted(set(ask())))
     assert completed(["lag"], "b") == ["billing"]
     one.connection.database.dispose()

@@ -16,11 +16,11 @@ from kinesis_sdk.cli.main import cli
 from kinesis_sdk.cli.options import (
     DURATION,
     Bytes,
+    ConnectionOptions,
     Duration,
     Ending,
     PositionType,
     connection_options,
-    make_connection,
 )
 from kinesis_sdk.cli.output import CommandError, ExitCode, confirm, with_exit_codes
 from kinesis_sdk.common.errors import AwsConfigError, ConfigError, EndpointUnreachableError
@@ -113,8 +113,8 @@ def test_missing_credentials_name_where_they_may_come_from(code: str, words: tup
 
 def test_connection_options_reach_the_connection() -> None:
     @connection_options
-    def show(region: str | None, profile: str | None, endpoint_url: str | None) -> None:
-        click.echo(" ".join(make_connection(region, profile, endpoint_url).options))
+    def show(account: ConnectionOptions) -> None:
+        click.echo(" ".join(account.connect().options))
 
     assert run(show, "--region", "eu-west-1", "--profile", "p").output == "--region eu-west-1 --profile p\n"
 

@@ -17,8 +17,8 @@ from click.testing import CliRunner
 
 from kinesis_sdk.admin import Connection
 from kinesis_sdk.cli.main import cli
+from kinesis_sdk.cli.options import ConnectionOptions
 from kinesis_sdk.cli.output import ExitCode
-from kinesis_sdk.cli.run import command as command_module
 from kinesis_sdk.cli.run import processes as processes_module
 from kinesis_sdk.cli.run.config_file import config_from, read_config
 from kinesis_sdk.cli.run.handlers import HandlerNotFoundError, load_handler
@@ -77,9 +77,8 @@ def test_a_name_that_no_lease_table_can_have_is_rejected_before_anything_is_call
 def test_a_name_that_a_lease_store_or_a_fan_out_consumer_cannot_have_is_rejected_at_once(
     tmp_path, monkeypatch, name, settings, accepted
 ):
-    from kinesis_sdk.cli.run import command
 
-    monkeypatch.setattr(command, "make_connection", lambda *_: pytest.fail("connected"))
+    monkeypatch.setattr(ConnectionOptions, "connect", lambda _: pytest.fail("connected"))
     path = tmp_path / "run.toml"
     path.write_text(settings)
     options = ["--app", name, "--config", str(path), "--lease-store", f"sqlite:///{tmp_path}/leases.db"]
@@ -162,7 +161,7 @@ def test_a_stream_that_does_not_exist_is_reported_before_the_lease_table_is_crea
     aws = FakeAws(clock=VirtualClock())
     aws.client("kinesis").create_stream(StreamName="orders", ShardCount=1)
     connection = Connection(clients={"kinesis": aws.client("kinesis")})
-    monkeypatch.setattr(command_module, "make_connection", lambda *_: connection)
+    monkeypatch.setattr(ConnectionOptions, "connect", lambda _: connection)
     monkeypatch.setattr("kinesis_sdk.cli.run.logs.configure_logging", lambda *_: None)  # of the whole process
     started = []
     monkeypatch.setattr(Processes, "run", lambda self: started.append(self) or Outcome(ExitCode.DONE))

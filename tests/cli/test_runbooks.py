@@ -22,11 +22,9 @@ from kinesis_sdk.admin import streams as streams_module
 from kinesis_sdk.admin.doctor import probes as probes_module
 from kinesis_sdk.admin.fleet import look as look_module
 from kinesis_sdk.admin.fleet.look import Look
-from kinesis_sdk.cli import application as application_module
-from kinesis_sdk.cli import doctor as doctor_module
 from kinesis_sdk.cli import steer
-from kinesis_sdk.cli import stream as stream_module
 from kinesis_sdk.cli.main import cli
+from kinesis_sdk.cli.options import ConnectionOptions
 from kinesis_sdk.common.errors import HandlerError, StreamRecreatedError
 from kinesis_sdk.consumer import DynamoDBLeaseStore
 from kinesis_sdk.testing.faults import Fault
@@ -56,8 +54,7 @@ class Scene:
         self._audit = folder / "commands.jsonl"
         clients = {name: fleet.aws.client(name) for name in ("kinesis", "dynamodb", "cloudwatch", "sts")}
         connection = Connection(clients=clients)
-        for command in (application_module, stream_module, doctor_module):
-            monkeypatch.setattr(command, "make_connection", lambda *_, **__: connection)
+        monkeypatch.setattr(ConnectionOptions, "connect", lambda _: connection)
         for timed in (look_module, probes_module, streams_module, load_module):
             monkeypatch.setattr(timed, "SystemClock", lambda: fleet.clock)
         monkeypatch.setattr(steer, "surroundings", lambda: {"clock": fleet.clock, "sleep": fleet.run})

@@ -14,9 +14,9 @@ from click.testing import CliRunner
 from kinesis_sdk.admin import Application
 from kinesis_sdk.admin.changes.row_removal import RowRemoval
 from kinesis_sdk.admin.lease_tables.dynamodb import DynamoDBLeaseTable
-from kinesis_sdk.cli import application as application_module
 from kinesis_sdk.cli import steer, worker
 from kinesis_sdk.cli.main import cli
+from kinesis_sdk.cli.options import ConnectionOptions
 from kinesis_sdk.common.errors import ChangeRefusedError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer import ConsumerConfig
@@ -39,7 +39,7 @@ class Operator:
 def operator(tmp_path, monkeypatch):
     def make(workers=("a",), **more):
         fleet = SteeredFleet(tmp_path, **more)
-        monkeypatch.setattr(application_module, "make_connection", lambda *_: fleet.connection)
+        monkeypatch.setattr(ConnectionOptions, "connect", lambda _: fleet.connection)
         for module in (steer, worker):
             monkeypatch.setattr(module, "surroundings", lambda: {"clock": fleet.clock, "sleep": fleet.run})
         monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))

@@ -14,10 +14,10 @@ from kinesis_sdk.admin.lineage import make_lineage
 from kinesis_sdk.admin.load import ShardLoad
 from kinesis_sdk.admin.transfer.run import TransferProgress
 from kinesis_sdk.cli import copy as copy_module
-from kinesis_sdk.cli import put as put_module
 from kinesis_sdk.cli import stream as stream_module
 from kinesis_sdk.cli import tail as tail_module
 from kinesis_sdk.cli.main import cli
+from kinesis_sdk.cli.options import ConnectionOptions
 from kinesis_sdk.cli.output import print_json, print_json_line
 from kinesis_sdk.cli.stream_picture import (
     WIDTH,
@@ -51,16 +51,15 @@ def streams(aws: FakeAws) -> Streams:
 def run(aws: FakeAws, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run a command on the fake."""
 
-    def connect(region: str | None, profile: str | None, endpoint_url: str | None) -> Connection:
+    def connect(account: ConnectionOptions) -> Connection:
         return Connection(
-            region=region,
-            profile=profile,
-            endpoint_url=endpoint_url,
+            region=account.region,
+            profile=account.profile,
+            endpoint_url=account.endpoint_url,
             clients={"kinesis": aws.client("kinesis"), "glue": aws.client("glue")},
         )
 
-    for module in (copy_module, put_module, stream_module, tail_module):
-        monkeypatch.setattr(module, "make_connection", connect)
+    monkeypatch.setattr(ConnectionOptions, "connect", connect)
 
     def surroundings() -> dict[str, Any]:
         clock = VirtualClock(aws.clock.time())

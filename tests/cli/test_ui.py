@@ -11,8 +11,8 @@ import uvicorn
 from click.testing import CliRunner
 
 from kinesis_sdk.admin import Connection
-from kinesis_sdk.cli import ui as ui_module
 from kinesis_sdk.cli.main import cli
+from kinesis_sdk.cli.options import ConnectionOptions
 from kinesis_sdk.cli.web import server as server_module
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
@@ -89,7 +89,7 @@ def test_the_table_and_the_failover_time_reach_the_watch_and_the_changes(
 ) -> None:
     aws = FakeAws(clock=VirtualClock())
     connection = Connection(clients={"kinesis": aws.client("kinesis"), "dynamodb": aws.client("dynamodb")})
-    monkeypatch.setattr(ui_module, "make_connection", lambda *_: connection)
+    monkeypatch.setattr(ConnectionOptions, "connect", lambda _: connection)
     DynamoDBLeaseStore(connection.dynamodb, "billing-leases", sleep=aws.clock.advance).ensure_ready()
     arguments = ["ui", "billing", "--table", "billing-leases", "--failover-time", "1m"]
     result = CliRunner().invoke(cli, arguments)

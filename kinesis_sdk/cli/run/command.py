@@ -22,10 +22,10 @@ from kinesis_sdk.cli.options import (
     BEGINNING,
     JSON_OPTION,
     LEASE_STORE_OPTION,
+    ConnectionOptions,
     Duration,
     Ending,
     connection_options,
-    make_connection,
 )
 from kinesis_sdk.cli.output import CommandError, ExitCode, note, print_json_line, with_exit_codes
 from kinesis_sdk.common.position_text import format_position
@@ -148,7 +148,6 @@ def run(
     streams: tuple[str, ...],
     dynamodb_table: str | None,
     application_name: str,
-    lease_store: str | None,
     processes: int,
     until: datetime | str | None,
     initial_position: Position | None,
@@ -161,9 +160,7 @@ def run(
     log_level: str,
     log_format: str,
     as_json: bool,
-    region: str | None,
-    profile: str | None,
-    endpoint_url: str | None,
+    account: ConnectionOptions,
 ) -> None:
     r"""Consume streams with a handler, in supervised worker processes.
 
@@ -222,11 +219,11 @@ def run(
         application_name=application_name,
         worker_id=f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}",
         config_file=None if config_path is None else str(Path(config_path).resolve()),
-        lease_store=lease_store,
+        lease_store=account.lease_store,
         initial_position=None if initial_position is None else format_position(initial_position),
-        region=region,
-        profile=profile,
-        endpoint_url=endpoint_url,
+        region=account.region,
+        profile=account.profile,
+        endpoint_url=account.endpoint_url,
         log_level=log_level.upper(),
         log_format="json" if log_format == "json" else "text",
         stop_timeout=stop_timeout,
@@ -247,7 +244,7 @@ def run(
             f"{MEMORY_URL} is for one process: the others would not see its leases. Use sqlite:///leases.db.",
             ExitCode.USAGE,
         )
-    connection = make_connection(region, profile, endpoint_url)
+    connection = replace(account, lease_store=None).connect()
     client, sources = _sources(connection, streams, dynamodb_table)
     _check_streams(client, sources)
     if until is not None:

@@ -29,6 +29,7 @@ from kinesis_sdk.admin.doctor.model import Level
 from kinesis_sdk.admin.doctor.permissions import ACTIONS, ROLES
 from kinesis_sdk.admin.doctor.probes import furthest_behind
 from kinesis_sdk.cli import doctor as command
+from kinesis_sdk.cli.options import ConnectionOptions
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.hashkeys import hash_partition_key
 from kinesis_sdk.common.sequence import TRIM_HORIZON, ExtendedSequenceNumber
@@ -631,7 +632,7 @@ def test_no_partition_key_is_in_the_report() -> None:
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     def invoke(world: World, *arguments: str) -> Any:
-        monkeypatch.setattr(command, "make_connection", lambda *_options: Connection(clients={}))
+        monkeypatch.setattr(ConnectionOptions, "connect", lambda _: Connection(clients={}))
         monkeypatch.setattr(
             "kinesis_sdk.admin.doctor.diagnose.diagnose",
             lambda _connection, _stream, _application, **settings: world.examine(**settings),
