@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from kinesis_sdk.admin.fleet.words import counted
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.hashkeys import MAX_HASH_KEY
 from kinesis_sdk.common.validation import check_int
@@ -135,21 +136,17 @@ def plan_scaling(
     if method == "update-shard-count" or (
         method == "auto" and problem is None and len(updates) < len(single)
     ):
-        reason = (
-            f"UpdateShardCount needs {_calls(len(updates))}, splits and merges need {_calls(len(single))}"
-        )
+        reason = f"UpdateShardCount needs {counted(len(updates), 'call')}, splits and merges need {counted(len(single), 'call')}"
         return ScalePlan(
             target=target,
             steps=tuple(UpdateCount(step) for step in updates),
             peak=max(current, target),
             reason=reason,
         )
-    reason = problem or f"splits and merges need {_calls(len(single))} and count against no daily limit"
+    reason = (
+        problem or f"splits and merges need {counted(len(single), 'call')} and count against no daily limit"
+    )
     return ScalePlan(target=target, steps=tuple(single), peak=_peak(current, single), reason=reason)
-
-
-def _calls(count: int) -> str:
-    return "1 call" if count == 1 else f"{count} calls"
 
 
 def _peak(current: int, steps: Sequence[ScaleStep]) -> int:

@@ -14,6 +14,7 @@ from random import Random
 from typing import Any, Literal
 
 from kinesis_sdk.admin.connection import Connection
+from kinesis_sdk.admin.fleet.words import counted
 from kinesis_sdk.admin.lineage import Lineage, find_shard, make_lineage, shard_label
 from kinesis_sdk.admin.scaling import (
     MAX_UPDATES,
@@ -623,8 +624,9 @@ class Streams:
                     f"not {target} equal ones: something else changes its shards as well"
                 )
             step = plan.steps[0]
-            steps = "1 step" if len(plan.steps) == 1 else f"{len(plan.steps)} steps"
-            progress(f"{len(listed)} shards, {steps} left: {_step_text(step, listed)}")
+            progress(
+                f"{len(listed)} shards, {counted(len(plan.steps), 'step')} left: {_step_text(step, listed)}"
+            )
             if isinstance(step, UpdateCount):
                 updates_left -= 1
                 try:

@@ -32,10 +32,10 @@ def description_text(stream: StreamDescription) -> str:
     rows = [
         ("stream", stream.name),
         ("arn", stream.arn),
-        ("status", f"{stream.status}, {stream.mode}, {_count(stream.open_shards, 'open shard')}"),
+        ("status", f"{stream.status}, {stream.mode}, {counted(stream.open_shards, 'open shard')}"),
         ("retention", _hours(stream.retention_hours)),
         ("created", "" if stream.created_at is None else _moment(stream.created_at)),
-        ("fan-out", _count(stream.consumers, "registered consumer")),
+        ("fan-out", counted(stream.consumers, "registered consumer")),
         ("encryption", stream.encryption),
     ]
     if stream.max_record_kib is not None:
@@ -213,10 +213,6 @@ def origin_text(shard: LineageShard) -> str:
 def _hours(hours: int) -> str:
     days = f" ({hours / 24:g} days)" if hours % 24 == 0 and hours > 24 else ""
     return f"{hours:,} h{days}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def _moment(moment: datetime) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from kinesis_sdk.admin.fleet.words import counted, duration
 from kinesis_sdk.admin.transfer.run import TransferProgress, TransferResult
 from kinesis_sdk.cli.output import ExitCode, console, note
 from kinesis_sdk.cli.stream_picture import bytes_text
@@ -77,25 +78,16 @@ def progress_text(progress: TransferProgress) -> str:
         parts.append(f"{progress.fraction:.0%}")
     left = progress.seconds_left
     if left is not None:
-        parts.append(f"ETA {duration_text(left)}")
+        parts.append(f"ETA {duration(left)}")
     return "  ".join(parts)
-
-
-def duration_text(seconds: float) -> str:
-    """Return seconds as people say them."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60}:{whole % 60:02} min"
-    return f"{whole // 3600}:{whole % 3600 // 60:02} h"
 
 
 def result_text(result: TransferResult) -> str:
     """Return the result as one line."""
     rate = result.acknowledged / result.seconds if result.seconds > 0 else 0.0
-    noun = "record" if result.acknowledged == 1 else "records"
-    parts = [f"{result.acknowledged:,} {noun} acknowledged in {result.seconds:.1f} s ({rate:,.0f}/s)"]
+    parts = [
+        f"{counted(result.acknowledged, 'record')} acknowledged in {result.seconds:.1f} s ({rate:,.0f}/s)"
+    ]
     for count, what in (
         (result.skipped, "skipped: put by an earlier run"),
         (result.failed, "failed"),

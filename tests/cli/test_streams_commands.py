@@ -28,7 +28,7 @@ from kinesis_sdk.cli.stream_picture import (
     share_text,
     strip,
 )
-from kinesis_sdk.cli.transfer_report import duration_text, progress_text
+from kinesis_sdk.cli.transfer_report import progress_text
 from kinesis_sdk.common.hashkeys import MAX_HASH_KEY, HashKeyRange
 from kinesis_sdk.common.shards import Shard
 from kinesis_sdk.serialization import AvroCodec, GlueSchemaRegistry
@@ -265,12 +265,6 @@ def test_bars_and_units() -> None:
         "8,382 GiB",
     ]
     assert [share_text(width) for width in (1.0, 0.25, 0.001, 1e-30)] == ["100.0%", "25.0%", "0.1%", "1e-28%"]
-    assert [duration_text(seconds) for seconds in (0.4, 59.6, 61, 3600 * 25)] == [
-        "0 s",
-        "1:00 min",
-        "1:01 min",
-        "25:00 h",
-    ]
     progress = TransferProgress(acknowledged=1000, seconds=10.0, fraction=0.25, failed=1, skipped=2)
     assert progress_text(progress) == "1,000 acknowledged  100/s  0 B/s  1 failed  2 skipped  25%  ETA 30 s"
 

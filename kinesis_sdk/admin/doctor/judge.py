@@ -10,6 +10,7 @@ from typing import Any
 from kinesis_sdk.admin.doctor.facts import Facts, Permission
 from kinesis_sdk.admin.doctor.model import Finding, Level, worst_first
 from kinesis_sdk.admin.doctor.permissions import ACTIONS
+from kinesis_sdk.admin.fleet.words import counted, duration
 from kinesis_sdk.common.aws import is_of_account
 from kinesis_sdk.common.service_clock import least_skew
 from kinesis_sdk.common.shards import Shard, ShardGraph, is_table_shard_id
@@ -700,7 +701,7 @@ def _retention(facts: Facts) -> Iterator[Finding]:
         level=level,
         title="retention and lag",
         text=f"Of {len(facts.lags)} sampled leases, {shard} is furthest behind: the oldest record after its checkpoint is "
-        f"{_duration(lag)} old, and the stream keeps records for {_duration(retention)}.",
+        f"{duration(lag)} old, and the stream keeps records for {duration(retention)}.",
         remedy=""
         if level is Level.GREEN
         else "Raise the retention now, which takes effect at once, then find out why the shard is behind.",
@@ -717,7 +718,7 @@ def _lag(facts: Facts) -> Iterator[Finding]:
             level=Level.YELLOW,
             title="behind",
             text=f"{len(late)} of {len(facts.lags)} sampled leases {'is' if len(late) == 1 else 'are'} more than a minute behind, {shard} "
-            f"by {_duration(lag)}.",
+            f"by {duration(lag)}.",
             remedy="Look whether it catches up, and what its owner does.",
             command=("leases", "explain", facts.application, shard),
         )
@@ -740,19 +741,11 @@ def _handlers(facts: Facts) -> Iterator[Finding]:
         code="handler-fails",
         level=Level.RED,
         title="handler fails",
-        text=f"The handler of {len(failing)} shard{'' if len(failing) == 1 else 's'} fails, of {printable(lease.shard)} for "
-        f"{_duration(worst.since_millis / 1000)} and {worst.attempts} calls{where}: {printable(worst.error)}.",
+        text=f"The handler of {counted(len(failing), 'shard')} fails, of {printable(lease.shard)} for "
+        f"{duration(worst.since_millis / 1000)} and {worst.attempts} calls{where}: {printable(worst.error)}.",
         remedy="Mend the handler, or let it leave the record out; nothing of the shard is processed meanwhile.",
         command=("leases", "explain", facts.application, lease.shard),
     )
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    if seconds < 7200:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.0f} h" if seconds < 172_800 else f"{seconds / 86_400:.0f} days"
 
 
 _CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (

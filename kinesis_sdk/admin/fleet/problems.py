@@ -235,11 +235,6 @@ def names_of(leases: Iterable[LeaseView]) -> str:
     return ", ".join(listed[:_SHOWN]) + more
 
 
-def leases_text(count: int) -> str:
-    """Return ``1 lease`` or ``25 leases``."""
-    return counted(count, "lease")
-
-
 def _limited(found: Iterable[_Found]) -> Iterable[_Found]:
     """Keep the first problems of each code, and say in one line how many more there are."""
     kept: list[_Found] = []
@@ -379,7 +374,7 @@ def _of_owners(view: FleetView) -> Iterable[_Found]:
         yield _problem(
             view,
             "silent-owner",
-            f"{printable(owner.worker_id)}: {leases_text(count)} not renewed for {duration(owner.silent_for)}",
+            f"{printable(owner.worker_id)}: {counted(count, 'lease')} not renewed for {duration(owner.silent_for)}",
             "a live worker takes them over; if none does, start one"
             if view.totals.owners
             else "start a worker",
@@ -397,7 +392,7 @@ def _unowned(view: FleetView, facts: TableFacts, settings: ProblemSettings) -> I
         yield _problem(
             view,
             "stopped",
-            f"no worker owns any of the {leases_text(len(open_))}: the application does not run",
+            f"no worker owns any of the {counted(len(open_), 'lease')}: the application does not run",
             "start a worker",
             count=len(open_),
         )
@@ -415,7 +410,7 @@ def _unowned(view: FleetView, facts: TableFacts, settings: ProblemSettings) -> I
         yield _problem(
             view,
             "unowned",
-            f"no worker owns {leases_text(len(shown))}{since}: {names_of(shown)}",
+            f"no worker owns {counted(len(shown), 'lease')}{since}: {names_of(shown)}",
             "a live worker takes them within seconds (a KCL within 20); if none does, look for its errors or start one",
             lease=shown[0] if len(shown) == 1 else None,
             command=None if len(shown) == 1 else ("leases", "show", view.application),
@@ -792,7 +787,7 @@ def _unbalanced(view: FleetView, facts: TableFacts, settings: ProblemSettings) -
     yield _problem(
         view,
         "unbalanced",
-        f"{printable(busiest.worker_id)} holds {leases_text(busiest.leases)}, a fair share is {balance.ideal:.1f}",
+        f"{printable(busiest.worker_id)} holds {counted(busiest.leases, 'lease')}, a fair share is {balance.ideal:.1f}",
         "leases move by themselves where workers balance; a fleet of several strategies does not",
         command=("balance", view.application),
         owner=busiest.worker_id,

@@ -569,7 +569,7 @@ def test_a_failing_handler_is_red(attempts: int, told: bool) -> None:
     for finding in found:
         assert finding.level is Level.RED
         assert finding.text == (
-            "The handler of 1 shard fails, of shardId-000000000001 for 90 s and 3 calls at record 5/2: KeyError: 'price'."
+            "The handler of 1 shard fails, of shardId-000000000001 for 1 min 30 s and 3 calls at record 5/2: KeyError: 'price'."
         )
 
 
