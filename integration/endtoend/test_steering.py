@@ -17,8 +17,11 @@ import pytest
 
 from integration.endtoend.run import Run, RunOptions
 from kinesis_sdk.admin.applications import Application
-from kinesis_sdk.admin.changes.execute import Outcome, Status
-from kinesis_sdk.admin.changes.steering import Steering
+from kinesis_sdk.admin.changes.desk import Desk
+from kinesis_sdk.admin.changes.execute import Outcome
+from kinesis_sdk.admin.changes.lease_change import LeaseChange
+from kinesis_sdk.admin.changes.plans import plan_rewind, plan_skip
+from kinesis_sdk.admin.changes.told import Status
 from kinesis_sdk.admin.connection import Connection
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.shards import Shard
@@ -56,10 +59,10 @@ class Operator:
         self.rewinds: list[tuple[str, tuple[int, int], float]] = []
         self.gaps: list[tuple[str, tuple[int, int], tuple[int, int]]] = []
 
-    def _steering(self) -> Steering:
+    def _desk(self) -> Desk:
         name = self._run._name
-        return Steering(
-            Application(self._connection, name, stream=name),
+        return Desk(
+            application=Application(self._connection, name, stream=name),
             failover_time=FAILOVER,
             audit_log=self._audit,
             sleep=self._go_on,
@@ -74,10 +77,10 @@ class Operator:
             time.sleep(seconds)
 
     def rewind(self, to: datetime) -> list[Outcome]:
-        steering = self._steering()
-        plan = steering.plan_rewind(to)
+        desk = self._desk()
+        plan = plan_rewind(desk, to)
         written = time.time()
-        outcomes = steering.apply(plan, wait=3 * FAILOVER)
+        outcomes = LeaseChange(desk, plan).carry_out(wait=3 * FAILOVER)
         for outcome in outcomes:
             if outcome.status is Status.DONE and outcome.goal.position is not None:
                 checkpoint = outcome.checkpoint
@@ -88,9 +91,9 @@ class Operator:
         return outcomes
 
     def skip(self, shard: str) -> list[Outcome]:
-        steering = self._steering()
-        plan = steering.plan_skip("LATEST", [shard])
-        outcomes = steering.apply(plan, wait=3 * FAILOVER)
+        desk = self._desk()
+        plan = plan_skip(desk, "LATEST", [shard])
+        outcomes = LeaseChange(desk, plan).carry_out(wait=3 * FAILOVER)
         for outcome in outcomes:
             if outcome.status is Status.DONE:
                 assert outcome.checkpoint is not None

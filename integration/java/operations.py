@@ -18,6 +18,7 @@ from integration.java.processes import Stage, open_stage
 from integration.java.steered import OURS, SteeredFleet
 from integration.steering.books import Account
 from integration.steering.plan import DECK, Operation, make_operations
+from kinesis_sdk.admin.changes.marks import plan_undrain
 
 FLEET = ("2.7.2", "3.5.1", OURS, OURS)
 _FEWEST, _MOST = 2, 6
@@ -76,7 +77,7 @@ def play(
                 fleet.operator.perform(operation)
             fleet.calm()
             for worker in {one for row in fleet.rows() for one in row.draining}:
-                fleet.operator.marks.undrain(worker)
+                plan_undrain(fleet.operator.desk, worker).apply()
     fleet.await_everything()
     created = fleet.operator.done.created
     down = [text for text in watch.faults if "counter" in text and text.partition(":")[0] not in created]

@@ -14,8 +14,17 @@ from integration.java.evidence import wait_for
 from integration.java.operations import FLEET, play
 from integration.java.processes import METRICS
 from integration.java.steered import OURS, SteeredFleet
-from kinesis_sdk.admin.changes.execute import Status
+from kinesis_sdk.admin.changes.marks import plan_drain, plan_pin, plan_undrain
+from kinesis_sdk.admin.changes.plans import (
+    export_leases,
+    plan_import,
+    plan_move,
+    plan_release,
+    plan_rewind,
+    plan_skip,
+)
 from kinesis_sdk.admin.changes.recipes import Recipe
+from kinesis_sdk.admin.changes.told import Status
 from kinesis_sdk.admin.fleet.model import OwnerKind
 from kinesis_sdk.common.errors import ChangeRefusedError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
@@ -33,7 +42,7 @@ def test_every_recipe(stage, tmp_path, version):
     with SteeredFleet(stage, name, tmp_path, rate=60, batch=8, metrics=METRICS[version]) as fleet:
         java, ours = fleet.add(version), fleet.add(OURS)
         operator = fleet.operator
-        steering, marks = operator.steering, operator.marks
+        desk = operator.desk
         fleet.await_owners(java, ours, seconds=240.0)
         fleet.go_on(10)
 
@@ -68,22 +77,22 @@ def test_every_recipe(stage, tmp_path, version):
         restart = Recipe.RESTART if hears else Recipe.FREE
         begin = datetime.now(timezone.utc)
         fleet.go_on(4)
-        change(lambda: steering.plan_rewind(begin, held(java)[:1]), restart)
+        change(lambda: plan_rewind(desk, begin, held(java)[:1]), restart)
         shard = held(java)[-1]
-        change(lambda: steering.plan_rewind(record(shard, 40), [shard]), restart)
+        change(lambda: plan_rewind(desk, record(shard, 40), [shard]), restart)
         shard = held(java)[0]
-        change(lambda: steering.plan_rewind("TRIM_HORIZON", [shard]), restart)
+        change(lambda: plan_rewind(desk, "TRIM_HORIZON", [shard]), restart)
         # It is behind now, so there is something to skip; a position that is a number already stays.
-        assert change(lambda: steering.plan_rewind("LATEST", [shard])).changes == ()
-        change(lambda: steering.plan_skip(begin, [shard]), wait=30.0)
-        change(lambda: steering.plan_skip(record(shard, 5), [shard]), wait=30.0)
-        change(lambda: steering.plan_skip("LATEST", held(java)[:1]), wait=30.0)
-        change(lambda: steering.plan_release(held(java)[:1]))
-        change(lambda: steering.plan_release(held(ours)[:1]))
+        assert change(lambda: plan_rewind(desk, "LATEST", [shard])).changes == ()
+        change(lambda: plan_skip(desk, begin, [shard]), wait=30.0)
+        change(lambda: plan_skip(desk, record(shard, 5), [shard]), wait=30.0)
+        change(lambda: plan_skip(desk, "LATEST", held(java)[:1]), wait=30.0)
+        change(lambda: plan_release(desk, held(java)[:1]))
+        change(lambda: plan_release(desk, held(ours)[:1]))
 
         # Moves and marks: what the Java worker does not hear is refused, and nothing is written.
         for mine, worker in ((held(java)[0], ours), (held(ours)[0], java)):
-            plan = steering.plan_move([mine], worker.name)
+            plan = plan_move(desk, [mine], worker.name)
             if hears:
                 assert not plan.refusals
                 operator.apply(plan, wait=30.0)
@@ -92,18 +101,17 @@ def test_every_recipe(stage, tmp_path, version):
                 with pytest.raises(ChangeRefusedError):
                     operator.apply(plan)
         with pytest.raises(ChangeRefusedError, match="SIGTERM"):
-            marks.drain(java.name)
+            plan_drain(desk, java.name)
         with pytest.raises(ChangeRefusedError, match="does not read pins"):
-            marks.pin(held(ours)[0], java.name)
+            plan_pin(desk, held(ours)[0], java.name).apply()
         fleet.await_owners(java, ours, seconds=240.0)
-        marks.drain(ours.name)
-        assert marks.wait_drained(ours.name, timeout=240.0)
+        assert not plan_drain(desk, ours.name).apply(wait=240.0).is_pending
         assert {row.holder for row in fleet.rows() if not row.is_finished} <= {java.name, None}
-        marks.undrain(ours.name)
+        plan_undrain(desk, ours.name).apply()
 
-        export = steering.export()
+        export = export_leases(desk)
         fleet.go_on(6)
-        change(lambda: steering.plan_import(export))
+        change(lambda: plan_import(desk, export))
 
         begin = datetime.now(timezone.utc)
         fleet.go_on(3)
@@ -111,7 +119,7 @@ def test_every_recipe(stage, tmp_path, version):
         fleet.go_on(12)
         fleet.merge()
         fleet.go_on(12)
-        plan = change(lambda: steering.plan_rewind(begin), wait=0.0)
+        plan = change(lambda: plan_rewind(desk, begin), wait=0.0)
         assert len(plan.changes) >= 6, (
             "both parents of the merge, both halves of the split, and their children"
         )

@@ -10,9 +10,11 @@ from integration.java.evidence import deliveries, wait_for
 from integration.java.load import Load
 from integration.java.processes import QUICK
 from kinesis_sdk.admin.applications import Application
-from kinesis_sdk.admin.changes.execute import Status
+from kinesis_sdk.admin.changes.desk import Desk
+from kinesis_sdk.admin.changes.lease_change import LeaseChange
+from kinesis_sdk.admin.changes.plans import plan_release, plan_rewind, plan_skip
 from kinesis_sdk.admin.changes.recipes import Recipe
-from kinesis_sdk.admin.changes.steering import Steering
+from kinesis_sdk.admin.changes.told import Status
 from kinesis_sdk.admin.connection import Connection
 from kinesis_sdk.admin.fleet.model import OwnerKind
 from tests import HANG
@@ -72,15 +74,15 @@ def test_an_operator_steers_a_mixed_fleet(stage, tmp_path):
     rewinds: list[Rewound] = []
 
     def steer(what):
-        steering = Steering(
-            Application(connection, application, stream=stream),
+        desk = Desk(
+            application=Application(connection, application, stream=stream),
             audit_log=tmp_path / "audit.jsonl",
             report=lambda text: print(f"  {text}"),
         )
-        plan = what(steering)
+        plan = what(desk)
         assert not plan.refusals, plan.refusals
         moment = time.monotonic()
-        outcomes = steering.apply(plan)
+        outcomes = LeaseChange(desk, plan).carry_out()
         for change, outcome in zip(plan.changes, outcomes, strict=True):
             print(
                 f"{plan.action.value} {outcome.goal.shard_id}, {change.kind}: {change.recipe.value}, {outcome.message}"
@@ -105,17 +107,17 @@ def test_an_operator_steers_a_mixed_fleet(stage, tmp_path):
         begin = datetime.now(timezone.utc)
         time.sleep(6)
 
-        plan, (outcome,) = steer(lambda steering: steering.plan_rewind(begin, [shards[0]]))
+        plan, (outcome,) = steer(lambda desk: plan_rewind(desk, begin, [shards[0]]))
         assert [(change.kind, change.recipe) for change in plan.changes] == [(OwnerKind.KCL3, Recipe.RESTART)]
         assert outcome.noticed_by == "java-1"
         wait_for(lambda: load.backlog(shards[1], deliveries(members)) > 30, HANG, java.process.tail)
-        plan, (outcome,) = steer(lambda steering: steering.plan_skip("LATEST", [shards[1]]))
+        plan, (outcome,) = steer(lambda desk: plan_skip(desk, "LATEST", [shards[1]]))
         assert [(change.kind, change.recipe) for change in plan.changes] == [(OwnerKind.KCL3, Recipe.REQUEST)]
         assert (outcome.status, outcome.recipe) == (Status.DONE, Recipe.REQUEST)
         assert outcome.goal.position is not None
         gap = (place(outcome.checkpoint), place(outcome.goal.position))
         assert gap[0] < gap[1]
-        plan, (outcome,) = steer(lambda steering: steering.plan_release([shards[3]]))
+        plan, (outcome,) = steer(lambda desk: plan_release(desk, [shards[3]]))
         assert [change.recipe for change in plan.changes] == [Recipe.FREE], "there is no peer"
         assert outcome.noticed_by == "java-1"
 
@@ -125,7 +127,7 @@ def test_an_operator_steers_a_mixed_fleet(stage, tmp_path):
         time.sleep(5)
         begin = datetime.now(timezone.utc)
         time.sleep(4)
-        plan, outcomes = steer(lambda steering: steering.plan_rewind(begin, [shards[2], shards[3]]))
+        plan, outcomes = steer(lambda desk: plan_rewind(desk, begin, [shards[2], shards[3]]))
         assert {change.recipe for change in plan.changes} == {Recipe.RESTART}
         assert all(outcome.noticed_by is not None for outcome in outcomes)
         time.sleep(3)

@@ -14,13 +14,22 @@ from typing import Protocol
 from integration.steering.books import START, Freed, Gap, Operations, Place, Rewind
 from integration.steering.plan import Kind, Operation
 from kinesis_sdk.admin.applications import Application
-from kinesis_sdk.admin.changes.execute import Outcome, Status
+from kinesis_sdk.admin.changes.desk import Desk
+from kinesis_sdk.admin.changes.execute import Outcome
+from kinesis_sdk.admin.changes.lease_change import LeaseChange
+from kinesis_sdk.admin.changes.marks import plan_drain, plan_pin, plan_undrain
 from kinesis_sdk.admin.changes.plan import Action, ChangePlan
+from kinesis_sdk.admin.changes.plans import (
+    export_leases,
+    plan_import,
+    plan_move,
+    plan_release,
+    plan_rewind,
+    plan_skip,
+)
 from kinesis_sdk.admin.changes.recipes import Recipe
-from kinesis_sdk.admin.changes.steering import Steering
+from kinesis_sdk.admin.changes.told import Status
 from kinesis_sdk.admin.changes.transfer import Export
-from kinesis_sdk.admin.changes.workers import WorkerMarks
-from kinesis_sdk.common.clock import SystemClock
 from kinesis_sdk.common.errors import ChangeRefusedError, ConfigError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.shards import Shard, ShardGraph
@@ -74,7 +83,7 @@ class Operator:
         made: Operations that changed something, by kind.
         idle: Operations that had nothing to do or were refused, by kind.
         refusals: Why operations were refused.
-        steering, marks: What makes the plans of `apply`.
+        desk: What the plans of `apply` are made with.
     """
 
     def __init__(
@@ -101,18 +110,10 @@ class Operator:
         self.made: Counter[Kind] = Counter()
         self.idle: Counter[Kind] = Counter()
         self.refusals: list[str] = []
-        self.steering = Steering(
-            application(),
+        self.desk = Desk(
+            application=application(),
             failover_time=failover_time,
             audit_log=self._audit,
-            sleep=self._go_on,
-            report=lambda text: note(f"  {text}"),
-        )
-        self.marks = WorkerMarks(
-            application(),
-            failover_time=failover_time,
-            audit_log=self._audit,
-            clock=SystemClock(),
             sleep=self._go_on,
             report=lambda text: note(f"  {text}"),
         )
@@ -154,37 +155,37 @@ class Operator:
         row, worker = _pick(rows, operation.choice), _pick(workers, operation.other)
         if kind == "release":
             keys = [one.lease_key for one in rows[:2]] if operation.several else [row.lease_key]
-            return self._apply(self.steering.plan_release(keys), operation)
+            return self._apply(plan_release(self.desk, keys), operation)
         if kind in ("move", "swap"):
             others = [one for one in workers if one != row.holder]
             if not others:
                 return False
             target = _pick(others, operation.other)
-            return self._apply(
-                self.steering.plan_move([row.lease_key], target, swap=kind == "swap"), operation
-            )
+            return self._apply(plan_move(self.desk, [row.lease_key], target, swap=kind == "swap"), operation)
         if kind == "pin":
-            self.marks.pin(row.lease_key, worker)
+            plan_pin(self.desk, row.lease_key, worker).apply()
             return True
         if kind == "unpin":
             pinned = [one for one in rows if one.pinned_to]
             if pinned:
-                self.marks.pin(_pick(pinned, operation.choice).lease_key, None)
+                plan_pin(self.desk, _pick(pinned, operation.choice).lease_key).apply()
             return bool(pinned)
         if kind == "drain":
-            self.marks.drain(worker)
+            plan_drain(self.desk, worker).apply(wait=0.0)
             return True
         if kind == "undrain":
             drained = sorted({one for lease in self._scene.rows() for one in lease.draining})
-            ended = [self.marks.undrain(one) for one in drained]
-            return any(ended)
+            changes = [plan_undrain(self.desk, one) for one in drained]
+            for change in changes:
+                change.apply()
+            return any(change.told.writes for change in changes)
         if kind == "export":
-            self._exports = [*self._exports, self.steering.export()][-_EXPORTS:]
+            self._exports = [*self._exports, export_leases(self.desk)][-_EXPORTS:]
             return True
         exports = [one for one in self._exports if not self._rewinds_more(one)]
         if not exports:
             return False
-        return self._apply(self.steering.plan_import(_pick(exports, operation.choice)), operation)
+        return self._apply(plan_import(self.desk, _pick(exports, operation.choice)), operation)
 
     def _rewinds_more(self, export: Export) -> bool:
         """Return whether an import would also bring shards back by the ends of their parents, which no outcome names."""
@@ -227,8 +228,8 @@ class Operator:
             start, chosen = ExtendedSequenceNumber(str(number), sub), [shard]
         else:
             start = "LATEST" if kind.endswith("LATEST") else "TRIM_HORIZON"
-        make = self.steering.plan_rewind if is_rewind else self.steering.plan_skip
-        return self._apply(make(start, chosen), operation)
+        make = plan_rewind if is_rewind else plan_skip
+        return self._apply(make(self.desk, start, chosen), operation)
 
     def _most_behind(self, shards: Sequence[str]) -> str:
         """Return the shard with the most records after its checkpoint, so that there is something to skip."""
@@ -245,7 +246,7 @@ class Operator:
         return any(one.status is Status.DONE for one in outcomes)
 
     def apply(self, plan: ChangePlan, *, wait: float = 60.0) -> list[Outcome]:
-        """Apply a plan of `steering`, and remember what it did.
+        """Apply a plan of `desk`, and remember what it did.
 
         Raises:
             ChangeRefusedError: If it is refused; nothing is written.
@@ -259,7 +260,7 @@ class Operator:
         )
         logged = self._audit.stat().st_size if self._audit.exists() else 0
         try:
-            outcomes = self.steering.apply(plan, wait=wait)
+            outcomes = LeaseChange(self.desk, plan).carry_out(wait=wait)
         finally:
             self._before({})
         self._remember(outcomes, self._begins(logged))

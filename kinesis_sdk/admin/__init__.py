@@ -14,14 +14,22 @@ if TYPE_CHECKING:
     from kinesis_sdk.admin.applications import Applications as Applications
     from kinesis_sdk.admin.applications import StreamFacts as StreamFacts
     from kinesis_sdk.admin.applications import find_lease_key as find_lease_key
-    from kinesis_sdk.admin.changes.execute import Outcome as Outcome
-    from kinesis_sdk.admin.changes.execute import Status as Status
-    from kinesis_sdk.admin.changes.plan import ChangePlan as ChangePlan
-    from kinesis_sdk.admin.changes.plan import PlannedChange as PlannedChange
+    from kinesis_sdk.admin.changes.desk import Desk as Desk
+    from kinesis_sdk.admin.changes.marks import WorkerInfo as WorkerInfo
+    from kinesis_sdk.admin.changes.marks import list_workers as list_workers
+    from kinesis_sdk.admin.changes.operations import OPERATIONS as OPERATIONS
+    from kinesis_sdk.admin.changes.operations import Danger as Danger
+    from kinesis_sdk.admin.changes.operations import Operation as Operation
+    from kinesis_sdk.admin.changes.operations import Parameter as Parameter
+    from kinesis_sdk.admin.changes.plans import export_leases as export_leases
     from kinesis_sdk.admin.changes.positions import parse_start as parse_start
-    from kinesis_sdk.admin.changes.steering import Steering as Steering
-    from kinesis_sdk.admin.changes.workers import WorkerInfo as WorkerInfo
-    from kinesis_sdk.admin.changes.workers import WorkerMarks as WorkerMarks
+    from kinesis_sdk.admin.changes.told import Planned as Planned
+    from kinesis_sdk.admin.changes.told import Result as Result
+    from kinesis_sdk.admin.changes.told import Status as Status
+    from kinesis_sdk.admin.changes.told import Told as Told
+    from kinesis_sdk.admin.changes.told import Write as Write
+    from kinesis_sdk.admin.changes.transfer import Export as Export
+    from kinesis_sdk.admin.changes.transfer import parse_export as parse_export
     from kinesis_sdk.admin.connection import Connection as Connection
     from kinesis_sdk.admin.doctor.diagnose import diagnose as diagnose
     from kinesis_sdk.admin.doctor.model import Finding as Finding
@@ -95,11 +103,13 @@ else:
                 "StreamFacts",
                 "find_lease_key",
             ),
-            "kinesis_sdk.admin.changes.execute": ("Outcome", "Status"),
-            "kinesis_sdk.admin.changes.plan": ("ChangePlan", "PlannedChange"),
+            "kinesis_sdk.admin.changes.desk": ("Desk",),
+            "kinesis_sdk.admin.changes.marks": ("WorkerInfo", "list_workers"),
+            "kinesis_sdk.admin.changes.operations": ("OPERATIONS", "Danger", "Operation", "Parameter"),
+            "kinesis_sdk.admin.changes.plans": ("export_leases",),
             "kinesis_sdk.admin.changes.positions": ("parse_start",),
-            "kinesis_sdk.admin.changes.steering": ("Steering",),
-            "kinesis_sdk.admin.changes.workers": ("WorkerInfo", "WorkerMarks"),
+            "kinesis_sdk.admin.changes.told": ("Planned", "Result", "Status", "Told", "Write"),
+            "kinesis_sdk.admin.changes.transfer": ("Export", "parse_export"),
             "kinesis_sdk.admin.connection": ("Connection",),
             "kinesis_sdk.admin.doctor.diagnose": ("diagnose",),
             "kinesis_sdk.admin.exporter": ("FleetMetrics",),

@@ -33,9 +33,9 @@ _LEASES = {
     "move": ("kinesis_sdk.cli.steer:move", "Move a lease to a live worker."),
     "pin": ("kinesis_sdk.cli.steer:pin", "Give a lease to one worker for as long as it is alive."),
     "unpin": ("kinesis_sdk.cli.steer:unpin", "Remove the pin of a lease."),
-    "retry": ("kinesis_sdk.cli.failing:retry", "Have a failing handler called again now."),
+    "retry": ("kinesis_sdk.cli.steer:retry", "Have a failing handler called again now."),
     "skip-record": (
-        "kinesis_sdk.cli.failing:skip_record",
+        "kinesis_sdk.cli.steer:skip_record",
         "Leave out the one record on which a handler fails.",
     ),
     "export": ("kinesis_sdk.cli.steer:export", "Save the leases to a file."),

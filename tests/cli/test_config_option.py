@@ -156,7 +156,7 @@ def test_the_application_may_be_left_out_before_other_arguments(
 ) -> None:
     callback = cli.get_command(None, "worker").get_command(None, "drain")  # type: ignore[arg-type,union-attr]
     context = callback.make_context("drain", [*arguments, "--config", file])
-    assert (context.params["application_name"], context.params["worker_id"]) == (name, worker)
+    assert (context.params["application_name"], context.params["worker"]) == (name, worker)
     result = run("worker", "drain", *arguments, "--config", file)
     assert isinstance(result.exception, OpenedError), result.output
     assert opened["name"] == name

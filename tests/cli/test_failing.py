@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from kinesis_sdk.admin.applications import Application
-from kinesis_sdk.admin.changes.handler_control import HandlerControl
+from kinesis_sdk.admin.changes.requests import plan_retry, plan_skip_record
 from kinesis_sdk.common.errors import ChangeRefusedError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer import RecordBatch, RetryBatch
@@ -153,37 +152,32 @@ def test_the_record_is_opened_by_its_position(poisoned):
 
 
 def test_a_request_that_no_worker_can_act_on_is_refused(poisoned):
-    acts, worker = poisoned()
+    _, worker = poisoned()
     fleet, position = worker.fleet, worker.position
-    control = HandlerControl(
-        Application(fleet.connection, "app", stream="orders", sleep=fleet.run),
-        audit_log=acts.audit,
-        clock=fleet.clock,
-        sleep=fleet.run,
-    )
+    desk = fleet.desk()
     done = fleet.store.get(SHARD).checkpoint
     with pytest.raises(ChangeRefusedError, match=f"record {done} is processed"):
-        control.plan_leave_out(SHARD, done)
-    plan = control.plan_leave_out(SHARD, position)
+        plan_skip_record(desk, SHARD, done)
+    plan = plan_skip_record(desk, SHARD, position)
     fleet.stop("a")
     fleet.run(20)
     with pytest.raises(ChangeRefusedError, match="no worker holds the lease: start one"):
-        control.plan_retry(SHARD)
-    assert control.plan_leave_out(SHARD, position).warnings == (
+        plan_retry(desk, SHARD)
+    assert plan_skip_record(desk, SHARD, position).told.warnings == (
         "no worker holds the lease; the next owner acts on the request",
     )
-    assert control.apply(plan, wait=5).startswith("Written, but no worker has acted on it for 5 s")
+    assert plan.apply(wait=5).summary.startswith("Written, but no worker has acted on it for 5 s")
     other = HandlerRequest(HandlerVerb.RETRY, "other")
     (warning,) = [
         text
-        for text in control.plan_leave_out(
-            SHARD, ExtendedSequenceNumber(position.sequence_number, 9)
-        ).warnings
+        for text in plan_skip_record(
+            desk, SHARD, ExtendedSequenceNumber(position.sequence_number, 9)
+        ).told.warnings
         if "replaces" in text
     ]
     assert str(position) in warning
     fleet.store.set_handler_request(SHARD, other)
-    assert control._watch(plan, 5).startswith("Another operator has replaced the request")
+    assert plan._watch(5).startswith("Another operator has replaced the request")
     fleet.store.delete(SHARD)
     with pytest.raises(ChangeRefusedError, match="nothing was written"):
-        control.apply(plan, wait=0)
+        plan.apply(wait=0)

@@ -11,10 +11,9 @@ import pytest
 from botocore.exceptions import ClientError
 from click.testing import CliRunner
 
-from kinesis_sdk.admin import Application
-from kinesis_sdk.admin.changes.row_removal import RowRemoval
+from kinesis_sdk.admin.changes.deletions import plan_row_deletion
 from kinesis_sdk.admin.lease_tables.dynamodb import DynamoDBLeaseTable
-from kinesis_sdk.cli import steer, worker
+from kinesis_sdk.cli import steer
 from kinesis_sdk.cli.main import cli
 from kinesis_sdk.cli.options import ConnectionOptions
 from kinesis_sdk.common.errors import ChangeRefusedError
@@ -40,8 +39,7 @@ def operator(tmp_path, monkeypatch):
     def make(workers=("a",), **more):
         fleet = SteeredFleet(tmp_path, **more)
         monkeypatch.setattr(ConnectionOptions, "connect", lambda _: fleet.connection)
-        for module in (steer, worker):
-            monkeypatch.setattr(module, "surroundings", lambda: {"clock": fleet.clock, "sleep": fleet.run})
+        monkeypatch.setattr(steer, "surroundings", lambda: {"clock": fleet.clock, "sleep": fleet.run})
         monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
         for name in workers:
             fleet.add(name, fleet.checkpointer(name, "each batch"))
@@ -186,7 +184,7 @@ def test_a_drained_worker_holds_nothing_until_it_is_undrained(operator):
     result = operator.change("worker", "drain", "app", "a")
     assert result.exit_code == 0, result.stderr
     assert "a holds 0 leases" in result.stderr
-    assert "undo this with: kinesis-sdk worker undrain app a" in result.stderr
+    assert "To undo this: kinesis-sdk worker undrain app a" in result.stderr
     assert set(fleet.owners().values()) == {"b"}
     listed = json.loads(operator.run("worker", "list", "app", "--json").stdout)
     assert [(one["worker_id"], one["leases"], one["is_draining"]) for one in listed] == [
@@ -494,17 +492,11 @@ def test_a_row_in_use_is_not_deleted(operator):
     result = operator.change("leases", "delete-row", "app", "--row", "0")
     assert result.exit_code == 4
     assert f"{SHARD} is in use: a renews it" in result.stderr
-    removal = RowRemoval(
-        Application(fleet.connection, "app", stream="orders"),
-        audit_log=operator.audit,
-        clock=fleet.clock,
-        sleep=fleet.run,
-    )
     fleet.stop("a")
     fleet.run(30)
-    plan = removal.plan(SHARD)
+    plan = plan_row_deletion(fleet.desk(), SHARD)
     fleet.add("b", fleet.checkpointer("b", "each batch"))
     fleet.run(5)
     with pytest.raises(ChangeRefusedError, match="has changed meanwhile; nothing was deleted"):
-        removal.delete(plan)
+        plan.apply()
     assert fleet.store.get(SHARD).owner == "b"

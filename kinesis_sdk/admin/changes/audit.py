@@ -7,7 +7,7 @@ import getpass
 import json
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -70,6 +70,30 @@ class AuditLog:
             **{name: _storable(value) for name, value in fields.items()},
         }
         self._write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+
+    def around(
+        self,
+        write: Callable[[], bool],
+        *,
+        otherwise: str = "failed",
+        before: Mapping[str, Any] | None = None,
+        **fields: Any,
+    ) -> bool:
+        """Append a line, write, append a second line, and return what the write returned.
+
+        Args:
+            write: Makes one write, and returns whether it took effect.
+            otherwise: Event of the second line if it did not.
+            before: The row before the write; in the first line only.
+            fields: What the write is, in both lines.
+
+        Raises:
+            AuditLogError: If a line cannot be written.
+        """
+        self.append("begin", **fields, **({} if before is None else {"before": before}))
+        is_done = write()
+        self.append("done" if is_done else otherwise, **fields)
+        return is_done
 
     def _write(self, line: bytes) -> None:
         try:

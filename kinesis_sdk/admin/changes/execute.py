@@ -21,15 +21,14 @@ A handoff that is requested for a skip passes through the operator's hands:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
-from uuid import uuid4
 
 from kinesis_sdk.admin.changes import recipes
 from kinesis_sdk.admin.changes.audit import AuditLog
-from kinesis_sdk.admin.changes.owners import OwnerWatch
+from kinesis_sdk.admin.changes.desk import Desk
 from kinesis_sdk.admin.changes.plan import (
     Action,
     ChangePlan,
@@ -41,9 +40,8 @@ from kinesis_sdk.admin.changes.plan import (
 )
 from kinesis_sdk.admin.changes.recipes import Recipe
 from kinesis_sdk.admin.changes.rows import Row, RowWrite, shows
+from kinesis_sdk.admin.changes.told import Status
 from kinesis_sdk.admin.fleet.model import OwnerKind
-from kinesis_sdk.admin.lease_tables.interface import LeaseTable
-from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import AwsError, ChangeRefusedError, KinesisSdkError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.text import printable
@@ -63,17 +61,6 @@ _SETTLE_SECONDS = 5.0
 """Seconds after a lease has moved, in which the strategy of the workers may move it again."""
 _MANY = 8
 """Rows above which one scan is cheaper than a read of each."""
-
-
-class Status(str, Enum):
-    """Result of a change."""
-
-    DONE = "done"
-    """Written."""
-    UNCHANGED = "unchanged"
-    """There was nothing to write."""
-    REFUSED = "refused"
-    """It would not be safe, or another writer changed the row each time."""
 
 
 @dataclass(kw_only=True)
@@ -131,36 +118,21 @@ class ChangeExecutor:
     """Applies a plan to a lease table.
 
     Args:
-        table: The table.
+        desk: The application; the plan was made with it.
         audit: The audit log.
-        owners: What is known of the owners; the plan was made with it.
-        clock: Monotonic clock.
-        sleep: Waits, given seconds.
-        report: Told what happens, in words.
 
     Attributes:
         outcomes: One for each change that was begun, in their order; also after an interruption.
-        operator: Worker id under which skips ask for leases. It is unique, and not used again.
     """
 
-    def __init__(
-        self,
-        table: LeaseTable,
-        audit: AuditLog,
-        owners: OwnerWatch,
-        *,
-        clock: Clock,
-        sleep: Callable[[float], None],
-        report: Callable[[str], None] = lambda _: None,
-        operator: str | None = None,
-    ) -> None:
-        self._table = table
+    def __init__(self, desk: Desk, audit: AuditLog) -> None:
+        self._table = desk.application.table
         self._audit = audit
-        self._owners = owners
-        self._clock = clock
-        self._sleep = sleep
-        self._report = report
-        self.operator: str = operator or new_operator()
+        self._owners = desk.owners
+        self._clock = desk.clock
+        self._sleep = desk.sleep
+        self._report = desk.report
+        self._operator = desk.operator
         self.outcomes: list[Outcome] = []
 
     def apply(self, plan: ChangePlan) -> list[Outcome]:
@@ -342,7 +314,7 @@ class ChangeExecutor:
                 message = "another operator has rewound it meanwhile"
                 self._report(f"{goal.shard_id}: nothing to do, {message}")
                 return Outcome(goal=goal, status=Status.UNCHANGED, message=message, checkpoint=first)
-            decision = decide(goal, row, self._owners, now, may_request=may_request, operator=self.operator)
+            decision = decide(goal, row, self._owners, now, may_request=may_request, operator=self._operator)
             checkpoint = None if row is None else row.lease.checkpoint
             holder = None if row is None else row.lease.holder
             if isinstance(decision, Unchanged):
@@ -441,7 +413,7 @@ class ChangeExecutor:
         """
         assert change.before is not None
         before = change.before
-        requester = self.operator if change.goal.action is Action.SKIP else change.goal.worker or ""
+        requester = self._operator if change.goal.action is Action.SKIP else change.goal.worker or ""
         try:
             result, _ = self._write(change.write, before)
             if result is not _Result.WRITTEN:
@@ -472,7 +444,7 @@ class ChangeExecutor:
         if answered.lease.is_finished:
             return _Result.CONFLICT, None, True
         write = recipes.give_back(
-            answered, change.owner or "", None if passed else position, by=self.operator
+            answered, change.owner or "", None if passed else position, by=self._operator
         )
         result, current = self._write(write, answered)
         if result is _Result.WRITTEN:
@@ -512,8 +484,8 @@ class ChangeExecutor:
                 return
             if row.lease.in_handoff:
                 write = recipes.withdraw(change.before, requester)
-            elif requester == self.operator:
-                write = recipes.give_back(row, change.owner or "", None, by=self.operator)
+            elif requester == self._operator:
+                write = recipes.give_back(row, change.owner or "", None, by=self._operator)
             else:
                 return
             if self._table.send(write):
@@ -554,8 +526,3 @@ def _was_rewound_meanwhile(goal: Goal, first: ExtendedSequenceNumber | None, row
         and position is not None
         and row.lease.checkpoint <= position < first
     )
-
-
-def new_operator() -> str:
-    """Return a new worker id for an operator. Each command has its own, so two operators never take each other's rows."""
-    return f"~operator-{uuid4().hex[:8]}"

@@ -40,6 +40,7 @@ class Export:
         at: Time of the export in epoch seconds.
         rows: The leases, with their items.
         left_out: Rows of the table that could not be read, so that they are missing here: the reason of each, by its key.
+        file: Name of the file that it was read from; ``-`` for standard input.
     """
 
     application: str
@@ -48,6 +49,7 @@ class Export:
     at: float
     rows: tuple[Row, ...]
     left_out: Mapping[str, str] = field(default_factory=dict)
+    file: str = "-"
 
     def lines(self) -> Iterator[str]:
         """Yield the lines of the file."""
@@ -87,12 +89,12 @@ def make_export(
     )
 
 
-def parse_export(lines: Iterable[str], file: str = "") -> Export:
+def parse_export(lines: Iterable[str], file: str = "-") -> Export:
     """Read the lines of an export.
 
     Args:
         lines: The lines.
-        file: Name of the file, for the error.
+        file: Name of the file.
 
     Raises:
         ConfigError: If they are not a complete export.
@@ -113,6 +115,7 @@ def parse_export(lines: Iterable[str], file: str = "") -> Export:
             at=datetime.fromisoformat(header["time"]).timestamp(),
             rows=rows,
             left_out={str(key): str(reason) for key, reason in header.get("leftOut", {}).items()},
+            file=file,
         )
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise ConfigError("file", file, f"a complete export of this command ({error})") from error

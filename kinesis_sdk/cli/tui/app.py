@@ -613,9 +613,9 @@ class TopApp(App[None]):
             planned = changes.plan(command)
         except (KinesisSdkError, ValueError) as error:
             planned = Planned(command, (str(error),), refused=True)
-        self.call_from_thread(self._ask, changes, planned)
+        self.call_from_thread(self._ask, planned)
 
-    def _ask(self, changes: Changes, planned: Planned) -> None:
+    def _ask(self, planned: Planned) -> None:
         if self._command is not planned.command:
             return  # it was dropped meanwhile
 
@@ -623,16 +623,16 @@ class TopApp(App[None]):
             if yes:
                 self._applying = True
                 self._draw_command()
-                self.run_worker(lambda: self._apply(changes, planned), thread=True, exit_on_error=False)
+                self.run_worker(lambda: self._apply(planned), thread=True, exit_on_error=False)
             else:
                 self._command = None
                 self._draw_command()
 
         self.push_screen(Confirmation(str(planned.command), planned.lines, refused=planned.refused), answered)
 
-    def _apply(self, changes: Changes, planned: Planned) -> None:
+    def _apply(self, planned: Planned) -> None:
         try:
-            result = tuple(changes.apply(planned))
+            result = tuple(planned.act())
         except KinesisSdkError as error:
             result = (f"failed: {error}",)
         self.call_from_thread(self._tell, result)

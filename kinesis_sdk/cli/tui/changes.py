@@ -51,31 +51,23 @@ class Planned:
         command: The command.
         lines: What will be written, and what follows from it.
         refused: Whether it cannot be made.
-        act: Makes the change and returns what happened, line by line; None if it cannot be made.
+        act: Makes the change, in a thread, and returns what happened, line by line.
     """
 
     command: Command
     lines: tuple[str, ...]
     refused: bool = False
-    act: Callable[[], Sequence[str]] | None = None
+    act: Callable[[], Sequence[str]] = tuple
 
 
 class Changes(Protocol):
-    """Plans and makes changes. Both methods make calls, and are called in a thread."""
+    """Plans changes."""
 
     def plan(self, command: Command) -> Planned:
-        """Return what a command would write. Nothing is written.
+        """Return what a command would write. It makes calls, writes nothing, and is called in a thread.
 
         Raises:
             KinesisSdkError: If it cannot be planned.
-        """
-        ...
-
-    def apply(self, planned: Planned) -> Sequence[str]:
-        """Make a change, wait for its owner, and return what happened.
-
-        Raises:
-            KinesisSdkError: If it failed.
         """
         ...
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kinesis_sdk.admin.applications import Application
-from kinesis_sdk.admin.changes.steering import Steering
+from kinesis_sdk.admin.changes.desk import Desk
 from kinesis_sdk.admin.connection import Connection
 from kinesis_sdk.common.errors import TransientAwsError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
@@ -127,12 +127,12 @@ class SteeredFleet(Fleet):
         if member is not None and member.alarm._moment is not None:
             member.alarm.set(max(member.alarm._moment, self.clock.monotonic() + self.pace))
 
-    def steering(self, client: Any = None, stream: str | None = STREAM, **more: Any) -> Steering:
+    def desk(self, client: Any = None, stream: str | None = STREAM, **more: Any) -> Desk:
         connection = self.connection
         if client is not None:
             connection = Connection(clients={"dynamodb": client, "kinesis": self.raw})
-        return Steering(
-            Application(connection, TABLE, stream=stream, sleep=self.run),
+        return Desk(
+            application=Application(connection, TABLE, stream=stream, sleep=self.run),
             audit_log=self.audit,
             clock=self.clock,
             sleep=self.run,
@@ -202,16 +202,16 @@ class SteeredFleet(Fleet):
         """Put so many records at once that an owner that reads ten at a time needs a while.
 
         Returns:
-            Steering that knows that the owners are alive, so that a plan is made at once.
+            A desk that knows that the owners are alive, so that a plan is made at once.
         """
         self.pace = 0.2
-        steering = self.steering()
+        desk = self.desk()
         for _ in range(9):
-            steering.read()
+            desk.read()
             self.run(1.0)
         for _ in range(number // 250):
             self.put(250)
-        return steering
+        return desk
 
     rested = False
     """Whether handlers that never checkpoint have stopped doing it."""

@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 
 from kinesis_sdk.admin.changes import plan as plans
-from kinesis_sdk.admin.changes.execute import Status
+from kinesis_sdk.admin.changes.lease_change import LeaseChange
+from kinesis_sdk.admin.changes.plans import plan_move, plan_rewind, plan_skip
 from kinesis_sdk.admin.changes.recipes import Recipe
+from kinesis_sdk.admin.changes.told import Status
 from kinesis_sdk.admin.fleet.model import OwnerKind
 from kinesis_sdk.common.errors import AuditLogError, ChangeRefusedError
 from kinesis_sdk.consumer import ConsumerConfig
@@ -18,10 +20,10 @@ from tests.admin.changes.operators import SHARD, SLOW, Air, SteeredFleet, loaded
 @pytest.mark.parametrize("pause", [11.0, 60.0])
 def test_a_user_who_confirms_late_does_not_turn_live_owners_into_dead_ones(tmp_path, pause):
     fleet, start, first = loaded(tmp_path)
-    steering = fleet.steering()
-    plan = steering.plan_rewind(start)
+    desk = fleet.desk()
+    plan = plan_rewind(desk, start)
     fleet.run(pause)
-    (outcome,) = steering.apply(plan)
+    (outcome,) = LeaseChange(desk, plan).carry_out()
     assert (outcome.status, outcome.recipe) == (Status.DONE, Recipe.RESTART)
     fleet.load(5)
     assert fleet.runs()[-1][1] == [*range(first, fleet.put_count)]
@@ -35,10 +37,10 @@ def test_a_late_confirmation_still_restarts_an_owner_that_stored_nothing(tmp_pat
     fleet.load(8)
     start = fleet.moment()
     fleet.load(5)
-    steering = fleet.steering()
-    plan = steering.plan_rewind(start)
+    desk = fleet.desk()
+    plan = plan_rewind(desk, start)
     fleet.run(60)
-    (outcome,) = steering.apply(plan)
+    (outcome,) = LeaseChange(desk, plan).carry_out()
     assert outcome.status is Status.DONE
     fleet.load(5)
     assert fleet.runs()[-1][1] == [*range(fleet.put_count)]
@@ -46,11 +48,11 @@ def test_a_late_confirmation_still_restarts_an_owner_that_stored_nothing(tmp_pat
 
 def test_a_late_confirmation_of_a_skip_still_asks_the_owner(tmp_path):
     fleet, _, _ = loaded(tmp_path, config=SLOW)
-    steering = fleet.behind()
+    desk = fleet.behind()
     fleet.pace = 2.0
-    plan = steering.plan_skip("LATEST")
+    plan = plan_skip(desk, "LATEST")
     fleet.run(15)
-    (outcome,) = steering.apply(plan)
+    (outcome,) = LeaseChange(desk, plan).carry_out()
     assert (outcome.status, outcome.recipe) == (Status.DONE, Recipe.REQUEST)
 
 
@@ -58,20 +60,20 @@ def test_a_late_confirmation_of_a_move_finds_the_worker_alive(tmp_path):
     fleet, _, _ = loaded(tmp_path, workers=("a", "b"), shards=4)
     fleet.run(10)
     shard = next(key for key, owner in fleet.owners().items() if owner == "a")
-    steering = fleet.steering()
-    plan = steering.plan_move([shard], "b", swap=True)
+    desk = fleet.desk()
+    plan = plan_move(desk, [shard], "b", swap=True)
     fleet.run(60)
-    outcomes = steering.apply(plan)
+    outcomes = LeaseChange(desk, plan).carry_out()
     assert [outcome.status for outcome in outcomes] == [Status.DONE, Status.DONE]
 
 
 def test_an_owner_that_dies_before_the_confirmation_loses_the_lease(tmp_path):
     fleet, start, first = loaded(tmp_path)
-    steering = fleet.steering()
-    plan = steering.plan_rewind(start)
+    desk = fleet.desk()
+    plan = plan_rewind(desk, start)
     fleet.crash("a")
     fleet.run(60)
-    (outcome,) = steering.apply(plan, wait=0)
+    (outcome,) = LeaseChange(desk, plan).carry_out(wait=0)
     assert outcome.recipe is Recipe.FREE
     fleet.add("b", fleet.checkpointer("b", "each batch"))
     fleet.load(5)
@@ -85,18 +87,18 @@ def test_the_mark_of_an_earlier_write_is_not_taken_for_a_lost_one(tmp_path, monk
         monkeypatch.setattr(plans, "_kind", lambda lease, owners: OwnerKind.OTHER)
     fleet, start, first = loaded(tmp_path)
     air = Air(fleet.dynamodb)
-    steering = fleet.steering(air)
-    steering.apply(steering.plan_rewind(start))
+    desk = fleet.desk(air)
+    LeaseChange(desk, plan_rewind(desk, start)).carry_out()
     fleet.load(10)
     acquisitions = len(fleet.runs())
-    plan = steering.plan_rewind(start)
+    plan = plan_rewind(desk, start)
 
     def lose(name, request, call):
         air.catch = None
         raise no_response()
 
     air.catch = lose
-    (outcome,) = steering.apply(plan)
+    (outcome,) = LeaseChange(desk, plan).carry_out()
     assert outcome.status is Status.DONE
     fleet.load(5)
     runs = fleet.runs()
@@ -120,8 +122,8 @@ def test_a_rewind_ends_the_validity_of_a_mark_that_all_is_processed(tmp_path):
         ExpressionAttributeValues={":mark": {"S": f"{millis}|TRIM_HORIZON|0"}},
     )
     assert fleet.store.get(SHARD).was_processed_until(millis)
-    steering = fleet.steering()
-    steering.apply(steering.plan_rewind(start), wait=0)
+    desk = fleet.desk()
+    LeaseChange(desk, plan_rewind(desk, start)).carry_out(wait=0)
     assert not fleet.store.get(SHARD).was_processed_until(millis)
 
 
@@ -129,17 +131,17 @@ def test_a_rewind_ends_the_validity_of_a_mark_that_all_is_processed(tmp_path):
 def test_a_reshard_between_the_plan_and_the_confirmation_refuses_the_plan(tmp_path, what):
     """Its children would keep their positions while the parent is read again beside them."""
     fleet, start, first = loaded(tmp_path, shards=2)
-    steering = fleet.steering()
-    plan = steering.plan_rewind(start)
+    desk = fleet.desk()
+    plan = plan_rewind(desk, start)
     getattr(fleet, what)()
     fleet.load(10)
     before = fleet.checkpoints()
     with pytest.raises(ChangeRefusedError, match="repeat the command"):
-        steering.apply(plan)
+        LeaseChange(desk, plan).carry_out()
     assert all(position >= before[key] for key, position in fleet.checkpoints().items())
     mark = len(fleet.delivered)
-    again = fleet.steering()
-    again.apply(again.plan_rewind(start))
+    again = fleet.desk()
+    LeaseChange(again, plan_rewind(again, start)).carry_out()
     fleet.run(60)
     assert sorted(int(entry[2]) for entry in fleet.delivered[mark:]) == [*range(first, fleet.put_count)]
 
@@ -148,9 +150,9 @@ def test_a_rewind_of_one_shard_is_not_refused_because_it_was_split_before(tmp_pa
     fleet, start, _ = loaded(tmp_path)
     fleet.split()
     fleet.load(10)
-    steering = fleet.steering()
-    plan = steering.plan_rewind(start, [SHARD])
-    (outcome,) = steering.apply(plan)
+    desk = fleet.desk()
+    plan = plan_rewind(desk, start, [SHARD])
+    (outcome,) = LeaseChange(desk, plan).carry_out()
     assert outcome.status is Status.DONE
 
 
@@ -161,8 +163,8 @@ def test_a_row_that_was_read_to_its_end_and_deleted_before_the_next_look_counts_
     fleet.split()
     fleet.load(10)
     fleet.run(10)
-    steering = fleet.steering()
-    outcomes = steering.apply(steering.plan_rewind(start))
+    desk = fleet.desk()
+    outcomes = LeaseChange(desk, plan_rewind(desk, start)).carry_out()
     assert all(outcome.noticed_after is not None for outcome in outcomes)
     assert not any("no worker" in line for line in fleet.said)
 
@@ -170,22 +172,23 @@ def test_a_row_that_was_read_to_its_end_and_deleted_before_the_next_look_counts_
 def test_another_operators_write_is_not_taken_for_the_owners(tmp_path):
     fleet, start, _ = loaded(tmp_path)
     fleet.crash("a")
-    one, two = fleet.steering(), fleet.steering()
-    one.apply(one.plan_rewind(start), wait=0)
-    plan = two.plan_rewind("TRIM_HORIZON")
-    two.apply(plan, wait=0)
-    one._executor.wait()
-    (outcome,) = one.outcomes
+    one, two = fleet.desk(), fleet.desk()
+    change = LeaseChange(one, plan_rewind(one, start))
+    change.carry_out(wait=0)
+    plan = plan_rewind(two, "TRIM_HORIZON")
+    LeaseChange(two, plan).carry_out(wait=0)
+    change._executor.wait()
+    (outcome,) = change.outcomes
     assert outcome.noticed_by is None
     assert "another operator" in outcome.message
 
 
 def test_an_audit_log_that_fills_up_after_a_write_does_not_ask_for_the_write_again(tmp_path):
     fleet, start, _ = loaded(tmp_path, shards=2)
-    steering = fleet.steering()
-    plan = steering.plan_rewind(start)
+    desk = fleet.desk()
+    plan = plan_rewind(desk, start)
     assert len(plan.changes) == 2
-    send = steering._table.send
+    send = desk.application.table.send
 
     def fill(write):
         done = send(write)
@@ -193,11 +196,12 @@ def test_an_audit_log_that_fills_up_after_a_write_does_not_ask_for_the_write_aga
         fleet.audit.mkdir()
         return done
 
-    steering._table.send = fill
+    desk.application.table.send = fill
+    change = LeaseChange(desk, plan)
     with pytest.raises(AuditLogError):
-        steering.apply(plan)
-    assert [outcome.status for outcome in steering.outcomes] == [Status.DONE]
-    command = steering.remaining(plan)
+        change.carry_out()
+    assert [outcome.status for outcome in change.outcomes] == [Status.DONE]
+    command = change.remaining()
     assert [command[place + 1] for place, part in enumerate(command) if part == "--shard"] == [
         plan.changes[1].goal.shard_id
     ]
@@ -207,21 +211,22 @@ def test_the_rest_of_an_interrupted_swap_is_the_other_move(tmp_path):
     fleet, _, _ = loaded(tmp_path, workers=("a", "b"), shards=4)
     fleet.run(10)
     shard = next(key for key, owner in fleet.owners().items() if owner == "a")
-    steering = fleet.steering()
-    plan = steering.plan_move([shard], "b", swap=True)
-    report = steering._report
+    desk = fleet.desk()
+    plan = plan_move(desk, [shard], "b", swap=True)
+    report = desk.report
 
     def interrupt(text):
         report(text)
         if text.endswith("written"):
-            steering._report = report
-            steering._executor._report = report
+            desk.report = report
+            change._executor._report = report
             raise KeyboardInterrupt
 
-    steering._report = interrupt
+    desk.report = interrupt
+    change = LeaseChange(desk, plan)
     with pytest.raises(KeyboardInterrupt):
-        steering.apply(plan)
-    command = steering.remaining(plan)
+        change.carry_out()
+    command = change.remaining()
     other = plan.changes[1].goal.lease_key
     assert command == ("leases", "move", "app", "--shard", other, "--to", "a")
     assert "--swap" in plan.command

@@ -12,11 +12,14 @@ from botocore.exceptions import ClientError
 
 from kinesis_sdk.admin.changes import execute
 from kinesis_sdk.admin.changes import plan as plans
-from kinesis_sdk.admin.changes.execute import ChangeExecutor, Outcome, Status, _Result
+from kinesis_sdk.admin.changes.execute import ChangeExecutor, Outcome, _Result
+from kinesis_sdk.admin.changes.lease_change import LeaseChange
 from kinesis_sdk.admin.changes.owners import OwnerWatch
 from kinesis_sdk.admin.changes.plan import least_loaded
+from kinesis_sdk.admin.changes.plans import plan_move, plan_release, plan_rewind, plan_skip
 from kinesis_sdk.admin.changes.recipes import Recipe
 from kinesis_sdk.admin.changes.rows import Row
+from kinesis_sdk.admin.changes.told import Status
 from kinesis_sdk.admin.fleet.model import OwnerKind
 from kinesis_sdk.common.errors import AuditLogError, ConfigError, PermanentAwsError, TransientLeaseStoreError
 from kinesis_sdk.common.sequence import SHARD_END, ExtendedSequenceNumber
@@ -55,10 +58,10 @@ def test_a_lost_answer_never_rewinds_twice(tmp_path, monkeypatch, losses, recipe
     if recipe is Recipe.FREE:
         monkeypatch.setattr(plans, "_kind", lambda lease, owners: OwnerKind.OTHER)
     fleet, start, first = loaded(tmp_path)
-    steering = fleet.steering(losing(fleet, losses))
+    desk = fleet.desk(losing(fleet, losses))
     acquisitions = len(fleet.runs())
     counter = fleet.store.get(SHARD).counter
-    (outcome,) = steering.apply(steering.plan_rewind(start))
+    (outcome,) = LeaseChange(desk, plan_rewind(desk, start)).carry_out()
     assert outcome.status is Status.DONE
     fleet.load(10)
     runs = fleet.runs()
@@ -71,9 +74,9 @@ def test_a_lost_answer_never_rewinds_twice(tmp_path, monkeypatch, losses, recipe
 def test_a_lost_answer_of_another_database_never_rewinds_twice(tmp_path, monkeypatch, losses):
     monkeypatch.setattr(SteeredFleet, "place", "sqlite")
     fleet, start, first = loaded(tmp_path)
-    steering = fleet.steering()
-    plan = steering.plan_rewind(start)
-    send, script = steering._table.send, list(losses)
+    desk = fleet.desk()
+    plan = plan_rewind(desk, start)
+    send, script = desk.application.table.send, list(losses)
 
     def lossy(write):
         what = script.pop(0) if script else "fine"
@@ -82,9 +85,9 @@ def test_a_lost_answer_of_another_database_never_rewinds_twice(tmp_path, monkeyp
             raise TransientLeaseStoreError("no response (the call may have taken effect)")
         return done
 
-    steering._table.send = lossy
+    desk.application.table.send = lossy
     acquisitions = len(fleet.runs())
-    (outcome,) = steering.apply(plan)
+    (outcome,) = LeaseChange(desk, plan).carry_out()
     assert outcome.status is Status.DONE
     assert "no response (TransientLeaseStoreError), reading the row" in " ".join(fleet.said)
     fleet.load(10)
@@ -97,10 +100,10 @@ def test_a_lost_answer_of_another_database_never_rewinds_twice(tmp_path, monkeyp
 @pytest.mark.parametrize("losses", share(LOSSES, unit=5), ids="-".join)
 def test_a_lost_answer_of_a_skip(tmp_path, losses):
     fleet, _, _ = loaded(tmp_path, config=SLOW)
-    steering = fleet.behind()
-    plan = steering.plan_skip("LATEST")
-    steering._table._client = losing(fleet, losses)
-    (outcome,) = steering.apply(plan)
+    desk = fleet.behind()
+    plan = plan_skip(desk, "LATEST")
+    desk.application.table._client = losing(fleet, losses)
+    (outcome,) = LeaseChange(desk, plan).carry_out()
     assert (outcome.status, outcome.recipe) == (Status.DONE, Recipe.REQUEST)
     fleet.load(10)
     numbers = [number for _, run in fleet.runs() for number in run]
@@ -113,8 +116,8 @@ def test_it_does_not_write_twice_if_the_owner_was_faster_than_the_answer(tmp_pat
     """The owner acts on the rewind and passes its old checkpoint: but for the operator's name, the row looks undisturbed."""
     fleet, start, first = loaded(tmp_path)
     air = Air(fleet.dynamodb)
-    steering = fleet.steering(air)
-    plan = steering.plan_rewind(start)
+    desk = fleet.desk(air)
+    plan = plan_rewind(desk, start)
 
     def catch(name, request, call):
         call()
@@ -124,7 +127,7 @@ def test_it_does_not_write_twice_if_the_owner_was_faster_than_the_answer(tmp_pat
 
     air.catch = catch
     writes = len(air.writes)
-    (outcome,) = steering.apply(plan)
+    (outcome,) = LeaseChange(desk, plan).carry_out()
     assert outcome.status is Status.DONE
     assert len(air.writes) == writes + 1
     fleet.load(5)
@@ -134,19 +137,19 @@ def test_it_does_not_write_twice_if_the_owner_was_faster_than_the_answer(tmp_pat
 @both_places
 def test_two_operators_at_once(tmp_path):
     fleet, start, first = loaded(tmp_path)
-    one, two = fleet.steering(), fleet.steering()
-    plans_of = [one.plan_rewind(start), two.plan_rewind(start)]
+    one, two = fleet.desk(), fleet.desk()
+    plans_of = [plan_rewind(one, start), plan_rewind(two, start)]
     acquisitions = len(fleet.runs())
-    table = two._table
+    table = two.application.table
     send = table.send
 
     def meanwhile(write):
         table.send = send
-        one.apply(plans_of[0], wait=0)
+        LeaseChange(one, plans_of[0]).carry_out(wait=0)
         send(write)
 
     table.send = meanwhile
-    (outcome,) = two.apply(plans_of[1])
+    (outcome,) = LeaseChange(two, plans_of[1]).carry_out()
     assert outcome.status is Status.UNCHANGED
     assert "another operator has rewound it" in outcome.message
     fleet.load(10)
@@ -156,9 +159,9 @@ def test_two_operators_at_once(tmp_path):
 
 def test_a_row_that_changes_each_time_is_given_up_after_five_tries(tmp_path):
     fleet, start, _ = loaded(tmp_path)
-    steering = fleet.steering()
-    plan = steering.plan_rewind(start)
-    send = steering._table.send
+    desk = fleet.desk()
+    plan = plan_rewind(desk, start)
+    send = desk.application.table.send
     tries = 0
 
     def raced(write):
@@ -172,8 +175,8 @@ def test_a_row_that_changes_each_time_is_given_up_after_five_tries(tmp_path):
         )
         return send(write)
 
-    steering._table.send = raced
-    (outcome,) = steering.apply(plan, wait=0)
+    desk.application.table.send = raced
+    (outcome,) = LeaseChange(desk, plan).carry_out(wait=0)
     assert (outcome.status, tries) == (Status.REFUSED, 5)
     assert "changed the row 5 times" in outcome.message
 
@@ -182,11 +185,11 @@ def test_a_row_that_changes_each_time_is_given_up_after_five_tries(tmp_path):
 @pytest.mark.parametrize("dies", ["after the request", "before the position", "after the position"])
 def test_an_operator_that_dies_leaves_the_lease_to_its_owner(tmp_path, dies):
     fleet, _, _ = loaded(tmp_path, config=SLOW)
-    steering = fleet.behind()
+    desk = fleet.behind()
     gap = fleet.put_count
-    plan = steering.plan_skip("LATEST")
+    plan = plan_skip(desk, "LATEST")
     assert [change.recipe for change in plan.changes] == [Recipe.REQUEST]
-    table = steering._table
+    table = desk.application.table
     send, get = table.send, table.get
     writes = 0
     dead = False
@@ -209,7 +212,7 @@ def test_an_operator_that_dies_leaves_the_lease_to_its_owner(tmp_path, dies):
 
     table.send, table.get = dying_send, dying_get
     with pytest.raises(OperatorDied):
-        steering.apply(plan)
+        LeaseChange(desk, plan).carry_out()
     fleet.run(3.2)
     fleet.put(20)
     fleet.run(40)
@@ -226,16 +229,16 @@ def test_an_operator_that_dies_leaves_the_lease_to_its_owner(tmp_path, dies):
 def test_an_interrupted_request_is_withdrawn(tmp_path):
     """Ctrl-C while the owner still works on its batch."""
     fleet, _, _ = loaded(tmp_path, config=SLOW)
-    steering = fleet.behind()
-    plan = steering.plan_skip("LATEST")
+    desk = fleet.behind()
+    plan = plan_skip(desk, "LATEST")
     assert len(plan.changes) == 1
 
     def interrupt(_):
         raise KeyboardInterrupt
 
-    steering._sleep = interrupt
+    desk.sleep = interrupt
     with pytest.raises(KeyboardInterrupt):
-        steering.apply(plan)
+        LeaseChange(desk, plan).carry_out()
     row = fleet.store.get(SHARD)
     assert (row.owner, row.checkpoint_owner, row.handoff_owner) == ("a", None, "a")
     assert [line["event"] for line in fleet.lines()] == ["begin", "withdrawn", "interrupted"]
@@ -267,11 +270,11 @@ def test_an_owner_that_does_not_answer_loses_the_request_after_a_while(tmp_path,
     )
     fleet.add_script("java", renew)
     monkeypatch.setattr(plans, "_kind", lambda lease, owners: OwnerKind.KCL3)
-    steering = fleet.steering()
+    desk = fleet.desk()
     fleet.put(50)
-    plan = steering.plan_skip("LATEST")
+    plan = plan_skip(desk, "LATEST")
     begun = fleet.clock.monotonic()
-    (outcome,) = steering.apply(plan, wait=0)
+    (outcome,) = LeaseChange(desk, plan).carry_out(wait=0)
     assert 5.0 <= fleet.clock.monotonic() - begun <= 8.0
     assert (outcome.status, outcome.recipe) == (Status.DONE, Recipe.FREE)
     row = fleet.store.get(SHARD)
@@ -285,11 +288,11 @@ def test_a_release_goes_to_the_peer_with_the_fewest_leases(tmp_path):
     fleet.run(10)
     owners = fleet.owners()
     shard = next(key for key, owner in owners.items() if owner == "a")
-    steering = fleet.steering()
-    plan = steering.plan_release([shard])
+    desk = fleet.desk()
+    plan = plan_release(desk, [shard])
     (change,) = plan.changes
     assert (change.recipe, change.goal.worker) == (Recipe.REQUEST, "b")
-    (outcome,) = steering.apply(plan)
+    (outcome,) = LeaseChange(desk, plan).carry_out()
     assert outcome.status is Status.DONE
     fleet.run(5)
     assert sorted(int(data) for data in fleet.data()) == [*range(fleet.put_count)], "no record twice"
@@ -301,13 +304,13 @@ def test_what_undoes_a_release_or_a_move_is_told_beforehand(tmp_path):
     fleet.run(10)
     shard = next(key for key, owner in fleet.owners().items() if owner == "a")
     fleet.store.set_pin(fleet.store.get(shard).lease_key, "c")
-    for plan in (fleet.steering().plan_release([shard]), fleet.steering().plan_move([shard], "b")):
+    for plan in (plan_release(fleet.desk(), [shard]), plan_move(fleet.desk(), [shard], "b")):
         assert any("within seconds" in note for note in plan.notes)
         assert f"{shard} is pinned to c, to which workers give it back: remove the pin first" in " ".join(
             plan.notes
         )
     fleet.store.set_pin(shard, "b")
-    assert not any("is pinned" in note for note in fleet.steering().plan_move([shard], "b").notes)
+    assert not any("is pinned" in note for note in plan_move(fleet.desk(), [shard], "b").notes)
 
 
 @pytest.mark.parametrize(("rates", "chosen"), [((None, None), "b"), ((5.0, 900.0), "c")])
@@ -339,9 +342,9 @@ def test_a_lease_that_comes_back_after_a_release_is_told(tmp_path, monkeypatch):
     fleet, _, _ = loaded(tmp_path, workers=("a", "b"), shards=4)
     fleet.run(10)
     shard = next(key for key, owner in fleet.owners().items() if owner == "a")
-    steering = fleet.steering()
-    plan = steering.plan_release([shard])
-    sleep = steering._sleep
+    desk = fleet.desk()
+    plan = plan_release(desk, [shard])
+    sleep = desk.sleep
 
     def undone(seconds):
         sleep(seconds)
@@ -350,8 +353,8 @@ def test_a_lease_that_comes_back_after_a_release_is_told(tmp_path, monkeypatch):
             again = lambda item: SimpleNamespace(lease=replace(real(item).lease, owner="a"))  # noqa: E731
             monkeypatch.setattr(execute.Row, "of", again)
 
-    steering._sleep = undone
-    (outcome,) = steering.apply(plan)
+    desk.sleep = undone
+    (outcome,) = LeaseChange(desk, plan).carry_out()
     assert outcome.status is Status.DONE
     assert (outcome.noticed_by, outcome.former_owner, outcome.final_owner) == ("b", "a", "a")
     assert outcome.message.endswith("; 5 s later, a has it again")
@@ -363,8 +366,8 @@ def test_a_lease_that_stays_is_not_talked_about(tmp_path):
     fleet, _, _ = loaded(tmp_path, workers=("a", "b"), shards=4)
     fleet.run(10)
     shard = next(key for key, owner in fleet.owners().items() if owner == "a")
-    steering = fleet.steering()
-    (outcome, *_) = steering.apply(steering.plan_move([shard], "b", swap=True))
+    desk = fleet.desk()
+    (outcome, *_) = LeaseChange(desk, plan_move(desk, [shard], "b", swap=True)).carry_out()
     assert (outcome.noticed_by, outcome.final_owner) == ("b", "b")
     assert "later" not in outcome.message
 
@@ -372,11 +375,11 @@ def test_a_lease_that_stays_is_not_talked_about(tmp_path):
 @both_places
 def test_a_release_without_a_peer_frees_the_lease(tmp_path):
     fleet, _, _ = loaded(tmp_path)
-    steering = fleet.steering()
-    plan = steering.plan_release([SHARD])
+    desk = fleet.desk()
+    plan = plan_release(desk, [SHARD])
     (change,) = plan.changes
     assert (change.recipe, change.goal.worker) == (Recipe.FREE, None)
-    (outcome,) = steering.apply(plan)
+    (outcome,) = LeaseChange(desk, plan).carry_out()
     assert outcome.noticed_by == "a"
     fleet.load(5)
     assert set(fleet.data()) == set(fleet.sent)
@@ -388,10 +391,10 @@ def test_a_swap_keeps_the_balance(tmp_path):
     fleet.run(10)
     before = fleet.owners()
     shard = next(key for key, owner in before.items() if owner == "a")
-    steering = fleet.steering()
-    plan = steering.plan_move([shard], "b", swap=True)
+    desk = fleet.desk()
+    plan = plan_move(desk, [shard], "b", swap=True)
     assert [change.recipe for change in plan.changes] == [Recipe.REQUEST, Recipe.REQUEST]
-    steering.apply(plan)
+    LeaseChange(desk, plan).carry_out()
     fleet.run(20)
     after = fleet.owners()
     assert after[shard] == "b"
@@ -407,14 +410,14 @@ def test_moves_to_a_worker_that_is_not_there_are_rejected(tmp_path, owner):
     if owner == "dead":
         fleet.crash("a")
     with pytest.raises(ConfigError, match=r"to='nobody-knows' is invalid: expected a worker of the table: a"):
-        fleet.steering().plan_move([SHARD], "nobody-knows")
+        plan_move(fleet.desk(), [SHARD], "nobody-knows")
 
 
 @pytest.mark.usefixtures("any_place")
 def test_a_skip_that_was_not_written_is_not_reported(tmp_path, monkeypatch):
     fleet, _, _ = loaded(tmp_path, config=SLOW)
-    steering = fleet.behind()
-    plan = steering.plan_skip("LATEST")
+    desk = fleet.behind()
+    plan = plan_skip(desk, "LATEST")
     give_back = ChangeExecutor._give_back
 
     def overtaken(executor, change, answered):
@@ -424,7 +427,7 @@ def test_a_skip_that_was_not_written_is_not_reported(tmp_path, monkeypatch):
 
     monkeypatch.setattr(ChangeExecutor, "_give_back", overtaken)
     with pytest.raises(OperatorDied):
-        steering.apply(plan)
+        LeaseChange(desk, plan).carry_out()
     assert not [line for line in fleet.said if "skipped from" in line]
 
 
@@ -435,9 +438,9 @@ def test_a_handoff_in_progress_is_waited_for(tmp_path):
     fleet.run(5)
     row = fleet.store.get(SHARD)
     fleet.store.request_handoff(row, "b" if row.owner == "a" else "a")
-    steering = fleet.steering()
-    plan = steering.plan_rewind(start)
-    (outcome,) = steering.apply(plan)
+    desk = fleet.desk()
+    plan = plan_rewind(desk, start)
+    (outcome,) = LeaseChange(desk, plan).carry_out()
     assert outcome.status is Status.DONE
     fleet.load(5)
     assert fleet.runs()[-1][1] == [*range(first, fleet.put_count)]
@@ -448,11 +451,11 @@ def test_nothing_is_changed_without_an_audit_log(tmp_path):
     fleet, start, _ = loaded(tmp_path)
     (tmp_path / "file").write_text("")
     fleet.audit = tmp_path / "file" / "audit.jsonl"
-    steering = fleet.steering()
-    plan = steering.plan_rewind(start)
+    desk = fleet.desk()
+    plan = plan_rewind(desk, start)
     before = fleet.store.get(SHARD)
     with pytest.raises(AuditLogError, match="cannot be written"):
-        steering.apply(plan)
+        LeaseChange(desk, plan).carry_out()
     assert fleet.store.get(SHARD).checkpoint == before.checkpoint
 
 
@@ -464,10 +467,10 @@ def test_a_call_that_is_rejected_ends_the_command(tmp_path):
         raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "UpdateItem")
 
     air.catch = reject
-    steering = fleet.steering(air)
-    plan = steering.plan_rewind(start)
+    desk = fleet.desk(air)
+    plan = plan_rewind(desk, start)
     with pytest.raises(PermanentAwsError, match="AccessDenied"):
-        steering.apply(plan)
+        LeaseChange(desk, plan).carry_out()
     assert [line["event"] for line in fleet.lines()] == ["begin", "interrupted"]
 
 
@@ -485,8 +488,8 @@ def test_the_audit_log_keeps_the_bytes_that_a_rewind_removes(tmp_path):
             ":b": {"B": b"\x00half"},
         },
     )
-    steering = fleet.steering()
-    steering.apply(steering.plan_rewind(start), wait=0)
+    desk = fleet.desk()
+    LeaseChange(desk, plan_rewind(desk, start)).carry_out(wait=0)
     begin = fleet.lines()[0]
     assert begin["before"]["pendingCheckpointState"] == {"B": "AGhhbGY="}
     after = fleet.store.get(SHARD)
@@ -500,8 +503,8 @@ def test_the_audit_log_keeps_the_bytes_that_a_rewind_removes(tmp_path):
 def test_nothing_is_written_after_a_change_that_was_refused(tmp_path, monkeypatch):
     """Plans name parents before their children, which must not begin before them."""
     fleet, start, _ = loaded(tmp_path)
-    steering = fleet.steering()
-    plan = steering.plan_rewind(start)
+    desk = fleet.desk()
+    plan = plan_rewind(desk, start)
     plan = replace(plan, changes=plan.changes * 2)
     begun = []
 
@@ -510,14 +513,14 @@ def test_nothing_is_written_after_a_change_that_was_refused(tmp_path, monkeypatc
         return Outcome(goal=goal, status=Status.REFUSED, message="its parent is missing")
 
     monkeypatch.setattr(ChangeExecutor, "_write_goal", refused)
-    assert [outcome.status for outcome in steering.apply(plan, wait=0)] == [Status.REFUSED]
+    assert [outcome.status for outcome in LeaseChange(desk, plan).carry_out(wait=0)] == [Status.REFUSED]
     assert len(begun) == 1
 
 
 def test_a_write_that_arrives_after_its_row_was_read_is_what_its_repetition_loses_against(tmp_path):
     """The first attempt has no response, and the row does not show it yet. It arrives; the second attempt fails its condition."""
     fleet, start, _ = loaded(tmp_path)
-    (change,) = fleet.steering().plan_rewind(start).changes
+    (change,) = plan_rewind(fleet.desk(), start).changes
     before = change.before.item
     shown = iter([before, change.write.applied(before)])
     attempts = iter([True, False])
@@ -531,7 +534,9 @@ def test_a_write_that_arrives_after_its_row_was_read_is_what_its_repetition_lose
         def get(self, key):
             return next(shown)
 
-    executor = ChangeExecutor(Table(), None, None, clock=fleet.clock, sleep=fleet.clock.advance)
+    desk = fleet.desk()
+    desk.application.table = Table()
+    executor = ChangeExecutor(desk, None)
     result, item = executor._write(change.write, change.before)
     assert result is _Result.WRITTEN
     assert item == change.write.applied(before)
@@ -539,8 +544,8 @@ def test_a_write_that_arrives_after_its_row_was_read_is_what_its_repetition_lose
 
 def test_a_shard_whose_end_was_reached_before_its_owner_let_go_is_not_given_back(tmp_path, monkeypatch):
     fleet, _, _ = loaded(tmp_path, config=SLOW)
-    steering = fleet.behind()
-    plan = steering.plan_skip("LATEST")
+    desk = fleet.behind()
+    plan = plan_skip(desk, "LATEST")
     give_back = ChangeExecutor._give_back
 
     def ended(executor, change, answered):
@@ -553,5 +558,5 @@ def test_a_shard_whose_end_was_reached_before_its_owner_let_go_is_not_given_back
     monkeypatch.setattr(ChangeExecutor, "_give_back", ended)
     monkeypatch.setattr(ChangeExecutor, "_withdraw_after_interruption", lambda *_: None)
     with pytest.raises(OperatorDied):
-        steering.apply(plan)
+        LeaseChange(desk, plan).carry_out()
     assert found == [(_Result.CONFLICT, None, True)], "decided again"

@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from kinesis_sdk.admin.changes.execute import Status
+from kinesis_sdk.admin.changes.lease_change import LeaseChange
+from kinesis_sdk.admin.changes.marks import plan_pin
+from kinesis_sdk.admin.changes.plans import export_leases, plan_import, plan_rewind
 from kinesis_sdk.admin.changes.rows import Row
+from kinesis_sdk.admin.changes.told import Status
 from kinesis_sdk.admin.changes.transfer import Export, refuse_other_stream
-from kinesis_sdk.admin.changes.workers import WorkerMarks
 from kinesis_sdk.common.errors import ChangeRefusedError, ConfigError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer import ConsumerConfig
@@ -46,14 +48,14 @@ def without_rows(fleet):
 )
 def test_positions_that_would_stop_every_worker_are_refused(tmp_path, there, checkpoint, evidence):
     fleet = loaded(tmp_path)
-    export = changed(fleet.steering().export(), checkpoint=ExtendedSequenceNumber(checkpoint))
+    export = changed(export_leases(fleet.desk()), checkpoint=ExtendedSequenceNumber(checkpoint))
     if not there:
         without_rows(fleet)
-    steering = fleet.steering()
-    plan = steering.plan_import(export)
+    desk = fleet.desk()
+    plan = plan_import(desk, export)
     assert any(evidence in refusal.reason for refusal in plan.refusals)
     with pytest.raises(ChangeRefusedError):
-        steering.apply(plan)
+        LeaseChange(desk, plan).carry_out()
 
 
 @pytest.mark.parametrize("pinned", [True, False])
@@ -62,7 +64,7 @@ def test_a_row_that_was_at_latest_is_put_back_with_a_number(tmp_path, pinned):
     fleet = loaded(tmp_path)
     first = fleet.put_count
     export = changed(
-        fleet.steering().export(),
+        export_leases(fleet.desk()),
         checkpoint=ExtendedSequenceNumber("LATEST"),
         initial_timestamp_millis=round(fleet.moment().timestamp() * 1000) if pinned else None,
         pending_checkpoint=ExtendedSequenceNumber("LATEST"),
@@ -70,8 +72,8 @@ def test_a_row_that_was_at_latest_is_put_back_with_a_number(tmp_path, pinned):
     without_rows(fleet)
     fleet.put(12)
     fleet.run(5)
-    steering = fleet.steering()
-    steering.apply(steering.plan_import(export), wait=0)
+    desk = fleet.desk()
+    LeaseChange(desk, plan_import(desk, export)).carry_out(wait=0)
     row = fleet.store.get(SHARD)
     assert not row.checkpoint.is_sentinel
     assert (row.initial_timestamp_millis, row.pending_checkpoint) == (None, None)
@@ -85,10 +87,10 @@ def test_a_row_that_was_at_latest_is_put_back_with_a_number(tmp_path, pinned):
 
 def test_a_row_at_a_time_that_nobody_knows_is_refused(tmp_path):
     fleet = loaded(tmp_path)
-    export = changed(fleet.steering().export(), checkpoint=ExtendedSequenceNumber("AT_TIMESTAMP"))
+    export = changed(export_leases(fleet.desk()), checkpoint=ExtendedSequenceNumber("AT_TIMESTAMP"))
     without_rows(fleet)
     with pytest.raises(ConfigError, match="at AT_TIMESTAMP"):
-        fleet.steering().plan_import(export)
+        plan_import(fleet.desk(), export)
 
 
 @pytest.mark.parametrize("cleaned", [True, False])
@@ -97,15 +99,15 @@ def test_children_that_were_born_after_the_export_come_again_after_their_parent(
     if cleaned:
         config = replace(config, coordination=replace(config.coordination, lease_cleanup_interval=1.0))
     fleet = loaded(tmp_path, workers=("a", "b"), shards=2, config=config)
-    steering = fleet.steering()
-    export, first = steering.export(), fleet.put_count
+    desk = fleet.desk()
+    export, first = export_leases(desk), fleet.put_count
     fleet.load(10)
     fleet.split()
     fleet.load(10)
     fleet.run(10)
     mark = len(fleet.delivered)
-    plan = steering.plan_import(export)
-    outcomes = steering.apply(plan)
+    plan = plan_import(desk, export)
+    outcomes = LeaseChange(desk, plan).carry_out()
     assert {outcome.status for outcome in outcomes} <= {Status.DONE, Status.UNCHANGED}
     fleet.run(60)
     again = fleet.delivered[mark:]
@@ -123,24 +125,25 @@ def test_a_finished_row_that_is_put_back_waits_for_nobody(tmp_path):
     fleet = loaded(tmp_path)
     fleet.split()
     fleet.load(10)
-    export = fleet.steering().export()
+    export = export_leases(fleet.desk())
     assert any(row.lease.is_finished for row in export.rows)
     without_rows(fleet)
-    steering = fleet.steering()
-    outcomes = steering.apply(steering.plan_import(export), wait=0)
+    desk = fleet.desk()
+    change = LeaseChange(desk, plan_import(desk, export))
+    outcomes = change.carry_out(wait=0)
     assert len(outcomes) == len(export.rows)
     fleet.add("b", fleet.checkpointer("b", "each batch"))
-    assert steering._executor.wait(30.0)
+    assert change._executor.wait(30.0)
 
 
 def test_the_command_of_an_import_names_the_table_and_is_repeated_as_a_whole(tmp_path):
     fleet = loaded(tmp_path)
-    steering = fleet.steering()
-    export = steering.export()
+    desk = fleet.desk()
+    export = export_leases(desk)
     fleet.load(10)
-    plan = steering.plan_import(export, file="app.jsonl")
+    plan = plan_import(desk, replace(export, file="app.jsonl"))
     assert plan.command == ("leases", "import", "app", "app.jsonl", "--stream", "orders")
-    assert steering.remaining(plan) == plan.command
+    assert LeaseChange(desk, plan).remaining() == plan.command
 
 
 def test_a_table_of_several_streams_is_not_steered_with_a_recreated_one(tmp_path):
@@ -158,24 +161,24 @@ def test_a_table_of_several_streams_is_not_steered_with_a_recreated_one(tmp_path
         name = f"123456789012:orders:{epoch}"
         lease = replace(row, lease_key=f"{name}:{SHARD}", stream_name=name, shard_id=SHARD)
         fleet.dynamodb.put_item(TableName=TABLE, Item=lease_to_item(lease))
-        plan = fleet.steering().plan_rewind("TRIM_HORIZON")
+        plan = plan_rewind(fleet.desk(), "TRIM_HORIZON")
         assert any("recreated" in refusal.reason for refusal in plan.refusals) is refused
         fleet.dynamodb.delete_item(TableName=TABLE, Key={"leaseKey": {"S": lease.lease_key}})
 
 
 def test_a_pin_on_a_row_that_was_deleted_meanwhile_is_not_reported_as_done(tmp_path):
     fleet = loaded(tmp_path)
-    application = fleet.steering()._application
-    marks = WorkerMarks(application, audit_log=fleet.audit, clock=fleet.clock, sleep=fleet.run)
-    set_pin = application.store.set_pin
+    desk = fleet.desk()
+    store = desk.application.store
+    set_pin = store.set_pin
 
     def deleted(key, worker):
         fleet.dynamodb.delete_item(TableName=TABLE, Key={"leaseKey": {"S": key}})
         return set_pin(key, worker)
 
-    application.store.set_pin = deleted
+    store.set_pin = deleted
     with pytest.raises(ChangeRefusedError, match="nothing was pinned"):
-        marks.pin(SHARD, None)
+        plan_pin(desk, SHARD).apply()
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,10 @@ import pytest
 from botocore.exceptions import ClientError
 
 from kinesis_sdk.admin.changes import plan as plans
-from kinesis_sdk.admin.changes.execute import Status
+from kinesis_sdk.admin.changes.lease_change import LeaseChange
+from kinesis_sdk.admin.changes.plans import plan_rewind, plan_skip
 from kinesis_sdk.admin.changes.recipes import Recipe
+from kinesis_sdk.admin.changes.told import Status
 from kinesis_sdk.admin.fleet.model import OwnerKind
 from kinesis_sdk.consumer import ConsumerConfig
 from tests.admin.changes.operators import SELDOM, SHARD, SLOW, SteeredFleet, kind_of, no_response
@@ -90,13 +92,13 @@ def test_the_window_comes_again_and_nothing_else(tmp_path, monkeypatch, mode, ki
     fleet.load(period)
     fleet.rested = True
     fleet.load(5)
-    steering = fleet.steering()
-    plan = steering.plan_rewind(start)
+    desk = fleet.desk()
+    plan = plan_rewind(desk, start)
     (change,) = plan.changes
     assert change.recipe is recipe
     before = len(fleet.runs())
     outcomes = []
-    catch = Catch(fleet, kind, phase, lambda: outcomes.extend(steering.apply(plan, wait=0)))
+    catch = Catch(fleet, kind, phase, lambda: outcomes.extend(LeaseChange(desk, plan).carry_out(wait=0)))
     if kind == "renewal":
         fleet.run(20, lambda: catch.caught)  # without records there is no checkpoint
     else:
@@ -121,15 +123,15 @@ def test_a_pin_in_the_air(tmp_path, phase):
     fleet.put(8)
     fleet.run(5)
     outcomes = []
-    steering = fleet.steering()
+    desk = fleet.desk()
 
     def act():
-        plan = steering.plan_rewind(start)
-        outcomes.extend(steering.apply(plan, wait=0))
+        plan = plan_rewind(desk, start)
+        outcomes.extend(LeaseChange(desk, plan).carry_out(wait=0))
 
     # The operator must not let the worker run inside of the worker's own write.
-    steering._judge_owners = lambda *_, **__: None
-    steering._sleep = fleet.clock.advance
+    desk.judge = lambda _: None
+    desk.sleep = fleet.clock.advance
     catch = Catch(fleet, "pin", phase, act)
     fleet.add("a", fleet.checkpointer("a", "each batch"))
     fleet.load(30)
@@ -171,16 +173,16 @@ def test_a_skip_leaves_out_exactly_what_it_shows(tmp_path, mode, kind, late):
     fleet.add("a", fleet.checkpointer("a", mode))
     fleet.load(SELDOM + 5)
     fleet.rested = True
-    steering = fleet.behind()
+    desk = fleet.behind()
     fleet.clock.advance(1.1)
     gap_end = fleet.put_count
     start = fleet.moment()
     fleet.put(40)
-    steering._sleep = lambda _: None  # planned in no time
-    plan = steering.plan_skip(start)
-    steering._sleep = fleet.run
+    desk.sleep = lambda _: None  # planned in no time
+    plan = plan_skip(desk, start)
+    desk.sleep = fleet.run
     armed.append(True)
-    (outcome,) = steering.apply(plan)
+    (outcome,) = LeaseChange(desk, plan).carry_out()
     assert (outcome.status, outcome.recipe) == (Status.DONE, Recipe.REQUEST)
     fleet.load(40)
     numbers = [number for _, run in fleet.runs() for number in run]
@@ -202,11 +204,11 @@ def test_the_owner_of_a_rewound_shard_has_no_peer_beside_it(tmp_path):
     fleet.load(30)
     start = fleet.moment()
     fleet.load(10)
-    steering = fleet.steering()
-    plan = steering.plan_rewind(start)
+    desk = fleet.desk()
+    plan = plan_rewind(desk, start)
     assert {change.recipe for change in plan.changes} == {Recipe.RESTART}
     owners = fleet.owners()
-    steering.apply(plan)
+    LeaseChange(desk, plan).carry_out()
     fleet.load(20)
     assert fleet.owners() == owners
     for shard in owners:
@@ -228,10 +230,10 @@ def test_a_freed_lease_has_two_workers_for_no_longer_than_one_scan(tmp_path, mon
     start = fleet.moment()
     fleet.load(10)
     fleet.run(phase)
-    steering = fleet.steering()
-    plan = steering.plan_rewind(start)
+    desk = fleet.desk()
+    plan = plan_rewind(desk, start)
     assert {change.recipe for change in plan.changes} == {Recipe.FREE}
-    steering.apply(plan, wait=0)
+    LeaseChange(desk, plan).carry_out(wait=0)
     for _ in range(100):
         fleet.put(8)
         fleet.run(0.1)

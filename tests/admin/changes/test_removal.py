@@ -4,22 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kinesis_sdk.admin.applications import Application
-from kinesis_sdk.admin.changes.removal import Removal
-from kinesis_sdk.admin.connection import Connection
+from kinesis_sdk.admin.changes.deletions import plan_app_deletion
 from kinesis_sdk.common.errors import ChangeRefusedError
 from tests.admin.changes.operators import TABLE, SteeredFleet
-
-
-def removal(fleet):
-    connection = Connection(clients={"dynamodb": fleet.dynamodb, "kinesis": fleet.raw})
-    return Removal(
-        Application(connection, TABLE, stream="orders", sleep=fleet.run),
-        audit_log=fleet.audit,
-        clock=fleet.clock,
-        sleep=fleet.run,
-        report=fleet.said.append,
-    )
 
 
 def stopped(tmp_path):
@@ -46,11 +33,11 @@ def test_it_is_watched_for_two_failover_times_and_deleted_with_its_tables(tmp_pa
     beside(fleet, "-WorkerMetricStats", "wid")
     beside(fleet, "-other", "id")
     begun = fleet.clock.monotonic()
-    one = removal(fleet)
-    plan = one.plan()
+    plan = plan_app_deletion(fleet.desk(fleet.dynamodb))
     assert fleet.clock.monotonic() - begun >= 20
-    assert plan.tables == (TABLE, TABLE + "-CoordinatorState", TABLE + "-WorkerMetricStats")
-    one.delete(plan)
+    tables = [write.row for write in plan.told.writes]
+    assert tables == [TABLE, TABLE + "-CoordinatorState", TABLE + "-WorkerMetricStats"]
+    plan.apply()
     assert fleet.dynamodb.list_tables()["TableNames"] == [TABLE + "-other"]
     assert [line["event"] for line in fleet.lines()] == ["begin", "done"] * 3
 
@@ -58,18 +45,18 @@ def test_it_is_watched_for_two_failover_times_and_deleted_with_its_tables(tmp_pa
 @pytest.mark.parametrize("when", ["before the watch", "during the watch", "after the question"])
 def test_an_application_that_runs_is_not_deleted(tmp_path, when):
     fleet = stopped(tmp_path)
-    one = removal(fleet)
+    desk = fleet.desk(fleet.dynamodb)
     if when == "after the question":
-        plan = one.plan()
+        plan = plan_app_deletion(desk)
         fleet.add("b")
         fleet.run(1)
         with pytest.raises(ChangeRefusedError, match="has written to"):
-            one.delete(plan)
+            plan.apply()
     else:
         moment = fleet.clock.monotonic() + (0 if when == "before the watch" else 13)
         fleet.timeline.at(moment, lambda: fleet.add("b"))
         with pytest.raises(ChangeRefusedError, match="b writes to its table"):
-            one.plan()
+            plan_app_deletion(desk)
     assert fleet.dynamodb.list_tables()["TableNames"] == [TABLE]
 
 
@@ -90,4 +77,4 @@ def test_a_java_worker_is_seen_by_its_metrics(tmp_path, holds, message):
         Item={"wid": {"S": "java"}, "lut": {"N": str(int(fleet.clock.time()))}},
     )
     with pytest.raises(ChangeRefusedError, match=message):
-        removal(fleet).plan()
+        plan_app_deletion(fleet.desk(fleet.dynamodb))

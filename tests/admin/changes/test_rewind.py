@@ -10,9 +10,11 @@ from random import Random
 
 import pytest
 
-from kinesis_sdk.admin.changes.execute import Status
+from kinesis_sdk.admin.changes.lease_change import LeaseChange
 from kinesis_sdk.admin.changes.plan import StreamRows
+from kinesis_sdk.admin.changes.plans import plan_rewind
 from kinesis_sdk.admin.changes.recipes import Recipe
+from kinesis_sdk.admin.changes.told import Status
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.hashkeys import MAX_HASH_KEY, HashKeyRange
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
@@ -31,8 +33,8 @@ def test_a_rewind_shows_what_it_writes_and_who_noticed(tmp_path):
     fleet.load(8)
     start, first = fleet.moment(), fleet.put_count
     fleet.load(10)
-    steering = fleet.steering()
-    plan = steering.plan_rewind(start)
+    desk = fleet.desk()
+    plan = plan_rewind(desk, start)
     (change,) = plan.changes
     before = fleet.store.get(SHARD)
     assert change.recipe is Recipe.RESTART
@@ -40,7 +42,7 @@ def test_a_rewind_shows_what_it_writes_and_who_noticed(tmp_path):
     assert change.differences[-1] == f"on condition: leaseCounter = {before.counter}"
     assert f"leaseCounter: {before.counter} → {before.counter + 2}" in change.differences
     assert plan.command[:4] == ("leases", "rewind", "app", "--stream")
-    (outcome,) = steering.apply(plan)
+    (outcome,) = LeaseChange(desk, plan).carry_out()
     assert (outcome.status, outcome.noticed_by) == (Status.DONE, "a")
     assert outcome.noticed_after <= 1.6, "the owner scans every second"
     fleet.load(5)
@@ -61,9 +63,9 @@ def test_a_rewind_to_a_record_or_the_horizon(tmp_path, what):
         (int(data), sequence, sub) for _, _, data, sequence, sub in fleet.delivered if data == b"33"
     )
     to = ExtendedSequenceNumber(sequence, sub) if what == "record" else "TRIM_HORIZON"
-    steering = fleet.steering()
-    plan = steering.plan_rewind(to, [SHARD])
-    steering.apply(plan)
+    desk = fleet.desk()
+    plan = plan_rewind(desk, to, [SHARD])
+    LeaseChange(desk, plan).carry_out()
     fleet.load(5)
     assert fleet.runs()[-1][1] == [*range(number if what == "record" else 0, fleet.put_count)]
 
@@ -76,11 +78,11 @@ def test_an_owner_that_stored_nothing_begins_again_at_its_own_checkpoint(tmp_pat
     fleet.load(8)
     start = fleet.moment()
     fleet.load(5)
-    steering = fleet.steering()
-    plan = steering.plan_rewind(start)
+    desk = fleet.desk()
+    plan = plan_rewind(desk, start)
     (change,) = plan.changes
     assert "its own checkpoint" in change.goal.effect
-    steering.apply(plan)
+    LeaseChange(desk, plan).carry_out()
     fleet.load(10)
     assert fleet.runs()[-1][1] == [*range(fleet.put_count)]
 
@@ -99,10 +101,10 @@ def test_latest_stores_a_position_before_anything_is_read(tmp_path):
             TableName="app", Key={"leaseKey": {"S": SHARD}}, UpdateExpression="REMOVE initialTimestampMillis"
         )
     first = fleet.put_count
-    steering = fleet.steering()
-    plan = steering.plan_rewind("LATEST")
+    desk = fleet.desk()
+    plan = plan_rewind(desk, "LATEST")
     assert len(plan.changes) == 1
-    steering.apply(plan, wait=0)
+    LeaseChange(desk, plan).carry_out(wait=0)
     fleet.put(8)
     fleet.run(5)
     fleet.add("b", fleet.checkpointer("b", "each batch"))
@@ -117,10 +119,10 @@ def test_a_dead_owner_loses_the_lease(tmp_path):
     start, first = fleet.moment(), fleet.put_count
     fleet.load(5)
     fleet.crash("a")
-    steering = fleet.steering()
-    plan = steering.plan_rewind(start)
+    desk = fleet.desk()
+    plan = plan_rewind(desk, start)
     assert [change.recipe for change in plan.changes] == [Recipe.FREE]
-    steering.apply(plan, wait=0)
+    LeaseChange(desk, plan).carry_out(wait=0)
     fleet.add("b", fleet.checkpointer("b", "each batch"))
     fleet.load(5)
     assert fleet.runs()[-1] == ("b#1", [*range(first, fleet.put_count)])
@@ -134,8 +136,8 @@ def test_nobody_reads(tmp_path):
     fleet.load(5)
     fleet.stop("a")
     fleet.run(10)
-    steering = fleet.steering()
-    (outcome,) = steering.apply(steering.plan_rewind(start))
+    desk = fleet.desk()
+    (outcome,) = LeaseChange(desk, plan_rewind(desk, start)).carry_out()
     assert outcome.status is Status.DONE
     assert outcome.noticed_after is None
     assert any("no worker reads. Start one" in line for line in fleet.said)
@@ -146,15 +148,15 @@ def test_a_moment_in_the_future_is_refused(tmp_path):
     fleet.add("a")
     fleet.load(3)
     with pytest.raises(ConfigError, match="a moment in the past"):
-        fleet.steering().plan_rewind(fleet.moment() + timedelta(seconds=90))
+        plan_rewind(fleet.desk(), fleet.moment() + timedelta(seconds=90))
 
 
 def test_a_start_before_the_stream_is_told(tmp_path):
     fleet = SteeredFleet(tmp_path)
     fleet.add("a", fleet.checkpointer("a", "each batch"))
     fleet.load(10)
-    steering = fleet.steering()
-    plan = steering.plan_rewind(fleet.moment() - timedelta(hours=30))
+    desk = fleet.desk()
+    plan = plan_rewind(desk, fleet.moment() - timedelta(hours=30))
     assert any("the stream has nothing before" in note for note in plan.notes)
     assert [str(change.goal.position) for change in plan.changes] == ["TRIM_HORIZON/0"]
 
@@ -198,8 +200,8 @@ def test_a_rewind_over_a_reshard(tmp_path, steps, cleaned, operations):
     fleet.run(10)
     gone = set(lineage(fleet)) - {lease.lease_key for lease in fleet.store.list()}
     assert bool(gone) == cleaned
-    steering = fleet.steering()
-    plan = steering.plan_rewind(start)
+    desk = fleet.desk()
+    plan = plan_rewind(desk, start)
     assert not plan.refusals, plan.refusals
     order = [change.goal.shard_id for change in plan.changes]
     parents = lineage(fleet)
@@ -208,15 +210,16 @@ def test_a_rewind_over_a_reshard(tmp_path, steps, cleaned, operations):
     mark = len(fleet.delivered)
     twice: set[str] = set()
     if operations == "one":
-        steering.apply(plan)
+        LeaseChange(desk, plan).carry_out()
     else:
-        kill_after(fleet, steering, plan, writes=2)
+        change = LeaseChange(desk, plan)
+        kill_after(fleet, desk, change, writes=2)
         fleet.run(30)
         # A second operator goes on with what the first one has left.
-        again = fleet.steering()
-        rest = again.plan_rewind(start, remaining_shards(steering, plan))
+        again = fleet.desk()
+        rest = plan_rewind(again, start, remaining_shards(change))
         twice = {change.goal.shard_id for change in rest.changes}
-        again.apply(rest)
+        LeaseChange(again, rest).carry_out()
     wanted = {b"%d" % number for number in range(first, fleet.put_count)}
     assert fleet.run(120, lambda: wanted <= {data for _, _, data, _, _ in fleet.delivered[mark:]})
     fleet.run(30)  # the time of three leases, in which nothing else may come
@@ -257,13 +260,13 @@ def test_shards_that_are_not_read_yet_get_no_row(tmp_path):
     assert [lease.lease_key for lease in fleet.store.list()] == [SHARD], (
         "nothing of the children was read yet"
     )
-    steering = fleet.steering()
-    plan = steering.plan_rewind(start)
+    desk = fleet.desk()
+    plan = plan_rewind(desk, start)
     assert plan.changes == ()
     assert [note for note in plan.notes if "not read yet" in note] == [
         "shardId-000000000003: not read yet, because a parent is still being read; all of it follows then"
     ]
-    steering.apply(plan)
+    LeaseChange(desk, plan).carry_out()
     assert fleet.run(600, fleet.all_delivered)
     assert set(Counter(data for _, _, data, _, _ in fleet.delivered).values()) == {1}
     fleet.check_order()
@@ -280,18 +283,18 @@ def test_a_shard_that_is_read_to_its_end_while_the_operator_still_writes_is_read
     fleet.load(5)
     reshard(fleet, ["split", "split"])
     fleet.run(10)
-    steering = fleet.steering()
-    plan = steering.plan_rewind("TRIM_HORIZON")
+    desk = fleet.desk()
+    plan = plan_rewind(desk, "TRIM_HORIZON")
     assert len(plan.changes) == 5
-    send = steering._table.send
+    send = desk.application.table.send
 
     def send_slowly(write):
         done = send(write)
         fleet.run(20)
         return done
 
-    steering._table.send = send_slowly
-    outcomes = steering.apply(plan)
+    desk.application.table.send = send_slowly
+    outcomes = LeaseChange(desk, plan).carry_out()
     fleet.run(30)
     assert not any("put back" in text for text in fleet.said)
     assert all(outcome.noticed_after is not None for outcome in outcomes)
@@ -319,8 +322,8 @@ def test_a_rewind_of_one_finished_shard_repeats_that_shard_alone(tmp_path, steps
     for shard in gone:
         mark = len(fleet.delivered)
         own = sorted(int(data) for _, where, data, _, _ in fleet.delivered if where == shard)
-        steering = fleet.steering()
-        steering.apply(steering.plan_rewind("TRIM_HORIZON", [shard]))
+        desk = fleet.desk()
+        LeaseChange(desk, plan_rewind(desk, "TRIM_HORIZON", [shard])).carry_out()
         fleet.run(60)
         again = [(where, int(data)) for _, where, data, _, _ in fleet.delivered[mark:]]
         assert sorted(again) == [(shard, number) for number in sorted(set(own))]
@@ -332,9 +335,9 @@ class OperatorDied(BaseException):
     pass
 
 
-def kill_after(fleet, steering, plan, writes):
+def kill_after(fleet, desk, change, writes):
     """Let the operator's process die after some of its writes."""
-    calls = steering._table.send
+    calls = desk.application.table.send
     count = 0
 
     def send(write):
@@ -344,13 +347,13 @@ def kill_after(fleet, steering, plan, writes):
         count += 1
         return calls(write)
 
-    steering._table.send = send
+    desk.application.table.send = send
     with pytest.raises(OperatorDied):
-        steering.apply(plan)
+        change.carry_out()
 
 
-def remaining_shards(steering, plan):
-    command = steering.remaining(plan)
+def remaining_shards(change):
+    command = change.remaining()
     return [command[place + 1] for place, part in enumerate(command) if part == "--shard"]
 
 
@@ -374,17 +377,17 @@ def test_one_stream_of_a_table_of_several(tmp_path, named):
     start, first = fleet.moment(), fleet.put_count
     fleet.load(10)
     if named == "by the shard":
-        steering = fleet.steering(stream=None)
-        plan = steering.plan_rewind(start, ["orders:0"])
+        desk = fleet.desk(stream=None)
+        plan = plan_rewind(desk, start, ["orders:0"])
     else:
-        steering = fleet.steering()
-        plan = steering.plan_rewind(start)
+        desk = fleet.desk()
+        plan = plan_rewind(desk, start)
     assert "--stream" in plan.command
     (change,) = plan.changes
     assert change.goal.lease_key.endswith(":shardId-000000000000")
     assert ":orders:" in change.goal.lease_key
     mark = len(fleet.delivered)
-    (outcome,) = steering.apply(plan)
+    (outcome,) = LeaseChange(desk, plan).carry_out()
     assert outcome.noticed_by == "a"
     fleet.load(3)
     again = [int(data) for _, _, data, _, _ in fleet.delivered[mark:]]
@@ -401,4 +404,4 @@ def test_a_table_of_several_streams_needs_the_stream(tmp_path):
         fleet.store.ensure_ready()
         fleet.store.create_if_absent(lease)
     with pytest.raises(ConfigError, match="one of the streams of the table: orders, other"):
-        fleet.steering(stream=None).plan_rewind("TRIM_HORIZON")
+        plan_rewind(fleet.desk(stream=None), "TRIM_HORIZON")

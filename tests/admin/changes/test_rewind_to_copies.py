@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kinesis_sdk.admin.changes.lease_change import LeaseChange
+from kinesis_sdk.admin.changes.plans import plan_rewind
 from kinesis_sdk.common.once.table import REPEAT, Run
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer import ConsumerConfig
@@ -48,13 +50,13 @@ def test_the_record_is_delivered_again(fleet, flags):
     fleet.run(5)
     assert [data for _, data in fleet.again(0)] == [b"0", b"100", b"101", b"1", b"2"]
     mark = len(fleet.delivered)
-    steering = fleet.steering()
-    plan = steering.plan_rewind(ExtendedSequenceNumber(acknowledged), [SHARD])
+    desk = fleet.desk()
+    plan = plan_rewind(desk, ExtendedSequenceNumber(acknowledged), [SHARD])
     assert plan.notes[0] == (
         f"record {acknowledged}/0 is a repetition; it is delivered at {first} in {SHARD}"
     )
     assert plan.command[plan.command.index("--to") + 1] == f"at:{first}"
-    steering.apply(plan)
+    LeaseChange(desk, plan).carry_out()
     fleet.run(5)
     assert [data for _, data in fleet.again(mark)] == [b"100", b"101", b"1", b"2"]
 
@@ -67,8 +69,8 @@ def test_a_copy_in_the_parent(fleet):
     acknowledged = fleet.copy(100, 1, REPEAT)
     mark = len(fleet.delivered)
     assert fleet.again(0) == [(SHARD, b"100"), (LEFT, b"50")]
-    steering = fleet.steering()
-    plan = steering.plan_rewind(ExtendedSequenceNumber(acknowledged), [LEFT])
+    desk = fleet.desk()
+    plan = plan_rewind(desk, ExtendedSequenceNumber(acknowledged), [LEFT])
     assert plan.notes[:2] == (
         f"record {acknowledged}/0 is a repetition; it is delivered at {first} in {SHARD}",
         f"rewind {SHARD} as well: kinesis-sdk leases rewind app --stream orders --to at:{first} --shard {SHARD}",
@@ -76,8 +78,8 @@ def test_a_copy_in_the_parent(fleet):
     assert [(change.goal.shard_id, str(change.goal.position)) for change in plan.changes] == [
         (LEFT, "TRIM_HORIZON/0")
     ]
-    steering.apply(fleet.steering().plan_rewind(ExtendedSequenceNumber(first), [SHARD]))
-    steering.apply(plan)
+    LeaseChange(desk, plan_rewind(fleet.desk(), ExtendedSequenceNumber(first), [SHARD])).carry_out()
+    LeaseChange(desk, plan).carry_out()
     fleet.run(60)
     assert sorted(fleet.again(mark)) == [(SHARD, b"100"), (LEFT, b"50")]
 
@@ -86,7 +88,7 @@ def test_a_first_copy_that_may_have_expired(fleet):
     fleet.copy(100)
     acknowledged = fleet.copy(100, 1, REPEAT)
     fleet.clock.advance(24 * 3600 - 7)
-    plan = fleet.steering().plan_rewind(ExtendedSequenceNumber(acknowledged), [SHARD])
+    plan = plan_rewind(fleet.desk(), ExtendedSequenceNumber(acknowledged), [SHARD])
     assert "may be a repetition of one that has expired" in plan.notes[0]
     assert plan.command[plan.command.index("--to") + 1] == f"at:{acknowledged}"
 
@@ -104,6 +106,6 @@ def test_a_plain_number_costs_no_further_call(fleet):
             return getattr(fleet.raw, name)
 
     fleet.connection._clients["kinesis"] = Counted()
-    plan = fleet.steering().plan_rewind(ExtendedSequenceNumber(number), [SHARD])
+    plan = plan_rewind(fleet.desk(), ExtendedSequenceNumber(number), [SHARD])
     assert not any("repetition" in note for note in plan.notes)
     assert (calls.count("list_shards"), calls.count("get_records")) == (1, 4)

@@ -11,7 +11,7 @@ from kinesis_sdk.admin.connection import Connection
 from kinesis_sdk.cli import steer
 from kinesis_sdk.cli.tui.changes import Command, Planned
 from kinesis_sdk.cli.tui.steering import SteeringChanges
-from kinesis_sdk.common.errors import AdminError, ConfigError
+from kinesis_sdk.common.errors import AdminError, ChangeRefusedError, ConfigError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.shards import list_shards
 from kinesis_sdk.common.stream import StreamId
@@ -75,10 +75,10 @@ def test_a_rewind_shows_its_write_and_makes_it_only_when_it_is_applied(world: Wo
     assert world.lease == before
     assert not planned.refused
     text = "\n".join(planned.lines)
-    assert f"{SHARD}, stopped:" in text
+    assert f"{SHARD}, held by stopped (kinesis_sdk): free: repeats 3 min" in text
     assert "checkpoint" in text
     assert world.numbers[0] in text
-    result = world.changes.apply(planned)
+    result = planned.act()
     assert world.lease.checkpoint.sequence_number == world.numbers[0]
     assert world.lease.counter == before.counter + 2
     assert result[0].startswith(f"{SHARD}: ")
@@ -86,11 +86,11 @@ def test_a_rewind_shows_its_write_and_makes_it_only_when_it_is_applied(world: Wo
 
 
 def test_a_skip_and_a_release(world: World) -> None:
-    world.changes.apply(world.plan("rewind", "TRIM_HORIZON"))
-    world.changes.apply(world.plan("skip-to", "LATEST"))
+    world.plan("rewind", "TRIM_HORIZON").act()
+    world.plan("skip-to", "LATEST").act()
     assert world.lease.checkpoint.sequence_number == world.numbers[-1]
     world.store.take(world.lease, "stopped")
-    world.changes.apply(world.plan("release"))
+    world.plan("release").act()
     assert world.lease.owner is None
 
 
@@ -128,7 +128,7 @@ def test_who_leaves_does_not_wait_for_a_worker(world: World) -> None:
     planned = world.plan("rewind", "TRIM_HORIZON")
     world.changes.stop()
     with pytest.raises(AdminError, match="left before"):
-        world.changes.apply(planned)
+        planned.act()
     assert world.lease.checkpoint.sequence_number == "TRIM_HORIZON"
 
 
@@ -140,10 +140,9 @@ def test_a_request_to_a_failing_handler_is_planned_refused_and_made(world: World
     assert str(planned.command) == f"kinesis-sdk leases retry billing --shard {SHARD}"
     assert f"{SHARD}: handlerRequest: – → retry," in planned.lines[0]
     assert world.lease.handler_request is None
-    (said,) = world.changes.apply(planned)
+    (said,) = planned.act()
     assert said.startswith("Written, but no worker has acted on it for 5 s"), "its owner has stopped"
     assert world.lease.handler_request is not None
     world.store.release(world.lease)
-    planned = world.plan("retry")
-    assert (planned.refused, planned.act) == (True, None)
-    assert "no worker holds the lease" in planned.lines[0]
+    with pytest.raises(ChangeRefusedError, match="no worker holds the lease"):
+        world.plan("retry")

@@ -439,10 +439,11 @@ class Steering:
         self.planned.append(str(command))
         if self.error is not None:
             raise self.error
-        return Planned(command, ("checkpoint: 1 → 2", "repeats [b]4 h[/]"), refused=self.refused)
+        lines = ("checkpoint: 1 → 2", "repeats [b]4 h[/]")
+        return Planned(command, lines, refused=self.refused, act=lambda: self.apply(str(command)))
 
-    def apply(self, planned: Planned) -> Sequence[str]:
-        self.applied.append(str(planned.command))
+    def apply(self, command: str) -> Sequence[str]:
+        self.applied.append(command)
         if self.hold is not None:
             assert self.hold.wait(60)
         return ["noticed after 1.3 s by w2"]

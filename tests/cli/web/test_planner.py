@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from kinesis_sdk.admin import Connection
-from kinesis_sdk.cli.web.planner import AdminPlanner, tell_outcomes
-from kinesis_sdk.common.errors import ChangeRefusedError, ConfigError
+from kinesis_sdk.cli.web.planner import AdminPlanner
+from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
-from kinesis_sdk.consumer import RecordBatch, RetryBatch
 from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
 from kinesis_sdk.consumer.leases.table.lease import Lease
 from kinesis_sdk.testing import FakeAws, VirtualClock
@@ -174,25 +173,10 @@ def test_several_shards_are_rewound_at_once(live: SteeredFleet) -> None:
     assert {count for (shard, _), count in counts.items() if shard not in shards} == {1}
 
 
-def test_several_shards_are_released_at_once(live: SteeredFleet) -> None:
-    shards = held_by(live, "a")
-    shown, outcome, _ = change(live, operation="release", leases=shards)
-    assert len(shown["writes"]) == 2
-    assert outcome["text"].count("by b") == 2
-
-
-def test_several_shards_are_moved_at_once(live: SteeredFleet) -> None:
-    shards = held_by(live, "a")
-    shown, outcome, _ = change(live, operation="move", leases=shards, to="b")
-    assert len(shown["writes"]) == 2
-    assert shown["command"].count("--shard") == 2
-    assert outcome["text"].count("noticed after") == 2
-
-
 def test_a_swap_keeps_the_balance(live: SteeredFleet) -> None:
     (mine, *_), (other, *_) = held_by(live, "a"), held_by(live, "b")
     shown, _, _ = change(live, operation="move", leases=[mine], to="b", swap=True)
-    assert shown["command"].endswith("--to b --swap")
+    assert "--to b --swap" in shown["command"]
     assert (live.owners()[mine], live.owners()[other]) == ("b", "a")
     live.run(30)
     assert (live.owners()[mine], live.owners()[other]) == ("b", "a"), "it stays"
@@ -219,14 +203,6 @@ def test_a_worker_is_drained_and_undrained(live: SteeredFleet) -> None:
     assert (shown["empty"], shown["effects"]) == (True, ["a does not drain."])
 
 
-def test_a_drain_without_another_worker_is_refused(tmp_path: Path) -> None:
-    fleet = SteeredFleet(tmp_path)
-    fleet.add("a", fleet.checkpointer("a", "each batch"))
-    fleet.load(10)
-    with pytest.raises(ChangeRefusedError, match="no other worker would hold the leases"):
-        change(fleet, operation="drain", worker="a")
-
-
 def test_a_lease_is_pinned_and_unpinned(live: SteeredFleet) -> None:
     shard, *_ = held_by(live, "a")
     shown, outcome, _ = change(live, operation="pin", leases=[shard], to="b")
@@ -244,33 +220,3 @@ def test_a_lease_is_pinned_and_unpinned(live: SteeredFleet) -> None:
     assert live.store.get(shard).pinned_to is None
     with pytest.raises(ConfigError, match=r"^to="):
         made.plan("app", {"operation": "pin", "leases": [shard], "to": "nobody-knows"})
-
-
-def test_a_failing_handler_is_called_again_and_its_record_is_left_out(tmp_path: Path) -> None:
-    fleet = SteeredFleet(tmp_path)
-    dead: list[bytes] = []
-    policy = RetryBatch(dead_letter=lambda poison: dead.append(poison.record.data))
-
-    def handle(batch: RecordBatch) -> None:
-        if any(record.data == b"2" for record in batch.records):
-            raise ValueError("no price")
-
-    fleet.add("a", handle, config=fleet.config.with_fields(on_handler_error=policy))
-    fleet.put(5)
-    fleet.run(40)
-    (shard,) = fleet.owners()
-    shown, outcome, _ = change(fleet, operation="retry", leases=[shard])
-    assert shown["command"] == f"kinesis-sdk leases retry app --shard {shard} --region eu-west-1"
-    assert outcome["text"].startswith("Done after")
-    shown, outcome, _ = change(fleet, operation="skip-record", leases=[shard])
-    assert shown["command"] == f"kinesis-sdk leases skip-record app --shard {shard} --region eu-west-1"
-    assert "leave-out," in shown["writes"][0]["lines"][0]
-    assert "after" in outcome["text"]
-    assert dead == [b"2"]
-    with pytest.raises(ConfigError, match="tells of no record on which its handler fails"):
-        fleet.run(20)
-        change(fleet, operation="skip-record", leases=[shard])
-
-
-def test_nothing_to_tell_is_said() -> None:
-    assert tell_outcomes([]) == {"text": "There was nothing to write."}

@@ -1,0 +1,151 @@
+"""The desk of an operator: an application, and all that each change of it needs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from uuid import uuid4
+
+from kinesis_sdk.admin.applications import Application, find_lease_key, metrics_in
+from kinesis_sdk.admin.changes.audit import AuditLog, default_audit_log
+from kinesis_sdk.admin.changes.owners import OwnerWatch
+from kinesis_sdk.admin.changes.rows import TableRead
+from kinesis_sdk.common.clock import Clock, SystemClock
+from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.consumer import Lease
+
+POLL = 1.0
+"""Seconds between two reads of a table that is watched."""
+
+
+def new_operator() -> str:
+    """Return a new worker id for an operator. Each command has its own, so two operators never take each other's rows."""
+    return f"~operator-{uuid4().hex[:8]}"
+
+
+@dataclass(kw_only=True)
+class Desk:
+    """An application, its settings, and what is known of its workers. Not thread-safe: each operator has a desk of its own.
+
+    Attributes:
+        application: The application; its stream is found, or given there.
+        failover_time: Seconds without a change after which an owner counts as dead: the workers' own setting.
+        audit_log: The file of the audit log; None for `default_audit_log`.
+        clock: Monotonic and wall clock.
+        sleep: Waits, given seconds.
+        report: Receives what happens, as sentences, while a change is planned and made.
+        threads: Shards that are read at the same time.
+        operator: Worker id under which skips ask for leases. It is unique, and not used again.
+        owners: What successive reads of the table show of its owners.
+    """
+
+    application: Application
+    failover_time: float = 10.0
+    audit_log: Path | None = None
+    clock: Clock = field(default_factory=SystemClock)
+    sleep: Callable[[float], None] = time.sleep
+    report: Callable[[str], None] = lambda _: None
+    threads: int = 16
+    operator: str = field(default_factory=new_operator)
+    owners: OwnerWatch = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.owners = OwnerWatch(self.failover_time)
+
+    def read(self, *, may_be_missing: bool = False) -> TableRead:
+        """Read the table consistently, and what the Java workers report of themselves."""
+        read = self.look(may_be_missing=may_be_missing)
+        reports = {**(self.application.worker_metrics() or {}), **metrics_in(read.others)}
+        self.owners.observe_metrics(reports, wall=self.clock.time(), now=self.clock.monotonic())
+        return read
+
+    def look(self, *, may_be_missing: bool = False) -> TableRead:
+        """Read the table consistently."""
+        read = self.application.table.read(may_be_missing=may_be_missing)
+        self.owners.observe((row.lease for row in read.rows.values()), self.clock.monotonic())
+        return read
+
+    def leases(self) -> list[Lease]:
+        """Read the table as `read`, and return its leases."""
+        return [row.lease for row in self.read().rows.values()]
+
+    def lease(self, shard: str) -> Lease:
+        """Read the lease that a user means.
+
+        Raises:
+            ConfigError: If there is none, or if several match.
+        """
+        found = {lease.lease_key: lease for lease in self.leases()}
+        return found[find_lease_key(shard, found)]
+
+    def judge(self, workers: Collection[str]) -> None:
+        """Watch the table until it is known of each worker whether it is alive.
+
+        A live worker renews its leases within two thirds of the failover time, so this takes a few seconds, and one failover time if
+        one is dead.
+        """
+        until = self.clock.monotonic() + self.failover_time + 2 * POLL
+        is_told = False
+        while True:
+            now = self.clock.monotonic()
+            if now >= until or all(self.owners.is_judged(worker, now) for worker in workers):
+                return
+            if not is_told:
+                self.report("checking which owners are alive (their leases change within a few seconds)")
+                is_told = True
+            self.sleep(POLL)
+            self.look()
+
+    def audit(self, command: Sequence[str]) -> AuditLog:
+        """Return the audit log of a change.
+
+        Args:
+            command: Arguments of ``kinesis-sdk`` that make the change.
+
+        Raises:
+            AuditLogError: If it cannot be written.
+        """
+        log = AuditLog(
+            self.audit_log or default_audit_log(),
+            clock=self.clock,
+            command=("kinesis-sdk", *command),
+            table=self.application.table.label,
+        )
+        log.check()
+        return log
+
+    def command(
+        self,
+        group: str,
+        verb: str,
+        *arguments: str,
+        stream: StreamId | None = None,
+        **options: str | bool | Collection[str] | None,
+    ) -> tuple[str, ...]:
+        """Return the arguments of ``kinesis-sdk`` that make a change of this application.
+
+        Args:
+            group: ``leases`` or ``worker``.
+            verb: Name of the command.
+            arguments: What follows the application's name.
+            stream: Its stream, which is named if it was given or the table has several; None if the change needs none.
+            options: Values of options; a collection repeats its option, True is a flag, None and False leave it out.
+        """
+        application = self.application
+        command = [group, verb, application.name, *arguments]
+        if application.table_name != application.name:
+            command += ["--table", application.table_name]
+        several = any(lease.stream_name is not None for lease in self.owners.leases)
+        if stream is not None and (several or application.given_stream is not None):
+            command += ["--stream", str(stream)]
+        for name, value in options.items():
+            if isinstance(value, str):
+                command += [f"--{name}", value]
+            elif isinstance(value, bool):
+                command += [f"--{name}"] if value else []
+            else:
+                for one in sorted(value or ()):
+                    command += [f"--{name}", one]
+        return (*command, *application.connection.options)

@@ -1,0 +1,450 @@
+"""Plans of rewinds, skips, releases, moves and imports, made from the table and the stream. Nothing is written."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from kinesis_sdk.admin.changes.desk import POLL, Desk
+from kinesis_sdk.admin.changes.execute import HANDOFF_WAIT
+from kinesis_sdk.admin.changes.plan import (
+    NOT_REACHED,
+    Action,
+    ChangePlan,
+    Goal,
+    PlannedChange,
+    Refusal,
+    StreamRows,
+    build,
+    is_unread,
+    least_loaded,
+    refuse_rewind,
+    rewind_goals,
+    roots,
+    skip_goals,
+)
+from kinesis_sdk.admin.changes.positions import AfterRecord, PositionResolver, Start, show_start
+from kinesis_sdk.admin.changes.rows import TableRead
+from kinesis_sdk.admin.changes.survey import (
+    chosen_keys,
+    each_shard,
+    is_unresolved,
+    list_from,
+    read_stream,
+    refuse_misfit,
+    resolve_exported,
+    resolve_pins,
+    resolver_of,
+    rewind_effects,
+    rows_of,
+    skip_effects,
+)
+from kinesis_sdk.admin.changes.transfer import (
+    Export,
+    import_goals,
+    make_export,
+    refuse_other_stream,
+    unchanged_by_import,
+)
+from kinesis_sdk.admin.fleet.model import OwnerKind
+from kinesis_sdk.admin.fleet.words import counted
+from kinesis_sdk.common.errors import ChangeRefusedError, ConfigError
+from kinesis_sdk.common.once import CopySearch
+from kinesis_sdk.common.sequence import LATEST, TRIM_HORIZON, ExtendedSequenceNumber
+from kinesis_sdk.common.shards import Shard, ShardGraph
+from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.common.text import printable
+
+
+def plan_rewind(desk: Desk, to: Start, shards: Collection[str] = ()) -> ChangePlan:
+    """Plan to process records again.
+
+    Shards that were open at the start get its position, and all shards that were born later begin at TRIM_HORIZON. Finished
+    shards become unfinished, and rows that were deleted are put back. ``LATEST`` stores a position in rows that have none
+    yet, so that nothing that arrives from now on is skipped.
+
+    Args:
+        desk: The application.
+        to: Time, record (inclusive; needs exactly one shard), ``TRIM_HORIZON`` or ``LATEST``. Of a record that is a
+            repetition, the copy that is delivered is meant.
+        shards: Shards to which it is restricted; all by default.
+
+    Raises:
+        ConfigError: If an argument is not accepted, or the stream is not known.
+        AwsError: If a call failed.
+    """
+    if isinstance(to, AfterRecord):
+        raise ConfigError("to", str(to), "the record itself: a rewind begins with it")
+    read, stream = read_stream(desk, shards)
+    rows = rows_of(read, stream)
+    resolver = resolver_of(desk, stream)
+    listed = desk.application.shards(stream)
+    refusals = refuse_misfit(desk, rows, listed, stream)
+    shards = [text.rpartition(":")[2] for text in shards]
+    chosen = chosen_keys(shards, [*rows.rows, *(shard.shard_id for shard in listed)])
+    copies: list[str] = []
+    if isinstance(to, ExtendedSequenceNumber):
+        if len(chosen) != 1:
+            raise ConfigError("shard", sorted(chosen), "exactly one shard for a sequence number")
+        (shard_id,) = chosen
+        to, copies = _at_first_copies(desk, stream, shard_id, to, resolver, listed)
+    affected: Sequence[Shard]
+    if to == LATEST:
+        affected = [shard for shard in listed if is_unresolved(rows, shard.shard_id)]
+        starts = resolve_pins(desk, resolver, rows, affected)
+    else:
+        if isinstance(to, datetime):
+            affected = list_from(desk, stream, to)
+        elif isinstance(to, ExtendedSequenceNumber) or copies:
+            affected = [shard for shard in listed if shard.shard_id in chosen]
+        else:
+            affected = listed
+        begin = roots(affected)
+        wanted = [shard_id for shard_id in begin if not chosen or shard_id in chosen]
+        starts = each_shard(desk, wanted, lambda shard_id: resolver.resolve(shard_id, to))
+    effects, notes = rewind_effects(desk, rows, starts, resolver)
+    notes = copies + notes
+    notes += [
+        f"{shard_id}: left as it is, because it "
+        + ("has a position already" if to == LATEST else f"ended before {show_start(to)}")
+        for shard_id in sorted(chosen - {shard.shard_id for shard in affected})
+    ]
+    goals = rewind_goals(
+        rows, affected, starts, listed=listed, chosen=chosen, resolves=to == LATEST, effects=effects
+    )
+    graph = ShardGraph(listed)
+    notes += [
+        f"{shard.shard_id}: not read yet, because a parent is still being read; all of it follows then"
+        for shard in affected
+        if (not chosen or shard.shard_id in chosen) and is_unread(rows, graph, shard.shard_id)
+    ]
+    judge_owners(desk, goals, read)
+    now = desk.clock.monotonic()
+    refusals += refuse_rewind(rows, affected, goals, desk.owners, now)
+    return _plan(
+        desk,
+        Action.REWIND,
+        goals,
+        desk.command("leases", "rewind", stream=stream, to=show_start(to), shard=chosen),
+        refusals,
+        [*notes, *_skipped_rows(rows), NOT_REACHED],
+        stream,
+        listed,
+    )
+
+
+def _at_first_copies(
+    desk: Desk,
+    stream: StreamId,
+    shard_id: str,
+    to: ExtendedSequenceNumber,
+    resolver: PositionResolver,
+    listed: Sequence[Shard],
+) -> tuple[Start, list[str]]:
+    """Return where to rewind to so that a record is delivered, and what to tell if that is not where it is stored."""
+    record = resolver.record_at(shard_id, to)
+    search = CopySearch(
+        desk.application.connection.kinesis,
+        stream,
+        shard_id,
+        record,
+        clock=desk.clock,
+        sleep=desk.sleep,
+        shards=listed,
+        report=desk.report,
+    )
+    copies = search.earliest(to.sub_sequence_number)
+    if not copies:
+        doubt = f"record {to} may be a repetition of one that has expired or may not be read; then it is not delivered"
+        return to, [doubt] if search.is_uncertain else []
+    notes = [
+        f"record {to} is a repetition; it is delivered at {one.sequence_number} in {one.shard_id}"
+        for one in copies
+    ]
+    for one in copies:
+        if one.shard_id != shard_id:
+            copy = show_start(ExtendedSequenceNumber(one.sequence_number))
+            command = desk.command("leases", "rewind", stream=stream, to=copy, shard=[one.shard_id])
+            notes.append(f"rewind {one.shard_id} as well: kinesis-sdk {shlex.join(command)}")
+    if copies[0].shard_id != shard_id:
+        return TRIM_HORIZON, notes
+    return ExtendedSequenceNumber(copies[0].sequence_number), notes
+
+
+def plan_skip(desk: Desk, to: Start, shards: Collection[str] = ()) -> ChangePlan:
+    """Plan to leave records out: every unfinished shard continues at a later position.
+
+    Args:
+        desk: The application.
+        to: Time, record (the first one to process) or what follows a record (both need exactly one shard), or ``LATEST``.
+        shards: Shards to which it is restricted; all by default.
+
+    Raises:
+        ConfigError: If an argument is not accepted, or the stream is not known.
+        AwsError: If a call failed.
+    """
+    read, stream = read_stream(desk, shards)
+    rows = rows_of(read, stream)
+    resolver = resolver_of(desk, stream)
+    listed = desk.application.shards(stream)
+    refusals = refuse_misfit(desk, rows, listed, stream)
+    shards = [text.rpartition(":")[2] for text in shards]
+    chosen = chosen_keys(shards, [*rows.rows, *(shard.shard_id for shard in listed)])
+    if to == TRIM_HORIZON:
+        raise ConfigError("to", to, "a moment, LATEST or a sequence number")
+    if isinstance(to, (ExtendedSequenceNumber, AfterRecord)) and len(chosen) != 1:
+        raise ConfigError("shard", sorted(chosen), "exactly one shard for a sequence number")
+    wanted = [
+        shard.shard_id
+        for shard in listed
+        if shard.shard_id in rows.rows
+        and not rows.rows[shard.shard_id].lease.is_finished
+        and (not chosen or shard.shard_id in chosen)
+    ]
+    starts = each_shard(desk, wanted, lambda shard_id: resolver.resolve(shard_id, to))
+    effects = skip_effects(desk, rows, starts, resolver)
+    goals = skip_goals(rows, listed, starts, effects=effects)
+    judge_owners(desk, goals, read)
+    return _plan(
+        desk,
+        Action.SKIP,
+        goals,
+        desk.command("leases", "skip-to", stream=stream, to=show_start(to), shard=chosen),
+        refusals,
+        [*_skipped_rows(rows), NOT_REACHED],
+    )
+
+
+def plan_release(desk: Desk, shards: Collection[str]) -> ChangePlan:
+    """Plan to take leases from their owners: to the live peer with the least to do, else to any worker.
+
+    Args:
+        desk: The application.
+        shards: Shards, or lease keys in a table of several streams.
+
+    Raises:
+        ConfigError: If a shard has no row.
+        AwsError: If a call failed.
+    """
+    read = desk.read()
+    chosen = sorted(chosen_keys(shards, read.rows))
+    for _ in range(2):
+        now = desk.clock.monotonic()
+        goals = []
+        for key in chosen:
+            lease = read.rows[key].lease
+            peer = least_loaded(desk.owners, now, without={lease.holder} if lease.holder else ())
+            goals.append(Goal(lease_key=key, shard_id=lease.shard, action=Action.RELEASE, worker=peer))
+        if all(goal.worker is not None for goal in goals):
+            break
+        judge_owners(desk, goals, read, others=True)
+    judge_owners(desk, goals, read)
+    notes = [
+        "Workers may move a lease back within seconds, if they balance better with it: drain the worker, or pin the lease",
+        *_pin_notes(read, chosen, None),
+    ]
+    return _plan(desk, Action.RELEASE, goals, desk.command("leases", "release", shard=chosen), [], notes)
+
+
+def plan_move(desk: Desk, shards: Collection[str], worker: str, *, swap: bool = False) -> ChangePlan:
+    """Plan to move leases to a live worker.
+
+    Args:
+        desk: The application.
+        shards: Shards, or lease keys in a table of several streams.
+        worker: Worker that is to hold the leases.
+        swap: Whether the worker gives one of its leases to the present owner, so that the balance stays; for one shard.
+
+    Raises:
+        ConfigError: If a shard has no row, the table does not name the worker, or several shards are to be swapped.
+        AwsError: If a call failed.
+    """
+    if not shards or (swap and len(shards) > 1):
+        raise ConfigError(
+            "shard", sorted(shards), "exactly one shard for a swap" if swap else "at least one shard"
+        )
+    read = desk.read()
+    desk.owners.check_known("to", worker)  # before the wait that tells who is alive
+    chosen = sorted(chosen_keys(shards, read.rows))
+    goals = [
+        Goal(lease_key=key, shard_id=read.rows[key].lease.shard, action=Action.MOVE, worker=worker)
+        for key in chosen
+    ]
+    notes = _pin_notes(read, chosen, worker)
+    lease = read.rows[chosen[0]].lease
+    if swap and lease.holder is not None and lease.holder != worker:
+        back = min(
+            (
+                row.lease
+                for row in read.rows.values()
+                if row.lease.holder == worker
+                and not row.lease.is_finished
+                and row.lease.lease_key != lease.lease_key
+            ),
+            key=lambda one: one.lease_key,
+            default=None,
+        )
+        if back is None:
+            notes.append(f"{printable(worker)} holds no lease that it could give in return")
+        else:
+            goals.append(
+                Goal(
+                    lease_key=back.lease_key,
+                    shard_id=back.shard,
+                    action=Action.MOVE,
+                    worker=lease.holder,
+                )
+            )
+    elif not swap:
+        notes.append(
+            "A move that unbalances the fleet is undone by its strategy within seconds: use --swap, or pin the lease "
+            "(kinesis-sdk leases pin)"
+        )
+    judge_owners(desk, goals, read, others=True, wanted={worker})
+    desk.owners.check_known("to", worker)
+    command = desk.command("leases", "move", shard=chosen, to=worker, swap=swap)
+    return _plan(desk, Action.MOVE, goals, command, [], notes)
+
+
+def export_leases(desk: Desk, *, skip_unreadable: bool = False) -> Export:
+    """Return the leases of the application, as they are now.
+
+    Args:
+        desk: The application.
+        skip_unreadable: Whether to leave out rows that cannot be read, see `Export.left_out`. An import does not bring
+            back the positions of their shards.
+
+    Raises:
+        ChangeRefusedError: If rows cannot be read, and ``skip_unreadable`` is False.
+        ConfigError: If there is no such table, or its stream is not known.
+        AwsError: If a call failed.
+    """
+    read, stream = read_stream(desk)
+    if read.unreadable and not skip_unreadable:
+        named = "; ".join(f"{key}: {printable(read.unreadable[key])}" for key in sorted(read.unreadable))
+        raise ChangeRefusedError(
+            f"the export would lack the positions of {counted(len(read.unreadable), 'row')} that cannot be read ({named})"
+        )
+    facts = desk.application.stream_facts(stream)
+    return make_export(
+        desk.application.name,
+        read,
+        stream=stream.name,
+        stream_created=facts.created,
+        at=desk.clock.time(),
+    )
+
+
+def plan_import(desk: Desk, export: Export) -> ChangePlan:
+    """Plan to bring the rows to the positions of an export. The change creates the table if it is missing.
+
+    Args:
+        desk: The application.
+        export: The export.
+
+    Raises:
+        AwsError: If a call failed.
+    """
+    stream = desk.application.given_stream or StreamId.parse(export.stream)
+    facts = desk.application.stream_facts(stream)
+    read = desk.read(may_be_missing=True)
+    listed = desk.application.shards(stream)
+    names = {row.lease.stream_name for row in export.rows}
+    if read.rows or names <= {None}:
+        rows = rows_of(read, stream)
+    else:
+        own = [name for name in names if name is not None and name.split(":")[1:2] == [stream.name]]
+        rows = StreamRows(rows={}, stream_name=own[0] if len(own) == 1 else None)
+    refusals = refuse_other_stream(export, stream=stream.name, stream_created=facts.created)
+    refusals += refuse_misfit(desk, rows, listed, stream)
+    starts = {} if refusals else resolve_exported(desk, rows, export, stream, listed)
+    goals, more, notes = import_goals(rows, export, listed, starts)
+    judge_owners(desk, goals, read)
+    rewinds = [goal for goal in goals if goal.action is Action.REWIND]
+    more += refuse_rewind(rows, listed, rewinds, desk.owners, desk.clock.monotonic())
+    command = desk.command("leases", "import", export.file, stream=stream)
+    plan = _plan(
+        desk, Action.IMPORT, goals, command, [*refusals, *more], [*notes, NOT_REACHED], stream, listed
+    )
+    return replace(plan, unchanged=(*plan.unchanged, *unchanged_by_import(rows, export)))
+
+
+def judge_owners(
+    desk: Desk,
+    goals: Sequence[Goal],
+    read: TableRead,
+    *,
+    others: bool = False,
+    wanted: Collection[str] = (),
+) -> None:
+    """Watch the table until it is known of each owner concerned whether it is alive."""
+    names = set(wanted)
+    for goal in goals:
+        row = read.rows.get(goal.lease_key)
+        if row is not None and row.lease.holder is not None and not row.lease.is_finished:
+            names.add(row.lease.holder)
+    if others:
+        names.update(desk.owners.workers())
+    desk.judge(names)
+
+
+def _plan(
+    desk: Desk,
+    action: Action,
+    goals: Sequence[Goal],
+    command: tuple[str, ...],
+    refusals: Sequence[Refusal],
+    notes: Sequence[str],
+    stream: StreamId | None = None,
+    listed: Iterable[Shard] = (),
+) -> ChangePlan:
+    until = desk.clock.monotonic() + HANDOFF_WAIT
+    while True:
+        read = desk.look(may_be_missing=action is Action.IMPORT)
+        now = desk.clock.monotonic()
+        changes, unchanged, refused = build(goals, read.rows, desk.owners, now, operator=desk.operator)
+        if now >= until or not any(refusal.waits_for_handoff for refusal in refused):
+            break
+        desk.report("waiting for the end of a handoff between two workers")
+        desk.sleep(POLL)
+    return ChangePlan(
+        action=action,
+        application=desk.application.name,
+        command=command,
+        changes=tuple(changes),
+        unchanged=tuple(unchanged),
+        refusals=(*refusals, *refused),
+        notes=(*notes, *_kind_notes(changes)),
+        stream=stream,
+        listed=frozenset(shard.shard_id for shard in listed),
+    )
+
+
+def _kind_notes(changes: Sequence[PlannedChange]) -> list[str]:
+    if all(change.kind is not OwnerKind.OTHER for change in changes):
+        return []
+    note = (
+        "Owners of KCL 1 or 2, or unknown ones, are not asked: they lose the lease, and may work on for up to 4 s beside "
+        "the next owner"
+    )
+    return [note]
+
+
+def _pin_notes(read: TableRead, keys: Iterable[str], worker: str | None) -> list[str]:
+    """Return what to tell of leases that are pinned to another worker than the one that is to get them."""
+    pins = [(key, read.rows[key].lease.pinned_to) for key in keys]
+    return [
+        f"{printable(key)} is pinned to {printable(pin)}, to which workers give it back: remove the pin first (kinesis-sdk leases unpin)"
+        for key, pin in pins
+        if pin is not None and pin != worker
+    ]
+
+
+def _skipped_rows(rows: StreamRows) -> list[str]:
+    if not rows.unreadable:
+        return []
+    return [
+        f"{len(rows.unreadable)} rows cannot be read and are left alone: {', '.join(sorted(rows.unreadable)[:5])}"
+    ]

@@ -1,0 +1,147 @@
+"""Descriptions of a change, before it is made and after: the same for the command line, the terminal view and the console."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True, kw_only=True)
+class Write:
+    """One write of a change.
+
+    Attributes:
+        call: The call or statement that makes it: ``UpdateItem``, ``UPDATE``.
+        row: Key of the row.
+        lines: What it changes, before → after, and its condition.
+        about: The row, its owner and the form of the write, in words; empty if the lines say it all.
+        effect: What follows for the records of the row; empty if nothing does.
+        guarantee: What the owner does, and what may be processed twice; empty if that is not in question.
+    """
+
+    call: str
+    row: str
+    lines: tuple[str, ...] = ()
+    about: str = ""
+    effect: str = ""
+    guarantee: str = ""
+
+    def __str__(self) -> str:
+        return "; ".join(f"{self.row}: {line}" for line in self.lines)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """A change that was planned.
+
+    Attributes:
+        title: The change and what it concerns, in a few words.
+        question: What a user confirms.
+        command: Arguments of ``kinesis-sdk`` that make the same change.
+        writes: The exact writes in their order; empty if there is nothing to do.
+        effects: What follows, as sentences, besides the effects of single writes.
+        unchanged: Rows that need no write, each with the reason.
+        warnings: What the user has to know besides.
+        refusals: Reasons why the change must not be made; `Planned.apply` refuses it if there is one.
+        undo: Arguments of ``kinesis-sdk`` that end the change; empty if nothing does.
+    """
+
+    title: str
+    question: str
+    command: tuple[str, ...]
+    writes: tuple[Write, ...] = ()
+    effects: tuple[str, ...] = ()
+    unchanged: tuple[tuple[str, str], ...] = ()
+    warnings: tuple[str, ...] = ()
+    refusals: tuple[str, ...] = ()
+    undo: tuple[str, ...] = ()
+
+
+class Status(str, Enum):
+    """Outcome of a change, or of a part of it."""
+
+    DONE = "done"
+    """Written."""
+    UNCHANGED = "unchanged"
+    """There was nothing to write."""
+    REFUSED = "refused"
+    """It would not be safe, or another writer changed the row each time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """Result of a change.
+
+    Attributes:
+        status: The change as a whole.
+        lines: What happened, a sentence for each row.
+        summary: The same in one sentence.
+        rest: Arguments of ``kinesis-sdk`` that make what is left; empty if nothing is.
+        is_pending: Whether something was written on which no worker has acted within the time to wait.
+    """
+
+    status: Status
+    lines: tuple[str, ...]
+    summary: str
+    rest: tuple[str, ...] = ()
+    is_pending: bool = False
+
+
+class Planned(Protocol):
+    """A change that was planned, and can be made."""
+
+    @property
+    def told(self) -> Told:
+        """Description of its writes and of what follows."""
+
+    def apply(self, *, wait: float = 60.0) -> Result:
+        """Make the change. It is decided again from what is stored then, so a plan that is some minutes old is safe.
+
+        Args:
+            wait: Seconds to wait until workers have acted on it; 0 returns after the writes.
+
+        Raises:
+            ChangeRefusedError: If it is refused. What was written before is in the audit log.
+            AuditLogError: If the audit log cannot be written; nothing more is changed.
+            AwsError: If a call failed; of another database a `LeaseStoreError`. Repeating the change is safe.
+        """
+
+    def so_far(self) -> Result | None:
+        """Return what an interrupted `apply` has done; None if there is nothing to tell."""
+
+    def to_dict(self, result: Result | None) -> dict[str, Any]:
+        """Return the plan and its result as data for JSON; the result is None while the change was not made."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SingleChange:
+    """A change that is made as a whole.
+
+    Attributes:
+        told: See `Planned`.
+        make: Makes the change, given the seconds to wait.
+        data: See `Planned.to_dict`.
+    """
+
+    told: Told
+    make: Callable[[float], Result]
+    data: Callable[[Result | None], dict[str, Any]]
+
+    def apply(self, *, wait: float = 60.0) -> Result:
+        """See `Planned.apply`."""
+        return self.make(wait)
+
+    def so_far(self) -> Result | None:
+        """Return None."""
+        return None
+
+    def to_dict(self, result: Result | None) -> dict[str, Any]:
+        """See `Planned.to_dict`."""
+        return self.data(result)
+
+
+def done(text: str, *, is_pending: bool = False) -> Result:
+    """Return the result of a change that was made, told in one sentence."""
+    return Result(status=Status.DONE, lines=(text,), summary=text, is_pending=is_pending)

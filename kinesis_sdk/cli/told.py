@@ -1,0 +1,46 @@
+"""Lines that describe a change, for the command line and the terminal view."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from kinesis_sdk.admin.fleet.words import counted
+
+if TYPE_CHECKING:
+    from kinesis_sdk.admin.changes.told import Told
+
+SHOWN = 20
+"""Maximum number of rows whose exact write is shown; ``--json --dry-run`` shows all."""
+
+
+def command_text(command: Sequence[str]) -> str:
+    """Return a command as one types it into a POSIX shell."""
+    return f"kinesis-sdk {shlex.join(command)}"
+
+
+def lines_of(told: Told, *, unchanged: int | None = SHOWN) -> Iterator[str]:
+    """Yield the exact writes, and what they mean.
+
+    Args:
+        told: The change.
+        unchanged: Maximum number of rows that need no write, and are listed; None counts them.
+    """
+    for write in told.writes[:SHOWN]:
+        if write.about:
+            yield write.about + (f": {write.effect}" if write.effect else "")
+            yield from (f"    {line}" for line in write.lines)
+        else:
+            yield str(write)
+    if len(told.writes) > SHOWN:
+        yield f"… and {len(told.writes) - SHOWN} more rows; --dry-run --json shows all of them"
+    for text in dict.fromkeys(write.guarantee for write in told.writes if write.guarantee):
+        yield f"What to expect: {text}."
+    for text in told.effects:
+        yield f"What to expect: {text}"
+    if unchanged is not None:
+        yield from (f"{name}: unchanged, {reason}" for name, reason in told.unchanged[:unchanged])
+    elif told.unchanged:
+        yield f"{counted(len(told.unchanged), 'row')} unchanged; -v lists them"
+    yield from (f"Note: {text}" for text in told.warnings)
