@@ -63,6 +63,7 @@ EXPECTED = {
         # The lease table is there, and the worker goes on behind the README's.
         Expected(r"^customer-9 b'again'$", put=b"again", runs_on=True),
         Expected(r"^customer-9 b'next'$", put=b"next", runs_on=True),
+        NOTHING,  # a handler that checkpoints inside a batch
         NOTHING,  # the settings
     ],
 }

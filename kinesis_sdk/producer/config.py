@@ -101,7 +101,7 @@ class ProducerConfig:
 
     idempotent: bool = False
     """Give each record an identity, by which this SDK's readers recognize a record that the producer had to send again, and deliver it once;
-    see `docs/exactly-once.md`. Every record is then sent as an aggregate, even if it is the only one in it. An attempt of unknown outcome is
+    see `docs/repetitions.md`. Every record is then sent as an aggregate, even if it is the only one in it. An attempt of unknown outcome is
     repeated 4 s after the first attempt at the earliest. Needs the permission ``ListShards``, and has no effect for
     streams that place records themselves."""
 

@@ -3,7 +3,7 @@
 A *run* is a series of user records whose numbers count up, and that share everything else: the incarnation of the request, the
 date before which none of them can have been stored, and whether an earlier attempt may be stored. A record's identity
 is (incarnation, date, number), or (incarnation, number) if the application named it. A reader finds in the table all that it
-needs to recognize a repetition; see `docs/exactly-once.md`.
+needs to recognize a repetition; see `docs/repetitions.md`.
 
 The table is the value of a tag with the key `TAG_KEY`. Tags are part of the KPL's format; no known reader but ours reads them.
 In the value, base64 (URL alphabet, no padding) carries, with big-endian numbers::
