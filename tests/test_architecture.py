@@ -355,9 +355,6 @@ CORE = frozenset({"common", "metrics", "producer", "consumer"})
 HELPED = frozenset({"__init__", *EVERYWHERE})
 """Beside core and neighbours: the names of the root."""
 
-EXCEPTIONS: dict[str, set[str]] = {}
-"""Private modules of the core that neighbours import all the same. Each is to be made public on purpose, moved, or put behind a seam."""
-
 
 def doors(text: str) -> frozenset[str]:
     """Return the packages whose exported names DESIGN.md calls public."""
@@ -375,17 +372,19 @@ DOORS = doors(DESIGN.read_text(encoding="utf-8"))
 PUBLIC = public_modules(DESIGN.read_text(encoding="utf-8"))
 
 
-def crossings(package: Path = PACKAGE) -> Iterator[tuple[str, str, str]]:
-    """Yield each import of a neighbour from the core: the neighbour, module or package, and name ("" for all of a module)."""
+@cache
+def crossings(package: Path = PACKAGE) -> Sequence[tuple[str, str, str]]:
+    """Return each import of a neighbour from the core: the neighbour, module or package, and name ("" for all of a module)."""
+    found = []
     for room, _, target in outward(package):
         if room in CORE | HELPED or target.split(".")[0] not in CORE:
             continue
-        path = package / target.replace(".", "/")
-        is_module = path.with_suffix(".py").exists()
         module, _, name = target.rpartition(".")
-        if name in exported(module):
-            is_module = False
-        yield (room, target, "") if is_module else (room, module, name)
+        is_module = (package / target.replace(".", "/")).with_suffix(".py").exists()
+        found.append(
+            (room, target, "") if is_module and name not in exported(module) else (room, module, name)
+        )
+    return found
 
 
 def private_imports(package: Path = PACKAGE) -> dict[str, set[str]]:
@@ -409,8 +408,8 @@ def test_the_core_imports_no_neighbour() -> None:
         assert {target.split(".")[0] for target in DRAWN[room] - {"nothing"}} <= CORE, room
 
 
-def test_neighbours_import_public_names_of_the_core_and_known_exceptions() -> None:
-    assert private_imports() == EXCEPTIONS
+def test_neighbours_import_public_names_of_the_core_only() -> None:
+    assert private_imports() == {}
 
 
 FOR_USERS = {"common"}
@@ -423,9 +422,21 @@ def test_every_door_and_public_module_is_used_by_a_neighbour() -> None:
     assert not DOORS & PUBLIC
 
 
-def test_every_public_name_that_a_neighbour_uses_has_a_docstring() -> None:
-    bare = {f"{module}.{name}" for _, module, name in crossings() if name and not is_documented(module, name)}
-    assert bare == set()
+def public_names() -> Iterator[tuple[str, str]]:
+    """Yield each public name: what doors export, what neighbours use of public modules, and the functions and classes defined there."""
+    for door in DOORS:
+        yield from ((door, name) for name in exported(door))
+    yield from ((module, name) for _, module, name in crossings() if name and module in PUBLIC)
+    for module in PUBLIC:
+        home = import_module(f"kinesis_sdk.{module}")
+        for name, value in vars(home).items():
+            is_ours = getattr(value, "__module__", None) == home.__name__
+            if is_ours and not name.startswith("_") and (isfunction(value) or isclass(value)):
+                yield module, name
+
+
+def test_every_public_name_has_a_docstring() -> None:
+    assert {f"{module}.{name}" for module, name in public_names() if not is_documented(module, name)} == set()
 
 
 SAID_ONCE = {"field", "value"}
@@ -438,15 +449,12 @@ def is_documented(module: str, name: str) -> bool:
     value = unwrap(getattr(home, name))
     if isinstance(value, ModuleType):
         return bool(value.__doc__)
-    if any(name in documented_constants(path) for path in sources_of(module, name)):
+    if isclass(value) and value.__doc__:
         return True
-    if not (isfunction(value) or isclass(value)):
-        return False
-    text = value.__doc__ or ""
-    if isclass(value):
-        return bool(text)
-    named = [one for one in signature(value).parameters if one not in SAID_ONCE]
-    return bool(text) and (len(named) < 2 or all(re.search(rf"\b{one}\b", text) for one in named))
+    if isfunction(value) and value.__doc__:
+        named = [one for one in signature(value).parameters if one not in SAID_ONCE]
+        return len(named) < 2 or all(re.search(rf"\b{one}\b", value.__doc__) for one in named)
+    return any(name in documented_constants(path) for path in sources_of(module, name))
 
 
 def sources_of(module: str, name: str) -> Iterator[Path]:
@@ -455,9 +463,19 @@ def sources_of(module: str, name: str) -> Iterator[Path]:
     if path.with_suffix(".py").exists():
         yield path.with_suffix(".py")
         return
-    for found in _statements(ast.parse((path / "__init__.py").read_text(encoding="utf-8"))):
-        if isinstance(found, ast.ImportFrom) and name in {alias.name for alias in found.names}:
-            yield from sources_of(str(found.module).removeprefix("kinesis_sdk."), name)
+    if source := imported_from(path / "__init__.py").get(name):
+        yield from sources_of(source, name)
+
+
+@cache
+def imported_from(path: Path) -> Mapping[str, str]:
+    """Return from which module of this package a file imports each name."""
+    return {
+        alias.name: str(found.module).removeprefix("kinesis_sdk.")
+        for found in _statements(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(found, ast.ImportFrom)
+        for alias in found.names
+    }
 
 
 @cache

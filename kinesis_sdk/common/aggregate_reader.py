@@ -439,7 +439,12 @@ def open_aggregate(blob: bytes | bytearray | memoryview) -> SubRecordColumns | N
 
 
 def effective_hash_key(partition_key: str, explicit_hash_key: str | None) -> bytes | None:
-    """Return the 16 bytes that place a user record; None if its explicit hash key is not a number from 0 to 2^128-1."""
+    """Return the 16 bytes that place a user record; None if its explicit hash key is not a number from 0 to 2^128-1.
+
+    Args:
+        partition_key: Its partition key.
+        explicit_hash_key: Its explicit hash key in decimal digits; None if it has none.
+    """
     if explicit_hash_key is None:
         return hash_partition_key(partition_key)
     text = explicit_hash_key
@@ -490,7 +495,7 @@ def _slots(columns: SubRecordColumns) -> Iterable[tuple[str | None, str | None]]
 
 
 def has_outside(columns: SubRecordColumns, owned: HashKeyRange) -> bool:
-    """Return what `is_misplaced` returns, for columns."""
+    """Return what `is_misplaced` returns for an aggregate in ``columns``, in a shard with the hash keys ``owned``."""
     return _any_outside(_slots(columns), owned)
 
 

@@ -228,6 +228,14 @@ def service_error(
     """Return an `AwsError` of the right class for an error code that a service returned.
 
     An unknown code is transient if the HTTP status is 5xx, 408, 429 or unknown, else permanent.
+
+    Args:
+        code: Error code, such as ``ThrottlingException``.
+        message: Text of the service.
+        operation: Name of the call.
+        endpoint: Where it was made; None if it is not known.
+        status: HTTP status; None if there was no response.
+        request_id: Id of the request, for AWS support; None if there is none.
     """
     context: dict[str, Any] = {
         "operation": operation,

@@ -233,7 +233,13 @@ def is_at_tip(page: GetRecordsPage, limit: int) -> bool:
 
 
 def invalid_position(shard_id: str, position: Position, error: AwsError) -> InvalidPositionError:
-    """Return the error for a position that Kinesis rejected with InvalidArgumentException."""
+    """Return the error for a position that Kinesis rejected with InvalidArgumentException.
+
+    Args:
+        shard_id: The shard.
+        position: The position.
+        error: The error of the call.
+    """
     return InvalidPositionError(
         f"shard {shard_id} cannot be read from {iterator_start(position)}: the shard does not have this position "
         f"({error.message})",

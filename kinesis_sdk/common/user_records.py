@@ -341,7 +341,13 @@ class UserRecords(Sequence[UserRecord]):
 
 
 def part_of(records: Sequence[UserRecord], begin: int, end: int) -> Sequence[UserRecord]:
-    """Return consecutive records of a batch, see `UserRecords.part`, or a new list with those of a list."""
+    """Return consecutive records of a batch, see `UserRecords.part`, or a new list with some records of a list.
+
+    Args:
+        records: The batch, or a list.
+        begin: Index of the first record.
+        end: Index behind the last one.
+    """
     return records.part(begin, end) if isinstance(records, UserRecords) else records[begin:end]
 
 

@@ -54,6 +54,10 @@ def plan_bootstrap_from_all(shards: Iterable[Shard], position: str) -> list[Leas
     For initial positions in the past whose filtered listing is incomplete: a timestamp before the stream's creation lists no
     shards. The oldest listed shards then contain all data.
 
+    Args:
+        shards: All shards of the stream.
+        position: Sentinel at which the leases begin.
+
     Raises:
         ProtocolError: If the open shards do not cover the whole hash key space; list again.
     """
