@@ -21,6 +21,7 @@ from kinesis_sdk.common.response_header import NO_RESPONSE
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.transport import GetRecordsPage, PutEntry
+from kinesis_sdk.common.transport.decoding import Content
 from kinesis_sdk.consumer import Lease, PoisonRecord, RecordBatch, ShardContext
 from kinesis_sdk.consumer.fetch.fetcher import FetchResult
 from kinesis_sdk.consumer.shard.reader import UserBatch
@@ -47,6 +48,7 @@ HOLDERS: list[Any] = [
     SubRecordColumns(["key"], None, [SECRET], ["key"], keyed=True),
     PutEntry(SECRET, "key"),
     GetRecordsPage([KINESIS], None, NO_RESPONSE, None, {}),
+    Content([KINESIS], {"Records": []}),
     FetchResult(records=[KINESIS], header=NO_RESPONSE),
     Page([KINESIS], caught_up=True, ended=False, behind=0),
     UserBatch([USER], NO_RESPONSE, print, print),

@@ -20,6 +20,7 @@ MINIMUM_PYTHON = {NEWEST: (3, 11), OLDEST: (3, 10)}
 
 PACKAGES = (
     "pyarrow>=18",
+    "msgspec>=0.19",
     "pybase64>=1.4",
     "pandas>=2.2,<3",
     "pytest>=8.3",

@@ -36,7 +36,7 @@ API_NAMES = {
 """Name in the API of each field of a `KinesisRecord`.
 
 To add a field: here, to `KinesisRecord` and its `from_api`, to `UserRecord` at the same place, and to the reader of large
-responses (``transport.get._decoded``). Everything between them passes fields on by position. `tests/common/test_records.py` fails
+responses (``transport.decoding`` and ``transport.typed_decoding``). Everything between them passes fields on by position. `tests/common/test_records.py` fails
 for each of these places that is forgotten.
 """
 

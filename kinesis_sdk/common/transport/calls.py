@@ -6,7 +6,7 @@ import json
 import logging
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
@@ -74,6 +74,8 @@ class Transport:
         events.register(f"before-call.{self._service}", _on_call, f"{_HOOK}-signer")
         events.register(f"before-send.{self._service}", _on_send, f"{_HOOK}-request")
         events.register(f"needs-retry.{self._service}", _on_response, f"{_HOOK}-response")
+        # After all others, which see the whole body: botocore calls the handlers of the shortest name last.
+        events.register_last("before-parse", _on_parse, f"{_HOOK}-body")
 
     def __getattr__(self, name: str) -> Any:
         """Return an attribute of the client."""
@@ -209,6 +211,7 @@ class Attempt:
         signer: Signer of the client, if boto3 has made the call.
         endpoint: botocore's endpoint of the client, once a request was sent.
         context: botocore's context of the call.
+        shorten: Called with the body of each successful response that boto3 reads itself; returns what botocore parses instead.
     """
 
     __slots__ = (
@@ -222,6 +225,7 @@ class Attempt:
         "request",
         "response",
         "sent",
+        "shorten",
         "signer",
     )
 
@@ -237,6 +241,7 @@ class Attempt:
         self.signer: Any = None
         self.endpoint: Any = None
         self.context: dict[str, Any] = {}
+        self.shorten: Callable[[bytes], bytes] | None = None
 
     def parse(self, body: bytes) -> dict[str, Any] | None:
         """Return the response as boto3 returns it.
@@ -363,6 +368,18 @@ def _on_send(request: Any, **_: Any) -> Any:
     if isinstance(attempt.outcome, Exception):
         raise attempt.outcome
     return attempt.outcome
+
+
+def _on_parse(operation_model: Any, response_dict: dict[str, Any], **_: Any) -> None:
+    """Handle ``before-parse``: leave to botocore what it has to parse."""
+    attempt = _attempt.get()
+    if (
+        attempt is not None
+        and attempt.shorten is not None
+        and operation_model.name == attempt.operation
+        and response_dict["status_code"] == 200
+    ):
+        response_dict["body"] = attempt.shorten(response_dict["body"])
 
 
 def _on_response(endpoint: Any, response: Any, **_: Any) -> None:

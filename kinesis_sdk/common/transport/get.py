@@ -9,17 +9,21 @@ from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
 from kinesis_sdk.common.aws import KinesisClient, translate_errors
-from kinesis_sdk.common.base64coding import decode
 from kinesis_sdk.common.errors import ProtocolError
 from kinesis_sdk.common.records import KinesisRecord, check_records
 from kinesis_sdk.common.response_header import ResponseHeader
 from kinesis_sdk.common.transport.calls import Attempt, Transport
+from kinesis_sdk.common.transport.decoding import (
+    MALFORMED,
+    Content,
+    check_count,
+    decode,
+    incomplete,
+    moment_of,
+)
 
 _SIMPLE = {"Records", "NextShardIterator", "MillisBehindLatest"}
 """Members of a response in the middle of a shard, which need no conversion."""
-
-# Makes a named tuple from a complete tuple at a third of the cost of the constructor.
-_new = tuple.__new__
 
 
 class GetRecordsPage(NamedTuple):
@@ -63,10 +67,7 @@ def get_records(
             return _page(client.get_records(**request))
         attempt = client.attempt("GetRecords", request, _body(request))
         page = _page_of(attempt)
-        if page is None:
-            with attempt.by_boto3() as plain:
-                page = _page(plain.get_records(**request))
-        return page
+        return _page_by_boto3(attempt, request) if page is None else page
 
 
 class decoding:  # noqa: N801 - as `translate_errors`
@@ -100,23 +101,37 @@ def _page_of(attempt: Attempt) -> GetRecordsPage | None:
     Raises:
         ProtocolError: If a record is incomplete or malformed, or cannot be decoded.
     """
-    document = attempt.document()
-    if document is None:
+    content = None if attempt.body is None else decode(attempt.body)
+    if content is None:
         return None
-    items = document["Records"]
-    following, behind = document.get("NextShardIterator"), document.get("MillisBehindLatest")
+    rest = content.rest
+    following, behind = rest.get("NextShardIterator"), rest.get("MillisBehindLatest")
+    response: Mapping[str, Any] | None
     if (
-        document.keys() <= _SIMPLE
+        rest.keys() <= _SIMPLE
         and (following is None or type(following) is str)
         and (behind is None or type(behind) is int)
     ):
-        document["Records"] = []
-        document["ResponseMetadata"] = attempt.metadata()
-        response = document if attempt.accepts(document) else None
+        rest["ResponseMetadata"] = attempt.metadata()
+        response = rest if attempt.accepts(rest) else None
     else:
-        document["Records"] = []
-        response = attempt.parse(json.dumps(document).encode("ascii"))
-    return None if response is None else _page(response)._replace(records=_decoded(items))
+        response = attempt.parse(json.dumps(rest).encode("ascii"))
+    return None if response is None else _page(response)._replace(records=content.records)
+
+
+def _page_by_boto3(attempt: Attempt, request: dict[str, Any]) -> GetRecordsPage:
+    """Return the page of a response that boto3 reads: it parses everything but the records."""
+    content: Content | None = None
+
+    def without_records(body: bytes) -> bytes:
+        nonlocal content
+        content = decode(body)  # of the last response, if boto3 makes several attempts
+        return body if content is None else json.dumps(content.rest).encode("ascii")
+
+    attempt.shorten = without_records
+    with attempt.by_boto3() as plain:
+        page = _page(plain.get_records(**request))
+    return page if content is None else page._replace(records=content.records)
 
 
 def _page(response: Mapping[str, Any]) -> GetRecordsPage:
@@ -128,13 +143,14 @@ def _page(response: Mapping[str, Any]) -> GetRecordsPage:
     items = response.get("Records")
     if not isinstance(items, list):
         raise ProtocolError("GetRecords: the response has no list of Records")
+    check_count(items)
     try:
         records = [_in_utc(KinesisRecord.from_api(item)) for item in items]
         check_records(records)
         following = response.get("NextShardIterator") or None
         header = ResponseHeader.from_api(response, ended=following is None)
-    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
-        raise _incomplete(error) from error
+    except MALFORMED as error:
+        raise incomplete(error) from error
     return GetRecordsPage(
         records,
         following,
@@ -149,58 +165,4 @@ def _in_utc(record: KinesisRecord) -> KinesisRecord:
     arrival = record.approximate_arrival_timestamp
     if type(arrival) is datetime and arrival.tzinfo is timezone.utc:
         return record
-    return record._replace(approximate_arrival_timestamp=_moment(arrival))
-
-
-def _decoded(items: list[Any]) -> list[KinesisRecord]:
-    """Return the records of a response in JSON.
-
-    Raises:
-        ProtocolError: If a record is incomplete or malformed, or cannot be decoded.
-    """
-    records: list[KinesisRecord] = []
-    add = records.append
-    stamp: Any = None
-    moment: datetime | None = None
-    try:
-        for item in items:
-            # Records of the same PutRecords call have the same arrival time.
-            arrival = item.get("ApproximateArrivalTimestamp")
-            if arrival != stamp:
-                stamp = arrival
-                moment = _moment(stamp)
-            get = item.get
-            add(
-                _new(
-                    KinesisRecord,
-                    (
-                        decode(item["Data"]),
-                        get("PartitionKey") or "",
-                        item["SequenceNumber"],
-                        moment,
-                        get("EncryptionType"),
-                    ),
-                )
-            )
-        check_records(records)
-    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
-        raise _incomplete(error) from error
-    return records
-
-
-def _incomplete(error: Exception) -> ProtocolError:
-    return ProtocolError(f"GetRecords: a record cannot be read ({type(error).__name__}: {error})")
-
-
-def _moment(value: Any) -> datetime | None:
-    """Return an arrival time in UTC from epoch seconds, a datetime, or text, which some emulators send."""
-    if isinstance(value, (int, float)):
-        return datetime.fromtimestamp(value, timezone.utc)
-    if value is None:
-        return None
-    if not isinstance(value, datetime):
-        from botocore.utils import parse_timestamp
-
-        value = parse_timestamp(value)
-    moment: datetime = value.astimezone(timezone.utc)
-    return moment
+    return record._replace(approximate_arrival_timestamp=moment_of(arrival))

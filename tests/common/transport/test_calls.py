@@ -357,17 +357,17 @@ def check_outcome(wire: Wire, name: str) -> None:
 
 
 def test_records_are_decoded_once(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
-    get_records(wire.lean, "first", 100)
     wire.session.responses = [(200, page(50))]
     parsed: list[int] = []
     real = reading._page
     monkeypatch.setattr(
         reading, "_page", lambda response: parsed.append(len(response["Records"])) or real(response)
     )
-    found = get_records(wire.lean, "first", 100)
-    assert [record.data for record in found.records] == [b"x" * index for index in range(50)]
-    assert wire.session.last_was_lean
-    assert parsed == [0]
+    for lean in (False, True):
+        found = get_records(wire.lean, "first", 100)
+        assert [record.data for record in found.records] == [b"x" * index for index in range(50)]
+        assert wire.session.last_was_lean is lean
+    assert parsed == [0, 0], "botocore sees no records"
 
 
 @pytest.mark.parametrize("mode", ["legacy", "standard"])
