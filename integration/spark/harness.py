@@ -294,6 +294,31 @@ def wait_for(condition: Callable[[], bool], timeout: float = 900.0, what: str = 
         time.sleep(0.1)
 
 
+class Lasting:
+    """A streaming query that goes on from its checkpoint if Spark gave it up because of a slow machine.
+
+    Spark waits 10 s, which no setting changes, until a new Python process has connected, and ends the query otherwise. Services start such a query again.
+
+    Args:
+        begin: Starts the query.
+    """
+
+    def __init__(self, begin: Callable[[], Any]) -> None:
+        self._begin = begin
+        self._restarts = 10
+        self.query = begin()
+
+    def check(self) -> None:
+        """Start the query again if it has ended for that reason, and fail if it has ended for another one."""
+        error = self.query.exception()
+        if error is None:
+            return
+        assert "failed to connect back" in str(error), error
+        assert self._restarts > 0, error
+        self._restarts -= 1
+        self.query = self._begin()
+
+
 def start(
     spark: Any,
     stream: TestStream,

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from integration.spark.harness import start, wait_for
+from integration.spark.harness import Lasting, start, wait_for
 from kinesis_sdk.consumer import ConsumerConfig, RecordBatch, RetrievalConfig, Worker
 from kinesis_sdk.testing.flights import load_flights
 
@@ -57,7 +57,7 @@ def test_flights_through_kinesis_and_back(spark: Any, stream: Any, folder: Path)
     for thread in threads:
         thread.start()
     output = folder / "parquet"
-    query = (
+    writer = (
         spark.readStream.format("kinesis_sdk")
         .options(**flights.reader_options())
         .load()
@@ -65,8 +65,8 @@ def test_flights_through_kinesis_and_back(spark: Any, stream: Any, folder: Path)
         .option("path", str(output))
         .option("checkpointLocation", str(folder / "checkpoint"))
         .trigger(processingTime="500 milliseconds")
-        .start()
     )
+    lasting = Lasting(writer.start)
     try:
         half = frame.sample(0.5, seed=1)
         rest = frame.subtract(half)
@@ -85,18 +85,18 @@ def test_flights_through_kinesis_and_back(spark: Any, stream: Any, folder: Path)
             return int(rows.select("partitionKey", "data").distinct().count())
 
         def arrived() -> bool:
-            assert query.exception() is None
+            lasting.check()
             return output.exists() and different(spark.read.parquet(str(output))) >= len(sent)
 
         wait_for(arrived, what="the Parquet output")
         wait_for(lambda: len(consumed) >= len(sent), what="the consumer's workers")
     except BaseException:
         sys.stderr.write(
-            f"{query.status}\n{query.lastProgress}\n{consumed.total()} records consumed, {len(consumed)} of {len(sent)} flights\n"
+            f"{lasting.query.status}\n{lasting.query.lastProgress}\n{consumed.total()} records consumed, {len(consumed)} of {len(sent)} flights\n"
         )
         raise
     finally:
-        query.stop()
+        lasting.query.stop()
         for worker in workers:
             worker.stop()
         for thread in threads:

@@ -10,7 +10,6 @@ import threading
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 
-import kinesis_sdk.consumer as consumer
 from kinesis_sdk.common.catalogue import UNREADABLE_LEASES
 from kinesis_sdk.common.errors import (
     AwsConfigError,
@@ -71,67 +70,6 @@ class Scenario:
         return Worker(
             "orders", application_name="billing", handler=handler or self.handle, config=config, **more
         )
-
-
-def test_the_public_names():
-    assert sorted(consumer.__all__) == sorted(
-        [
-            "BalancedStrategy",
-            "BisectBatch",
-            "Checkpointer",
-            "Conflict",
-            "ConsumerConfig",
-            "CoordinationConfig",
-            "FailureConfig",
-            "LeaseConfig",
-            "LeaseTableConfig",
-            "RetrievalConfig",
-            "DynamoDBLeaseStore",
-            "DynamoDBSink",
-            "InMemorySink",
-            "Sink",
-            "SqlSink",
-            "AsyncSink",
-            "ObjectSink",
-            "S3Store",
-            "AsyncSqlSink",
-            "DynamoDbStream",
-            "HandlerErrorPolicy",
-            "InMemoryLeaseStore",
-            "IntervalSettings",
-            "Intervals",
-            "Kcl2Strategy",
-            "Lease",
-            "LeaseObserver",
-            "LeaseProblem",
-            "LeaseStore",
-            "LeaseStrategy",
-            "SqlLeaseStore",
-            "Plan",
-            "PoisonRecord",
-            "PreparedCheckpoint",
-            "RecordBatch",
-            "RecordHandler",
-            "RetryBatch",
-            "ShardContext",
-            "ShardHealth",
-            "ShardState",
-            "Stall",
-            "StartingPosition",
-            "StopWorker",
-            "StreamSpec",
-            "TableScan",
-            "TableView",
-            "Take",
-            "TakeLimits",
-            "TakeReason",
-            "Worker",
-            "WorkerHealth",
-            "WorkerParts",
-        ]
-    )
-    for name in consumer.__all__:
-        assert getattr(consumer, name) is not None
 
 
 def test_importing_the_consumer_imports_no_boto3():
