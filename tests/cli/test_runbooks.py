@@ -175,13 +175,13 @@ def test_a_hot_shard(scene: Scene) -> None:
 
 def produce(scene: Scene, seconds: int) -> None:
     """Put nearly what one shard takes into the lower half of the hash keys."""
-    keys = [str(2**127 // 985 * place) for place in range(985)]
+    keys = [str(2**127 // 197 * place) for place in range(197)]
     for _ in range(seconds):
         for half in (keys[::2], keys[1::2]):
             scene.fleet.raw.put_records(
                 StreamName="orders",
                 Records=[
-                    {"Data": b"x" * 1000, "PartitionKey": f"customer-{key[:3]}", "ExplicitHashKey": key}
+                    {"Data": b"x" * 5000, "PartitionKey": f"customer-{key[:3]}", "ExplicitHashKey": key}
                     for key in half
                 ],
             )

@@ -1442,7 +1442,7 @@ def check_accounting(producer: Producer) -> None:
             assert [record._index for record in entry.records] == list(range(len(entry.records)))
 
 
-STRIDE = 1 if TIMES else 4
+STRIDE = 1 if TIMES else 6
 """Of so many moments, one is struck."""
 
 

@@ -1043,16 +1043,16 @@ def test_an_aggregate_that_a_stream_takes_no_more_goes_in_parts(ordering: Any) -
         MaxRecordSizeInKiB=1_024,
     )
     simulation.clock.advance(60.0)  # the stream is updating for a while
-    fill(simulation, 600, size=10_000)
+    fill(simulation, 300, size=10_000)
     simulation.run()
     simulation.check()
     assert all(record.exception() is None for record in simulation.records)
     assert simulation.pipeline.max_record_size == MIB, "it asked again"
     sent = len(simulation.requests)
-    fill(simulation, 600, size=10_000, start=1_000)
+    fill(simulation, 300, size=10_000, start=1_000)
     simulation.run()
     simulation.check()
-    assert len(simulation.requests) - sent <= 7, "and makes smaller ones from then on"
+    assert len(simulation.requests) - sent <= 4, "and makes smaller ones from then on"
     if ordering == "per_shard":
         simulation.check_order()
 

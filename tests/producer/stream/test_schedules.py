@@ -30,7 +30,7 @@ FAULTS = (
 )
 
 
-SCHEDULES = how_many(unit=30, fuzz=2_000)
+SCHEDULES = how_many(unit=20, fuzz=2_000)
 """Random schedules of each property."""
 
 AUTO = {"StreamModeDetails": {"StreamMode": "ON_DEMAND"}, "RecordDistributionStrategy": "AUTO"}
@@ -277,7 +277,7 @@ def test_ordered_mode_keeps_the_order_of_every_key_in_every_schedule(seed: int) 
 
 
 @pytest.mark.fuzz
-@pytest.mark.parametrize("seed", seeds(unit=5, fuzz=40))
+@pytest.mark.parametrize("seed", seeds(unit=3, fuzz=40))
 def test_ordered_mode_keeps_the_order_of_records_that_wait_for_a_recreated_stream(seed: int) -> None:
     rng = random.Random(seed)
     config = ProducerConfig(
