@@ -15,6 +15,7 @@ from types import ModuleType
 import pytest
 
 import kinesis_sdk
+from tests.trees import parse
 
 PACKAGE = Path(kinesis_sdk.__file__).parent
 DESIGN = PACKAGE.parent / "DESIGN.md"
@@ -82,7 +83,7 @@ def _statements(node: ast.AST) -> Iterator[ast.AST]:
 
 def _read_imports(source: str, path: Path, package: Path) -> Iterator[tuple[int, str]]:
     within = [package.name, *path.relative_to(package).parts[:-1]]
-    for node in _statements(ast.parse(source, str(path))):
+    for node in _statements(parse(source)):
         if isinstance(node, ast.Import):
             found = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -337,7 +338,7 @@ HEIRS = {"BlindRecord": "PendingRecord"}
 
 
 def test_the_producer_is_made_by_composition() -> None:
-    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in sorted(PRODUCER.rglob("*.py"))]
+    trees = [parse(path.read_text(encoding="utf-8")) for path in sorted(PRODUCER.rglob("*.py"))]
     classes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
     ours = {node.name for node in classes}
     inherits = {

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import kinesis_sdk
+from tests.trees import parse
 
 PACKAGE = Path(kinesis_sdk.__file__).parent
 ROOT = PACKAGE.parent
@@ -35,7 +36,7 @@ def definitions(path: Path) -> set[str]:
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
                 found.update(prefix + target.id for target in targets if isinstance(target, ast.Name))
 
-    visit(ast.parse(path.read_text(encoding="utf-8")).body, "")
+    visit(parse(path.read_text(encoding="utf-8")).body, "")
     return found
 
 

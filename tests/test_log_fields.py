@@ -15,6 +15,7 @@ from kinesis_sdk.common.log_throttle import CountingLogThrottle, LogThrottle
 from kinesis_sdk.consumer import ConsumerConfig, DynamoDBLeaseStore
 from kinesis_sdk.testing import Fault
 from tests.consumer.fleet.engines import STREAM, Fleet
+from tests.trees import parse
 
 PACKAGE = Path(kinesis_sdk.__file__).parent
 MODULES = sorted(
@@ -29,7 +30,7 @@ def bare_loggers(source: str) -> list[int]:
     """Return the lines that use a logger of `logging` which no `FieldLogger` wraps."""
     if not any(f"logging.{name}(" in source for name in LOGGING):
         return []  # most modules
-    tree = ast.parse(source)
+    tree = parse(source)
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     wrapped = {
         id(argument)

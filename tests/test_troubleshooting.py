@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.readme import DOCS, ROOT
+from tests.trees import parse
 from tools.docs_reference import error_classes
 
 PAGE = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
@@ -25,7 +26,7 @@ def logged(path: Path) -> Iterator[tuple[int, str]]:
     source = path.read_text(encoding="utf-8")
     if not CALL.search(source):
         return  # most modules log nothing, and this is done whenever the tests are collected
-    tree = ast.parse(source)
+    tree = parse(source)
     constants = {
         target.id: node.value.value
         for node in tree.body
