@@ -17,7 +17,6 @@ from kinesis_sdk.cli.output import ExitCode, console, note, print_json, with_exi
 from kinesis_sdk.common.text import printable
 
 if TYPE_CHECKING:
-    from kinesis_sdk.admin.applications import Application
     from kinesis_sdk.admin.fleet.look import Look
 
 _LEASES = {
@@ -71,8 +70,7 @@ def list_leases(
       kinesis-sdk leases list billing
       kinesis-sdk leases list billing --json | jq '.leases[] | select(.owner == null) | .shard_id'
     """
-    application = app.open()
-    view = _look(application, app.failover_time).table()
+    view = _look(app).table()
     if as_json:
         print_json(view.to_dict())
         return
@@ -108,8 +106,7 @@ def show(
       kinesis-sdk leases show billing
       kinesis-sdk leases show billing --watch-for 25s
     """
-    application = app.open()
-    look = _look(application, app.failover_time)
+    look = _look(app)
     look.table()
     view = look.streams(required=False)
     if watch_for:
@@ -123,7 +120,7 @@ def show(
             note(view.error)
         from kinesis_sdk.cli.fleet_tables import print_problems
 
-        print_problems(view, application.connection.options)
+        print_problems(view, app.account.connect().options)
         console().print()
         _print_rows(view, show_all=show_all)
     if any(problem.severity is Severity.ERROR for problem in view.problems):
@@ -159,8 +156,7 @@ def explain(
     from kinesis_sdk.admin.applications import find_lease_key
     from kinesis_sdk.admin.fleet.explain import explain as explain_lease
 
-    application = app.open()
-    look = _look(application, app.failover_time)
+    look = _look(app)
     look.table()
     view = look.streams()
     key = find_lease_key(shard, [lease.lease_key for lease in view.leases])
@@ -192,11 +188,11 @@ def _wrapped(paragraph: str) -> str:
     return f"{textwrap.fill(head, 100)}:\n    kinesis-sdk {command}"
 
 
-def _look(application: Application, failover_time: float) -> Look:
+def _look(app: ApplicationOptions) -> Look:
     from kinesis_sdk.admin.fleet.look import Look
     from kinesis_sdk.admin.fleet.observe import FleetObserver
 
-    return Look(application, observer=FleetObserver(application.name, failover_time=failover_time))
+    return Look(app.open(), observer=FleetObserver(app.name, failover_time=app.failover_time))
 
 
 def _of(view: FleetView, key: str) -> LeaseView:

@@ -133,20 +133,11 @@ Before = Callable[..., dict[str, Any]]
 def change_command(
     verb: str,
     *,
-    short_help: str,
     text: str,
     options: tuple[Callable[[Any], Any], ...] = (),
     before: Before = lambda *_, **__: {},
 ) -> click.Command:
-    """Return the command of an operation.
-
-    Args:
-        verb: The operation.
-        short_help: What it does, in a line.
-        text: Its help.
-        options: Further options.
-        before: Receives their values.
-    """
+    """Return the command of an operation, with the options of its own, whose values `before` receives."""
     operation = OPERATIONS[verb]
     names = [parameter.name for parameter in operation.parameters]
 
@@ -187,7 +178,7 @@ def change_command(
         made = _wait_option(operation)(made)
     for option in (*reversed(options), *map(_option_of, reversed(operation.parameters)), *_CHANGE_OPTIONS):
         made = option(made)
-    return click.command(verb, short_help=short_help)(with_exit_codes(_with_refusals(made)))
+    return click.command(verb)(with_exit_codes(_with_refusals(made)))
 
 
 def _read(value: Any) -> Any:
@@ -265,7 +256,6 @@ def _finish(planned: Planned, result: Result | None) -> None:
 
 rewind = change_command(
     "rewind",
-    short_help="Process records again, from a time, a record or the horizon.",
     text=r"""Process records again: every record from START on comes once more, and none is skipped.
 
     Without --shard, all shards are rewound, those included that have ended since, and their children begin again after them.
@@ -285,7 +275,6 @@ rewind = change_command(
 
 skip_to = change_command(
     "skip-to",
-    short_help="Leave records out: continue at a later position.",
     text=r"""Leave records out: every shard continues at START.
 
     A live owner finishes its batch and checkpoints first. What lies between that checkpoint, which is shown, and START is skipped,
@@ -302,7 +291,6 @@ skip_to = change_command(
 
 release = change_command(
     "release",
-    short_help="Take a lease from its owner; another worker continues.",
     text=r"""Take leases from their owners: the live worker with the fewest leases gets them.
 
     \b
@@ -314,7 +302,6 @@ release = change_command(
 
 move = change_command(
     "move",
-    short_help="Move leases to a live worker.",
     text=r"""Move leases to a live worker of this SDK or of KCL 3.
 
     The workers balance by themselves: a move that unbalances them is undone within seconds. --swap keeps the balance, and
@@ -329,7 +316,6 @@ move = change_command(
 
 pin = change_command(
     "pin",
-    short_help="Give a lease to one worker for as long as it is alive.",
     text=r"""Pin a lease: workers of this SDK give it to WORKER while it is alive, and take it as any other when it is not.
 
     WORKER has to be in the lease table: a worker of this SDK shows itself there within seconds of its start, also without
@@ -345,7 +331,6 @@ pin = change_command(
 
 unpin = change_command(
     "unpin",
-    short_help="Remove the pin of a lease.",
     text=r"""Remove the pin of a lease, so that the workers balance it as any other.
 
     \b
@@ -357,7 +342,6 @@ unpin = change_command(
 
 retry = change_command(
     "retry",
-    short_help="Have a failing handler called again now.",
     text=r"""Have the handler of a shard called again now, for example after its database is back: its pauses grow to 30 s.
 
     \b
@@ -385,7 +369,6 @@ def _save_record(_desk: Desk, planned: Any, *, save: Path | None) -> dict[str, A
 
 skip_record = change_command(
     "skip-record",
-    short_help="Leave out the one record on which a handler fails.",
     text=r"""Leave out exactly one record: its owner passes it to the dead-letter hook, and goes on behind it.
 
     The hook is `dead_letter` of the policy in `on_handler_error`, whichever policy it is. Without one, the record is named in the
@@ -409,7 +392,6 @@ skip_record = change_command(
 
 import_leases = change_command(
     "import",
-    short_help="Bring the leases to the positions of a saved file.",
     text=r"""Restore the leases of `leases export`: rows that are missing are put back, the others are rewound or skipped.
 
     The table is created if it is missing. If the command is interrupted, repeat it: rows that are restored already stay as they are.
@@ -434,7 +416,6 @@ import_leases = change_command(
 
 delete_row = change_command(
     "delete-row",
-    short_help="Delete one row that no worker can use.",
     text=r"""Delete one row of the lease table: one that cannot be read, that is of no shard, or whose position is wrong.
 
     A lease that its owner renews is not deleted; the row is watched for --failover-time. The audit log keeps the row as it was.
@@ -449,7 +430,6 @@ delete_row = change_command(
 
 drain = change_command(
     "drain",
-    short_help="Let a worker hand off all its leases and take none.",
     text=r"""Drain a worker: it hands off all its leases, takes none, and stays up until `undrain` or its end.
 
     The command returns when no row has named the worker for two failover times.
@@ -463,7 +443,6 @@ drain = change_command(
 
 undrain = change_command(
     "undrain",
-    short_help="Let a drained worker take leases again.",
     text=r"""End a drain: the worker takes leases again.
 
     \b
@@ -550,7 +529,6 @@ def _save_leases(
 
 delete_app = change_command(
     "delete-app",
-    short_help="Delete a stopped application: its lease table.",
     text=r"""Delete an application that has stopped, with the tables that a KCL 3 keeps beside its lease table.
 
     The table is watched for two failover times first. A worker that is started later begins at its initial position.

@@ -8,7 +8,6 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from botocore.exceptions import ClientError
 from click.testing import CliRunner
 
 from kinesis_sdk.admin.changes.deletions import plan_row_deletion
@@ -101,29 +100,6 @@ def test_json_is_one_document(operator):
     assert (outcome["status"], outcome["noticed_by"]) == ("done", "a")
 
 
-def test_an_error_between_two_writes_tells_what_is_left(operator):
-    operator = operator(shards=2)
-    fleet = operator.fleet
-    start = fleet.moment()
-    fleet.load(5)
-    update, writes = fleet.dynamodb.update_item, []
-
-    def rejected(**request):
-        if request["ExpressionAttributeNames"].get("#n1") == "changedBy":
-            writes.append(request)
-            if len(writes) == 2:
-                raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "UpdateItem")
-        return update(**request)
-
-    fleet.dynamodb.update_item = rejected
-    result = operator.change("leases", "rewind", "app", "--to", iso(start), "--json")
-    assert result.exit_code == 3
-    assert "Interrupted: 1 of 2 rows were written" in result.stderr
-    left = writes[1]["Key"]["leaseKey"]["S"]
-    assert f"--shard {left}" in result.stderr.partition("The rest: ")[2]
-    assert result.stdout == ""
-
-
 @pytest.mark.usefixtures("any_place")
 def test_without_a_terminal_nothing_is_changed(operator):
     operator = operator()
@@ -145,6 +121,7 @@ def test_without_a_terminal_nothing_is_changed(operator):
         (("leases", "skip-to", "app", "--to", "TRIM_HORIZON"), 2, "expected LATEST, a time"),
         (("leases", "rewind", "nothing", "--to", "-15m"), 2, "nothing"),
         (("leases", "move", "app", "--shard", "0", "--to", "w9"), 2, "a worker of the table: a"),
+        (("leases", "pin", "app", "--shard", "0", "--to", "w9"), 2, "a worker of the table: a"),
         (("leases", "release", "app", "--shard", "77"), 2, "shard"),
         (("worker", "drain", "app", "a"), 4, "no other worker would hold the leases"),
         (("worker", "drain", "app", "w9"), 2, "a worker of the table"),
@@ -202,33 +179,6 @@ def test_a_drained_worker_holds_nothing_until_it_is_undrained(operator):
         "begin",
         "done",
     ]
-
-
-@pytest.mark.usefixtures("any_place")
-@pytest.mark.parametrize("command", ["move", "pin"])
-def test_a_lease_goes_to_known_workers_only(operator, command):
-    operator = operator(("a", "b"), shards=2)
-    before = operator.fleet.clock.monotonic()
-    result = operator.change("leases", command, "app", "--shard", SHARD, "--to", "web99")
-    assert result.exit_code == 2, result.stderr
-    assert "to='web99' is invalid: expected a worker of the table: a, b" in result.stderr
-    assert operator.fleet.clock.monotonic() == before, "it does not watch who is alive first"
-    assert operator.fleet.store.get(SHARD).pinned_to is None
-
-
-@pytest.mark.usefixtures("any_place")
-def test_a_pinned_lease_stays_where_it_was_pinned(operator):
-    operator = operator(workers=("a", "b"), shards=4)
-    fleet = operator.fleet
-    fleet.run(20)
-    shard = next(key for key, owner in fleet.owners().items() if owner == "a")
-    result = operator.change("leases", "pin", "app", "--shard", shard, "--to", "b")
-    assert result.exit_code == 0, result.stderr
-    assert f"{shard}: pinnedTo: – → b" in result.stderr
-    fleet.run(40)
-    assert fleet.owners()[shard] == "b"
-    assert operator.change("leases", "unpin", "app", "--shard", shard).exit_code == 0
-    assert fleet.store.get(shard).pinned_to is None
 
 
 @pytest.mark.parametrize("deleted", [True, False])
@@ -381,26 +331,6 @@ def test_a_damaged_export_is_refused(operator, tmp_path, damage):
     result = operator.change("leases", "import", "app", str(file))
     assert result.exit_code == 2
     assert f"file='{file}' is invalid: expected a complete export" in result.stderr
-
-
-@both_places
-def test_the_commands_are_listed_and_have_examples():
-    result = CliRunner().invoke(cli, ["leases", "--help"])
-    for name in (
-        "rewind",
-        "skip-to",
-        "release",
-        "move",
-        "pin",
-        "unpin",
-        "export",
-        "import",
-        "delete-row",
-        "delete-app",
-    ):
-        assert name in result.stdout
-        text = CliRunner().invoke(cli, ["leases", name, "--help"]).stdout
-        assert f"kinesis-sdk leases {name} billing" in text
 
 
 def test_ctrl_c_between_two_writes_tells_what_was_done_and_the_rest(operator, monkeypatch):

@@ -23,11 +23,6 @@ def plan_app_deletion(desk: Desk) -> SingleChange:
     """Plan to delete an application: its lease table, and the tables that a KCL 3 keeps beside it.
 
     The table is watched for two failover times: no worker may write to it.
-
-    Raises:
-        ChangeRefusedError: If a worker is alive.
-        ConfigError: If there is no such table.
-        AwsError: If a call failed.
     """
     name, table = desk.application.info().name, desk.application.table
     leases = _watch(desk, name)
@@ -104,11 +99,6 @@ def plan_row_deletion(desk: Desk, row: str) -> SingleChange:
     Args:
         desk: The application.
         row: Lease key, or a shard as it is written elsewhere: ``3``.
-
-    Raises:
-        ChangeRefusedError: If its owner is alive.
-        ConfigError: If there is no such row.
-        AwsError: If a call failed.
     """
     table = desk.application.table
     read = table.read()

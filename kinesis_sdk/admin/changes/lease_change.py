@@ -33,15 +33,7 @@ _QUESTIONS = {
 
 
 class LeaseChange:
-    """A plan of writes to leases; see `Planned`.
-
-    Args:
-        desk: The application; the plan was made with it.
-        plan: The plan.
-
-    Attributes:
-        plan: As given.
-    """
+    """A plan of writes to leases, for the desk that it was made with; see `Planned`."""
 
     def __init__(self, desk: Desk, plan: ChangePlan) -> None:
         self.plan: ChangePlan = plan
@@ -88,16 +80,7 @@ class LeaseChange:
         return self._result(self.carry_out(wait=wait), wait)
 
     def carry_out(self, *, wait: float = 60.0) -> list[Outcome]:
-        """Apply the plan, and wait until owners act on it.
-
-        Args:
-            wait: Seconds to wait; 0 returns after the writes.
-
-        Raises:
-            ChangeRefusedError: If the plan has refusals; nothing is written.
-            AuditLogError: If the audit log cannot be written; nothing more is written.
-            AwsError: If a call failed; `outcomes` says what was done before.
-        """
+        """Apply the plan as `apply`, and return what became of each row; after an error, `outcomes` says it."""
         desk, plan = self._desk, self.plan
         self._look_again()
         audit = desk.audit(plan.command)

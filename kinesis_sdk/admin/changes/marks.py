@@ -71,13 +71,7 @@ def list_workers(desk: Desk, *, watch: bool = True) -> tuple[WorkerInfo, ...]:
 
 
 def plan_drain(desk: Desk, worker: str) -> SingleChange:
-    """Plan to tell a worker to hand off all leases, to take none, and to stay up.
-
-    Raises:
-        ConfigError: If the table does not name the worker.
-        ChangeRefusedError: If the worker does not read the mark, or no other worker would hold its leases.
-        AwsError: If a call failed.
-    """
+    """Plan to tell a worker to hand off all leases, to take none, and to stay up."""
     carrier, name = _check_drain(desk, worker, desk.leases()), printable(worker)
     command = desk.command("worker", "drain", worker)
     told = Told(
@@ -111,11 +105,7 @@ def plan_drain(desk: Desk, worker: str) -> SingleChange:
 
 
 def plan_undrain(desk: Desk, worker: str) -> SingleChange:
-    """Plan to let a worker take leases again.
-
-    Raises:
-        AwsError: If a call failed.
-    """
+    """Plan to let a worker take leases again."""
     name, command = printable(worker), desk.command("worker", "undrain", worker)
     marked = _find_marked(desk, worker)
     told = Told(
@@ -137,10 +127,6 @@ def plan_pin(desk: Desk, shard: str, worker: str | None = None) -> SingleChange:
     """Plan to pin a lease to a worker, which holds it while it is alive; None removes the pin.
 
     Only workers of this SDK honour it: a Java worker takes the lease as any other.
-
-    Raises:
-        ConfigError: If there is no such row, or no such worker.
-        AwsError: If a call failed.
     """
     lease = desk.lease(shard)
     verb = "unpin" if worker is None else "pin"

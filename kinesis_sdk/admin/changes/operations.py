@@ -12,7 +12,7 @@ planned.apply()
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -85,29 +85,29 @@ class Parameter:
         return given if self.parse is None else self.parse(given, now)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Operation:
     """A change of a live application.
 
     Attributes:
         verb: Its name.
-        group: The group of commands that it belongs to: ``leases`` or ``worker``.
-        parameters: Its parameters.
-        home: Module of this package and function that plans it, given a desk and the parameters by name: it is imported when it is needed.
+        home: Module of this package and function that plans it, given a desk and the parameters by name. It is imported when it is needed.
         danger: The worst that it does.
+        parameters: Its parameters.
         wait: How long it is watched by default, such as ``60s``; empty if it is done when it is written.
-        waits_for: What is waited for, for the help of the option.
+        waits_for: Meaning of that time, for the help of the option.
+        group: The group of commands that it belongs to: ``leases`` or ``worker``.
     """
 
     verb: str
-    group: str = "leases"
-    parameters: tuple[Parameter, ...]
     home: str
     danger: Danger
+    parameters: tuple[Parameter, ...]
     wait: str = ""
     waits_for: str = (
         "How long to wait until the owners act on the change; the change goes on. 0s does not wait."
     )
+    group: str = "leases"
 
     def plan(self, desk: Desk, **values: Any) -> Planned:
         """Plan the change. Nothing is written.
@@ -118,7 +118,7 @@ class Operation:
 
         Raises:
             ConfigError: If a value is not accepted, or the application or its stream is not known.
-            ChangeRefusedError: If the change would not be safe, as far as that is known without reading positions.
+            ChangeRefusedError: If the change is refused as a whole; `Told.refusals` says which rows are refused.
             AwsError: If a call failed; of another database a `LeaseStoreError`.
         """
         module, _, name = self.home.partition(":")
@@ -159,10 +159,7 @@ def _record(text: str, now: float) -> ExtendedSequenceNumber:
     return ExtendedSequenceNumber(position.sequence_number, 0 if before is None else before + 1)
 
 
-def _to(help_text: str, parse: Callable[[str, float], Any]) -> Parameter:
-    return Parameter(name="to", help=help_text, placeholder="START", expected="a position", parse=parse)
-
-
+_MINUTE = "60s"
 _SOME_SHARDS = Parameter(
     name="shards",
     option="shard",
@@ -171,134 +168,54 @@ _SOME_SHARDS = Parameter(
     many=True,
     required=False,
 )
-_SHARDS = Parameter(
-    name="shards",
-    option="shard",
-    help="The shard; may be given several times.",
-    placeholder="SHARD",
-    many=True,
-)
-_SHARD = Parameter(
-    name="shard", help="The shard.", placeholder="SHARD", expected="the shard, or the key of its lease"
-)
-_TO_WORKER = Parameter(
-    name="worker",
-    option="to",
-    help="Id of the worker.",
-    placeholder="WORKER",
-    expected="the id of a worker",
-)
+_SHARDS = replace(_SOME_SHARDS, help="The shard; may be given several times.", required=True)
+_SHARD = Parameter(name="shard", help="The shard.", placeholder="SHARD", expected="the key of a lease")
 _WORKER = Parameter(name="worker", placeholder="WORKER", expected="the id of a worker", is_argument=True)
-_SWAP = Parameter(
-    name="swap",
-    help="Give one of the worker's leases to the present owner in return; for one shard.",
-    required=False,
-    is_flag=True,
+_TO_WORKER = replace(_WORKER, option="to", help="Id of the worker.", is_argument=False)
+_SWAP_HELP = "Give one of the worker's leases to the present owner in return; for one shard."
+_SWAP = Parameter(name="swap", help=_SWAP_HELP, required=False, is_flag=True)
+_REWIND_TO = Parameter(
+    name="to",
+    help="A time (2026-11-21T09:00:00Z, or -15m: so long ago), TRIM_HORIZON, LATEST, or a record (at:<sequence number>).",
+    placeholder="START",
+    expected="a position",
+    parse=_rewind_start,
 )
+_SKIP_TO = replace(
+    _REWIND_TO,
+    help="A time, LATEST, the first record to process (at:<sequence number>), or the last one to skip (after:<sequence number>).",
+    parse=_skip_start,
+)
+_RECORD = Parameter(
+    name="record",
+    help="at:<sequence number>[/<index>] of the record [default: the one on which the handler fails].",
+    placeholder="POSITION",
+    parse=_record,
+    required=False,
+)
+_EXPORT = Parameter(name="export", placeholder="FILE", is_argument=True)
+_ROW_HELP = "Key of the row, or the number of its shard."
+_ROW = Parameter(name="row", help=_ROW_HELP, placeholder="KEY", expected="the key of a row")
+_DRAINED = "How long to wait until it holds nothing; the drain goes on."
 
 OPERATIONS: Mapping[str, Operation] = {
     one.verb: one
     for one in (
         Operation(
-            verb="rewind",
-            parameters=(
-                _to(
-                    "A time (2026-11-21T09:00:00Z, or -15m: so long ago), TRIM_HORIZON, LATEST, or a record (at:<sequence number>).",
-                    _rewind_start,
-                ),
-                _SOME_SHARDS,
-            ),
-            home="lease_change:change_by_rewind",
-            danger=Danger.REPEATS,
-            wait="60s",
+            "rewind", "lease_change:change_by_rewind", Danger.REPEATS, (_REWIND_TO, _SOME_SHARDS), _MINUTE
         ),
-        Operation(
-            verb="skip-to",
-            parameters=(
-                _to(
-                    "A time, LATEST, the first record to process (at:<sequence number>), or the last one to skip (after:<sequence number>).",
-                    _skip_start,
-                ),
-                _SOME_SHARDS,
-            ),
-            home="lease_change:change_by_skip",
-            danger=Danger.SKIPS,
-            wait="60s",
-        ),
-        Operation(
-            verb="release",
-            parameters=(_SHARDS,),
-            home="lease_change:change_by_release",
-            danger=Danger.MOVES,
-            wait="60s",
-        ),
-        Operation(
-            verb="move",
-            parameters=(_SHARDS, _TO_WORKER, _SWAP),
-            home="lease_change:change_by_move",
-            danger=Danger.MOVES,
-            wait="60s",
-        ),
-        Operation(verb="pin", parameters=(_SHARD, _TO_WORKER), home="marks:plan_pin", danger=Danger.MOVES),
-        Operation(verb="unpin", parameters=(_SHARD,), home="marks:plan_unpin", danger=Danger.MOVES),
-        Operation(
-            verb="retry", parameters=(_SHARD,), home="requests:plan_retry", danger=Danger.NONE, wait="60s"
-        ),
-        Operation(
-            verb="skip-record",
-            parameters=(
-                _SHARD,
-                Parameter(
-                    name="record",
-                    help="at:<sequence number>[/<index>] of the record [default: the one on which the handler fails].",
-                    placeholder="POSITION",
-                    parse=_record,
-                    required=False,
-                ),
-            ),
-            home="requests:plan_skip_record",
-            danger=Danger.SKIPS,
-            wait="60s",
-        ),
-        Operation(
-            verb="import",
-            parameters=(Parameter(name="export", placeholder="FILE", is_argument=True),),
-            home="lease_change:change_by_import",
-            danger=Danger.SKIPS,
-            wait="60s",
-        ),
-        Operation(
-            verb="delete-row",
-            parameters=(
-                Parameter(
-                    name="row",
-                    help="Key of the row, or the number of its shard.",
-                    placeholder="KEY",
-                    expected="the key of a row",
-                ),
-            ),
-            home="deletions:plan_row_deletion",
-            danger=Danger.DELETES,
-        ),
-        Operation(
-            verb="delete-app", parameters=(), home="deletions:plan_app_deletion", danger=Danger.DELETES_ALL
-        ),
-        Operation(
-            verb="drain",
-            group="worker",
-            parameters=(_WORKER,),
-            home="marks:plan_drain",
-            danger=Danger.MOVES,
-            wait="10m",
-            waits_for="How long to wait until it holds nothing; the drain goes on.",
-        ),
-        Operation(
-            verb="undrain",
-            group="worker",
-            parameters=(_WORKER,),
-            home="marks:plan_undrain",
-            danger=Danger.MOVES,
-        ),
+        Operation("skip-to", "lease_change:change_by_skip", Danger.SKIPS, (_SKIP_TO, _SOME_SHARDS), _MINUTE),
+        Operation("release", "lease_change:change_by_release", Danger.MOVES, (_SHARDS,), _MINUTE),
+        Operation("move", "lease_change:change_by_move", Danger.MOVES, (_SHARDS, _TO_WORKER, _SWAP), _MINUTE),
+        Operation("pin", "marks:plan_pin", Danger.MOVES, (_SHARD, _TO_WORKER)),
+        Operation("unpin", "marks:plan_unpin", Danger.MOVES, (_SHARD,)),
+        Operation("retry", "requests:plan_retry", Danger.NONE, (_SHARD,), _MINUTE),
+        Operation("skip-record", "requests:plan_skip_record", Danger.SKIPS, (_SHARD, _RECORD), _MINUTE),
+        Operation("import", "lease_change:change_by_import", Danger.SKIPS, (_EXPORT,), _MINUTE),
+        Operation("delete-row", "deletions:plan_row_deletion", Danger.DELETES, (_ROW,)),
+        Operation("delete-app", "deletions:plan_app_deletion", Danger.DELETES_ALL, ()),
+        Operation("drain", "marks:plan_drain", Danger.MOVES, (_WORKER,), "10m", _DRAINED, group="worker"),
+        Operation("undrain", "marks:plan_undrain", Danger.MOVES, (_WORKER,), group="worker"),
     )
 }
 """Every change, by its verb."""

@@ -70,10 +70,6 @@ def plan_rewind(desk: Desk, to: Start, shards: Collection[str] = ()) -> ChangePl
         to: Time, record (inclusive; needs exactly one shard), ``TRIM_HORIZON`` or ``LATEST``. Of a record that is a
             repetition, the copy that is delivered is meant.
         shards: Shards to which it is restricted; all by default.
-
-    Raises:
-        ConfigError: If an argument is not accepted, or the stream is not known.
-        AwsError: If a call failed.
     """
     if isinstance(to, AfterRecord):
         raise ConfigError("to", str(to), "the record itself: a rewind begins with it")
@@ -180,10 +176,6 @@ def plan_skip(desk: Desk, to: Start, shards: Collection[str] = ()) -> ChangePlan
         desk: The application.
         to: Time, record (the first one to process) or what follows a record (both need exactly one shard), or ``LATEST``.
         shards: Shards to which it is restricted; all by default.
-
-    Raises:
-        ConfigError: If an argument is not accepted, or the stream is not known.
-        AwsError: If a call failed.
     """
     read, stream = read_stream(desk, shards)
     rows = rows_of(read, stream)
@@ -223,10 +215,6 @@ def plan_release(desk: Desk, shards: Collection[str]) -> ChangePlan:
     Args:
         desk: The application.
         shards: Shards, or lease keys in a table of several streams.
-
-    Raises:
-        ConfigError: If a shard has no row.
-        AwsError: If a call failed.
     """
     read = desk.read()
     chosen = sorted(chosen_keys(shards, read.rows))
@@ -256,10 +244,6 @@ def plan_move(desk: Desk, shards: Collection[str], worker: str, *, swap: bool = 
         shards: Shards, or lease keys in a table of several streams.
         worker: Worker that is to hold the leases.
         swap: Whether the worker gives one of its leases to the present owner, so that the balance stays; for one shard.
-
-    Raises:
-        ConfigError: If a shard has no row, the table does not name the worker, or several shards are to be swapped.
-        AwsError: If a call failed.
     """
     if not shards or (swap and len(shards) > 1):
         raise ConfigError(
@@ -343,9 +327,6 @@ def plan_import(desk: Desk, export: Export) -> ChangePlan:
     Args:
         desk: The application.
         export: The export.
-
-    Raises:
-        AwsError: If a call failed.
     """
     stream = desk.application.given_stream or StreamId.parse(export.stream)
     facts = desk.application.stream_facts(stream)

@@ -24,14 +24,7 @@ from kinesis_sdk.consumer.leases import HandlerRequest, HandlerVerb, attributes
 
 
 class HandlerRequestChange:
-    """A request to the owner of a shard; see `Planned`.
-
-    Args:
-        desk: The application.
-        lease: The lease.
-        request: What is asked for.
-        told: What is told of it.
-    """
+    """A request to the owner of a shard; see `Planned`."""
 
     def __init__(self, desk: Desk, lease: Lease, request: HandlerRequest, told: Told) -> None:
         self.told: Told = told
@@ -41,13 +34,7 @@ class HandlerRequestChange:
         self._desk = desk
 
     def apply(self, *, wait: float = 60.0) -> Result:
-        """Make the request, and watch until its owner has carried it out; see `Planned.apply`.
-
-        Raises:
-            ChangeRefusedError: If the row was deleted meanwhile.
-            AuditLogError: If the audit log cannot be written.
-            AwsError: If a call failed. The request may have been made.
-        """
+        """Make the request, and watch until its owner has carried it out; see `Planned.apply`."""
         store = self._desk.application.store
         if not self._desk.audit(self.told.command).around(
             lambda: store.set_handler_request(self.lease_key, self.request),
@@ -107,13 +94,7 @@ class HandlerRequestChange:
 
 
 def plan_retry(desk: Desk, shard: str) -> HandlerRequestChange:
-    """Plan to have the handler of a shard called again now.
-
-    Raises:
-        ConfigError: If there is no such row.
-        ChangeRefusedError: If no worker of this SDK holds the lease.
-        AwsError: If a call failed.
-    """
+    """Plan to have the handler of a shard called again now."""
     lease = desk.lease(shard)
     if lease.holder is None:
         raise ChangeRefusedError(f"{_name(lease)}: no worker holds the lease: start one")
@@ -138,11 +119,6 @@ def plan_skip_record(
         desk: The application.
         shard: The shard.
         record: Position of the record; None for the record on which the handler fails.
-
-    Raises:
-        ConfigError: If there is no such row, or the record is not named and the owner tells of none.
-        ChangeRefusedError: If the record was processed before, or a Java worker holds the lease.
-        AwsError: If a call failed.
     """
     lease = desk.lease(shard)
     named = None if record is None else f"at:{record}"

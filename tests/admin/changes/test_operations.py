@@ -28,6 +28,7 @@ def test_each_operation_has_a_function_with_its_parameters_and_a_command(operati
     offered = {one.name: one for one in command.params}
     assert all(offered[one.name].required == one.required for one in operation.parameters)
     assert ("wait" in offered) == bool(operation.wait)
+    assert f"kinesis-sdk {operation.group} {operation.verb} billing" in (command.help or ""), "an example"
 
 
 def test_a_parameter_reads_what_a_form_gives() -> None:
@@ -43,4 +44,4 @@ def test_a_parameter_reads_what_a_form_gives() -> None:
 
 def test_an_operation_that_is_not_in_the_table_has_no_command() -> None:
     with pytest.raises(KeyError):
-        change_command("drop", short_help="", text="")
+        change_command("drop", text="")
