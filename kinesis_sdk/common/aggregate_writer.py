@@ -64,6 +64,9 @@ def _tag_field(head: bytes, value: bytes) -> bytes:
     return b"".join((b"\x22", varint(len(inner)), inner))
 
 
+_KEY_HEADS = [bytes([0x0A, length]) for length in range(0x80)]
+"""Tag and length before a partition key in its table, by that length."""
+
 # Prefixes repeat: a process writes few different pairs of data size and key index. A pair is packed into one int, which
 # hashes faster than a tuple; larger indexes are not cached. The cache is cleared when it is full.
 _PREFIX_CACHE_SIZE = 65_536
@@ -241,9 +244,12 @@ class Aggregate:
             or len(parts) >= self._most_parts
         ):
             return False
-        key_entry = _table_entry(b"\x0a", partition_key)
+        # `_table_entry`, written out for speed.
+        key_entry = partition_key.encode()
+        size = len(key_entry)
+        key_entry = _KEY_HEADS[size] + key_entry if size < 0x80 else _table_entry(b"\x0a", partition_key)
         length = len(data)
-        prefix = _plain_prefix(key_index, length)
+        prefix = _prefixes.get(length << _INDEX_BITS | key_index) or _plain_prefix(key_index, length)
         size = self._framed_size + len(key_entry) + len(prefix) + length
         if size >= self.max_size:
             return False

@@ -243,13 +243,14 @@ class ShardMap:
     Attributes:
         predicted: Cache of recent results of `predict` by hash key, for callers on the hot path. Cleared when full.
         ids: Ids of the open shards, in the order of their ranges.
+        ends: Last hash key of each of them (16 bytes).
         loaded_at: As the argument.
 
     Raises:
         ProtocolError: If the ranges have a hole or overlap; the caller keeps its old map and loads again.
     """
 
-    __slots__ = ("_ends", "_previous_ranges", "_ranges", "ids", "loaded_at", "predicted")
+    __slots__ = ("_previous_ranges", "_ranges", "ends", "ids", "loaded_at", "predicted")
 
     def __init__(self, shards: Iterable[Shard], loaded_at: float, previous: ShardMap | None = None) -> None:
         ordered = sorted(shards, key=lambda shard: shard.hash_key_range.start)
@@ -266,7 +267,7 @@ class ShardMap:
         self.loaded_at: float = loaded_at
         self.predicted: dict[bytes, str] = {}
         self.ids: list[str] = [shard.shard_id for shard in ordered]
-        self._ends: list[bytes] = [shard.hash_key_range.end_bytes for shard in ordered]
+        self.ends: list[bytes] = [shard.hash_key_range.end_bytes for shard in ordered]
         self._ranges = {shard.shard_id: shard.hash_key_range for shard in ordered}
         # The ids of new shards only increase while a stream exists. If the highest id decreased, or a shard changed its
         # range, the stream was deleted and recreated, and the old ranges are no longer valid.
@@ -278,7 +279,7 @@ class ShardMap:
 
     def predict(self, hash_key: bytes) -> str:
         """Return the id of the open shard whose range contains a hash key (16 bytes)."""
-        shard_id = self.ids[bisect_left(self._ends, hash_key)]
+        shard_id = self.ids[bisect_left(self.ends, hash_key)]
         if len(self.predicted) >= _PREDICTIONS:
             self.predicted.clear()
         self.predicted[hash_key] = shard_id

@@ -162,7 +162,10 @@ class Engine:
             try:
                 # The fast path of nearly every record: into an open aggregate that leaves earlier than the record would
                 # have to, so that the I/O loop need not be woken.
-                place = pipeline.open_by_key.get(partition_key)
+                known = pipeline.known
+                place = known.by_key.get(partition_key)
+                if place is None and record.explicit_hash_key is None:
+                    place = known.find(partition_key, hash_key)
                 entry = None if place is None else place.entry
                 if (
                     entry is not None
@@ -237,7 +240,8 @@ class Engine:
             if not self._shared.accepting:
                 self._shared.check_open()
             usage = self._usage
-            open_by_key = pipeline.open_by_key
+            known = pipeline.known
+            by_key = known.by_key
             largest = pipeline.plain_record_size
             max_bytes, max_records = usage.max_bytes, usage.max_records
             # Written back before anything else reads them.
@@ -263,7 +267,13 @@ class Engine:
                     record.arrived = now
                     record._details = None
                     record._listeners = None
-                    place = open_by_key.get(partition_key)
+                    place = by_key.get(partition_key)
+                    hash_key = None
+                    if place is None:
+                        hash_key = hash_of(partition_key)
+                        if hash_key is None:
+                            break
+                        place = known.find(partition_key, hash_key)
                     entry = None if place is None else place.entry
                     # The fast path, as in `accept`.
                     if (
@@ -272,7 +282,7 @@ class Engine:
                         and (
                             entry.aggregate.append_known(partition_key, data)
                             or (
-                                (hash_key := hash_of(partition_key)) is not None
+                                (hash_key := hash_key or hash_of(partition_key)) is not None
                                 and entry.aggregate.append_new(partition_key, data, hash_key)
                             )
                         )
@@ -285,7 +295,7 @@ class Engine:
                         record._delivery = entry.delivery
                         records.append(record)
                     else:
-                        hash_key = hash_of(partition_key)
+                        hash_key = hash_key or hash_of(partition_key)
                         if hash_key is None:
                             break
                         usage.bytes, usage.count = held, count

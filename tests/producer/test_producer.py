@@ -40,6 +40,7 @@ from kinesis_sdk.common.errors import (
     RecordFailedError,
     ResourceNotFoundError,
 )
+from kinesis_sdk.common.hashkeys import hash_partition_key
 from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.common.shards import list_shards
 from kinesis_sdk.common.stream import StreamId
@@ -1242,8 +1243,17 @@ def test_only_a_record_that_changes_nothing_else_takes_the_fast_path(
 
     assert put("k", b"begins an aggregate") == ["k"]
     assert put("k", b"joins it") == []
-    assert put("other", b"a new key") == ["other"]
+    half = hash_partition_key("k")[0] >> 7  # of the two shards
+    new, other = (
+        next(key for key in map(str, range(100)) if hash_partition_key(key)[0] >> 7 == wanted)
+        for wanted in (half, 1 - half)
+    )
+    assert put(new, b"a new key of the same shard") == []
+    assert put(other, b"begins the aggregate of the other shard") == [other]
     assert put("k", b"placed", 5) == ["k"]
+    assert put("placed", b"by its own hash key alone", 5) == ["placed"]
+    (pipeline,) = engine.pipelines
+    assert "placed" not in pipeline.known.by_key
     producer.flush(LONG)
     assert put("k", b"begins another") == ["k"]
     assert put("k", b"joins it") == []
@@ -1252,7 +1262,6 @@ def test_only_a_record_that_changes_nothing_else_takes_the_fast_path(
     with engine._lock:
         engine._shared.usage.end_epoch()  # a flush, and the engine's thread has not come to it yet
     assert put("k", b"is not waited for") == ["k"]
-    (pipeline,) = engine.pipelines
     with engine._lock:
         pipeline.topology.forget()
         pipeline.queue.aggregator.forget_keys()
@@ -1286,7 +1295,8 @@ def test_keys_of_a_missing_stream_are_forgotten(make: Make, gate: Gate) -> None:
     assert producer.flush(LONG) == 0
     assert isinstance(cause_of(record), ResourceNotFoundError)
     with producer._engine._lock:
-        assert not pipeline.open_by_key
+        assert not pipeline.known.by_key
+        assert not pipeline.known.ends
 
 
 # ---------------------------------------------------------------------- interrupts and signals

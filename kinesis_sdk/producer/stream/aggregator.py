@@ -7,17 +7,18 @@ by effective hash key: such an aggregate is valid on any topology, because all o
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
-from typing import TypeAlias
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 
 from kinesis_sdk.common.aggregate_reader import Aggregate
+from kinesis_sdk.common.shards import ShardMap
 from kinesis_sdk.producer.records.entry import Entry, Group
 from kinesis_sdk.producer.records.record import PendingRecord
 from kinesis_sdk.producer.stream.sealing import SizeEstimate
 
 _SPARE_DEADLINES = 1_000
 
-_MAX_KEYS = 65_536
+_MAX_KEYS = 8_192
 
 _NEVER = float("inf")
 
@@ -30,15 +31,42 @@ class _Bin:
 
     __slots__ = ("entry", "generation", "group", "number")
 
-    def __init__(self, group: Group, number: int) -> None:
+    def __init__(self, group: Group) -> None:
         self.group = group
-        self.number = number
+        self.number = 0
         self.entry: Entry | None = None
         self.generation = 0
 
 
-OpenByKey: TypeAlias = dict[str, _Bin]
-"""Bins by partition key, for records without an explicit hash key. Bounded; emptied when full."""
+class OpenAggregates:
+    """Open aggregates as the fast path of `put` knows them: where a record without an explicit hash key goes.
+
+    Attributes:
+        by_key: Bins of partition keys. Bounded: when it is full, further keys are found by their hash key; without shards, it is emptied.
+        ends: Last hash key (16 bytes) of each shard, in order; empty if records are not grouped by shard.
+        bins: Bin of each shard, in the same order.
+    """
+
+    __slots__ = ("bins", "by_key", "ends")
+
+    def __init__(self) -> None:
+        self.by_key: dict[str, _Bin] = {}
+        self.ends: Sequence[bytes] = ()
+        self.bins: Sequence[_Bin] = ()
+
+    def find(self, partition_key: str, hash_key: bytes) -> _Bin | None:
+        """Return the bin of a key that is not in `by_key`, where it is from now on; None without a shard map."""
+        if not self.ends or not partition_key:
+            return None
+        place = self.bins[bisect_left(self.ends, hash_key)]
+        if len(self.by_key) < _MAX_KEYS:
+            self.by_key[partition_key] = place
+        return place
+
+    def forget(self) -> None:
+        """Forget everything: records may be grouped in another way from now on."""
+        self.by_key.clear()
+        self.ends = self.bins = ()
 
 
 class Aggregator:
@@ -50,8 +78,9 @@ class Aggregator:
         entries: Every Kinesis record that is opened is added here, before anything is in it.
         tagged: Whether the aggregates that are opened have a table of runs.
         estimate: Decides how large an aggregate becomes before it is sealed; None if none is.
-        open_by_key: Kept up to date for the fast path of `put`, which adds to an open aggregate without asking here; None if that
-            path is closed.
+        shards: Shards by which records are grouped; None if they are not.
+        known: Kept up to date for the fast path of `put`, which adds to an open aggregate without asking here; None if that path is
+            closed.
     """
 
     __slots__ = (
@@ -59,9 +88,9 @@ class Aggregator:
         "_deadlines",
         "_entries",
         "_estimate",
+        "_known",
         "_made",
         "_open_bins",
-        "_open_by_key",
         "_pushed",
         "max_count",
         "max_size",
@@ -76,16 +105,20 @@ class Aggregator:
         *,
         tagged: bool = False,
         estimate: SizeEstimate | None = None,
-        open_by_key: OpenByKey | None = None,
+        shards: ShardMap | None = None,
+        known: OpenAggregates | None = None,
     ) -> None:
         self.max_size: int = max_size
         self.max_count: int = max_count
         self.tagged: bool = tagged
         self._estimate = estimate
-        self._open_by_key = open_by_key
+        self._known = known
         self.forget_keys()
         self._entries = {} if entries is None else entries
         self._bins: dict[Group, _Bin] = {}
+        if shards is not None and known is not None:
+            self._bins = {shard_id: _Bin(shard_id) for shard_id in shards.ids}
+            known.ends, known.bins = shards.ends, [*self._bins.values()]
         self._made = 0
         self._open_bins: dict[_Bin, None] = {}
         # (deadline, running number, bin). Lazily cleaned: an element counts only while its bin has an open aggregate
@@ -120,13 +153,12 @@ class Aggregator:
         """
         place = self._bins.get(group)
         if place is None:
-            self._made += 1
-            place = _Bin(group, self._made)
-        by_key = self._open_by_key
-        if by_key is not None and record.explicit_hash_key is None and record.partition_key:
-            if len(by_key) >= _MAX_KEYS:
-                by_key.clear()
-            by_key[record.partition_key] = place
+            place = _Bin(group)
+        known = self._known
+        if known is not None and not known.ends and record.explicit_hash_key is None and record.partition_key:
+            if len(known.by_key) >= _MAX_KEYS:
+                known.by_key.clear()
+            known.by_key[record.partition_key] = place
         closed: Entry | None = None
         entry = place.entry
         before = _NEVER if entry is None else entry.deadline
@@ -172,8 +204,8 @@ class Aggregator:
 
     def forget_keys(self) -> None:
         """Forget which aggregate the records of a key go to: it may be another one from now on."""
-        if self._open_by_key is not None:
-            self._open_by_key.clear()
+        if self._known is not None:
+            self._known.forget()
 
     @property
     def next_deadline(self) -> float | None:
@@ -204,6 +236,9 @@ class Aggregator:
         size = self.max_size if self._estimate is None else self._estimate.inner_for(self.max_size)
         entry = Entry(Aggregate(size, self.max_count, tagged=self.tagged), shard_id, epoch)
         self._entries[entry] = None
+        if not place.number:
+            self._made += 1
+            place.number = self._made
         self._open_bins[place] = None
         self._bins[place.group] = place
         place.entry = entry

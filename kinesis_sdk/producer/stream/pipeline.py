@@ -23,7 +23,7 @@ from kinesis_sdk.common.serialization import Serializer
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.producer.stats import Counters
-from kinesis_sdk.producer.stream.aggregator import OpenByKey
+from kinesis_sdk.producer.stream.aggregator import OpenAggregates
 from kinesis_sdk.producer.stream.dispatch import NEVER
 from kinesis_sdk.producer.stream.identities import WRAPPING, Identities, fresh_entropy
 from kinesis_sdk.producer.stream.pending import PendingRecords
@@ -48,7 +48,7 @@ class StreamPipeline:
 
     Attributes:
         stream: The stream.
-        open_by_key: Open aggregate of a partition key, for the fast path of `put`: one dict for the pipeline's life.
+        known: Open aggregates, for the fast path of `put`: one object and one dict for the pipeline's life.
         serializer: Encodes the values that callers put; None if they put bytes.
         topology: What is known about the stream.
         pending: The records without a final result, and the results on their way out.
@@ -77,7 +77,7 @@ class StreamPipeline:
     ) -> None:
         self.stream = stream
         self._config = config
-        self.open_by_key: OpenByKey = {}
+        self.known: OpenAggregates = OpenAggregates()
         self.serializer: Serializer | None = config.serializer_of(stream.name)
         self.topology: Topology = Topology(rng, config)
         self.pending: PendingRecords = PendingRecords(stream)
@@ -85,7 +85,7 @@ class StreamPipeline:
             stream, enabled=config.idempotent, wall_clock=wall_clock, entropy=entropy
         )
         self.queue: SendQueue = SendQueue(
-            self.pending, self.topology, config, rng, self.open_by_key, self.identities, codec
+            self.pending, self.topology, config, rng, self.known, self.identities, codec
         )
         self.responses: ResponseHandler = ResponseHandler(self.pending, self.queue, self.topology, config)
         self.buffered_time: float = self.queue.buffered_time

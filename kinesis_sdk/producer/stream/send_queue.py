@@ -22,7 +22,7 @@ from kinesis_sdk.common.errors import InvalidRecordError
 from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.producer.records.entry import DetachedRecord, Entry, Group
 from kinesis_sdk.producer.records.record import DeliveryState, PendingRecord
-from kinesis_sdk.producer.stream.aggregator import Aggregator, OpenByKey
+from kinesis_sdk.producer.stream.aggregator import Aggregator, OpenAggregates
 from kinesis_sdk.producer.stream.collector import Batch, Collector
 from kinesis_sdk.producer.stream.dispatch import (
     NEVER,
@@ -60,7 +60,7 @@ class SendQueue:
         topology: What is known about the stream.
         config: Settings of the producer.
         rng: Source of jitter.
-        open_by_key: Open aggregate of each partition key, kept up to date for the fast path of `put`.
+        known: Open aggregates, kept up to date for the fast path of `put`.
         identities: Gives identities to records that are sent.
         codec: Seals aggregates before they are sent; None sends them as they are.
 
@@ -81,14 +81,14 @@ class SendQueue:
         topology: Topology,
         config: ProducerConfig,
         rng: random.Random,
-        open_by_key: OpenByKey,
+        known: OpenAggregates,
         identities: Identities,
         codec: AggregateCodec | None = None,
     ) -> None:
         self._pending = pending
         self._topology = topology
         self._config = config
-        self._open_by_key = open_by_key
+        self._known = known
         self.identities: Identities = identities
         self._in_order = config.ordering == "per_shard"
         self._sealing = None if codec is None else Sealing(codec)
@@ -679,8 +679,9 @@ class SendQueue:
             self._pending.entries,
             tagged=tagged,
             estimate=None if self._sealing is None else self._sealing.estimate,
+            shards=None if topology.service_places else topology.shard_map,
             # In ordered mode, the fast path of `put` stays closed: `add` numbers the records.
-            open_by_key=None if self._in_order else self._open_by_key,
+            known=None if self._in_order else self._known,
         )
 
     # ------------------------------------------------------------------ lanes

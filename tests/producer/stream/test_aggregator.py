@@ -7,11 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kinesis_sdk.common.aggregate_reader import deaggregate
+from kinesis_sdk.common.hashkeys import MAX_HASH_KEY
 from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.producer.records.entry import Entry
 from kinesis_sdk.producer.stream import aggregator as module
-from kinesis_sdk.producer.stream.aggregator import Aggregator, OpenByKey
-from tests.producer.support import add, make_record
+from kinesis_sdk.producer.stream.aggregator import Aggregator, OpenAggregates
+from tests.producer.support import add, make_record, shard_map
 
 SHARD = "shardId-000000000000"
 OTHER = "shardId-000000000001"
@@ -123,30 +124,52 @@ def test_an_aggregate_of_one_hash_key_is_followed_by_another() -> None:
 
 
 def test_a_key_leads_to_the_open_aggregate_of_its_group_whichever_that_is() -> None:
-    open_by_key: OpenByKey = {}
-    aggregator = Aggregator(51_200, 3, open_by_key=open_by_key)
+    known = OpenAggregates()
+    aggregator = Aggregator(51_200, 3, known=known)
     add(aggregator, make_record("a"), SHARD)
     add(aggregator, make_record("b", hash_key=7), SHARD)
-    place = open_by_key["a"]
-    assert "b" not in open_by_key, "it has a hash key of its own"
+    place = known.by_key["a"]
+    assert "b" not in known.by_key, "it has a hash key of its own"
     assert place.entry is not None
     assert len(place.entry.records) == 2
     assert add(aggregator, make_record("a"), SHARD) is not None
     assert place.entry is None
     add(aggregator, make_record("a"), SHARD)
-    assert open_by_key["a"].entry is not None
+    assert known.by_key["a"].entry is not None
     aggregator.forget_keys()
-    assert not open_by_key
+    assert not known.by_key
 
 
 def test_known_keys_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MAX_KEYS", 10)
-    open_by_key: OpenByKey = {}
-    aggregator = Aggregator(51_200, 1_000, open_by_key=open_by_key)
+    known = OpenAggregates()
+    aggregator = Aggregator(51_200, 1_000, known=known)
     for number in range(100):
         add(aggregator, make_record(f"k{number}"), SHARD)
-        assert f"k{number}" in open_by_key
-        assert len(open_by_key) <= 10
+        assert f"k{number}" in known.by_key
+        assert len(known.by_key) <= 10
+
+
+def test_a_key_that_no_aggregate_knows_leads_to_the_aggregate_of_its_shard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_MAX_KEYS", 10)
+    known = OpenAggregates()
+    shards = shard_map((0, 0, 2**127 - 1), (1, 2**127, MAX_HASH_KEY))
+    aggregator = Aggregator(51_200, 1_000, shards=shards, known=known)
+    assert known.find("", bytes(16)) is None, "a record without a key goes where its stream puts it"
+    for number in range(100):
+        record = make_record(f"k{number}")
+        place = known.find(record.partition_key, record.hash_key)
+        assert place is not None
+        before = place.entry
+        add(aggregator, record, shards.predict(record.hash_key))
+        assert place.entry is not None
+        assert place.entry.records[-1] is record, "both ways lead to the same aggregate"
+        assert before in {None, place.entry}
+    assert len(known.by_key) == 10
+    aggregator.forget_keys()
+    assert known.find("k", record.hash_key) is None
 
 
 def test_new_records_of_another_epoch_begin_an_aggregate_and_retried_ones_do_not() -> None:
@@ -165,12 +188,12 @@ def test_new_records_of_another_epoch_begin_an_aggregate_and_retried_ones_do_not
 
 def test_the_fast_path_does_not_wait_for_records_that_are_retried() -> None:
     # With little buffered time, a retry waits for longer than a new record may.
-    open_by_key: OpenByKey = {}
-    aggregator = Aggregator(51_200, 1_000, open_by_key=open_by_key)
+    known = OpenAggregates()
+    aggregator = Aggregator(51_200, 1_000, known=known)
     retried, new = make_record(deadline=5.02), make_record(deadline=5.01)
     retried.add_failed_attempt(0.0, 0.0, "InternalFailure", "")
     add(aggregator, retried, SHARD)
-    entry = open_by_key["k"].entry
+    entry = known.by_key["k"].entry
     assert entry is not None
     assert entry.open_for == -1
     add(aggregator, new, SHARD)
