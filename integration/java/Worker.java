@@ -36,6 +36,7 @@ import software.amazon.kinesis.common.StreamIdentifier;
 import software.amazon.kinesis.coordinator.CoordinatorConfig;
 import software.amazon.kinesis.coordinator.Scheduler;
 import software.amazon.kinesis.leases.LeaseManagementConfig;
+import software.amazon.kinesis.lifecycle.LifecycleConfig;
 import software.amazon.kinesis.lifecycle.events.InitializationInput;
 import software.amazon.kinesis.lifecycle.events.LeaseLostInput;
 import software.amazon.kinesis.lifecycle.events.ProcessRecordsInput;
@@ -46,6 +47,7 @@ import software.amazon.kinesis.metrics.MetricsLevel;
 import software.amazon.kinesis.processor.RecordProcessorCheckpointer;
 import software.amazon.kinesis.processor.ShardRecordProcessor;
 import software.amazon.kinesis.processor.SingleStreamTracker;
+import software.amazon.kinesis.retrieval.AggregatorUtil;
 import software.amazon.kinesis.retrieval.KinesisClientRecord;
 import software.amazon.kinesis.retrieval.RetrievalConfig;
 import software.amazon.kinesis.retrieval.polling.PollingConfig;
@@ -127,10 +129,15 @@ public final class Worker {
                 set(configurations, key.substring("kcl.".length()), option(key));
             }
         }
+        LifecycleConfig lifecycle = configs.lifecycleConfig();
+        if (!option("aggregator_util").isEmpty()) {
+            lifecycle = lifecycle.aggregatorUtil((AggregatorUtil)
+                    Class.forName(option("aggregator_util")).getDeclaredConstructor().newInstance());
+        }
         MetricsConfig metrics = configs.metricsConfig().metricsLevel(MetricsLevel.NONE);
         RetrievalConfig retrieval = configs.retrievalConfig().retrievalSpecificConfig(polling);
         Scheduler scheduler = new Scheduler(
-                configs.checkpointConfig(), coordinator, leases, configs.lifecycleConfig(), metrics,
+                configs.checkpointConfig(), coordinator, leases, lifecycle, metrics,
                 configs.processorConfig(), retrieval);
         long grace = Long.parseLong(option("grace_millis"));
         Runtime.getRuntime().addShutdownHook(new Thread(() -> stop(scheduler, grace)));

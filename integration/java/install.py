@@ -25,6 +25,7 @@ VERSIONS = ("2.7.2", KCL, "3.5.1")
 
 _HERE = Path(__file__).parent
 _SOURCE = _HERE / "Worker.java"
+_CODEC = _HERE.parents[1] / "examples" / "java" / "ZstdAggregatorUtil.java"
 REQUIREMENTS = """\
 kclpy-ext==3.1.3.post4 --hash=sha256:6c8ced93674bd30103b9bdc319702e3637d2833641bbe58dda578f8a418858c2
 """
@@ -94,26 +95,40 @@ def worker(version: str) -> Path:
     return compiled(_SOURCE, class_path(version), f"worker-{version}")
 
 
-def compiled(source: Path, jars: Path, name: str) -> Path:
+def codec(version: str) -> tuple[Path, Path]:
+    """Return the folders with the classes of examples/java for a version, and with the jars that they need beside the KCL.
+
+    Raises:
+        CannotInstallError: See `class_path`; or the machine has no Java compiler.
+        RuntimeError: It does not compile.
+    """
+    more = maven.install(_HERE / "zstd.jars")
+    return compiled(_CODEC, class_path(version), f"codec-{version}", more), more
+
+
+def compiled(source: Path, jars: Path, name: str, *more: Path) -> Path:
     """Return the folder with the classes of one source file; compiles it if they are not there.
 
     Args:
         source: The file.
         jars: Folder with what it needs, below the cache.
         name: Of the folder's, before the hash of source and jars.
+        more: Further folders with jars.
 
     Raises:
         CannotInstallError: The machine has no Java compiler.
         RuntimeError: It does not compile.
     """
-    key = hashlib.sha256(source.read_bytes() + str(jars.relative_to(CACHE)).encode()).hexdigest()[:12]
+    folders = "".join(str(each.relative_to(CACHE)) for each in (jars, *more))
+    key = hashlib.sha256(source.read_bytes() + folders.encode()).hexdigest()[:12]
     target = CACHE / f"{name}-{key}"
     if target.is_dir():
         return target
     require("javac", 17, f"Compiling {source.name}")
     with tempfile.TemporaryDirectory(prefix="building-", dir=CACHE) as building:
         classes = Path(building) / "classes"
-        run("javac", "-nowarn", "-proc:none", "-cp", f"{jars}/*", "-d", classes, source, cwd=source.parent)
+        path = ":".join(f"{each}/*" for each in (jars, *more))
+        run("javac", "-nowarn", "-proc:none", "-cp", path, "-d", classes, source, cwd=source.parent)
         try:
             classes.rename(target)
         except OSError:

@@ -369,6 +369,7 @@ class Stage:
         properties: Mapping[str, object] | None = None,
         jvm: Sequence[str] = _SHORT_LIVED,
         grace_millis: int = 30_000,
+        aggregator_util: str | None = None,
     ) -> WorkerProcess:
         """Run a Java worker, ``Worker.java``, of any version of the KCL.
 
@@ -384,6 +385,7 @@ class Stage:
                 MultiLangDaemon's properties; None for `QUICK`, or `QUICK_2` for a 2.x.
             jvm: Options of the JVM.
             grace_millis: Time to shut down in order after SIGTERM; at 0 the process just ends.
+            aggregator_util: Class of examples/java that opens aggregates; None for the KCL's own.
 
         Raises:
             CannotInstallError: The machine lacks something.
@@ -401,13 +403,18 @@ class Stage:
             "kinesis": self.kinesis_url,
             "dynamodb": self._dynamodb_url,
             "grace_millis": grace_millis,
+            "aggregator_util": aggregator_util or "",
             **{f"kcl.{key}": value for key, value in properties.items()},
         }
         file = self._file(application, f"{name}.properties")
         lines = [f"{key} = {value}".replace("\\", "\\\\") for key, value in settings.items()]
         file.write_text("\n".join(lines))
+        path = f"{classes}:{jars}/*"
+        if aggregator_util is not None:
+            codec, more = kcl.codec(version)
+            path = f"{path}:{codec}:{more}/*"
         command = [
-            "java", *jvm, *self._trust, f"-Dlogback.configurationFile={self._logback()}", "-cp", f"{classes}:{jars}/*", "Worker", file,
+            "java", *jvm, *self._trust, f"-Dlogback.configurationFile={self._logback()}", "-cp", path, "Worker", file,
         ]  # fmt: skip
         log = self._file(application, f"{name}.log")
         return self._add(name, application, Guarded(command, log, env=self.environment()))

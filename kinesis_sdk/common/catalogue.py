@@ -258,6 +258,15 @@ REPETITIONS_DROPPED = Metric(
     "producer puts again.",
     **_OF_SHARD,
 )
+AGGREGATES_UNREADABLE = Metric(
+    name="AggregatesUnreadable",
+    unit="Count",
+    kind=Kind.COUNTER,
+    level="summary",
+    description="Kinesis records that say that they are compressed aggregates and are damaged, or declare sizes that no producer writes. Each was "
+    "delivered as it is, as one record.",
+    **_OF_SHARD,
+)
 NAMES_DROPPED = Metric(
     name="NamesDropped",
     unit="Count",
@@ -529,6 +538,7 @@ CONSUMER_METRICS = (
     SHARD_QUARANTINED,
     CHECKPOINT_EXPIRED,
     REPETITIONS_DROPPED,
+    AGGREGATES_UNREADABLE,
     NAMES_DROPPED,
     REPETITIONS_UNKNOWN,
     REPETITION_LOOK_UPS,

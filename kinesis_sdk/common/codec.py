@@ -7,7 +7,7 @@ the sealed body, and whose tag `CODEC_KEY` says how to open it. `Aggregate.seal_
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from importlib import import_module
 from typing import NamedTuple, Protocol
 
 from kinesis_sdk.common.errors import CodecUnavailableError
@@ -52,8 +52,8 @@ class AggregateCodec(Protocol):
         ...
 
 
-CODECS: dict[str, Callable[[], AggregateCodec]] = {}
-"""Makes the codec of a name. Raises ImportError if the library that it needs is not installed."""
+HOMES: dict[str, str] = {"zstd": "kinesis_sdk.compression.zstd:ZstdCodec"}
+"""Module and class of each codec by its name. The class takes no arguments, and raises ImportError if its library is not installed."""
 
 _FORM = re.compile(r"([a-z0-9]{1,16});(\d{1,8});(\d{1,8})")
 
@@ -71,14 +71,16 @@ def codec_named(name: str) -> AggregateCodec:
     """
     codec = _made.get(name)
     if codec is None:
-        make = CODECS.get(name)
-        if make is None:
-            known = ", ".join(sorted(CODECS)) or "none"
+        home = HOMES.get(name)
+        if home is None:
+            known = ", ".join(sorted(HOMES))
             raise CodecUnavailableError(name, f"this version knows no such codec (known: {known})")
+        module, _, kind = home.partition(":")
         try:
-            codec = _made[name] = make()
+            codec = getattr(import_module(module), kind)()
         except ImportError as error:
             raise CodecUnavailableError(name, str(error)) from error
+        _made[name] = codec
     return codec
 
 

@@ -213,19 +213,19 @@ class SchemaUnavailableError(DeserializationError):
 
 
 class CodecUnavailableError(KinesisSdkError):
-    """A compressed aggregate was read, and the codec to open it is not installed. Nothing of it was delivered.
+    """The codec of a compressed aggregate is not installed: nothing of the aggregate was delivered. Or a producer was told to use such a codec.
 
     A worker stays at such a record and logs this error, until its shard is taken by a worker that has the codec.
 
     Args:
-        codec: Name of the codec, as it stands in the record.
+        codec: Name of the codec.
         problem: What is missing.
     """
 
     retryable: ClassVar[bool] = True
 
     def __init__(self, codec: str, problem: str) -> None:
-        super().__init__(f"an aggregate is compressed with {codec!r}, which cannot be opened here: {problem}")
+        super().__init__(f"the codec {codec!r} of compressed aggregates is not available: {problem}")
         self.codec = codec
         self.problem = problem
 

@@ -23,6 +23,7 @@ from typing import Any
 
 from kinesis_sdk.common.aws import KinesisClient
 from kinesis_sdk.common.clock import Clock
+from kinesis_sdk.common.codec import codec_named
 from kinesis_sdk.common.errors import BufferFullError, ProducerClosedError
 from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.common.stream import StreamId
@@ -64,6 +65,9 @@ class Engine:
         hooks: Called with failed records; None if there are none.
         metrics: Called with everything that is measured; None if nothing is.
         put: Sends a request, see `IoLoop`.
+
+    Raises:
+        CodecUnavailableError: If the codec of ``compression`` is not installed.
     """
 
     def __init__(
@@ -77,6 +81,7 @@ class Engine:
         put: PutRecords = put_records,
     ) -> None:
         self._config = config
+        self._codec = None if config.compression is None else codec_named(config.compression)
         self._clock = clock
         self._rng = rng
         self._metrics = metrics
@@ -115,7 +120,7 @@ class Engine:
             pipeline = shared.pipelines.get(key)
             if pipeline is None:
                 pipeline = shared.pipelines[key] = StreamPipeline(
-                    stream, self._config, self._rng, wall_clock=self._clock.time
+                    stream, self._config, self._rng, wall_clock=self._clock.time, codec=self._codec
                 )
                 shared.agenda.enter(pipeline)
                 if shared.rejection is None:  # else nothing removes it any longer

@@ -595,6 +595,7 @@ def test_every_metric_of_the_catalogue_is_recorded():
         catalogue.SHARD_QUARANTINED,  # test_a_quarantine_is_a_state_that_ends_with_the_repair
         catalogue.HANDLER_BATCH_SIZE,  # test_the_size_of_calls_is_measured_while_failures_keep_them_small
         catalogue.CHECKPOINT_EXPIRED,  # test_a_checkpoint_that_expired_is_in_the_summary
+        catalogue.AGGREGATES_UNREADABLE,  # tests/consumer/test_compressed.py
         # In test_repetitions.py:
         catalogue.REPETITIONS_DROPPED,  # test_a_lost_answer_costs_nothing_if_the_owner_stays
         catalogue.NAMES_DROPPED,  # test_a_record_whose_name_was_taken_is_named_in_the_log_and_counted

@@ -47,6 +47,8 @@ class ShardSample:
         aggregates: Kinesis records that are aggregates.
         largest: Bytes of the largest Kinesis record.
         misplaced: Aggregates with a user record outside the shard's hash key range, which a KCL discards.
+        compressed: Aggregates whose body was compressed, and could be opened.
+        unavailable: Names of the codecs of those that could not be opened here.
         without_key: Records without a partition key.
         keys: User records by digest of the partition key.
     """
@@ -59,6 +61,8 @@ class ShardSample:
     aggregates: int
     largest: int
     misplaced: int = 0
+    compressed: int = 0
+    unavailable: frozenset[str] = frozenset()
     without_key: int = 0
     keys: Mapping[bytes, int] = field(default_factory=dict)
 

@@ -631,6 +631,10 @@ def _records(facts: Facts) -> Iterator[Finding]:
             remedy="Find the producer that aggregates without checking the placement after a reshard (this SDK's and the KPL check "
             "it). On a stream with record distribution AUTO, aggregate only for consumers that keep them.",
         )
+    unavailable = sorted(set().union(*(sample.unavailable for sample in samples)))
+    compressed = sum(sample.compressed for sample in samples)
+    if unavailable or compressed:
+        yield _compression(compressed, aggregates, unavailable)
     limit = facts.summary.get("MaxRecordSizeInKiB", 1024) * 1024 if facts.summary else SHARD_BYTES
     largest = max(sample.largest for sample in samples)
     near = largest > 0.9 * limit
@@ -642,6 +646,29 @@ def _records(facts: Facts) -> Iterator[Finding]:
         remedy="A larger one is rejected: raise the stream's maximum record size, or split the payload."
         if near
         else "",
+    )
+
+
+def _compression(compressed: int, aggregates: int, unavailable: list[str]) -> Finding:
+    who = (
+        "Readers that do not know the codec get each of them as one record that they cannot read, and report no error: the KCL without "
+        "`ZstdAggregatorUtil`, Firehose, Lambda event source mappings with libraries of others."
+    )
+    if unavailable:
+        return Finding(
+            code="aggregates-compressed",
+            level=Level.RED,
+            title="compressed aggregates",
+            text=f"The stream has aggregates that are compressed with {', '.join(unavailable)}, which cannot be opened in this environment: a "
+            f"worker in it stops at the first of them. {who}",
+            remedy="Install the extra 'zstd' wherever the stream is read.",
+        )
+    return Finding(
+        code="aggregates-compressed",
+        level=Level.YELLOW,
+        title="compressed aggregates",
+        text=f"{compressed} of {aggregates} sampled aggregates are compressed. {who}",
+        remedy="Check every reader of the stream: this SDK needs the extra 'zstd', Java the class of examples/java. See docs/compression.md.",
     )
 
 

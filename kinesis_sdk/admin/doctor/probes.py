@@ -21,11 +21,12 @@ from kinesis_sdk.admin.doctor.facts import Facts, Permission, ShardSample, Tried
 from kinesis_sdk.admin.doctor.permissions import ACTIONS, ALLOWED, ROLES, Action, permission_of
 from kinesis_sdk.admin.fleet.model import ErrorCode
 from kinesis_sdk.admin.lease_tables.place import lease_tables_of
-from kinesis_sdk.common.aggregate_reader import decode, is_misplaced
+from kinesis_sdk.common.aggregate_reader import has_outside, open_aggregate
 from kinesis_sdk.common.aws import call_with_retries
 from kinesis_sdk.common.clock import Clock, SystemClock
 from kinesis_sdk.common.errors import (
     AwsError,
+    CodecUnavailableError,
     EndpointUnreachableError,
     KinesisSdkError,
     LeaseTableNotFoundError,
@@ -575,17 +576,24 @@ def measure(shard: Shard, response: Mapping[str, Any]) -> ShardSample:
     records = response["Records"]
     sizes = [len(record["Data"]) + len((record.get("PartitionKey") or "").encode()) for record in records]
     keys: Counter[bytes] = Counter()
-    users = aggregates = misplaced = 0
+    users = aggregates = compressed = misplaced = 0
+    unavailable: set[str] = set()
     for record in records:
-        inner = decode(record["Data"])
-        if inner is None:
+        try:
+            found = open_aggregate(record["Data"])
+        except CodecUnavailableError as error:
+            found = None
+            aggregates += 1
+            unavailable.add(error.codec)
+        if found is None:
             users += 1
             keys[_digest(record.get("PartitionKey"))] += 1
             continue
         aggregates += 1
-        users += len(inner)
-        misplaced += is_misplaced(inner, shard.hash_key_range)
-        keys.update(_digest(one.partition_key) for one in inner)
+        compressed += found.sealed_size is not None
+        users += len(found.payloads)
+        misplaced += has_outside(found, shard.hash_key_range)
+        keys.update(map(_digest, found.partition_keys))
     seconds = SAMPLE_SECONDS
     if records and response.get("MillisBehindLatest"):
         # The page was full: it covers only the time between its first record and its last one.
@@ -600,6 +608,8 @@ def measure(shard: Shard, response: Mapping[str, Any]) -> ShardSample:
         aggregates=aggregates,
         largest=max(sizes, default=0),
         misplaced=misplaced,
+        compressed=compressed,
+        unavailable=frozenset(unavailable),
         without_key=sum(not record.get("PartitionKey") for record in records),
         keys=keys,
     )

@@ -13,7 +13,7 @@ from operator import itemgetter
 from kinesis_sdk.common import catalogue
 from kinesis_sdk.common.aggregate_reader import deaggregate
 from kinesis_sdk.common.change_records import ChangeRecord
-from kinesis_sdk.common.errors import ResourceNotFoundError, TransientAwsError
+from kinesis_sdk.common.errors import CodecUnavailableError, ResourceNotFoundError, TransientAwsError
 from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.common.log_throttle import LogThrottle
 from kinesis_sdk.common.metrics import BoundMetrics
@@ -580,9 +580,15 @@ class ShardReader:
             # As many Kinesis records as fit, at least one; all of them at once if they are few.
             before = sizes[count - 1] if count else 0
             end = max(count + 1, bisect_right(sizes, before + _PART_BYTES))
-            part = self._deaggregate(records[count:end])
+            part, unreadable = self._deaggregate(records[count:end])
             parts.append(part)
             overhead += part.overhead
+            if unreadable is not None:
+                # What is before the record is delivered first; then this is where the shard stops.
+                count = next(index for index, record in enumerate(records) if record is unreadable[0])
+                if not count:
+                    raise unreadable[1]
+                return _Part(UserRecords.joined(parts), overhead, count)
             count = min(end, len(records))
             if count >= len(records) or overhead >= _MAX_OVERHEAD:
                 return _Part(UserRecords.joined(parts), overhead, count)
@@ -657,9 +663,21 @@ class ShardReader:
                 decision.unknown,
             )
 
-    def _deaggregate(self, records: list[KinesisRecord]) -> UserRecords:
+    def _deaggregate(
+        self, records: list[KinesisRecord]
+    ) -> tuple[UserRecords, tuple[KinesisRecord, CodecUnavailableError] | None]:
+        """Return the user records, up to the first record that cannot be opened here; and this record, if there is one."""
         if self._runtime.stream.is_of_table:
-            return UserRecords([PlainRun(records)] if records else ()).of_type(self._record_type)
+            found = UserRecords([PlainRun(records)] if records else ()).of_type(self._record_type)
+            return found, None
+        unreadable: list[tuple[KinesisRecord, CodecUnavailableError]] = []
+
+        def on_unreadable(record: KinesisRecord, error: CodecUnavailableError | None) -> None:
+            if error is None:
+                self._note_damaged(record)
+            else:
+                unreadable.append((record, error))
+
         discard = self._runtime.config.failure.misplaced_aggregates == "discard"
         recognizes = self._runtime.config.retrieval.recognize_repetitions
         if recognizes:
@@ -669,8 +687,19 @@ class ShardReader:
             hash_key_range=self._held.lease.hash_key_range if discard else None,
             on_misplaced=self._discard if discard else None,
             on_tagged=self._runs.add if recognizes else None,
+            on_unreadable=on_unreadable,
         )
-        return result.of_type(self._record_type)
+        return result.of_type(self._record_type), next(iter(unreadable), None)
+
+    def _note_damaged(self, record: KinesisRecord) -> None:
+        self._metrics.add(catalogue.AGGREGATES_UNREADABLE, 1)
+        self._warning_throttle.log(
+            self._runtime.clock.monotonic(),
+            "unreadable",
+            "shard %s: record %s says that it is a compressed aggregate, and is damaged; it is delivered as it is",
+            self._held.shard_id,
+            record.sequence_number,
+        )
 
     def _discard(self, record: KinesisRecord, count: int) -> bool:
         self._logger.warning(

@@ -30,6 +30,7 @@ from kinesis_sdk.admin.doctor.permissions import ACTIONS, ROLES
 from kinesis_sdk.admin.doctor.probes import furthest_behind
 from kinesis_sdk.cli import doctor as command
 from kinesis_sdk.cli.options import ConnectionOptions
+from kinesis_sdk.common import codec as codecs
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.hashkeys import hash_partition_key
 from kinesis_sdk.common.sequence import TRIM_HORIZON, ExtendedSequenceNumber
@@ -39,6 +40,8 @@ from kinesis_sdk.consumer.leases.table.lease import Lease
 from kinesis_sdk.consumer.leases.table.progress import Failing, Progress
 from kinesis_sdk.testing import Fault
 from tests.admin.doctor.support import Aggregate, World, only
+from tests.codecs import Deflated
+from tests.common.reference import filled
 
 HOUR = 3600.0
 
@@ -612,6 +615,20 @@ def test_aggregates_in_the_wrong_shard() -> None:
         StreamName="orders", Data=aggregate.encode(), PartitionKey="a", ExplicitHashKey="0"
     )
     assert world.finding("aggregates-misplaced").level is Level.RED
+
+
+@pytest.mark.parametrize(("codec", "level"), [("deflated", Level.YELLOW), ("strange", Level.RED)])
+def test_compressed_aggregates_are_named_for_readers_that_do_not_know_them(
+    monkeypatch: pytest.MonkeyPatch, codec: str, level: Level
+) -> None:
+    monkeypatch.setitem(codecs._made, "deflated", Deflated())
+    world = World()
+    aggregate = filled([("k", None, b"data" * 100)] * 9)
+    world.kinesis.put_record(
+        StreamName="orders", Data=aggregate.seal_with(Deflated(codec)).encode(), PartitionKey="k"
+    )
+    finding = world.finding("aggregates-compressed")
+    assert (finding.level, "'zstd'" in finding.remedy) == (level, True)
 
 
 def test_a_record_near_the_limit() -> None:

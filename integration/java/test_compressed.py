@@ -1,0 +1,89 @@
+"""Compressed aggregates in the hands of the real KCL, with the class of examples/java, through a split, a merge and a kill."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from integration.java.evidence import deliveries, disorder, wait_for
+from integration.java.install import MAVEN_VERSIONS
+from integration.java.load import Load
+from integration.java.test_aggregates import QUARTER, open_shards
+from tests import HANG
+
+UTIL = "ZstdAggregatorUtil"
+
+
+def compressed(stage, stream):
+    """Kinesis records of the stream that are compressed, and how many there are."""
+    found = total = 0
+    for shard in stage.kinesis.list_shards(StreamName=stream)["Shards"]:
+        iterator = stage.kinesis.get_shard_iterator(
+            StreamName=stream, ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON"
+        )["ShardIterator"]
+        while iterator:
+            page = stage.kinesis.get_records(ShardIterator=iterator)
+            total += len(page["Records"])
+            found += sum(b"\n\x02z1\x12" in record["Data"] for record in page["Records"])
+            if not page["Records"] and not page["MillisBehindLatest"]:
+                break
+            iterator = page.get("NextShardIterator")
+            time.sleep(0.25)
+    return found, total
+
+
+@pytest.mark.parametrize("version", MAVEN_VERSIONS)
+def test_the_kcl_delivers_every_record_of_compressed_aggregates_in_place(stage, version):
+    stream = application = f"compressed-{version.replace('.', '-')}"
+    stage.kinesis.create_stream(StreamName=stream, ShardCount=2)
+    # A worker of ours makes table and leases: the Java one's own way to its first record takes two minutes.
+    first = stage.start_ours("ours-a", stream, application)
+    wait_for(lambda: len(stage.rows(application)) == 2, HANG, "the leases are there")
+    first.stop()
+    java = stage.start_worker(
+        "java-a", stream, application, version=version, aggregator_util=UTIL, middle=0.5
+    )
+    with Load(stage, stream, rate=1000, compression="zstd", idempotent=True) as load:
+        wait_for(
+            lambda: len(java.events("initialize")) == 2, HANG, lambda: f"it consumes: {java.process.tail()}"
+        )
+        time.sleep(2)
+        stage.kinesis.split_shard(
+            StreamName=stream, ShardToSplit="shardId-000000000000", NewStartingHashKey=str(QUARTER)
+        )
+        time.sleep(3)
+        low, high = open_shards(stage, stream)[-2:]
+        stage.kinesis.merge_shards(
+            StreamName=stream, ShardToMerge=low["ShardId"], AdjacentShardToMerge=high["ShardId"]
+        )
+        wait_for(lambda: len(java.events("shard_ended")) == 3, HANG, "the parent ended, and both halves")
+        java.kill()
+        second = stage.start_worker("java-b", stream, application, version=version, aggregator_util=UTIL)
+        time.sleep(2)
+    found = []
+
+    def missing():
+        found[:] = deliveries([java, second])
+        return load.stored.keys() - {one.data for one in found}
+
+    wait_for(
+        lambda: not missing(), HANG, lambda: f"{len(missing())} records are missing: {sorted(missing())[:5]}"
+    )
+    ours = stage.start_ours("ours-b", stream, f"{application}-ours")
+    wait_for(
+        lambda: load.stored.keys() <= {one.data for one in deliveries([ours])},
+        HANG,
+        "ours delivers them, too",
+    )
+    ours.stop()
+    second.kill()
+    sealed, total = compressed(stage, stream)
+    print(f"KCL {version}: {load.count} records in {total} Kinesis records, {sealed} of them compressed")
+    assert sealed > total / 2
+    assert {one.data for one in found} == load.stored.keys(), "records, and no compressed bytes"
+    places = {(one.shard, one.number, one.sub): one.data for one in found}
+    for name, result in load.stored.items():
+        assert places[result.shard_id, int(result.sequence_number), result.sub_sequence_number] == name
+    assert not disorder(found)
+    assert any(result.sub_sequence_number for result in load.stored.values())

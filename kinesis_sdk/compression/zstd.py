@@ -1,0 +1,122 @@
+"""Zstandard: Python's own from 3.14 on, else the package ``zstandard`` (extra ``zstd``)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from kinesis_sdk.common.codec import MAX_INNER_SIZE, MAX_RATIO
+from kinesis_sdk.common.extras import install_hint
+
+LEVEL = 3
+"""On flights in aggregates of 50 KB, level 1 saves 2 % less at 0.9 of the time, level 6 5 % more at four times the time."""
+
+_SKIPPED = b"\x50\x2a\x4d\x18"
+"""First bytes of a frame that decoders pass over, before its length."""
+
+
+class Library(NamedTuple):
+    """Functions of a Zstandard library, for one thread.
+
+    Attributes:
+        compress: Returns one frame that says how large its content is.
+        content_size: Returns the size of the content that a frame declares; None or a negative number if it does not.
+        decompress: Returns the content of the first frame, whose size was checked.
+        error: What the last two raise for a damaged frame.
+    """
+
+    compress: Callable[[bytes], bytes]
+    content_size: Callable[[bytes], int | None]
+    decompress: Callable[[bytes, int], bytes]
+    error: type[Exception]
+
+
+def library() -> Library:
+    """Return the library, for the thread that calls this.
+
+    Raises:
+        ImportError: If there is none; names the extra.
+    """
+    try:
+        return _of_python(import_module("compression.zstd"))
+    except ImportError:
+        return _of_package()
+
+
+def _of_python(zstd: Any) -> Library:
+    options = {zstd.DecompressionParameter.window_log_max: MAX_INNER_SIZE.bit_length() - 1}
+
+    def decompress(sealed: bytes, size: int) -> bytes:
+        data: bytes = zstd.ZstdDecompressor(options=options).decompress(sealed, size)
+        return data
+
+    return Library(
+        lambda body: zstd.compress(body, LEVEL),
+        lambda sealed: zstd.get_frame_info(sealed).decompressed_size,
+        decompress,
+        zstd.ZstdError,
+    )
+
+
+def _of_package() -> Library:
+    try:
+        import zstandard
+    except ImportError as error:
+        raise ImportError(install_hint("compression='zstd'", "zstandard", "zstd")) from error
+    opener = zstandard.ZstdDecompressor(max_window_size=MAX_INNER_SIZE)
+    return Library(
+        zstandard.ZstdCompressor(level=LEVEL).compress,
+        zstandard.frame_content_size,
+        lambda sealed, size: opener.decompress(sealed, max_output_size=size),
+        zstandard.ZstdError,
+    )
+
+
+class ZstdCodec:
+    """Compresses bodies of aggregates with Zstandard. Thread-safe.
+
+    Raises:
+        ImportError: If the library is not installed.
+    """
+
+    name = "zstd"
+
+    def __init__(self) -> None:
+        self._of_thread = threading.local()
+        self._of_thread.library = library()
+
+    @property
+    def _library(self) -> Library:
+        found: Library | None = getattr(self._of_thread, "library", None)
+        if found is None:
+            found = self._of_thread.library = library()
+        return found
+
+    def seal(self, body: bytes) -> bytes:
+        """Return the body as one frame, and so many bytes that decoders pass over as the least size needs."""
+        sealed = self._library.compress(body)
+        missing = -(-len(body) // MAX_RATIO) - len(sealed)
+        if missing <= 0:
+            return sealed
+        padding = max(0, missing - len(_SKIPPED) - 4)
+        return b"".join((sealed, _SKIPPED, padding.to_bytes(4, "little"), bytes(padding)))
+
+    def unseal(self, sealed: bytes, size: int) -> bytes:
+        """Return the content of the frame.
+
+        Raises:
+            ValueError: If it is damaged, or does not declare and have exactly this size.
+        """
+        found = self._library
+        try:
+            # First, because decoders allocate what a frame declares.
+            if found.content_size(sealed) != size:
+                raise ValueError("the frame declares another size")
+            body = found.decompress(sealed, size)
+        except found.error as error:
+            raise ValueError(str(error)) from error
+        if len(body) != size:
+            raise ValueError("the frame has another size")
+        return body

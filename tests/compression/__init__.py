@@ -1,0 +1,1 @@
+"""Tests of kinesis_sdk.compression."""
