@@ -15,7 +15,7 @@ COMPILE = .cache/uv/bin/uv pip compile --quiet --universal --generate-hashes --n
 MKDOCS = NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/mkdocs
 
 .DEFAULT_GOAL := help
-.PHONY: help install lint demo example test test-all unit integration browser spark spark-full spark-scale multilang java fuzz soak effects incidents operations check english format bench bench-producer bench-consumer bench-calls bench-effects bench-lease-stores bench-fleet bench-admin bench-spark-plan bench-java bench-multilang bench-spark-jvm docs docs-serve reader mutants surface release lock clean
+.PHONY: help install lint demo example test test-all unit integration browser spark spark-full spark-scale multilang java fuzz soak effects incidents operations check english format bench bench-producer bench-consumer bench-calls bench-compression bench-effects bench-lease-stores bench-fleet bench-admin bench-spark-plan bench-java bench-multilang bench-spark-jvm docs docs-serve reader mutants surface release lock clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -114,7 +114,7 @@ incidents: install  ## Play fourteen incidents on a live fleet: what each view s
 operations: install  ## Make random changes of the lease table of a running fleet (COUNT=200, SEED=7), judged record by record.
 	@$(BIN)/python -m integration.endtoend.operations --count $(COUNT) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-bench: bench-producer bench-consumer bench-calls bench-effects bench-lease-stores bench-fleet bench-admin bench-spark-plan install  ## Print the benchmark tables that need neither Java nor Spark.
+bench: bench-producer bench-consumer bench-calls bench-compression bench-effects bench-lease-stores bench-fleet bench-admin bench-spark-plan install  ## Print the benchmark tables that need neither Java nor Spark.
 	@$(BIN)/python benchmarks/bench_codec.py
 	@$(BIN)/python benchmarks/bench_transport.py
 	@$(BIN)/python benchmarks/bench_hot_shard.py
@@ -134,6 +134,9 @@ bench-effects: install  ## Print effects per second and delays of each guarantee
 
 bench-lease-stores: install  ## Print what a call of each lease store costs (ARGS='--postgres URL', ARGS=--help).
 	@$(BIN)/python benchmarks/bench_lease_stores.py $(ARGS)
+
+bench-compression: install  ## Print what compressed aggregates save and cost, compared with plain ones.
+	@$(BIN)/python benchmarks/bench_compression.py
 
 bench-calls: install  ## Print the CPU time of a poller's calls, compared with boto3 and with a floor.
 	@$(BIN)/python benchmarks/bench_calls.py
