@@ -68,7 +68,7 @@ def _position_before_the_effects() -> Iterator[None]:
         finished(self._shard.commit(transaction, None))
         return None
 
-    with patch.object(SinkHandler, "_process", process):
+    with patch.object(SinkHandler, "process_records", process):
         yield
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Coroutine, Sequence
+from collections.abc import Awaitable, Coroutine, Generator, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 from kinesis_sdk.common.errors import ConfigError, SinkError
 from kinesis_sdk.common.records import UserRecord, position_of
@@ -20,7 +20,7 @@ from kinesis_sdk.consumer.handler import (
     StartingPosition,
 )
 from kinesis_sdk.consumer.sinks.shard_sink import ShardSink, finished
-from kinesis_sdk.consumer.sinks.sink import AnyTransaction, Sink
+from kinesis_sdk.consumer.sinks.sink import Sink
 
 _T = TypeVar("_T")
 
@@ -40,9 +40,27 @@ async def _to_the_end(coroutine: Coroutine[Any, Any, _T]) -> _T:
         raise
 
 
-async def _in_thread(coroutine: Coroutine[Any, Any, _T]) -> _T:
-    """Run a method of `ShardSink` whose sink blocks on another thread, to its end."""
-    return await _to_the_end(asyncio.to_thread(finished, coroutine))
+class _Call(NamedTuple):
+    """Step of a flow: a call of the sink."""
+
+    coroutine: Coroutine[Any, Any, Any]
+
+
+class _End(NamedTuple):
+    """Step of a flow: a commit or a rollback, which runs to its end."""
+
+    coroutine: Coroutine[Any, Any, Any]
+
+
+class _Wait(NamedTuple):
+    """Step of a flow: what the user's coroutine function returned."""
+
+    awaitable: Awaitable[Any]
+
+
+_Flow: TypeAlias = Generator["_Call | _End | _Wait", Any, _T]
+"""Steps of a callback, written once for sinks and handlers of both kinds. `SinkHandler` carries out each step as its
+kind needs it, and sends the result, or the error, back."""
 
 
 class SinkHandler(RecordHandler):
@@ -71,17 +89,16 @@ class SinkHandler(RecordHandler):
         self, shard: ShardContext
     ) -> StartingPosition | Awaitable[StartingPosition | None] | None:
         """Claim the shard in the sink and return its position; before the first, ask the user's handler."""
-        if self._shard.is_async:
-            return self._claimed(shard)
-        row = finished(self._shard.claim())
-        return self._inner.starting_position(shard) if row.position is None else row.position
+        return self._run(self._start(shard))
 
-    async def _claimed(self, shard: ShardContext) -> StartingPosition | None:
-        row = await self._shard.claim()
+    def _start(self, shard: ShardContext) -> _Flow[StartingPosition | None]:
+        row = yield _Call(self._shard.claim())
         if row.position is not None:
-            return row.position
+            return cast("StartingPosition", row.position)
         answer = self._inner.starting_position(shard)
-        return await answer if inspect.isawaitable(answer) else answer
+        if inspect.isawaitable(answer):
+            answer = yield _Wait(answer)
+        return cast("StartingPosition | None", answer)
 
     def initialize(self, shard: ShardContext) -> CallbackResult:
         """Pass on."""
@@ -89,79 +106,105 @@ class SinkHandler(RecordHandler):
 
     def process_records(self, batch: RecordBatch) -> CallbackResult:
         """Process the records that are not in the sink yet, in one transaction: a batch is as small as the sink needs."""
-        return self._process_on_loop(batch) if self._shard.is_async else self._process(batch)
-
-    # A sink without coroutines. If the handler is a coroutine function, the end of the transaction has a thread of its own, so that it
-    # does not block the event loop.
+        return self._run(self._process(batch))
 
     def _is_coroutine(self) -> bool:
-        return (
-            self._shard.is_async
-        )  # a sink without coroutines begins its transaction before the handler is known to be one
+        # A sink without coroutines begins its transaction before the handler is known to be one.
+        return self._shard.is_async
 
-    def _process(self, batch: RecordBatch) -> CallbackResult:
-        transaction = finished(self._shard.begin())
-        try:
-            records = self._missing(batch.records)
-            if not records and batch.records:
-                finished(self._shard.rollback(transaction))  # a commit whose answer was lost did take effect
-                return None
-            last = position_of(records[-1]) if records else None
-            result = self._inner.process_records(
-                replace(batch, records=records, transaction=transaction.handle)
-            )
-            if inspect.isawaitable(result) and not cast("Sink", self._shard.sink).serves_coroutines:
-                if inspect.iscoroutine(result):
-                    result.close()
-                raise SinkError(
-                    f"{type(self._shard.sink).__name__} cannot serve a coroutine: a statement that waits for another shard would "
-                    "block the event loop, on which that shard has to continue. Use AsyncSqlSink, or a plain function"
-                )
-        except BaseException as error:
-            finished(self._shard.rollback(transaction))
-            self._fail(error)
-            raise
-        if inspect.isawaitable(result):
-            return self._finish(result, transaction, last)
-        finished(self._shard.commit(transaction, last))
-        return None
-
-    async def _finish(
-        self, result: Awaitable[None], transaction: AnyTransaction, last: ExtendedSequenceNumber | None
-    ) -> None:
-        try:
-            await result
-        except BaseException as error:
-            await _in_thread(self._shard.rollback(transaction))
-            self._fail(error)
-            raise
-        await _in_thread(self._shard.commit(transaction, last))
-
-    # A sink with coroutines
-
-    async def _process_on_loop(self, batch: RecordBatch) -> None:
-        transaction = await self._shard.begin()
+    def _process(self, batch: RecordBatch) -> _Flow[None]:
+        transaction = yield _Call(self._shard.begin())
         try:
             records = self._missing(batch.records)
             last = position_of(records[-1]) if records else None
-            if records or not batch.records:  # otherwise a commit whose answer was lost did take effect
+            is_stored = not records and bool(batch.records)  # a commit whose answer was lost did take effect
+            if not is_stored:
                 result = self._inner.process_records(
                     replace(batch, records=records, transaction=transaction.handle)
                 )
-                if not inspect.isawaitable(result):
-                    raise SinkError(
-                        f"{type(self._shard.sink).__name__} needs a coroutine function as handler, and this one returned "
-                        f"{type(result).__name__}: use `async def`, or a sink without coroutines, for example SqlSink"
-                    )
-                await result
+                self._check_kind(result)
+                if inspect.isawaitable(result):
+                    yield _Wait(result)
         except BaseException as error:
-            await _to_the_end(self._shard.rollback(transaction))
+            yield _End(self._shard.rollback(transaction))
             self._fail(error)
             raise
-        if records or not batch.records:
-            await _to_the_end(self._shard.commit(transaction, last))
-        else:
-            await _to_the_end(self._shard.rollback(transaction))
+        yield _End(self._shard.rollback(transaction) if is_stored else self._shard.commit(transaction, last))
+
+    def _check_kind(self, result: CallbackResult) -> None:
+        """Refuse a coroutine that the sink cannot serve, and a plain function with a sink that needs a coroutine."""
+        sink = self._shard.sink
+        if self._shard.is_async and not inspect.isawaitable(result):
+            raise SinkError(
+                f"{type(sink).__name__} needs a coroutine function as handler, and this one returned "
+                f"{type(result).__name__}: use `async def`, or a sink without coroutines, for example SqlSink"
+            )
+        if (
+            not self._shard.is_async
+            and inspect.isawaitable(result)
+            and not cast("Sink", sink).serves_coroutines
+        ):
+            if inspect.iscoroutine(result):
+                result.close()
+            raise SinkError(
+                f"{type(sink).__name__} cannot serve a coroutine: a statement that waits for another shard would "
+                "block the event loop, on which that shard has to continue. Use AsyncSqlSink, or a plain function"
+            )
+
+    def shard_ended(self, checkpointer: Checkpointer) -> CallbackResult:
+        """Store the end of the shard in the sink, then let the user's handler finish the lease."""
+        return self._run(self._end(checkpointer))
+
+    def _end(self, checkpointer: Checkpointer) -> _Flow[None]:
+        if not self._shard.row.ended:
+            transaction = yield _Call(self._shard.begin())
+            yield _End(self._shard.commit(transaction, ended=True))
+        result = self._inner.shard_ended(checkpointer)
+        if inspect.isawaitable(result):
+            yield _Wait(result)
+
+    def _run(self, flow: _Flow[_T]) -> _T | Coroutine[Any, Any, _T]:
+        """Run a flow on this thread; from the first awaitable on, or with an `AsyncSink`, as a coroutine.
+
+        Returns:
+            Its result, or a coroutine for the rest of it.
+        """
+        if self._shard.is_async:
+            return self._continue(flow)
+        try:
+            step = next(flow)
+            while not isinstance(step, _Wait):
+                try:
+                    result = finished(step.coroutine)
+                except BaseException as error:  # noqa: BLE001 - the flow decides
+                    step = flow.throw(error)
+                else:
+                    step = flow.send(result)
+        except StopIteration as ended:
+            return cast("_T", ended.value)
+        return self._continue(flow, step)
+
+    async def _continue(self, flow: _Flow[_T], step: _Call | _End | _Wait | None = None) -> _T:
+        """Run the rest of a flow from a step on; None begins it, here and not before, because the handler runs in it."""
+        try:
+            step = next(flow) if step is None else step
+            while True:
+                try:
+                    result = await self._await(step)
+                except BaseException as error:  # noqa: BLE001 - the flow decides
+                    step = flow.throw(error)
+                else:
+                    step = flow.send(result)
+        except StopIteration as ended:
+            return cast("_T", ended.value)
+
+    async def _await(self, step: _Call | _End | _Wait) -> Any:
+        if isinstance(step, _Wait):
+            return await step.awaitable
+        if not self._shard.is_async:
+            # The call blocks, and must not block the event loop.
+            return await _to_the_end(asyncio.to_thread(finished, step.coroutine))
+        return await (_to_the_end(step.coroutine) if isinstance(step, _End) else step.coroutine)
 
     def _fail(self, error: BaseException) -> None:
         """Raise the sink's own error in place of one that the store raised in the handler."""
@@ -178,21 +221,6 @@ class SinkHandler(RecordHandler):
     def lease_lost(self) -> CallbackResult:
         """Pass on."""
         return self._inner.lease_lost()
-
-    def shard_ended(self, checkpointer: Checkpointer) -> CallbackResult:
-        """Store the end of the shard in the sink, then let the user's handler finish the lease."""
-        if self._shard.is_async:
-            return self._end(checkpointer)
-        if not self._shard.row.ended:
-            finished(self._shard.commit(finished(self._shard.begin()), ended=True))
-        return self._inner.shard_ended(checkpointer)
-
-    async def _end(self, checkpointer: Checkpointer) -> None:
-        if not self._shard.row.ended:
-            await _to_the_end(self._shard.commit(await self._shard.begin(), ended=True))
-        result = self._inner.shard_ended(checkpointer)
-        if inspect.isawaitable(result):
-            await result
 
     def shutdown_requested(self, checkpointer: Checkpointer) -> CallbackResult:
         """Pass on."""

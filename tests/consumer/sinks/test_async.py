@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from types import SimpleNamespace
 
 import pytest
 
 from kinesis_sdk.common.errors import ConfigError, SinkError, TransientSinkError
 from kinesis_sdk.consumer import ConsumerConfig, RecordHandler
 from kinesis_sdk.consumer.runtime.threads import run_inline
+from kinesis_sdk.consumer.sinks.handler import SinkHandler
 from kinesis_sdk.consumer.sinks.memory import InMemorySink
+from kinesis_sdk.consumer.sinks.sink import SinkRow
 from kinesis_sdk.testing.contracts.sinks import SINK_CHECKS, SinkUnderTest
 from tests import HANG, fuzz
 from tests.consumer.sinks.books import Books
@@ -214,6 +217,23 @@ def test_a_sink_that_was_restored_continues_where_its_effects_end():
     house.fleet.add("w2", handle)
     house.put_and_run(5, 10)
     assert house.data == house.fleet.sent
+
+
+def test_the_end_of_a_shard_that_the_sink_has_already_is_told_on_the_event_loop():
+    told = []
+
+    class Handler(RecordHandler):
+        def process_records(self, batch):
+            raise AssertionError
+
+        def shard_ended(self, checkpointer):
+            told.append(asyncio.get_running_loop())
+
+    shard = SimpleNamespace(is_async=True, row=SinkRow(ended=True))
+    ending = SinkHandler(Handler(), shard, concurrency=1).shard_ended(None)
+    assert not told
+    assert asyncio.run(ending) is None
+    assert len(told) == 1
 
 
 def test_plain_functions_need_a_sink_without_coroutines():
