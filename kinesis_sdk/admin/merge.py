@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
 
-from kinesis_sdk.common.backoff import backoff
+from kinesis_sdk.common.backoff import Backoff
 from kinesis_sdk.common.position import Ended, Position
 from kinesis_sdk.common.records import UserRecord
 
@@ -34,8 +34,7 @@ _MAX_LIMIT = 10_000
 _MIN_LIMIT = 10
 _UNKNOWN_SIZE = 16 * 1024
 _RECORD_OVERHEAD = 200
-_FIRST_BACKOFF = 0.5
-_MAX_BACKOFF = 10.0
+_RETRIES = Backoff(0.5, 10.0)
 
 
 class ShardRecord(NamedTuple):
@@ -258,7 +257,7 @@ class StreamMerge:
         shard = self._shards[shard_id]
         shard.in_flight = False
         shard.failures += 1
-        pause = backoff(shard.failures, _FIRST_BACKOFF, _MAX_BACKOFF, self._rng)
+        pause = _RETRIES.pause(shard.failures, self._rng)
         shard.due = now + pause
         return pause
 

@@ -26,7 +26,7 @@ from kinesis_sdk.admin.scaling import (
     plan_scaling,
 )
 from kinesis_sdk.common.aws import call_with_retries, translate_errors
-from kinesis_sdk.common.backoff import backoff
+from kinesis_sdk.common.backoff import Backoff
 from kinesis_sdk.common.clock import Clock, SystemClock
 from kinesis_sdk.common.errors import (
     AdminError,
@@ -51,8 +51,7 @@ _POLL = 1.0
 """Seconds between two looks at a change: of the 20 DescribeStreamSummary calls a second of an account, one."""
 _ATTEMPTS = 6
 """Attempts of a change. LimitExceededException may mean five calls a second, which passes, or a quota, which does not."""
-_FIRST_BACKOFF = 0.5
-_MAX_BACKOFF = 5.0
+_RETRIES = Backoff(0.5, 5.0)
 _IN_USE = "ResourceInUseException"
 _UPDATE_IMPOSSIBLE = frozenset(
     {
@@ -807,7 +806,7 @@ class Streams:
                         return
                 if attempt == _ATTEMPTS:
                     raise
-                self._sleep(backoff(attempt, _FIRST_BACKOFF, _MAX_BACKOFF, self._rng))
+                self._sleep(_RETRIES.pause(attempt, self._rng))
             else:
                 return
 

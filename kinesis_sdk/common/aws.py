@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from kinesis_sdk._version import __version__
-from kinesis_sdk.common.backoff import backoff
+from kinesis_sdk.common.backoff import Backoff
 from kinesis_sdk.common.errors import (
     AwsConfigError,
     AwsError,
@@ -37,8 +37,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _UNREACHABLE_ATTEMPTS = 3
-_FIRST_BACKOFF = 0.2
-_MAX_BACKOFF = 5.0
+_RETRIES = Backoff(0.2, 5.0)
 _ACCOUNT_HOST = re.compile(r"[0-9]{12}\.(?:data-kinesis|control-kinesis|ddb|streams-ddb)\.")
 _URL_IN_TEXT = re.compile(r"(?P<url>https?://(?P<host>[^/\s\"':]+)(?::[0-9]+)?/?)")
 _JSON_SERVICES = ("kinesis", "dynamodb", "glue")
@@ -465,7 +464,7 @@ def call_with_retries(
 
     retrying = tenacity.Retrying(
         retry=tenacity.retry_if_exception(may_succeed),
-        wait=lambda state: backoff(state.attempt_number, _FIRST_BACKOFF, _MAX_BACKOFF, jitter),
+        wait=lambda state: _RETRIES.pause(state.attempt_number, jitter),
         stop=tenacity.stop_after_attempt(attempts) | tenacity.stop_after_delay(timeout),
         sleep=sleep or time.sleep,
         reraise=True,

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from random import Random
 
 from kinesis_sdk.common import catalogue
-from kinesis_sdk.common.backoff import backoff
+from kinesis_sdk.common.backoff import Backoff
 from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import InvalidCheckpointError, KinesisSdkError, LeaseLostError
 from kinesis_sdk.common.metrics import NOT_MEASURED, BoundMetrics
@@ -25,7 +25,7 @@ from kinesis_sdk.common.records import UserRecord, position_of
 from kinesis_sdk.common.sequence import SHARD_END, ExtendedSequenceNumber
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
 
-_INITIAL_RETRY_DELAY, _MAX_RETRY_DELAY = 0.1, 2.0
+_RETRIES = Backoff(0.1, 2.0)
 """Seconds between two attempts of a failed write."""
 
 
@@ -265,7 +265,7 @@ class Checkpointer:
                 if not error.retryable:
                     raise
                 failures += 1
-                pause = backoff(failures, _INITIAL_RETRY_DELAY, _MAX_RETRY_DELAY, self._rng)
+                pause = _RETRIES.pause(failures, self._rng)
                 if self._clock.monotonic() + pause > deadline:
                     raise
                 self._sleep(pause)

@@ -13,7 +13,7 @@ from collections import Counter, deque
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
-from kinesis_sdk.common.backoff import backoff
+from kinesis_sdk.common.backoff import Backoff
 from kinesis_sdk.common.errors import AwsError, ConfigError
 from kinesis_sdk.common.metrics import APPLICATION_NAME
 from kinesis_sdk.common.validation import check_namespace
@@ -46,8 +46,7 @@ _DIMENSION_BYTES = 110
 _MAX_TRIES = 3
 """Maximum failed calls in one upload period; the next period tries again."""
 
-_FIRST_PAUSE = 0.5
-_MAX_PAUSE = 2.0
+_PAUSES = Backoff(0.5, 2.0)
 _NEVER = float("inf")
 _REPORT_INTERVAL = 60.0
 
@@ -243,7 +242,7 @@ class UploadPlan:
         self._pending.extendleft(reversed(batch))
         self._failure = error
         self._tries = self._tries + 1 if error.retryable else _MAX_TRIES
-        self._paused_until = now + backoff(self._tries, _FIRST_PAUSE, _MAX_PAUSE, self._rng)
+        self._paused_until = now + _PAUSES.pause(self._tries, self._rng)
 
     def take_report(self, now: float, *, final: bool = False) -> str | None:
         """Return a report for the log, at most once a minute; None if there is nothing new.

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from kinesis_sdk.common.aws import call_with_retries, make_client, translate_errors
-from kinesis_sdk.common.backoff import backoff
+from kinesis_sdk.common.backoff import Backoff
 from kinesis_sdk.common.clock import Clock, SystemClock
 from kinesis_sdk.common.errors import (
     AwsError,
@@ -57,7 +57,7 @@ SchemaCodec = JsonCodec | AvroCodec | ProtobufCodec
 """Codecs that know a schema."""
 
 _TRANSPORT = "x-amz-meta-transport"
-_FIRST_POLL, _LONGEST_POLL = 0.2, 3.0
+_POLLS = Backoff(0.2, 3.0)
 _MAX_ATTEMPTS = 10
 
 
@@ -400,7 +400,7 @@ class GlueSchemaRegistry:
                     f"schema {key.name}: the registry has not checked version {version_id} within {self._timeout:g} s"
                 )
             attempt += 1
-            self._sleep(min(left, backoff(attempt, _FIRST_POLL, _LONGEST_POLL, self._rng)))
+            self._sleep(min(left, _POLLS.pause(attempt, self._rng)))
             response = self._call(
                 "GetSchemaVersion", self._client.get_schema_version, None, SchemaVersionId=version_id
             )

@@ -12,7 +12,7 @@ from random import Random
 from typing import NamedTuple, TypeVar
 
 from kinesis_sdk.common.aws import KinesisClient
-from kinesis_sdk.common.backoff import backoff
+from kinesis_sdk.common.backoff import Backoff
 from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import InvalidPositionError, KinesisSdkError, ProtocolError, TransientAwsError
 from kinesis_sdk.common.position import AfterSequence, AtSequence, AtTimestamp
@@ -28,8 +28,7 @@ _LOGGER = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_INITIAL_BACKOFF = 0.25
-_MAX_BACKOFF = 4.0
+_RETRIES = Backoff(0.25, 4.0)
 
 _WARN_AFTER_FAILURES = 3
 
@@ -126,7 +125,7 @@ class ShardIo:
                 return call()
             except KinesisSdkError as error:
                 failures += 1
-                pause = backoff(failures, _INITIAL_BACKOFF, _MAX_BACKOFF, self._rng)
+                pause = _RETRIES.pause(failures, self._rng)
                 due = self.clock.monotonic() + pause
                 if not error.retryable or due > deadline:
                     raise

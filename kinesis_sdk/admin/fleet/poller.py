@@ -27,7 +27,7 @@ from kinesis_sdk.admin.fleet.calls import CallCounter, counted_application
 from kinesis_sdk.admin.fleet.lag import LagCandidate, LagProbe, LagSchedule
 from kinesis_sdk.admin.fleet.model import ErrorCode, FleetView, OwnerKind
 from kinesis_sdk.admin.fleet.observe import FleetObserver
-from kinesis_sdk.common.backoff import backoff
+from kinesis_sdk.common.backoff import Backoff
 from kinesis_sdk.common.clock import Clock, SystemClock
 from kinesis_sdk.common.errors import ConfigError, KinesisSdkError, ResourceNotFoundError
 from kinesis_sdk.common.stream import StreamId
@@ -41,7 +41,7 @@ STREAM_INTERVAL = 60.0
 """Seconds between two descriptions of a stream."""
 _PUBLISH = 1.0
 """Minimum seconds between two views that differ in lag readings only."""
-_FIRST_BACKOFF, _MAX_BACKOFF = 2.0, 60.0
+_RETRIES = Backoff(2.0, 60.0)
 _THE_TABLE, _THE_STREAM = "the lease table", "the stream"
 _IDLE = 3600.0
 """Longest sleep; subscribers wake the thread."""
@@ -420,7 +420,7 @@ class FleetPoller:
                 count = self._failures[what] = self._failures.get(what, 0) + 1
                 text = f"{what} could not be read: {printable(str(error), 400)}"
                 self._errors[what] = text, ErrorCode.of(error)
-            due = self._clock.monotonic() + backoff(count, _FIRST_BACKOFF, _MAX_BACKOFF, self._rng)
+            due = self._clock.monotonic() + _RETRIES.pause(count, self._rng)
             if isinstance(error, ConfigError):
                 due = max(
                     due, self._clock.monotonic() + STREAM_INTERVAL

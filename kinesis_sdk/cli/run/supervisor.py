@@ -23,11 +23,11 @@ from random import Random
 from typing import NamedTuple
 
 from kinesis_sdk.cli.output import ExitCode
-from kinesis_sdk.common.backoff import backoff
+from kinesis_sdk.common.backoff import Backoff
 
 _LOGGER = logging.getLogger(__name__)
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
+_RESTARTS = Backoff(1.0, 30.0)
 """Bounds of the seconds before a worker process is started again."""
 MAX_FAILURES = 5
 """Consecutive failures of one process that end the supervisor."""
@@ -262,7 +262,7 @@ class Supervisor:
                 f"{HEALTHY_AFTER:g} s; the last time: {reason}"
             )
             return self._give_up(slot, ExitCode.BAD_ANSWER, message, now)
-        pause = backoff(slot.failures, _FIRST_PAUSE, _LONGEST_PAUSE, self.rng)
+        pause = _RESTARTS.pause(slot.failures, self.rng)
         slot.due = now + pause
         slot.restarts += 1
         _LOGGER.error("worker process %d: %s; starting it again in %.1f s", slot.number, reason, pause)

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 
 from kinesis_sdk.common.aws import KinesisClient
-from kinesis_sdk.common.backoff import backoff
+from kinesis_sdk.common.backoff import Backoff
 from kinesis_sdk.common.errors import (
     AwsConfigError,
     ConfigError,
@@ -63,6 +63,7 @@ from kinesis_sdk.consumer.until import Until, UntilOption, service_date
 
 _LOGGER = FieldLogger(logging.getLogger(__name__))
 
+_SINK_RETRIES = Backoff(0.5, 5.0)
 _SINK_WAIT = 60.0
 """Seconds for which a start repeats failures of the sink that usually pass."""
 
@@ -253,7 +254,7 @@ class ConsumerEngine:
                 return result_of(self._runtime.run_async, sink.ensure_ready())
             except SinkError as error:
                 failures += 1
-                pause = backoff(failures, 0.5, 5.0, self._runtime.rng)
+                pause = _SINK_RETRIES.pause(failures, self._runtime.rng)
                 if not error.retryable or self._clock.monotonic() + pause > deadline:
                     raise
                 self._logger.warning("worker %s: the sink is not ready, retrying: %s", self.worker_id, error)

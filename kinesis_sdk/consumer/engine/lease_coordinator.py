@@ -20,7 +20,7 @@ from typing import Protocol
 
 from kinesis_sdk.common import catalogue
 from kinesis_sdk.common.aws import KinesisClient
-from kinesis_sdk.common.backoff import backoff
+from kinesis_sdk.common.backoff import Backoff
 from kinesis_sdk.common.errors import KinesisSdkError
 from kinesis_sdk.common.log_fields import FieldLogger, log_fields
 from kinesis_sdk.common.log_throttle import LogThrottle
@@ -55,7 +55,7 @@ from kinesis_sdk.consumer.until import Until
 
 _LOGGER = FieldLogger(logging.getLogger(__name__))
 
-_FIRST_BACKOFF, _MAX_BACKOFF = 0.2, 10.0
+_RETRIES = Backoff(0.2, 10.0)
 _PROBLEM_LOG_INTERVAL = 600.0
 """Seconds between two log lines about a problem that has to be repaired manually."""
 _UNWRITABLE_PAUSE = 300.0
@@ -319,7 +319,7 @@ class LeaseCoordinator:
                     name,
                     error,
                 )
-                following = now + backoff(self._failures, _FIRST_BACKOFF, _MAX_BACKOFF, self._rng)
+                following = now + _RETRIES.pause(self._failures, self._rng)
             else:
                 self._failures = 0
                 if name == "scan":

@@ -33,7 +33,7 @@ from random import Random
 from typing import Any
 
 from kinesis_sdk.common.aws import translate_error, translate_errors
-from kinesis_sdk.common.backoff import backoff
+from kinesis_sdk.common.backoff import Backoff
 from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import (
     AwsError,
@@ -66,11 +66,11 @@ a shard that was taken over from another worker is not polled for a moment."""
 _MAX_READY_BYTES = 2 * 1024 * 1024
 """Bytes of one shard that may wait for its handler: what Kinesis pushes in one second."""
 
-_INITIAL_RETURN, _MAX_RETURN = 40.0, 400.0
+_RETURNS = Backoff(40.0, 400.0)
 """Longest pauses in seconds between attempts to leave polling: the first and the last one. With jitter, the averages are three
 quarters of them."""
 
-_INITIAL_BACKOFF, _MAX_BACKOFF = 0.5, 10.0
+_RETRIES = Backoff(0.5, 10.0)
 _IN_USE_PAUSE = 1.0
 _TAKEN_OVER_PAUSE = 15.0
 """Seconds before a subscription that another worker took over is taken back. Most likely that worker also took the lease, which
@@ -216,7 +216,7 @@ class FanOutFetcher:
             if error is None:
                 return self._poll(now)
             if not error.retryable:
-                self._attempt_at = now + _INITIAL_BACKOFF  # if the caller tries again anyway
+                self._attempt_at = now + _RETRIES.first  # if the caller tries again anyway
         self._wake()
         raise error
 
@@ -348,14 +348,14 @@ class FanOutFetcher:
         in_use = isinstance(error, AwsError) and error.code == "ResourceInUseException"
         if self.is_polling:
             self._returns += 1
-            self._attempt_at = now + backoff(self._returns + 1, _INITIAL_RETURN, _MAX_RETURN, self._rng)
+            self._attempt_at = now + _RETURNS.pause(self._returns + 1, self._rng)
             self._logger.info("shard %s: still polling, SubscribeToShard failed: %s", self._shard_id, error)
             return
         pause = (
             # Kinesis still counts the previous subscription: of the previous owner, or our own that broke.
             _IN_USE_PAUSE * (1 + self._rng.random() / 2)
             if in_use
-            else backoff(self._failures, _INITIAL_BACKOFF, _MAX_BACKOFF, self._rng)
+            else _RETRIES.pause(self._failures, self._rng)
         )
         self._attempt_at = now + pause
         # A position or a shard that does not exist cannot be polled either.
@@ -389,7 +389,7 @@ class FanOutFetcher:
         )
         self._returns = 0
         self._cause = None
-        self._attempt_at = now + backoff(1, _INITIAL_RETURN, _MAX_RETURN, self._rng)
+        self._attempt_at = now + _RETURNS.pause(1, self._rng)
         polling = self._open_polling(self._position, now)
         with self._lock:
             closed = self._closed

@@ -15,7 +15,7 @@ from random import Random
 
 from kinesis_sdk.common import catalogue
 from kinesis_sdk.common.aws import KinesisClient
-from kinesis_sdk.common.backoff import backoff
+from kinesis_sdk.common.backoff import Backoff
 from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import (
     KinesisSdkError,
@@ -34,7 +34,7 @@ from kinesis_sdk.consumer.fetch.fetcher import FetchResult, read_child_shards, r
 from kinesis_sdk.consumer.fetch.prefetch import RECORD_OVERHEAD
 from kinesis_sdk.consumer.fetch.read_rate import READ_INTERVAL, ReadRate, TipIdle
 
-_INITIAL_BACKOFF, _MAX_BACKOFF = READ_INTERVAL, 5.0
+_RETRIES = Backoff(READ_INTERVAL, 5.0)
 
 _MAX_RESPONSE_BYTES = 10 * 1024 * 1024
 """Maximum bytes of records in one GetRecords response (API reference)."""
@@ -170,7 +170,7 @@ class PollingFetcher:
                 self._metrics.add(catalogue.READS_THROTTLED, 1)
             elif self._failures >= _SHRINK_AFTER_FAILURES:
                 self._limit = max(1, limit // 2)
-            self._due = now + backoff(self._failures, _INITIAL_BACKOFF, _MAX_BACKOFF, self._rng)
+            self._due = now + _RETRIES.pause(self._failures, self._rng)
             raise
         self._failures = 0
         size = sum([len(record.data) for record in page.records])

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 
 from kinesis_sdk.common import catalogue
-from kinesis_sdk.common.backoff import backoff
+from kinesis_sdk.common.backoff import Backoff
 from kinesis_sdk.common.errors import InvalidPositionError
 from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.common.metrics import BoundMetrics
@@ -23,7 +23,7 @@ from kinesis_sdk.consumer.shard.runtime import ShardRuntime
 
 _LOGGER = FieldLogger(logging.getLogger(__name__))
 
-_INITIAL_DELAY, _MAX_DELAY = 10.0, 300.0
+_CHECKS = Backoff(10.0, 300.0)
 """Seconds between two checks of a quarantined shard."""
 
 
@@ -55,7 +55,7 @@ class Quarantine:
         """
         self.active = True
         self._failures += 1
-        delay = backoff(self._failures, _INITIAL_DELAY, _MAX_DELAY, self._runtime.rng)
+        delay = _CHECKS.pause(self._failures, self._runtime.rng)
         self._logger.error(
             "shard %s: quarantined, cannot read from its starting position (%s); fix the lease row, or the position that "
             "the handler returns. Next check in %.0f s; other shards are not affected",

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from kinesis_sdk.common import catalogue
-from kinesis_sdk.common.backoff import backoff
+from kinesis_sdk.common.backoff import Backoff
 from kinesis_sdk.common.error_policy import Failure, Stop, pause_of
 from kinesis_sdk.common.errors import (
     ConfigError,
@@ -54,6 +54,7 @@ from kinesis_sdk.consumer.sinks.sink import AnySink
 
 _LOGGER = FieldLogger(logging.getLogger(__name__))
 
+_RELEASES = Backoff(0.2, 2.0)
 _MAX_BACKOFF = 10.0
 """Maximum seconds between two attempts after a transient failure."""
 
@@ -127,6 +128,8 @@ class ShardConsumer:
         # Arrival of the oldest record that is on its way from the reader to the delivery, or will be read again.
         self._unoffered_since: float | None = None
         self._quiet = max(_MAX_QUIET, 2 * runtime.config.retrieval.idle_times[2])
+        first_pause = min(runtime.config.failure.task_backoff_time, _MAX_BACKOFF)
+        self._retries = Backoff(first_pause, _MAX_BACKOFF)
         self._failures = 0
         self._error: str | None = None
         # Restarts that the handler requested since a checkpoint advanced, and the checkpoint at the last of them.
@@ -414,9 +417,7 @@ class ShardConsumer:
         waits = self.state is ShardState.PROCESSING and reader is not None and not reader.is_done
         if waits and reader is not None and not reader.has_pending and reader.due > now:
             return reader.due  # the fetcher has a backoff of its own
-        return now + backoff(
-            self._failures, self._config.failure.task_backoff_time, _MAX_BACKOFF, self._runtime.rng
-        )
+        return now + self._retries.pause(self._failures, self._runtime.rng)
 
     def _restart(self, error: RestartShardError) -> float:
         """Forget the handler and everything that was read; return when the shard starts again at its checkpoint."""
@@ -908,7 +909,7 @@ class ShardConsumer:
             self._releasing_since = min(self._releasing_since, now)
             # Retry for as long as peers would wait for an unreleased lease to expire.
             if error.retryable and now - self._releasing_since < self._config.leases.failover_time:
-                return now + backoff(self._release_failures, 0.2, 2.0, self._runtime.rng)
+                return now + _RELEASES.pause(self._release_failures, self._runtime.rng)
             self.held.let_expire("its release failed")
             self._logger.warning("lease %s: release failed, leaving it to expire: %s", self.shard_id, error)
         self._complete()

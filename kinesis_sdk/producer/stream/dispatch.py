@@ -24,14 +24,13 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from enum import Enum
 from typing import Protocol
 
-from kinesis_sdk.common.backoff import backoff
+from kinesis_sdk.common.backoff import Backoff
 from kinesis_sdk.common.shards import ShardMap
 from kinesis_sdk.producer.records.entry import Entry, Group
 
 NEVER = float("inf")
 
-_FIRST_PAUSE = 0.05
-_MAX_PAUSE = 2.0
+_PAUSES = Backoff(0.05, 2.0)
 
 
 class Returned(Enum):
@@ -375,7 +374,7 @@ class CallPause:
         if started >= self._since:
             self._failures += 1
             self._since = now
-            self.until = now + backoff(self._failures, _FIRST_PAUSE, _MAX_PAUSE, self._rng)
+            self.until = now + _PAUSES.pause(self._failures, self._rng)
 
     def succeeded(self) -> None:
         """Note a call that got a response: the next pause is a short one again."""

@@ -11,14 +11,13 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from kinesis_sdk.common.backoff import backoff
+from kinesis_sdk.common.backoff import Backoff
 from kinesis_sdk.common.shards import Shard, ShardMap
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer.config import ProducerConfig
 
-_FIRST_BACKOFF = 0.2
-_MAX_BACKOFF = 30.0
 MISSING_BACKOFF = 2.0
+_RETRIES, _RETRIES_WHILE_MISSING = Backoff(0.2, 30.0), Backoff(0.2, MISSING_BACKOFF)
 """Longest pause, in seconds, between two loads while records wait for a stream that does not exist."""
 
 _MIN_INTERVAL = 0.5
@@ -232,8 +231,8 @@ class Topology:
         self._loading_since = None
         self._failures += 1
         self._backoffs += 1
-        maximum = MISSING_BACKOFF if awaited else _MAX_BACKOFF
-        self._next_load = now + backoff(self._backoffs, _FIRST_BACKOFF, maximum, self._rng)
+        retries = _RETRIES_WHILE_MISSING if awaited else _RETRIES
+        self._next_load = now + retries.pause(self._backoffs, self._rng)
 
     def invalidate(self, seen_at: float, actual_shard_id: str) -> None:
         """Note that a record landed in another shard than predicted.
