@@ -85,7 +85,8 @@ class LeaseConfig:
 
     lease_scan_read_capacity: float = 5.0
     """Read units per second that scans of the lease table may cost this worker, 0.01 to 100,000. At the default, 100
-    leases are scanned every second, 1,000 every 10 s, and 2,000 or more every 20 s, as the KCL does."""
+    leases are scanned every second, 1,000 every 10 s, and 2,000 or more every 20 s, as the KCL does. A hundredth of the number of
+    leases scans a table of any size every 5 s."""
 
     graceful_lease_handoff_timeout: float = 30.0
     """Maximum seconds for an owner to finish its batch and to checkpoint after another worker has requested a lease, 0 to

@@ -106,6 +106,7 @@ class PlanFleet:
         kind: ``lease_strategy`` of all workers.
         leases: Number of leases.
         seed: Of all random choices.
+        settings: Settings of all workers, with this strategy; None for the defaults.
 
     Attributes:
         owned: Each owner's leases by key.
@@ -116,9 +117,9 @@ class PlanFleet:
         lost_races: Writes that failed because a peer took the lease first.
     """
 
-    def __init__(self, kind: str, leases: int, seed: int = 1) -> None:
+    def __init__(self, kind: str, leases: int, seed: int = 1, settings: LeaseConfig | None = None) -> None:
         self.kind = kind
-        self.config = ConsumerConfig(leases=LeaseConfig(lease_strategy=kind))  # type: ignore[arg-type]
+        self.config = ConsumerConfig(leases=settings or LeaseConfig(lease_strategy=kind))  # type: ignore[arg-type]
         self.groups = Groups()
         self.intervals = self.config.leases.intervals(leases)
         self.interval = self.intervals.scan
