@@ -515,7 +515,7 @@ class ConsumerEngine:
             self._runtime.wake("table")  # it has to watch the outgoing lease
         with self._lock:
             if self._consumers.pop(consumer.held.token, None) is not None:
-                self._delivered_before += consumer.records_delivered
+                self._delivered_before += consumer.progress.records_delivered
                 for parent in consumer.parent_keys:
                     siblings = self._children[parent]
                     del siblings[consumer.held.token]
@@ -607,7 +607,9 @@ class ConsumerEngine:
     def records_delivered(self) -> int:
         """User records delivered since the start."""
         with self._lock:
-            return self._delivered_before + sum(c.records_delivered for c, _ in self._consumers.values())
+            return self._delivered_before + sum(
+                c.progress.records_delivered for c, _ in self._consumers.values()
+            )
 
     def lease_problems(self) -> tuple[LeaseProblem, ...]:
         """Return the leases that need repair."""
@@ -623,13 +625,13 @@ class ConsumerEngine:
             ShardHealth(
                 shard_id=consumer.shard_id,
                 state=consumer.state,
-                oldest_unprocessed_millis=_millis(consumer.oldest_unprocessed_age(now)),
-                read_lag_millis=consumer.millis_behind_latest,
-                seconds_since_progress=now - consumer.last_progress,
-                records_delivered=consumer.records_delivered,
+                oldest_unprocessed_millis=_millis(consumer.progress.oldest_unprocessed_age(now)),
+                read_lag_millis=consumer.progress.last_read.millis_behind_latest,
+                seconds_since_progress=now - consumer.progress.at,
+                records_delivered=consumer.progress.records_delivered,
                 checkpoint=consumer.held.lease.checkpoint,
-                last_error=consumer.last_error or consumer.held.problem,
-                records_dead_lettered=consumer.records_dead_lettered,
+                last_error=consumer.progress.last_error or consumer.held.problem,
+                records_dead_lettered=consumer.progress.records_dead_lettered,
                 stall=find_stall(consumer, now, self._stall_detector.timeout),
                 quarantined=consumer.is_quarantined,
             )

@@ -36,22 +36,26 @@ def find_stall(consumer: ShardConsumer, now: float, timeout: float) -> Stall | N
     A shard that waits for its parents is stalled only if the parents' leases cannot be read or consumed: reading a parent
     may take hours. A shard without new records is not stalled: an empty response is progress.
     """
-    running = consumer.running_callback
+    running = consumer.progress.running_callback
     if running is not None:
         name, since = running
         return Stall(f"{name} is running", now - since, reading=False) if now - since > timeout else None
-    since_computing = consumer.computing_since
+    since_computing = consumer.progress.computing_since
     if since_computing is not None:
         busy = now - since_computing
         return Stall(_COMPUTING, busy, reading=False) if busy > timeout else None
-    silent = now - consumer.last_progress
+    silent = now - consumer.progress.at
     if consumer.state is ShardState.COMPLETE or silent <= timeout:
         return None
     if consumer.state is ShardState.WAITING_ON_PARENTS:
-        problem = consumer.held.problem or consumer.last_error
+        problem = consumer.held.problem or consumer.progress.last_error
         return None if problem is None else Stall(problem, silent, reading=False)
-    reading = consumer.waits_for_reads
-    problem = consumer.last_error or ("nothing is read" if reading else "no progress")
+    reading = (
+        consumer.state is ShardState.PROCESSING
+        and not consumer.is_quarantined
+        and consumer.progress.waits_for_reads
+    )
+    problem = consumer.progress.last_error or ("nothing is read" if reading else "no progress")
     return Stall(problem, silent, reading=reading)
 
 
@@ -123,14 +127,14 @@ class StallDetector:
         """Record the age of the oldest unprocessed record. No other code does so while a handler hangs or fails."""
         if not consumer.metrics.enabled:
             return
-        age = consumer.oldest_unprocessed_age(now)
+        age = consumer.progress.oldest_unprocessed_age(now)
         if age is not None:
             consumer.metrics.add(catalogue.OLDEST_UNPROCESSED_RECORD_AGE, age * 1000)
         if consumer.is_quarantined:
             consumer.metrics.add(catalogue.SHARD_QUARANTINED, 1)
 
     def _check_handler(self, consumer: ShardConsumer, now: float) -> None:
-        running, timeout = consumer.running_callback, self._handler_timeout
+        running, timeout = consumer.progress.running_callback, self._handler_timeout
         if timeout is None or running is None or now - running[1] <= timeout:
             return
         _LOGGER.error(

@@ -32,19 +32,18 @@ from kinesis_sdk.common.errors import (
 from kinesis_sdk.common.log_fields import FieldLogger, log_fields
 from kinesis_sdk.common.log_throttle import LogThrottle
 from kinesis_sdk.common.metrics import BoundMetrics
-from kinesis_sdk.common.response_header import NO_RESPONSE
 from kinesis_sdk.common.sequence import AT_TIMESTAMP
 from kinesis_sdk.consumer.checkpointer import Checkpointer
 from kinesis_sdk.consumer.handler import AwaitingHandler, RecordHandler, ShardContext
 from kinesis_sdk.consumer.intercepted import InterceptedHandler
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
 from kinesis_sdk.consumer.leases.table.lease import Lease
-from kinesis_sdk.consumer.leases.table.progress import Failing, Progress
 from kinesis_sdk.consumer.shard.auto_checkpoint import AutoCheckpoint
 from kinesis_sdk.consumer.shard.bad_position import Quarantine
 from kinesis_sdk.consumer.shard.batch_size import BatchSize
 from kinesis_sdk.consumer.shard.delivery import Delivery, FailingCalls
 from kinesis_sdk.consumer.shard.handler_requests import HandlerRequests
+from kinesis_sdk.consumer.shard.progress import ShardProgress
 from kinesis_sdk.consumer.shard.reader import ShardReader, UserBatch
 from kinesis_sdk.consumer.shard.runtime import ShardRuntime
 from kinesis_sdk.consumer.shard.state import ShardState, ShutdownReason
@@ -62,9 +61,6 @@ _REREAD_AFTER = 3
 """Consecutive failures of a handler after which its batch is dropped and read again later, if other shards wait for the
 memory."""
 
-_MAX_QUIET = 10.0
-"""Seconds without a response that are normal at the tip: fan-out sends an event about every five seconds."""
-
 _TOLD_AFTER = 3
 """Calls in a row that fail before the row says so at once; views take no fewer for a problem."""
 
@@ -74,7 +70,7 @@ _NEVER = float("inf")
 class ShardConsumer:
     """Consumer of one shard while its lease is held.
 
-    `step` is called by one thread at a time; `request_stop`, `abandon`, `restart_read` and the properties by any thread.
+    `step` is called by one thread at a time; `request_stop`, `abandon`, `restart_read`, the properties and `progress` by any thread.
 
     Args:
         runtime: What shard consumers share.
@@ -85,18 +81,18 @@ class ShardConsumer:
         parent_keys: Lease keys of the shard's parents.
         state: Current state.
         reason: Reason for the shutdown; None before it begins.
-        last_progress: Monotonic seconds of the last successful read or delivery.
+        progress: How far the shard is.
         on_ready: Called from any thread when the next step is due immediately.
         metrics: Metrics of the shard under this lease.
     """
 
     def __init__(self, runtime: ShardRuntime, held: HeldLease) -> None:
         self.held = held
-        held.measure_progress = self._progress
         self.parent_keys: frozenset[str] = frozenset(map(runtime.lease_key, held.lease.parent_shard_ids))
         self.state: ShardState = ShardState.WAITING_ON_PARENTS
         self.reason: ShutdownReason | None = None
-        self.last_progress: float = runtime.clock.monotonic()
+        self.progress: ShardProgress = ShardProgress(runtime)
+        held.measure_progress = self.progress.heartbeat
         self.on_ready: Callable[[], None] = lambda: None
         self.metrics: BoundMetrics = runtime.measure(held.shard_id)
         self._runtime = runtime
@@ -123,15 +119,9 @@ class ShardConsumer:
         held.on_handler_request = lambda: self.on_ready()  # noqa: PLW0108 - the scheduler sets `on_ready` later
         self._quarantine = Quarantine(runtime, held, self.metrics)
         self._delivery: Delivery | None = None
-        # Header of the last response.
-        self._last_read = NO_RESPONSE
-        # Arrival of the oldest record that is on its way from the reader to the delivery, or will be read again.
-        self._unoffered_since: float | None = None
-        self._quiet = max(_MAX_QUIET, 2 * runtime.config.retrieval.idle_times[2])
         first_pause = min(runtime.config.failure.task_backoff_time, _MAX_BACKOFF)
         self._retries = Backoff(first_pause, _MAX_BACKOFF)
         self._failures = 0
-        self._error: str | None = None
         # Restarts that the handler requested since a checkpoint advanced, and the checkpoint at the last of them.
         self._restarts = 0
         self._restarted_at = held.lease.checkpoint
@@ -139,10 +129,7 @@ class ShardConsumer:
         self._size: BatchSize | None = None
         # Monotonic seconds before which a callback that failed is not called again.
         self._retry_at = float("-inf")
-        # Callbacks without records that fail in a row, and restarts without progress. Other threads read it.
-        self._failing_callback: FailingCalls | None = None
         self._is_failing_told = False
-        self._records_before = 0
         # Batches that were dropped as a whole. Each moves the position as a delivered record does.
         self._skipped = 0
         self._auto = AutoCheckpoint(runtime, self._checkpointer, enabled=runtime.handlers.auto_checkpoint)
@@ -162,31 +149,9 @@ class ShardConsumer:
         return log_fields(stream=self._runtime.stream, shard=self.shard_id, worker=self._runtime.worker_id)
 
     @property
-    def records_delivered(self) -> int:
-        """User records whose delivery succeeded, including dead-lettered ones."""
-        delivery = self._delivery
-        return self._records_before + (delivery.records_delivered if delivery is not None else 0)
-
-    @property
     def _moves(self) -> int:
         """Lower bound of how often the position that may be stored has moved."""
-        return self.records_delivered + self._skipped
-
-    @property
-    def records_dead_lettered(self) -> int:
-        """User records that the dead-letter hook accepted."""
-        return self._delivery.records_dead_lettered if self._delivery is not None else 0
-
-    @property
-    def last_error(self) -> str | None:
-        """Failure that currently holds up the shard; None if there is none."""
-        delivery = self._delivery
-        return self._error or (delivery.last_error if delivery is not None else None)
-
-    @property
-    def millis_behind_latest(self) -> int | None:
-        """Lag of the last response in milliseconds; None before the first one, or if Kinesis reports none."""
-        return self._last_read.millis_behind_latest
+        return self.progress.records_delivered + self._skipped
 
     @property
     def is_quarantined(self) -> bool:
@@ -206,94 +171,6 @@ class ShardConsumer:
         """Drop everything without callbacks and leave a held lease to expire. Thread-safe."""
         self.held.let_expire(reason)
         self._complete()
-
-    @property
-    def running_callback(self) -> tuple[str, float] | None:
-        """Name of the running callback and the monotonic seconds at which it began; None if none is running."""
-        handler, delivery = self._handler, self._delivery
-        running = handler.running if handler is not None else None
-        if running is None and delivery is not None:
-            since = delivery.calling_since
-            running = ("process_records", since) if since is not None else None
-        return running
-
-    def _progress(self, now: float) -> Progress:
-        """Return what the next heartbeat tells other programs. Thread-safe; a handler that hangs does not delay it."""
-        running, delivery = self.running_callback, self._delivery
-        arrival = delivery.last_arrival if delivery is not None else None
-        age = self.oldest_unprocessed_age(now)
-        return Progress(
-            None if age is None else round(age * 1000),
-            None if arrival is None else round(arrival.timestamp() * 1000),
-            None if running is None else round((now - running[1]) * 1000),
-            self._runtime.worker_id,
-            self._failing(now),
-        )
-
-    def _failing(self, now: float) -> Failing | None:
-        delivery, calls = self._delivery, self._failing_callback
-        if calls is None and delivery is not None:
-            calls = delivery.failing
-        if calls is None:
-            return None
-        return Failing(
-            attempts=calls.attempts,
-            since_millis=round((now - calls.since) * 1000),
-            retry_millis=max(0, round((calls.retry_at - now) * 1000)),
-            records=calls.records,
-            position=calls.position,
-            error=calls.error,
-        )
-
-    def oldest_unprocessed_age(self, now: float) -> float | None:
-        """Return the seconds since the oldest unprocessed record arrived at Kinesis. Thread-safe.
-
-        For records that were read, `ArrivalTimes` tells it. For records that were not, the last response gives an upper
-        bound: its lag plus the time since. At the tip no record is known to wait, so the age is 0, until reads have failed
-        for longer than an idle shard is left alone.
-
-        Returns:
-            None if it is not known: nothing was read yet, or Kinesis reports no lag.
-        """
-        delivery, reader = self._delivery, self._reader
-        if delivery is not None and not delivery.is_empty:
-            since = delivery.waiting_since
-            return None if since is None else max(0.0, now - since)
-        since = self._unoffered_since
-        if since is None and reader is not None:
-            since = reader.waiting_since
-        if since is not None:
-            return max(0.0, now - since)
-        if reader is not None and reader.is_done:
-            return 0.0
-        last_read = self._last_read
-        read_at, millis = last_read.read_at, last_read.millis_behind_latest
-        if read_at is None or millis is None:
-            return None
-        silent = max(0.0, now - read_at)
-        if not millis:
-            return silent if silent > self._quiet else 0.0
-        return millis / 1000 + silent
-
-    @property
-    def waits_for_reads(self) -> bool:
-        """Whether the shard only waits for a response, which another thread reads."""
-        reader, delivery = self._reader, self._delivery
-        return (
-            self.state is ShardState.PROCESSING
-            and not self._quarantine.active
-            and delivery is not None
-            and delivery.is_empty
-            and reader is not None
-            and reader.reading_since is None
-            and reader.computing_since is None
-        )
-
-    @property
-    def computing_since(self) -> float | None:
-        """Monotonic seconds since when the records of a response are decoded or compared with earlier copies; None if they are not."""
-        reader = self._reader
-        return None if reader is None else reader.computing_since
 
     def restart_read(self) -> None:
         """Drop a hung read at the next step and read again after the last record taken. Thread-safe."""
@@ -340,7 +217,7 @@ class ShardConsumer:
         except InvalidPositionError as error:
             if self._reader is not None:
                 self._reader.close()
-            self._error = f"quarantined: {error}"
+            self.progress.error = f"quarantined: {error}"
             return self._quarantine.enter(now, error)
         except KinesisSdkError as error:
             if not error.retryable:
@@ -399,7 +276,7 @@ class ShardConsumer:
         self.state = ShardState.SHUTTING_DOWN
         self.reason = reason
         self._failures = 0
-        self._failing_callback = None
+        self.progress.failing_callback = None
         if reason is ShutdownReason.LEASE_LOST:
             self.metrics.retire()  # its next owner records from now on, perhaps in this process
         level = logging.WARNING if reason is ShutdownReason.LEASE_LOST else logging.INFO
@@ -412,7 +289,7 @@ class ShardConsumer:
         reader = self._reader
         searched = None if reader is None else reader.looks_up
         waits_for = "" if searched is None else f"searching shard {searched} for earlier copies of records: "
-        self._error = f"{waits_for}{type(error).__name__}: {error}"
+        self.progress.error = f"{waits_for}{type(error).__name__}: {error}"
         self._log_throttle.log(now, type(error).__name__, "shard %s: %s; retrying", self.shard_id, error)
         waits = self.state is ShardState.PROCESSING and reader is not None and not reader.is_done
         if waits and reader is not None and not reader.has_pending and reader.due > now:
@@ -426,15 +303,16 @@ class ShardConsumer:
             if self._delivery.is_running:
                 self._restarting = error  # calls for other partition keys; the end of each wakes the step
                 return _NEVER
-            self._records_before += self._delivery.records_delivered
+            self.progress.records_before += self._delivery.records_delivered
             # Else a handler that fails for a few records in a thousand would get the same thousand after each restart.
             self._size = self._delivery.size
             self._delivery.forget(now)
         if self._reader is not None:
             self._reader.close()
-        self._handler, self._delivery, self._reader, self._restarting = None, None, None, None
+        self._handler = self._delivery = self._reader = self._restarting = None
+        self.progress.handler = self.progress.delivery = self.progress.reader = None
         self._initialized, self._start_requested = False, False
-        self._unoffered_since = None
+        self.progress.unoffered_since = None
         self._checkpointer.restart()
         self.state, self.reason = ShardState.INITIALIZING, None
         checkpoint = self.held.lease.checkpoint
@@ -444,7 +322,7 @@ class ShardConsumer:
         if self._is_leaving:
             self._logger.error("shard %s: %s", self.shard_id, error)
             return now
-        self._error = f"{type(error).__name__}: {error}"
+        self.progress.error = f"{type(error).__name__}: {error}"
         decision = self._config.error_policy.decide(Failure(error=error, size=0, attempts=self._restarts))
         pause = pause_of(decision, self._restarts, self._runtime.rng)
         self._logger.error(
@@ -456,12 +334,12 @@ class ShardConsumer:
             exc_info=error.__cause__,
         )
         self._retry_at = now + pause
-        self._note_failing(now, self._restarts, self._error)
+        self._note_failing(now, self._restarts, self.progress.error)
         return self._retry_at
 
     def _note_failing(self, now: float, attempts: int, error: str) -> None:
-        before = self._failing_callback
-        self._failing_callback = FailingCalls(
+        before = self.progress.failing_callback
+        self.progress.failing_callback = FailingCalls(
             attempts=attempts,
             since=now if before is None or attempts == 1 else before.since,
             retry_at=self._retry_at,
@@ -469,12 +347,12 @@ class ShardConsumer:
             position=None,
             error=error,
         )
-        self._tell_failing(self._failing_callback)
+        self._tell_failing(self.progress.failing_callback)
 
     def _recovered(self, now: float) -> None:
-        self.last_progress = now
+        self.progress.at = now
         self._failures = 0
-        self._error = None
+        self.progress.error = None
 
     # WAITING_ON_PARENTS
 
@@ -491,7 +369,10 @@ class ShardConsumer:
                 # What is left of the parent, and with it all of this shard, arrived at the worker's `until` or later.
                 return self._release(now)
             if row is not None and not row.is_finished:
-                self._failures, self._error = 0, None  # the row could be read, so an earlier failure is over
+                self._failures, self.progress.error = (
+                    0,
+                    None,
+                )  # the row could be read, so an earlier failure is over
                 return now + self._config.coordination.parent_shard_poll_interval
             if not self._is_in_sink(parent, now):
                 return now + self._config.coordination.parent_shard_poll_interval
@@ -511,7 +392,7 @@ class ShardConsumer:
         if state is None or state.ended:
             return True
         self._failures = 0
-        self._error = (
+        self.progress.error = (
             f"its parent {parent} has ended in the lease table, and in the sink it is at {state.position}"
         )
         self._log_throttle.log(
@@ -543,7 +424,9 @@ class ShardConsumer:
             interceptors = self._runtime.handlers.interceptors
             if interceptors:
                 made = InterceptedHandler(made, interceptors, self._runtime.wait_for)
-            self._handler = AwaitingHandler(made, self._runtime.wait_for, self._runtime.clock.monotonic)
+            self._handler = self.progress.handler = AwaitingHandler(
+                made, self._runtime.wait_for, self._runtime.clock.monotonic
+            )
         context = self._context()
         retry_at = self._open(now, self._handler)
         if retry_at is not None:
@@ -556,8 +439,8 @@ class ShardConsumer:
             return self._handler_failed(now, "initialize", error)
         self._initialized = True
         if not self._restarts:
-            self._failing_callback = None
-        self._delivery = Delivery(
+            self.progress.failing_callback = None
+        self._delivery = self.progress.delivery = Delivery(
             self._runtime,
             held=self.held,
             handler=self._handler.inner,
@@ -598,7 +481,7 @@ class ShardConsumer:
             position, or there is nothing to read.
         """
         if self._reader is None:
-            self._reader = ShardReader(
+            self._reader = self.progress.reader = ShardReader(
                 self._runtime,
                 self.held,
                 follows_parent=self._follows_parent,
@@ -633,8 +516,10 @@ class ShardConsumer:
         assert handler is not None
         if self._restart_read:
             self._restart_read = False
-            if self._unoffered_since is None:
-                self._unoffered_since = reader.waiting_since  # these records are dropped here and read again
+            if self.progress.unoffered_since is None:
+                self.progress.unoffered_since = (
+                    reader.waiting_since
+                )  # these records are dropped here and read again
             reader.close()
         if not reader.is_open and not reader.is_done:
             retry_at = self._open(now, handler)
@@ -642,8 +527,8 @@ class ShardConsumer:
                 return retry_at
         due = self._advance(delivery, now)
         if delivery.has_room and not reader.is_done:
-            if self._unoffered_since is None:
-                self._unoffered_since = reader.waiting_since
+            if self.progress.unoffered_since is None:
+                self.progress.unoffered_since = reader.waiting_since
             batch = reader.take(now)
             if batch is not None:
                 self._quarantine.leave()
@@ -674,7 +559,7 @@ class ShardConsumer:
         self._auto.run(self._moves, now)
         self._requests.end(now)
         if self._should_free_memory(delivery):
-            self._unoffered_since = delivery.waiting_since
+            self.progress.unoffered_since = delivery.waiting_since
             reader.rewind(self._checkpointer.delivered)
             return now + delivery.forget(now)
         if delivery.has_room and not reader.is_done:
@@ -683,14 +568,14 @@ class ShardConsumer:
 
     def _note_read(self, batch: UserBatch) -> None:
         if batch.header.read_at is not None:  # None: no response was read ahead yet
-            self._last_read = batch.header
-            self._unoffered_since = None
+            self.progress.last_read = batch.header
+            self.progress.unoffered_since = None
 
     def _advance(self, delivery: Delivery, now: float) -> float:
         before = delivery.records_delivered
         due = delivery.advance(now)
         if delivery.records_delivered > before:
-            self._failing_callback = None
+            self.progress.failing_callback = None
             self._recovered(delivery.progress_at)
         self._auto.note(self._moves, delivery.progress_at)
         self._tell_failing(delivery.failing)
@@ -745,7 +630,7 @@ class ShardConsumer:
             raise error  # a failure of the store, and not of the handler
         self.metrics.add(catalogue.HANDLER_FAILURES, 1)
         self._failures += 1
-        self._error = f"{callback}: {type(error).__name__}: {error}"
+        self.progress.error = f"{callback}: {type(error).__name__}: {error}"
         decision = self._config.error_policy.decide(Failure(error=error, size=0, attempts=self._failures))
         if not isinstance(decision, Stop):
             pause = pause_of(decision, self._failures, self._runtime.rng)
@@ -760,7 +645,7 @@ class ShardConsumer:
             # The pause begins now: the callback that failed may have taken long.
             ended = self._runtime.clock.monotonic()
             self._retry_at = ended + pause
-            self._note_failing(ended, self._failures, self._error)
+            self._note_failing(ended, self._failures, self.progress.error)
             return self._retry_at
         raise HandlerError(f"shard {self.shard_id}: {callback} failed: {error}") from error
 
@@ -841,7 +726,7 @@ class ShardConsumer:
         if (
             self._runtime.stream.is_of_table
             and lease.checkpoint.sequence_number == AT_TIMESTAMP
-            and not self.records_delivered
+            and not self.progress.records_delivered
         ):
             return replace(
                 child,

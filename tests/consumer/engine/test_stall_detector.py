@@ -114,7 +114,7 @@ class OnThreads:
 
     def busy(self):
         """Whether a step is under way that is not a handler which hangs."""
-        hanging = sum(c.running_callback is not None for c, _ in self.engine._consumers.values())
+        hanging = sum(c.progress.running_callback is not None for c, _ in self.engine._consumers.values())
         return sum(thread.is_alive() for thread in self.threads) > hanging + len(self.stuck)
 
     def close(self):

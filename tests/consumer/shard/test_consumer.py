@@ -371,7 +371,7 @@ def test_a_failed_batch_is_delivered_again_and_never_passed_over():
     scene.errors = [RuntimeError("x"), RuntimeError("y"), None]
     scene.run(20)
     assert scene.delivered == [b"1", b"2", b"3"]
-    assert scene.consumer.records_delivered == 3
+    assert scene.consumer.progress.records_delivered == 3
     assert scene.row.checkpoint == at(3)
 
 
@@ -868,7 +868,7 @@ def test_a_child_waits_while_its_parents_row_can_not_be_read():
     read, scene.store.get = scene.store.get, lambda key: unreadable(key) if key == "p" else read(key)
     scene.run(20)
     assert scene.consumer.is_waiting_on_parents
-    assert "item p is no lease" in scene.consumer.last_error
+    assert "item p is no lease" in scene.consumer.progress.last_error
     scene.store.get = read
     scene.run(20)
     assert scene.events == ["initialize", "process"]
@@ -940,7 +940,7 @@ def test_timestamp_starts_come_from_the_pin_else_from_the_configuration():
     unknown.run(1)
     assert unknown.opened == []
     assert unknown.consumer.is_quarantined
-    assert "initial_position" in unknown.consumer.last_error
+    assert "initial_position" in unknown.consumer.progress.last_error
 
 
 def test_a_finished_lease_is_given_back_untouched():
@@ -970,7 +970,7 @@ def test_passing_failures_are_repeated_and_logged_once(caplog):
     scene.run(30)
     assert scene.delivered == [b"1"]
     assert sum("; retrying" in r.getMessage() for r in caplog.records) == 1
-    assert scene.consumer.last_error is None
+    assert scene.consumer.progress.last_error is None
 
 
 def test_a_shard_that_left_the_stream_is_finished_without_children(caplog):

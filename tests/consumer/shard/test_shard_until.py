@@ -134,6 +134,6 @@ def test_lag_at_the_end_is_zero(caplog):
     restart(scene)
     scene.run(0.1)
     assert scene.consumer.reason is ShutdownReason.UNTIL
-    assert scene.consumer.oldest_unprocessed_age(scene.clock.monotonic()) == 0.0
+    assert scene.consumer.progress.oldest_unprocessed_age(scene.clock.monotonic()) == 0.0
     scene.run()
     assert "processed until 1970-01-01T00:01:40.000+00:00, checkpoint 1/0" in caplog.text

@@ -223,7 +223,7 @@ def test_a_malformed_position_quarantines_and_the_handler_is_asked_again():
     scene.run(5)
     assert scene.consumer.is_quarantined
     assert scene.consumer.held.gone is None, "the lease is kept"
-    assert "starting_position 'nonsense'" in scene.consumer.last_error
+    assert "starting_position 'nonsense'" in scene.consumer.progress.last_error
     assert (scene.delivered, scene.events) == ([], [])
     scene.run(20)
     assert scene.delivered == [b"8"]
