@@ -613,7 +613,7 @@ class ConsumerEngine:
 
     def lease_problems(self) -> tuple[LeaseProblem, ...]:
         """Return the leases that need repair."""
-        problems = self.coordinator.problems
+        problems = self.coordinator.rows.problems
         return tuple(LeaseProblem(lease_key=key, problem=problems[key]) for key in sorted(problems))
 
     def shard_health(self) -> tuple[ShardHealth, ...]:

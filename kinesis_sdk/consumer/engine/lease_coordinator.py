@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import logging
 import sys
-import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Protocol
 
@@ -28,11 +27,11 @@ from kinesis_sdk.common.metrics import BoundMetrics
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.text import printable
 from kinesis_sdk.consumer.config import ConsumerConfig
+from kinesis_sdk.consumer.engine.java_fleet import JavaFleet
 from kinesis_sdk.consumer.engine.position_cleanup import INTERVAL as POSITION_INTERVAL
 from kinesis_sdk.consumer.engine.position_cleanup import PositionCleanup
-from kinesis_sdk.consumer.leases.java.leader_lock import CLAIM_TIME, all_leases_expired
-from kinesis_sdk.consumer.leases.java.migration import MIGRATION_KEY, is_upgrading_from_2x, kcl2_leader
-from kinesis_sdk.consumer.leases.java.worker_metrics import LEADER_GRACE, JavaMembership
+from kinesis_sdk.consumer.engine.row_problems import PROBLEM_LOG_INTERVAL, RowProblems
+from kinesis_sdk.consumer.leases.java.worker_metrics import JavaMembership
 from kinesis_sdk.consumer.leases.leader import is_leader
 from kinesis_sdk.consumer.leases.ownership.drain import Drain
 from kinesis_sdk.consumer.leases.ownership.handoff import supports_handoff
@@ -43,11 +42,11 @@ from kinesis_sdk.consumer.leases.ownership.renewer import LeaseRenewer
 from kinesis_sdk.consumer.leases.ownership.standby import StandbyHeartbeats
 from kinesis_sdk.consumer.leases.strategies import Plan, TableView, Take, TakeLimits, TakeReason
 from kinesis_sdk.consumer.leases.table.expiry import LeaseObserver
-from kinesis_sdk.consumer.leases.table.lease import Lease, shard_of_key
+from kinesis_sdk.consumer.leases.table.lease import Lease
 from kinesis_sdk.consumer.leases.table.store import LeaseStore, TableScan, is_rejected_row
 from kinesis_sdk.consumer.leases.table.transitions import Conflict
 from kinesis_sdk.consumer.runtime.runtime import Runtime
-from kinesis_sdk.consumer.shard_sync.audit import find_cycles, find_row_problems
+from kinesis_sdk.consumer.shard_sync.audit import find_row_problems
 from kinesis_sdk.consumer.shard_sync.leader_tasks import LeaderTasks
 from kinesis_sdk.consumer.sinks.sink import AnySink, DeletesRows
 from kinesis_sdk.consumer.streams import StreamDirectory, StreamListener, TrackedStream
@@ -56,10 +55,6 @@ from kinesis_sdk.consumer.until import Until
 _LOGGER = FieldLogger(logging.getLogger(__name__))
 
 _RETRIES = Backoff(0.2, 10.0)
-_PROBLEM_LOG_INTERVAL = 600.0
-"""Seconds between two log lines about a problem that has to be repaired manually."""
-_UNWRITABLE_PAUSE = 300.0
-"""Seconds for which a lease is not taken after DynamoDB rejected a write of its row."""
 _NEVER = float("inf")
 
 
@@ -90,7 +85,7 @@ class LeaseCoordinator:
 
     Attributes:
         held: The leases held by this worker.
-        problems: Why no worker can consume a shard, by lease key, as of the last scan. Replaced, never modified.
+        rows: The rows that cannot be worked on.
         until: The moment at which the worker ends; None if it does not end by itself. Set before `start`.
     """
 
@@ -166,13 +161,21 @@ class LeaseCoordinator:
         )
         self._drain = Drain(store, worker_id)
         self._log_throttle = LogThrottle(self._logger)
-        self.problems: Mapping[str, str] = {}
-        self._problem_log = LogThrottle(self._logger, logging.ERROR, _PROBLEM_LOG_INTERVAL)
-        self._migration_log = LogThrottle(self._logger, interval=_PROBLEM_LOG_INTERVAL)
-        self._drain_log = LogThrottle(self._logger, interval=_PROBLEM_LOG_INTERVAL)
-        # Rows that DynamoDB does not let any worker write: counter, problem, and monotonic time of the next attempt.
-        self._unwritable: dict[str, tuple[int, str, float]] = {}
-        self._unwritable_lock = threading.Lock()
+        self.rows: RowProblems = RowProblems(
+            streams=streams,
+            misfits=self._leader_tasks.misfits,
+            clock=runtime.clock,
+            log=self._logger,
+            fields=self._fields,
+        )
+        self._java = JavaFleet(
+            membership,
+            observer=self._observer,
+            worker_id=worker_id,
+            failover_time=config.leases.failover_time,
+            log=self._logger,
+        )
+        self._drain_log = LogThrottle(self._logger, interval=PROBLEM_LOG_INTERVAL)
         self._failures = 0
         self._taking = True
         self._stopped_at: float | None = None
@@ -187,7 +190,6 @@ class LeaseCoordinator:
             metrics=metrics,
             fields=self._fields,
         )
-        self._membership = membership
         self.until: Until | None = None
         self._next_scan: float | None = None
         self._leads = False
@@ -227,8 +229,7 @@ class LeaseCoordinator:
         }
         if self._positions is not None:
             self._due["positions"] = self._due["cleanup"]
-        if self._membership is not None:
-            self._due["membership"] = self._membership.tick(now)
+        self._due["membership"] = self._java.tick(now)
         if not self._streams.is_single:
             self._due["streams"] = now + self._jittered(self._config.coordination.stream_list_interval)
 
@@ -249,11 +250,7 @@ class LeaseCoordinator:
 
         Incoming leases must be passed on, the standby heartbeat and the worker metrics must be removed.
         """
-        return (
-            bool(self._handoffs)
-            or self._standby.is_registered
-            or (self._membership is not None and self._membership.is_reported)
-        )
+        return bool(self._handoffs) or self._standby.is_registered or self._java.is_reported
 
     def scan_overdue(self, now: float) -> float | None:
         """Return the seconds by which the next scan is late; None before the first one. Callable from any thread."""
@@ -343,7 +340,7 @@ class LeaseCoordinator:
         leases = [lease for lease in rows if self._streams.find(lease) is not None]
         self._find_foreign_changes(leases)
         self._update_leadership(scan, leases, now, seen_at)
-        unwritable = self._find_problems(scan, leases, seen_at)
+        unwritable = self.rows.find(scan, leases, self.held, seen_at)
         self._handoffs.observe(leases, seen_at)
         self._standby.observe(leases, seen_at)
         self._drain.observe(rows, seen_at)
@@ -375,7 +372,7 @@ class LeaseCoordinator:
         for take in plan.takes:
             if not self._taking or won == plan.most:
                 break
-            if self._is_left_to_kcl3_leader(take, now):
+            if self._java.decides(take, now):
                 continue
             self._execute(take)
             won = len(self.held) + len(self._handoffs) - before
@@ -405,7 +402,7 @@ class LeaseCoordinator:
         shard sync in between finds shards that have no lease. Cost: one ListShards per stream and two Scans, once.
         """
         current = self._streams.current()
-        if len(current) < len(self._streams.all()) or self.problems:
+        if len(current) < len(self._streams.all()) or self.rows.problems:
             return False  # a suspended stream, or a row that cannot be read, may have more
         if self._leader_tasks.sync():
             self.request("scan")
@@ -488,7 +485,7 @@ class LeaseCoordinator:
         except KinesisSdkError as error:
             if not is_rejected_row(error):
                 raise
-            self._skip_unwritable(row, f"its row cannot be written: {error}")
+            self.rows.skip(row, error)
 
     def _poll_incoming(self, now: float) -> float:
         busy: Collection[str] | None = None
@@ -513,56 +510,6 @@ class LeaseCoordinator:
                 self._take(row, reason)
         return self._handoffs.next_reclaim(now)
 
-    def _find_problems(self, scan: TableScan, leases: list[Lease], now: float) -> set[str]:
-        """Find the leases that cannot be worked on, and log them.
-
-        Returns:
-            Keys of leases whose rows DynamoDB does not let any worker write. Taking them now would fail again.
-        """
-        with self._unwritable_lock:
-            counters = {lease.lease_key: lease.counter for lease in leases} if self._unwritable else {}
-            for key, (counter, _, until) in [*self._unwritable.items()]:
-                # A manual repair may leave the counter unchanged, so the row is tried again after a while.
-                if counters.get(key) != counter or now >= until:
-                    del self._unwritable[key]
-            unwritable = {key: problem for key, (_, problem, _) in self._unwritable.items()}
-        problems = {
-            **self._leader_tasks.misfits(leases),
-            **find_row_problems(scan, self._streams),
-            **find_cycles(leases),
-            **unwritable,
-        }
-        for key, problem in problems.items():
-            self._problem_log.log(
-                now,
-                key,
-                "lease %s: needs repair: %s",
-                key,
-                problem,
-                extra=log_fields(shard=shard_of_key(key)),
-            )
-        for lease in leases:
-            if lease.damaged:
-                names = printable(", ".join(lease.damaged))
-                self._problem_log.log(
-                    now,
-                    f"{lease.lease_key} damaged",
-                    "lease %s: ignored unreadable attributes: %s",
-                    lease.lease_key,
-                    names,
-                    extra=self._fields(lease),
-                )
-        for held in self.held:
-            held.problem = problems.get(held.key)
-        self.problems = problems
-        return set(unwritable)
-
-    def _skip_unwritable(self, lease: Lease, problem: str) -> None:
-        """Do not take a lease for a while, because DynamoDB rejects writes of its row. Thread-safe."""
-        until = self._clock.monotonic() + _UNWRITABLE_PAUSE
-        with self._unwritable_lock:
-            self._unwritable[lease.lease_key] = (lease.counter, problem, until)
-
     def _limits_at(self, now: float) -> TakeLimits:
         """Return the limits for this scan.
 
@@ -575,13 +522,12 @@ class LeaseCoordinator:
 
     def _update_leadership(self, scan: TableScan, leases: list[Lease], now: float, seen_at: float) -> None:
         """Determine whether this worker leads, and audit the hash range coverage."""
-        rows = self._rows = scan.leases
+        self._rows = scan.leases
         leads = is_leader(leases, self._worker_id, lambda lease: self._observer.is_expired(lease, now))
         if leads and not self._leads:
             self._logger.info("worker %s became leader", self._worker_id)
         self._leads = leads
-        self._check_kcl3_leader(rows, now)
-        self._warn_of_migration(scan, seen_at)
+        self._java.observe(scan, now, seen_at)
         if leads:
             self._standby.remove_stale(seen_at)
         uncovered = self._leader_tasks.audit(leases, seen_at, leads=leads)
@@ -589,72 +535,12 @@ class LeaseCoordinator:
             self._to_sync += uncovered
             self._due["sync"] = seen_at
 
-    # Java workers
-
     def _report_membership(self, now: float) -> float:
-        assert self._membership is not None
         if self._drain.active:
             # A KCL 3 leader assigns leases to each worker with fresh metrics, most of them to the one that holds none.
-            self._membership.withdraw()
+            self._java.withdraw()
             return now + self._config.leases.lease_scan_interval
-        return self._membership.tick(now)
-
-    def _check_kcl3_leader(self, rows: list[Lease], now: float) -> None:
-        """Presume a KCL 3 leader dead that lets its own leases expire: its lock stands for another two minutes."""
-        leader = None if self._membership is None else self._membership.leader(now)
-        if self._membership is None or leader is None:
-            return
-        observer, claim_time = self._observer, CLAIM_TIME * self._config.leases.failover_time
-        if all_leases_expired(
-            rows,
-            leader,
-            lambda lease: observer.is_expired(lease, now),
-            lambda lease: observer.has_stopped(lease, now, claim_time),
-        ):
-            self._logger.warning(
-                "KCL 3 leader %s stopped renewing its leases; taking unowned leases until its next heartbeat",
-                printable(leader),
-            )
-            self._membership.presume_leader_dead()
-
-    def _warn_of_migration(self, scan: TableScan, now: float) -> None:
-        """Warn if this worker keeps a fleet of Java workers from completing its migration from KCL 2.x to 3.x."""
-        membership = self._membership
-        item = scan.others.get(MIGRATION_KEY) or (None if membership is None else membership.migration)
-        if not is_upgrading_from_2x(item):
-            return
-        if membership is None:
-            self._migration_log.log(
-                now,
-                "migration metrics",
-                "worker %s: the migration of this application from KCL 2.x to 3.x cannot complete, because this worker "
-                "publishes no worker metrics; set coordination.worker_metrics",
-                self._worker_id,
-            )
-        if kcl2_leader(scan.leases) == self._worker_id:
-            self._migration_log.log(
-                now,
-                "migration election",
-                "worker %s: the migration of this application from KCL 2.x to 3.x cannot complete, because KCL 2.x elected "
-                "this worker as leader, and only a Java worker can complete it; stop this worker until it has (10 "
-                "minutes), or start it under another worker id",
-                self._worker_id,
-            )
-
-    def _has_kcl3_leader(self, now: float) -> bool:
-        return self._membership is not None and self._membership.leader(now) is not None
-
-    def _is_left_to_kcl3_leader(self, take: Take, now: float) -> bool:
-        """Return whether a take is left to a live KCL 3 leader.
-
-        Such a leader assigns every lease to the worker that it rates best, and would undo what this worker decides by
-        another rule. This worker takes what the leader assigned to it (its id is on the row). It takes an unowned lease
-        only after a time in which any working leader would have assigned it.
-        """
-        if take.reason is TakeReason.RESUMED or not self._has_kcl3_leader(now):
-            return False
-        # The time is negative while the lease is held, so no lease is requested from a live worker.
-        return self._observer.unowned_for(take.lease, now) < LEADER_GRACE
+        return self._java.tick(now)
 
     # Taking
 
@@ -670,7 +556,7 @@ class LeaseCoordinator:
             except KinesisSdkError as error:
                 if not is_rejected_row(error):
                     raise
-                self._skip_unwritable(take.lease, f"its row cannot be written: {error}")
+                self.rows.skip(take.lease, error)
         else:
             self._take(take.lease, self._reason_text(take))
 
@@ -678,15 +564,12 @@ class LeaseCoordinator:
         if take.reason is TakeReason.RESUMED:
             if self._handoffs.has_arrived(take.lease.lease_key):
                 return "handed off"
-            if self._has_kcl3_leader(self._clock.monotonic()) and self._observer.has_changed(take.lease):
+            if self._java.has_leader(self._clock.monotonic()) and self._observer.has_changed(take.lease):
                 return "assigned by the KCL 3 leader"
         return take.reason.value
 
     def _owner_supports_handoff(self, lease: Lease) -> bool:
-        if supports_handoff(lease):
-            return True
-        owner = lease.owner
-        return self._membership is not None and owner is not None and self._membership.has_metrics(owner)
+        return supports_handoff(lease) or self._java.supports_handoff(lease)
 
     def _take(self, lease: Lease, reason: str) -> None:
         sent_at = self._clock.monotonic()
@@ -694,7 +577,7 @@ class LeaseCoordinator:
             row = self._store.take(lease, self._worker_id)
         except KinesisSdkError as error:
             if is_rejected_row(error):
-                self._skip_unwritable(lease, f"its row cannot be written: {error}")
+                self.rows.skip(lease, error)
                 return
             if not error.retryable:
                 raise
@@ -721,7 +604,7 @@ class LeaseCoordinator:
             failover_time=self._config.leases.failover_time,
             clock=self._clock,
             acquired_at=sent_at,
-            has_kcl3_leader=self._has_kcl3_leader,
+            has_kcl3_leader=self._java.has_leader,
             metrics=self._metrics,
             stream=self._stream_of(lease),
         )
@@ -742,8 +625,7 @@ class LeaseCoordinator:
     def _wind_down(self, now: float) -> float:
         """Finish a clean stop at the table: remove what names this worker, and pass incoming leases on."""
         assert self._stopped_at is not None
-        if self._membership is not None:
-            self._membership.withdraw()
+        self._java.withdraw()
         try:
             self._standby.withdraw()
         except KinesisSdkError as error:
@@ -768,7 +650,7 @@ class LeaseCoordinator:
         self._metrics.add(catalogue.TOTAL_LEASES, len(leases))
         self._metrics.add(catalogue.LEASES_TO_TAKE, taken)
         self._metrics.add(catalogue.CURRENT_LEASES, len(self.held))
-        self._metrics.add(catalogue.UNREADABLE_LEASES, len(self.problems))
+        self._metrics.add(catalogue.UNREADABLE_LEASES, len(self.rows.problems))
 
     # Leader tasks and streams
 
@@ -837,7 +719,7 @@ class LeaseCoordinator:
     def forget(self, held: HeldLease) -> None:
         """Stop renewing a lease that was released, handed off or lost. Thread-safe."""
         if held.unwritable is not None:
-            self._skip_unwritable(held.lease, held.unwritable)
+            self.rows.note_unwritable(held.lease, held.unwritable)
         self.held.remove(held)
         self._metrics.add(catalogue.CURRENT_LEASES, len(self.held))
         self._handoffs.on_lease_ended(held)
