@@ -24,6 +24,7 @@ from kinesis_sdk.common.transport import GetRecordsPage, PutEntry
 from kinesis_sdk.common.transport.decoding import Content
 from kinesis_sdk.consumer import Lease, PoisonRecord, RecordBatch, ShardContext
 from kinesis_sdk.consumer.fetch.fetcher import FetchResult
+from kinesis_sdk.consumer.shard.lanes import SubBatch
 from kinesis_sdk.consumer.shard.reader import UserBatch
 from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.producer.failures.hooks import FailedRecord
@@ -52,6 +53,7 @@ HOLDERS: list[Any] = [
     FetchResult(records=[KINESIS], header=NO_RESPONSE),
     Page([KINESIS], caught_up=True, ended=False, behind=0),
     UserBatch([USER], NO_RESPONSE, print, print),
+    SubBatch([USER], NO_RESPONSE),
     RecordBatch(
         records=deaggregate([AGGREGATE]),
         shard_id="s",

@@ -240,7 +240,7 @@ class ShardConsumer:
             # A record can only be left out when its call is due, so both requests end the pause.
             self._retry_at = now
             if self._delivery is not None:
-                self._delivery.retry_now()
+                self._delivery.lanes.retry_now()
         self._requests.end(now)
 
     def _must_wait(self, now: float) -> bool:
@@ -526,7 +526,7 @@ class ShardConsumer:
             if retry_at is not None:
                 return retry_at
         due = self._advance(delivery, now)
-        if delivery.has_room and not reader.is_done:
+        if delivery.lanes.has_room and not reader.is_done:
             if self.progress.unoffered_since is None:
                 self.progress.unoffered_since = reader.waiting_since
             batch = reader.take(now)
@@ -534,15 +534,15 @@ class ShardConsumer:
                 self._quarantine.leave()
                 self._recovered(max(now, reader.progress_at))
                 wants_empty = handler.inner.empty_batches and not reader.is_done
-                offered = delivery.accepts(batch.records, wants_empty=wants_empty)
+                offered = delivery.lanes.accepts(batch.records, wants_empty=wants_empty)
                 if offered:
-                    batch.charge(delivery.overhead_of(len(batch.records)))
-                    delivery.offer(batch.records, batch.header, batch.on_done, end=batch.dropped_end)
+                    batch.charge(delivery.lanes.overhead_of(len(batch.records)))
+                    delivery.lanes.offer(batch.records, batch.header, batch.on_done, end=batch.dropped_end)
                 self._note_read(batch)
                 if batch.dropped_end is not None and not batch.records:
                     self._skipped += 1
                     if not offered:
-                        delivery.skip(batch.dropped_end)
+                        delivery.lanes.skip(batch.dropped_end)
                         self._auto.note(self._moves, now)
                 if offered:
                     due = self._advance(delivery, now)
@@ -553,16 +553,16 @@ class ShardConsumer:
                 self._recovered(reader.progress_at)
         if self.held.gone is not None:
             return now  # a checkpoint of the handler found that the lease is lost
-        if reader.is_done and delivery.is_empty:
+        if reader.is_done and delivery.lanes.is_empty:
             self._begin_shutdown(ShutdownReason.SHARD_END if reader.ended else ShutdownReason.UNTIL)
             return now
         self._auto.run(self._moves, now)
         self._requests.end(now)
         if self._should_free_memory(delivery):
-            self.progress.unoffered_since = delivery.waiting_since
+            self.progress.unoffered_since = delivery.lanes.waiting_since
             reader.rewind(self._checkpointer.delivered)
             return now + delivery.forget(now)
-        if delivery.has_room and not reader.is_done:
+        if delivery.lanes.has_room and not reader.is_done:
             due = min(due, max(now, reader.due))
         return min(due, max(now, self._auto.due))
 

@@ -89,7 +89,7 @@ class ShardProgress:
         reader, delivery = self.reader, self.delivery
         return (
             delivery is not None
-            and delivery.is_empty
+            and delivery.lanes.is_empty
             and reader is not None
             and reader.reading_since is None
             and reader.computing_since is None
@@ -106,8 +106,8 @@ class ShardProgress:
             None if it is not known: nothing was read yet, or Kinesis reports no lag.
         """
         delivery, reader = self.delivery, self.reader
-        if delivery is not None and not delivery.is_empty:
-            since = delivery.waiting_since
+        if delivery is not None and not delivery.lanes.is_empty:
+            since = delivery.lanes.waiting_since
             return None if since is None else max(0.0, now - since)
         since = self.unoffered_since
         if since is None and reader is not None:
@@ -128,7 +128,7 @@ class ShardProgress:
     def heartbeat(self, now: float) -> Progress:
         """Return what the next heartbeat tells other programs."""
         running, delivery = self.running_callback, self.delivery
-        arrival = delivery.last_arrival if delivery is not None else None
+        arrival = delivery.lanes.last_arrival if delivery is not None else None
         age = self.oldest_unprocessed_age(now)
         return Progress(
             None if age is None else round(age * 1000),

@@ -237,8 +237,8 @@ def test_each_key_stays_in_order_whatever_fails():
         scene = Scene(
             handle, limit=limit, policy=policy, concurrency=concurrency, deferred=concurrency > 1, rng=random
         )
-        while offered < 120 or not scene.delivery.is_empty:
-            if offered < 120 and scene.delivery.has_room:
+        while offered < 120 or not scene.delivery.lanes.is_empty:
+            if offered < 120 and scene.delivery.lanes.has_room:
                 count = random.randint(1, min(40, 120 - offered))
                 scene.offer(*[record(n, f"k{n % 3}") for n in range(offered + 1, offered + count + 1)])
                 offered, offers = offered + count, offers + 1
@@ -387,7 +387,7 @@ def test_parts_of_an_aggregate_keep_their_numbers_and_their_checkpoints(fails):
 
     scene = Scene(handle, limit=3)
     batch = UserRecords([aggregate(7, 7), aggregate(8, 4)])
-    scene.delivery.offer(batch, ResponseHeader(), lambda: None)
+    scene.delivery.lanes.offer(batch, ResponseHeader(), lambda: None)
     assert scene.run() is None
     assert got == [(str(n), i, b"%d" % i) for n, size in ((7, 7), (8, 4)) for i in range(size)]
     assert stored == sorted(stored)
@@ -409,7 +409,7 @@ def test_an_aggregate_of_many_records_costs_the_same_in_parts_of_one():
     size = 1_500
     scene = Scene(lambda batch: None, limit=1)
     batch = UserRecords([aggregate(1, size, Column([b"x"] * size))])
-    scene.delivery.offer(batch, ResponseHeader(), lambda: None)
+    scene.delivery.lanes.offer(batch, ResponseHeader(), lambda: None)
     assert scene.run() is None
     assert scene.delivery.records_delivered == size
     assert copied == size
@@ -445,8 +445,8 @@ def test_what_is_finished_takes_no_memory_in_a_key_that_goes_on():
         scene.step()
         if scene.waiting:
             scene.waiting.pop()()
-        kept = sum(len(one.records) for lane in scene.delivery._lanes.values() for one in lane.pending)
-        left = sum(one.left for lane in scene.delivery._lanes.values() for one in lane.pending)
+        kept = sum(len(one.records) for lane in scene.delivery.lanes._lanes.values() for one in lane.pending)
+        left = sum(one.left for lane in scene.delivery.lanes._lanes.values() for one in lane.pending)
         assert kept <= 2 * left + 4
 
 
@@ -460,7 +460,7 @@ def test_calls_without_records_say_nothing_about_the_size():
 
     scene = Scene(handle, limit=8)
     for _ in range(4):
-        scene.delivery.offer([], ResponseHeader(), lambda: None)
+        scene.delivery.lanes.offer([], ResponseHeader(), lambda: None)
         assert scene.run() is None
     scene.offer(*[record(number) for number in range(1, 9)])
     assert scene.run() is None
@@ -516,7 +516,7 @@ def test_a_key_that_ends_with_small_calls_leaves_no_gauge_behind():
     scene.offer(record(1), record(2))
     assert scene.run() is None
     assert recorded.sizes[-1] == 8
-    assert scene.delivery.is_empty
+    assert scene.delivery.lanes.is_empty
 
 
 # Sinks

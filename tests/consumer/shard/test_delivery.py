@@ -108,7 +108,9 @@ class Scene:
 
     def offer(self, *records, millis=0):
         header = ResponseHeader(millis_behind_latest=millis)
-        self.delivery.offer(list(records), header, lambda: self.released.append(records[-1].sequence_number))
+        self.delivery.lanes.offer(
+            list(records), header, lambda: self.released.append(records[-1].sequence_number)
+        )
 
     def step(self):
         return self.delivery.advance(self.clock.monotonic())
@@ -127,9 +129,9 @@ class Scene:
 def test_a_batch_is_one_call_and_then_may_be_checkpointed():
     calls = []
     scene = Scene(lambda batch: calls.append([r.data for r in batch.records]))
-    assert scene.delivery.has_room
+    assert scene.delivery.lanes.has_room
     scene.offer(record(1), record(2))
-    assert not scene.delivery.has_room
+    assert not scene.delivery.lanes.has_room
     assert scene.run() is None
     assert calls == [[b"1", b"2"]]
     assert scene.checkpointer.largest_delivered == at(2)
@@ -329,7 +331,7 @@ def test_an_operator_leaves_a_record_out_whatever_the_policy(caplog):
 def leave_out(scene, number):
     """What the owner knows once a scan has shown the request."""
     scene.held.handler_request = HandlerRequest(HandlerVerb.LEAVE_OUT, f"r{number}", at(number))
-    scene.delivery.retry_now()
+    scene.delivery.lanes.retry_now()
 
 
 @pytest.mark.parametrize("policy", [RetryBatch, StopWorker, BisectBatch])
@@ -351,7 +353,7 @@ def test_exactly_the_record_that_an_operator_names_is_left_out(policy, concurren
     assert (poison.record.sequence_number, poison.by_operator) == ("3", True)
     assert isinstance(poison.error, HandlerError)
     assert scene.checkpointer.largest_delivered == at(5)
-    assert (scene.released, scene.delivery.is_empty) == (["5"], True)
+    assert (scene.released, scene.delivery.lanes.is_empty) == (["5"], True)
     assert (scene.delivery.records_delivered, scene.delivery.records_dead_lettered) == (5, 1)
 
 
@@ -422,7 +424,7 @@ def test_the_next_attempt_begins_at_once_if_an_operator_wants_it():
     scene.run(20)
     failures = len(moments)
     assert scene.step() > scene.clock.monotonic(), "it waits"
-    scene.delivery.retry_now()
+    scene.delivery.lanes.retry_now()
     scene.step()
     assert len(moments) == failures + 1
     assert moments[-1] == scene.clock.monotonic()
@@ -462,7 +464,7 @@ def test_a_batch_that_is_dropped_keeps_its_backoff():
         scene.offer(record(1))
         scene.step()
         pauses.append(scene.delivery.forget(scene.clock.monotonic()))
-        assert scene.delivery.is_empty
+        assert scene.delivery.lanes.is_empty
     assert pauses[5] > pauses[0] * 8
     assert scene.released == ["1"] * 6
 
@@ -743,23 +745,23 @@ def test_room_is_bounded_by_bytes_from_the_oldest_open_record_on():
     scene = Scene(lambda batch: None, concurrency=2, deferred=True)
     chunk = b"x" * (3 * 1024 * 1024)
     for number in range(1, 4):
-        assert scene.delivery.has_room
+        assert scene.delivery.lanes.has_room
         scene.offer(record(number, f"k{number}", chunk))
-    assert not scene.delivery.has_room
+    assert not scene.delivery.lanes.has_room
     scene.step()
     scene.waiting.pop()()  # the second one: the first is open, nothing can be forgotten
     scene.step()
-    assert not scene.delivery.has_room
+    assert not scene.delivery.lanes.has_room
     scene.waiting.pop(0)()
     scene.step()
-    assert scene.delivery.has_room
+    assert scene.delivery.lanes.has_room
 
 
 def test_the_bytes_of_a_batch_that_fits_only_in_part_are_returned_when_it_is_dropped():
     scene = Scene(lambda batch: None, concurrency=2, deferred=True)
     chunk = b"x" * (16 * 1024)
     scene.offer(*[record(number, "k", chunk) for number in range(1, 2001)])
-    assert scene.delivery._incoming is not None, "or the test proves nothing"
+    assert scene.delivery.lanes._incoming is not None, "or the test proves nothing"
     assert scene.released == []
     scene.delivery.forget(scene.clock.monotonic())
     assert scene.released == ["2000"]
@@ -796,7 +798,7 @@ def test_keyed_delivery_under_random_schedules(seed):
     offered = 0
     try:
         while True:
-            if offered < 40 and scene.delivery.has_room and rng.random() < 0.4:
+            if offered < 40 and scene.delivery.lanes.has_room and rng.random() < 0.4:
                 batch = [record(offered + n + 1, f"k{rng.randint(0, 4)}") for n in range(rng.randint(1, 6))]
                 offered += len(batch)
                 scene.offer(*batch)
@@ -814,5 +816,5 @@ def test_keyed_delivery_under_random_schedules(seed):
     finally:
         logging.disable(logging.NOTSET)
     assert watermark == offered
-    assert scene.delivery.is_empty
+    assert scene.delivery.lanes.is_empty
     assert scene.delivery.records_delivered == offered
