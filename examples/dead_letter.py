@@ -44,7 +44,8 @@ class Orders:
             "error": repr(poison.error),
             "data": poison.record.data.decode(errors="replace"),
         }
-        self.producer.put(DEAD, poison.record.partition_key, json.dumps(letter).encode()).result()
+        key, headers = poison.record.partition_key, poison.record.headers
+        self.producer.put(DEAD, key, json.dumps(letter).encode(), headers=headers).result()
 
 
 def main() -> None:

@@ -5,8 +5,9 @@ To read a whole window of a stream, or to follow it, see `kinesis_sdk.admin.read
 
 from __future__ import annotations
 
+import base64
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -202,6 +203,17 @@ def child_ids(page: GetRecordsPage) -> tuple[str, ...]:
     return tuple(sorted(str(child["ShardId"]) for child in page.child_shards or () if child.get("ShardId")))
 
 
+def shown_headers(headers: Mapping[str, bytes]) -> dict[str, str]:
+    """Return headers as text: a value that is not UTF-8 in base64, under its name and ``;b64``, as it is stored."""
+    shown: dict[str, str] = {}
+    for name, value in headers.items():
+        try:
+            shown[name] = value.decode()
+        except UnicodeDecodeError:
+            shown[f"{name};b64"] = base64.b64encode(value).decode("ascii")
+    return shown
+
+
 def record_to_dict(shard_id: str, record: UserRecord, *, limit: int | None = None) -> dict[str, Any]:
     """Return a record as data for JSON: ``data`` is the JSON value, text or hexadecimal digits, as ``encoding`` says.
 
@@ -220,6 +232,7 @@ def record_to_dict(shard_id: str, record: UserRecord, *, limit: int | None = Non
         "arrived_at": arrived.isoformat(timespec="milliseconds") if arrived else None,
         "partition_key": record.partition_key,
         "explicit_hash_key": record.explicit_hash_key,
+        "headers": shown_headers(record.headers),
         "size": decoded.size,
         "encoding": decoded.kind.value,
         "data": decoded.value(),

@@ -244,6 +244,7 @@ class RecordLine(TypedDict):
     arrived_at: str | None
     partition_key: str
     explicit_hash_key: Any
+    headers: Mapping[str, str]
     size: int
     encoding: PayloadKind
     data: Any

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import datetime, timezone
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -75,6 +76,9 @@ def surroundings() -> dict[str, Any]:
 @click.option(
     "--schema-registry", is_flag=True, help="Decode payloads of a Glue Schema Registry, before --grep."
 )
+@click.option(
+    "--headers", is_flag=True, help="Print the headers of each record, too; --json always has them."
+)
 @click.option("--raw", is_flag=True, help="Payloads only, one a line, unchanged.")
 @JSON_OPTION
 @connection_options
@@ -89,6 +93,7 @@ def tail(
     where: str | None,
     limit: int | None,
     schema_registry: bool,
+    headers: bool,
     raw: bool,
     as_json: bool,
     account: ConnectionOptions,
@@ -112,12 +117,15 @@ def tail(
     from kinesis_sdk.admin.reading import RecordFilter, read_stream
     from kinesis_sdk.admin.search import Search
 
+    if raw and headers:
+        raise ConfigError("raw", True, "one of --raw and --headers")
     if raw and as_json:
         raise ConfigError("raw", True, "one of --raw and --json")
     if isinstance(start, (AtSequence, AfterSequence)) and len(shards) != 1:
         raise ConfigError("shard", list(shards), "exactly one shard for a sequence number")
     wanted = RecordFilter.make(keys, grep, where)
-    write = _write_raw if raw else _write_json if as_json else _write_text
+    text = partial(_write_text, headers=headers)
+    write = _write_raw if raw else _write_json if as_json else text
     connection = account.connect()
     reading = read_stream(
         connection,
@@ -166,8 +174,9 @@ def _write_json(one: ShardRecord) -> None:
     print_json_line(record_to_dict(one.shard_id, one.record))
 
 
-def _write_text(one: ShardRecord) -> None:
+def _write_text(one: ShardRecord, *, headers: bool) -> None:
     from kinesis_sdk.admin.lineage import shard_label
+    from kinesis_sdk.admin.records import shown_headers
 
     record = one.record
     decoded = decode_payload(record.data, limit=MAX_SHOWN_BYTES)
@@ -179,6 +188,9 @@ def _write_text(one: ShardRecord) -> None:
     hash_key = "" if record.explicit_hash_key is None else f"  hash key {printable(record.explicit_hash_key)}"
     head = f"{when}  shard {shard_label(one.shard_id)}  {printable(record.partition_key)}{hash_key}  {place}"
     click.secho(head, dim=True)
+    if headers:
+        for name, value in shown_headers(record.headers).items():
+            click.secho(f"  {printable(name)}: {printable(value, MAX_SHOWN_BYTES)}", dim=True)
     body = escaped(decoded.pretty())
     if decoded.kind is PayloadKind.EMPTY:
         body = "(empty)"

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kinesis_sdk.admin.connection import Connection
-from kinesis_sdk.admin.records import read_page
+from kinesis_sdk.admin.records import read_page, record_to_dict
 from kinesis_sdk.admin.streams import Streams
 from kinesis_sdk.admin.transfer import files as files_module
 from kinesis_sdk.admin.transfer.copy import CopyResult, copy_stream
@@ -27,6 +27,7 @@ from kinesis_sdk.common.aggregate_writer import Aggregate
 from kinesis_sdk.common.errors import AdminError, ConfigError, ResourceNotFoundError, SpoolError
 from kinesis_sdk.common.position import Ended, Position, TrimHorizon
 from kinesis_sdk.producer import Producer, ProducerConfig
+from kinesis_sdk.producer.failures.hooks import FailedRecord
 from kinesis_sdk.producer.failures.spool import FileSpool, read_spool
 from kinesis_sdk.testing import FakeAws, Fault, VirtualClock
 
@@ -474,6 +475,19 @@ def test_a_copy_keeps_keys_hash_keys_and_the_order_of_each_key(account: Account)
     first = min(account.streams.shards("t"), key=lambda one: one.hash_key_range)
     page = read_page(account.connection, "t", first.shard_id, TrimHorizon(), limit=10_000)
     assert {b"1000", b"1001"} <= {one.data for one in page.records}, "77 and 78 belong to the first shard"
+
+
+def test_headers_go_with_their_records_from_a_spool_into_a_copy(account: Account, tmp_path: Path) -> None:
+    spool = FileSpool(tmp_path / "failed.spool", fsync="never")
+    for data, headers in ((b"0", {"n": b"v", "bin": b"\xff"}), (b"1", {})):
+        spool(FailedRecord("s", "k", None, data, ValueError("no"), None, headers))
+    assert account.put(Path(spool.path)).acknowledged == 2
+    account.streams.create("t", shards=1)
+    assert copy(account).transfer.acknowledged == 2
+    (shard,) = account.streams.shards("t")
+    page = read_page(account.connection, "t", shard.shard_id, TrimHorizon(), limit=10)
+    found = {one.data: record_to_dict(shard.shard_id, one)["headers"] for one in page.records}
+    assert found == {b"0": {"n": "v", "bin;b64": "/w=="}, b"1": {}}
 
 
 def test_hash_keys_that_kinesis_does_not_give_back_are_counted(account: Account) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from kinesis_sdk import Producer
 from kinesis_sdk.admin import Connection, Streams
 from kinesis_sdk.admin.lineage import make_lineage
 from kinesis_sdk.admin.load import ShardLoad
@@ -323,6 +324,18 @@ def test_hostile_records_do_not_reach_the_terminal(run: Run, streams: Streams, a
     assert [json.loads(line)["encoding"] for line in lines] == ["text", "json", "hex", "empty"]
     assert json.loads(lines[1])["data"]["x"] == hostile
     assert json.loads(lines[0])["partition_key"] == f"k{hostile}"
+
+
+def test_tail_prints_headers_if_asked(run: Run, streams: Streams, aws: FakeAws) -> None:
+    streams.create("orders", shards=1)
+    with Producer(client=aws.client("kinesis")) as producer:
+        producer.put("orders", "k", b"x", headers={"traceparent": "00-ab", "bad": "\x1b[2J", "bin": b"\xff"})
+    assert "traceparent" not in run(*window()).stdout
+    text = run(*window("--headers")).stdout
+    assert "  traceparent: 00-ab\n  bad: \\x1b[2J\n  bin;b64: /w==\n" in text
+    (line,) = run(*window("--json")).stdout.splitlines()
+    assert json.loads(line)["headers"] == {"traceparent": "00-ab", "bad": "\x1b[2J", "bin;b64": "/w=="}
+    assert "--headers" in run(*window("--headers", "--raw"), code=2).output
 
 
 @pytest.mark.parametrize("printer", [print_json, print_json_line])

@@ -215,6 +215,7 @@ class _Copied:
                 record.data,
                 key,
                 record.explicit_hash_key,
+                headers=record.headers,
             )
 
     def _range(self, shard_id: str) -> HashKeyRange:

@@ -53,6 +53,7 @@ class FileRecord:
         partition_key: Partition key; None if the file has none: see `RecordFile.random_keys`.
         explicit_hash_key: Decimal text, or None.
         problem: Why the record cannot be put; None if it can.
+        headers: Its headers, which only a spool has; None without any.
     """
 
     number: int
@@ -60,6 +61,7 @@ class FileRecord:
     partition_key: str | None = None
     explicit_hash_key: str | None = None
     problem: str | None = None
+    headers: Mapping[str, bytes] | None = field(default=None, repr=False)
 
 
 class RecordFile:
@@ -284,7 +286,13 @@ class RecordFile:
         if self._path is None or self._compressed:
             raise ConfigError("file", self.name, "a plain file: a spool is read from its path")
         for number, record in enumerate(read_spool(self._path), 1):
-            yield FileRecord(number, record.data, record.partition_key, record.explicit_hash_key)
+            yield FileRecord(
+                number,
+                record.data,
+                record.partition_key,
+                record.explicit_hash_key,
+                headers=record.headers,
+            )
 
 
 def open_files(

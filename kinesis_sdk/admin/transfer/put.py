@@ -189,6 +189,7 @@ def _records(files: Sequence[RecordFile], rng: random.Random) -> Iterator[Transf
                 key,
                 record.explicit_hash_key,
                 record.problem,
+                record.headers,
             )
 
 

@@ -44,6 +44,7 @@ class TransferRecord(NamedTuple):
         partition_key: None for a record without one, which only streams accept that place records themselves.
         explicit_hash_key: Decimal text, or None.
         problem: Why it cannot be put; None if it can.
+        headers: Its headers; None without any.
     """
 
     source: str
@@ -52,6 +53,7 @@ class TransferRecord(NamedTuple):
     partition_key: str | None
     explicit_hash_key: str | None = None
     problem: str | None = None
+    headers: Mapping[str, bytes] | None = field(default=None, repr=False)
 
 
 @dataclass
@@ -297,7 +299,11 @@ class Transfer:
     def _put(self, record: TransferRecord, tracker: DoneTracker[Any], ticket: Ticket[Any]) -> None:
         try:
             future = self._producer.put(
-                self._target, record.partition_key, record.data, record.explicit_hash_key
+                self._target,
+                record.partition_key,
+                record.data,
+                record.explicit_hash_key,
+                headers=record.headers,
             )
         except InvalidRecordError as error:
             self._reject(record, str(error))
