@@ -19,7 +19,7 @@ hold up the query at that record.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
@@ -71,7 +71,13 @@ COLUMNS = (
 """Names and Spark types. ``subSequenceNumber`` is null for a record that was not aggregated, and ``partitionKey`` for one that was put
 without a key into a stream whose records the service distributes."""
 
+HEADERS = ("headers", "map<string,binary>")
+"""A further column, with the option ``includeHeaders``: headers of the record; empty without any."""
+
 COLUMN_NAMES = tuple(name for name, _ in COLUMNS)
+
+_ENTRY_BYTES = 2 * 4
+"""Bytes of a header besides its name and its value."""
 
 DDL = ", ".join(f"{name} {kind}" for name, kind in COLUMNS)
 """The schema in Spark's notation."""
@@ -93,15 +99,16 @@ class BatchBuilder:
     Args:
         stream_name: Value of the column ``streamName``.
         deaggregate: Whether aggregated records are deaggregated. A record that is not an intact aggregate is passed as it is.
-        columns: Names of the columns of a batch, in order; all of `COLUMNS` by default.
+        columns: Names of the columns of a batch, in order, of `COLUMNS` and `HEADERS`; all of `COLUMNS` by default.
 
     Raises:
         ConfigError: If ``columns`` is empty, names a column twice, or names one that does not exist.
     """
 
     def __init__(self, stream_name: str, *, deaggregate: bool, columns: Sequence[str] = COLUMN_NAMES) -> None:
-        if not columns or len(set(columns)) != len(columns) or not set(columns) <= set(COLUMN_NAMES):
-            raise ConfigError("columns", list(columns), "different names of " + ", ".join(COLUMN_NAMES))
+        known = (*COLUMN_NAMES, HEADERS[0])
+        if not columns or len(set(columns)) != len(columns) or not set(columns) <= set(known):
+            raise ConfigError("columns", list(columns), "different names of " + ", ".join(known))
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -111,7 +118,9 @@ class BatchBuilder:
         self._text = pa.string()
         self._moment = pa.timestamp("us", tz="UTC")
         types = {"binary": pa.binary(), "string": self._text, "long": pa.int64(), "timestamp": self._moment}
-        kinds = dict(COLUMNS)
+        self._map = pa.map_(self._text, pa.binary())
+        types[HEADERS[1]] = self._map
+        kinds = dict((*COLUMNS, HEADERS))
         self.schema: pa.Schema = pa.schema([(name, types[kinds[name]]) for name in columns])
         self._chosen = frozenset(columns)
         self._numbers: pa.Array = pa.array(range(1_024), pa.int64())
@@ -145,6 +154,7 @@ class BatchBuilder:
         moments: list[datetime | None] = []
         numbers: list[int | None] = []
         hashes: list[tuple[int, Sequence[str | None]]] = []
+        headers: list[tuple[int, Sequence[Mapping[str, bytes]]]] = []
         alone: list[KinesisRecord] = []
         size = 0
         filled = 0  # rows of the batch, without those in `alone`
@@ -175,6 +185,14 @@ class BatchBuilder:
             column.extend(repeat(None, filled - len(column)))
             return pa.array(column, self._text)
 
+        def header_maps() -> Any:
+            column: list[list[tuple[str, bytes]]] = []
+            for begin, part in headers:
+                column.extend(repeat([], begin - len(column)))
+                column.extend([list(one.items()) for one in part])
+            column.extend(repeat([], filled - len(column)))
+            return pa.array(column, self._map)
+
         makers: dict[str, Callable[[], Any]] = {
             "data": lambda: pa.array(data, pa.binary()),
             "partitionKey": lambda: pa.array(keys, self._text),
@@ -184,6 +202,7 @@ class BatchBuilder:
             "shardId": lambda: pa.repeat(pa.scalar(shard_id, self._text), filled),
             "streamName": lambda: pa.repeat(pa.scalar(self._stream_name, self._text), filled),
             "explicitHashKey": hash_keys,
+            "headers": header_maps,
         }
 
         def end_alone() -> None:
@@ -205,7 +224,7 @@ class BatchBuilder:
             nonlocal size, filled
             end_alone()
             arrays = [makers[name]() for name in self.schema.names]
-            for column in (data, keys, ends, sequences, moments, numbers, hashes):
+            for column in (data, keys, ends, sequences, moments, numbers, hashes, headers):
                 column.clear()
             size = filled = 0
             return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
@@ -257,6 +276,8 @@ class BatchBuilder:
                         numbers.append(filled - at)
                         if with_hashes and explicit is not None:
                             hashes.append((filled, explicit[at:end]))
+                        if columns.headers is not None:
+                            headers.append((filled, columns.headers[at:end]))
                         ends.append(filled + count)
                         filled += count
                         size += needed
@@ -317,6 +338,7 @@ class _Columns:
         keys: Partition keys; None if no column shows them.
         explicit: Explicit hash keys; None if there are none, or if no column shows them.
         payloads: Payloads; None if no column shows them.
+        headers: Headers; None if there are none, or if no column shows them.
         rows: Number of rows.
         longest_key: Characters of the longest partition key or explicit hash key.
         expanded_characters: Characters of both key columns if a key is longer than Kinesis accepts; else 0. They do not depend on
@@ -336,6 +358,7 @@ class _Columns:
         self.keys = keys if "partitionKey" in chosen else None
         self.explicit = explicit if "explicitHashKey" in chosen else None
         self.payloads = payloads if "data" in chosen else None
+        self.headers = found.headers if HEADERS[0] in chosen else None
         self._row_bytes = row_bytes
         self._payload_bytes = 0 if self.payloads is None else payload_bytes
         # The table is usually shorter than the column, and as good a bound unless it has long keys that no row has.
@@ -349,6 +372,15 @@ class _Columns:
         if self.explicit is not None:
             characters += longest_hash_key
         self._largest = row_bytes + _CHARACTER_BYTES * characters
+        # By object: all records that share their headers have the same one.
+        self._header_sizes: dict[int, int] = {}
+        if self.headers is not None:
+            for one in self.headers:
+                if id(one) not in self._header_sizes:
+                    self._header_sizes[id(one)] = sum(
+                        len(name) + len(value) + _ENTRY_BYTES for name, value in one.items()
+                    )
+            self._largest += max(self._header_sizes.values(), default=0)
         self.longest_key = max(longest, longest_hash_key)
         self.expanded_characters = 0
         if self.longest_key > _LONGEST_KEY:
@@ -376,6 +408,8 @@ class _Columns:
                 needed += self._size_of(self.keys[row])
             if self.explicit is not None:
                 needed += self._size_of(self.explicit[row])
+            if self.headers is not None:
+                needed += self._header_sizes[id(self.headers[row])]
             if total + needed > room and row > begin:
                 return row, total
             total += needed

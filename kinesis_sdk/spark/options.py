@@ -79,6 +79,8 @@ class SourceOptions:
     """Time for which throttled and failed calls are retried."""
     deaggregate: bool = True
     """Whether aggregated records are deaggregated."""
+    include_headers: bool = False
+    """Whether there is a column ``headers``, a map from names to values, as in Spark's Kafka source."""
     misplaced_aggregates: str = "deliver"
     """Treatment of an aggregate that contains records outside the shard's hash key range: ``deliver`` it, or ``discard`` all of it as
     the KCL does, because the KPL (and the producer of this package) puts its records again."""
@@ -322,6 +324,7 @@ _SOURCE: _Table = {
     "fetchInterval": ("fetch_interval", _duration(0, 60)),
     "retryTimeout": ("retry_timeout", _duration(1, 86_400)),
     "deaggregate": ("deaggregate", _flag),
+    "includeHeaders": ("include_headers", _flag),
     "misplacedAggregates": ("misplaced_aggregates", _choice("deliver", "discard")),
     "recognizeRepetitions": ("recognize_repetitions", _flag),
     "maxRepetitionBytes": ("max_repetition_bytes", _count(1 << 20, 4 << 30)),

@@ -21,7 +21,7 @@ import logging
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice, repeat
@@ -176,6 +176,7 @@ class TaskProducer:
         explicit_hash_keys: Iterable[str | None] | None = None,
         *,
         dedup_ids: Iterable[str | None] | None = None,
+        headers: Iterable[Mapping[str, str | bytes] | None] | None = None,
         dedup_window: float = _WINDOW,
         attempt: Attempt = Attempt(),  # noqa: B008 - it has no state
     ) -> None:
@@ -187,6 +188,7 @@ class TaskProducer:
             payloads: Payload of each record; as many as keys.
             explicit_hash_keys: Explicit hash key or None of each record; None if no record has one.
             dedup_ids: Name or None of each record, see `Producer.put`; None if no record has one.
+            headers: Headers or None of each record, see `Producer.put`; None if no record has any.
             dedup_window: As for `put`.
             attempt: What is known of attempts to put these rows before.
 
@@ -195,14 +197,15 @@ class TaskProducer:
             PartitionFailedError: If a record of this task has already failed.
         """
         put: Callable[..., PendingRecord] = self._producer.put
-        if dedup_ids is not None:
-            names = iter(dedup_ids)
+        if dedup_ids is not None or headers is not None:
+            names = repeat(None) if dedup_ids is None else iter(dedup_ids)
+            maps = repeat(None) if headers is None else iter(headers)
 
             def put(stream: str, key: str | None, data: bytes, explicit: str | None) -> PendingRecord:
-                name = next(names)
+                name, each = next(names), next(maps)
                 if name is None:
-                    return self._producer.put(stream, key, data, explicit)
-                named = Put(stream, key, data, explicit, dedup_id=name, dedup_window=dedup_window)
+                    return self._producer.put(stream, key, data, explicit, headers=each)
+                named = Put(stream, key, data, explicit, each or {}, name, dedup_window)
                 return self._producer._put_named(
                     named, first=attempt.first, again=attempt.again or self._is_retry
                 )

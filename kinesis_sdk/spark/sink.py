@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
@@ -48,8 +48,9 @@ _WRITTEN = {
     "partitionkey": ("string",),
     "explicithashkey": ("string",),
     "dedupid": ("string",),
+    "headers": ("map<string,binary>", "map<string,string>"),
 }
-_WRITTEN_NAMES = "data, partitionKey, explicitHashKey, dedupId"
+_WRITTEN_NAMES = "data, partitionKey, explicitHashKey, dedupId, headers"
 _IGNORED_COLUMNS = [(name, kind) for name, kind in COLUMNS if name.lower() not in _WRITTEN]
 _IGNORED = {name.lower(): ("bigint" if kind == "long" else kind,) for name, kind in _IGNORED_COLUMNS}
 """Columns of the reader that say where a record came from. A frame that was read can be written as it is, and INSERT INTO a view
@@ -66,12 +67,14 @@ class Columns:
         partition_key: Name of the key column; None for random keys.
         explicit_hash_key: Name of the hash key column; None if there is none.
         dedup_id: Name of the column with the rows' names; None if there is none.
+        headers: Name of the column with maps of headers; None if there is none.
     """
 
     data: str
     partition_key: str | None
     explicit_hash_key: str | None
     dedup_id: str | None = None
+    headers: str | None = None
 
 
 class Written(WriterCommitMessage):  # type: ignore[misc]
@@ -130,7 +133,11 @@ def plan_columns(schema: Any, options: SinkOptions, *, overwrite: bool) -> Colum
             "a column, because rows of one dedupId are recognized only if they have one key",
         )
     return Columns(
-        found["data"], found.get("partitionkey"), found.get("explicithashkey"), found.get("dedupid")
+        found["data"],
+        found.get("partitionkey"),
+        found.get("explicithashkey"),
+        found.get("dedupid"),
+        found.get("headers"),
     )
 
 
@@ -216,6 +223,9 @@ def write_batches(
                 data.to_pylist(),
                 hashes,
                 dedup_ids=names,
+                headers=None
+                if columns.headers is None
+                else map(_mapping, batch.column(columns.headers).to_pylist()),
                 dedup_window=options.dedup_window,
                 attempt=attempt,
             )
@@ -223,6 +233,11 @@ def write_batches(
         attempts.end(task, producer.time_at_kinesis(stream))
     _LOGGER.info("%s: %d records (%d bytes of payload) stored by this task", stream, written.records, size)
     return written
+
+
+def _mapping(entries: Sequence[tuple[str, Any]] | None) -> dict[str, Any] | None:
+    """Return a value of a map column as a mapping: Arrow gives its entries."""
+    return dict(entries) if entries else None
 
 
 def _service_places(options: SinkOptions) -> bool:

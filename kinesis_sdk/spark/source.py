@@ -16,13 +16,21 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import (
+    BinaryType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from kinesis_sdk.common.clock import SystemClock
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.spark import logs
-from kinesis_sdk.spark.arrow import COLUMN_NAMES, COLUMNS, DDL, BatchBuilder
+from kinesis_sdk.spark.arrow import COLUMN_NAMES, COLUMNS, DDL, HEADERS, BatchBuilder
 from kinesis_sdk.spark.connection import shared_client
 from kinesis_sdk.spark.gc_tuning import exclude_loaded_objects, rare_collections
 from kinesis_sdk.spark.offsets import QueryOffset
@@ -70,7 +78,13 @@ else:
 
 FORMAT = "kinesis_sdk"
 
-_TYPES = {"binary": BinaryType(), "string": StringType(), "long": LongType(), "timestamp": TimestampType()}
+_TYPES = {
+    "binary": BinaryType(),
+    "string": StringType(),
+    "long": LongType(),
+    "timestamp": TimestampType(),
+    HEADERS[1]: MapType(StringType(), BinaryType()),
+}
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -99,8 +113,9 @@ class KinesisDataSource(DataSource):  # type: ignore[misc]
             ConfigError: If an option is unknown or out of range, or a table is created with credentials.
         """
         created = creation_options(self.options)
-        SourceOptions.parse(self.options if created is None else created)
-        fields = [StructField(name, _TYPES[kind]) for name, kind in COLUMNS]
+        parsed = SourceOptions.parse(self.options if created is None else created)
+        columns = (*COLUMNS, HEADERS) if parsed.include_headers else COLUMNS
+        fields = [StructField(name, _TYPES[kind]) for name, kind in columns]
         if created is not None:
             fields[0].metadata = {METADATA_KEY: created}
         return StructType(fields)
@@ -156,10 +171,11 @@ class KinesisDataSource(DataSource):  # type: ignore[misc]
 
 def _read_request(options: Any, schema: Any) -> tuple[SourceOptions, tuple[str, ...]]:
     """Return the options of a read and the names of its columns."""
-    return SourceOptions.parse(read_options(options, schema)), _columns_of(schema)
+    parsed = SourceOptions.parse(read_options(options, schema))
+    return parsed, _columns_of(schema, include_headers=parsed.include_headers)
 
 
-def _columns_of(schema: Any) -> tuple[str, ...]:
+def _columns_of(schema: Any, *, include_headers: bool = False) -> tuple[str, ...]:
     """Return the names of the columns to read.
 
     Spark passes the whole schema, whatever the query uses: its Python API has no column pruning. A user who wants less reads with a
@@ -168,7 +184,8 @@ def _columns_of(schema: Any) -> tuple[str, ...]:
     Raises:
         ConfigError: If the schema is empty, or has a column that the source does not have, with another type, or twice.
     """
-    kinds = {name: "bigint" if kind == "long" else kind for name, kind in COLUMNS}
+    columns = (*COLUMNS, HEADERS) if include_headers else COLUMNS
+    kinds = {name: "bigint" if kind == "long" else kind for name, kind in columns}
     names = tuple(field.name for field in schema.fields)
     fits = all(kinds.get(field.name) == field.dataType.simpleString() for field in schema.fields)
     if not names or not fits or len(set(names)) != len(names):

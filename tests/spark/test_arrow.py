@@ -20,6 +20,7 @@ from kinesis_sdk.common.hashkeys import (
     explicit_hash_key_to_bytes,
     hash_partition_key,
 )
+from kinesis_sdk.common.headers import encode_headers
 from kinesis_sdk.common.records import KinesisRecord
 from tests import fuzz
 
@@ -118,6 +119,28 @@ def test_columns_must_be_different_names_of_the_source(columns: tuple[str, ...])
 
 
 @pytest.mark.usefixtures("small")
+@pytest.mark.usefixtures("small")
+def test_headers_are_a_column_if_asked() -> None:
+    """Also if rows share large headers, which a batch has once for each row."""
+    aggregate = Aggregate(1 << 30, 1 << 30)
+    large = encode_headers({"large": b"\xff" * 6_000})
+    for headers in (b"", encode_headers({"n": "v"}), *[large] * 400):
+        assert aggregate.try_append("k", None, b"x", hash_partition_key("k"), headers=headers)
+    page = [carrier(b"alone", 1), carrier(aggregate.encode(), 2)]
+    builder = BatchBuilder("orders", deaggregate=True, columns=("headers", "data"))
+    batches = list(builder.build(SHARD, page))
+    assert len(batches) > 2
+    assert max(batch.nbytes for batch in batches) <= MAX_BYTES
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    assert rows[:3] == [
+        {"headers": [], "data": b"alone"},
+        {"headers": [], "data": b"x"},
+        {"headers": [("n", b"v")], "data": b"x"},
+    ]
+    assert rows[3:] == [{"headers": [("large", b"\xff" * 6_000)], "data": b"x"}] * 400
+    assert "headers" not in rows_of(page)[0]
+
+
 def test_what_a_batch_holds_does_not_count_the_columns_that_it_leaves_out() -> None:
     # With its key in each row this would be seven batches.
     page = [carrier(pack([("k" * 50_000, None, b"%d" % i) for i in range(150)]))]

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from kinesis_sdk.common.aggregate_reader import open_aggregate
+from kinesis_sdk.common.aggregate_reader import deaggregate, open_aggregate
 from kinesis_sdk.common.errors import ConfigError, InvalidRecordError
 from kinesis_sdk.common.once.table import FIRST, NAMED, REPEAT, decode_table
+from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.common.shards import list_shards
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer import Producer, ProducerConfig
@@ -276,6 +277,26 @@ def test_columns_with_names_are_recognized(aws: FakeAws) -> None:
         with shared_producer(IDEMPOTENT) as producer:
             producer.put_columns("flights", ["k", "k", "k"], [b"1", b"2", b"3"], dedup_ids=["1", None, "3"])
     assert delivered(aws, "flights") == [b"1", b"2", b"2", b"3"]
+
+
+def test_columns_with_headers(aws: FakeAws) -> None:
+    maps = [{"n": b"v"}, None, {"n": "w"}]
+    with shared_producer(IDEMPOTENT) as producer:
+        producer.put_columns("flights", ["k"] * 3, [b"1", b"2", b"3"], headers=maps)
+        producer.put_columns("flights", ["k"], [b"4"], headers=[{"n": b"x"}], dedup_ids=["4"])
+    assert headers_of(aws) == {b"1": {"n": b"v"}, b"2": {}, b"3": {"n": b"w"}, b"4": {"n": b"x"}}
+
+
+def headers_of(aws: FakeAws) -> dict[bytes, dict[str, bytes]]:
+    client = aws.client("kinesis")
+    found: dict[bytes, dict[str, bytes]] = {}
+    for shard in list_shards(client, StreamId("flights")):
+        iterator = client.get_shard_iterator(
+            StreamName="flights", ShardId=shard.shard_id, ShardIteratorType="TRIM_HORIZON"
+        )["ShardIterator"]
+        page = client.get_records(ShardIterator=iterator)["Records"]
+        found.update({one.data: dict(one.headers) for one in deaggregate(map(KinesisRecord.from_api, page))})
+    return found
 
 
 def flags_of(aws: FakeAws) -> dict[bytes, int]:

@@ -18,6 +18,7 @@ from pyspark.sql.types import (  # noqa: E402 — after the skip
     BinaryType,
     IntegerType,
     LongType,
+    MapType,
     Row,
     StringType,
     StructField,
@@ -25,9 +26,10 @@ from pyspark.sql.types import (  # noqa: E402 — after the skip
     TimestampType,
 )
 
-from kinesis_sdk.common.aggregate_reader import decode, open_aggregate  # noqa: E402
+from kinesis_sdk.common.aggregate_reader import deaggregate, decode, open_aggregate  # noqa: E402
 from kinesis_sdk.common.errors import ConfigError, InvalidRecordError  # noqa: E402
 from kinesis_sdk.common.once.table import FIRST, NAMED, REPEAT, decode_table  # noqa: E402
+from kinesis_sdk.common.records import KinesisRecord  # noqa: E402
 from kinesis_sdk.producer import Producer, ProducerConfig  # noqa: E402
 from kinesis_sdk.spark import PartitionFailedError, partition, sink  # noqa: E402
 from kinesis_sdk.spark.arrow import COLUMNS  # noqa: E402
@@ -116,7 +118,7 @@ def test_columns_are_found_in_any_case_and_order() -> None:
         ([("data", StringType()), ("partitionKey", StringType()), ("extra", StringType())], "column extra"),
         (
             [("data", StringType()), ("partitionKey", StringType()), ("extra", StringType())],
-            "expected data, partitionKey, explicitHashKey, dedupId, or .* sequenceNumber, .* shardId, streamName",
+            "expected data, partitionKey, explicitHashKey, dedupId, headers, or .* sequenceNumber, .* shardId, streamName",
         ),
         ([("data", StringType()), ("partitionKey", StringType()), ("shardId", LongType())], "column shardId"),
     ],
@@ -130,6 +132,36 @@ def test_the_columns_of_a_read_are_accepted() -> None:
     kinds = {"binary": BinaryType(), "string": StringType(), "long": LongType(), "timestamp": TimestampType()}
     schema = fields(*((name, kinds[kind]) for name, kind in COLUMNS))
     assert plan_columns(schema, chosen(), overwrite=False) == ALL
+
+
+@pytest.mark.parametrize("value", [BinaryType(), StringType()])
+def test_a_column_of_headers(value: Any) -> None:
+    headers = MapType(StringType(), value)
+    schema = fields(("data", StringType()), ("partitionKey", StringType()), ("Headers", headers))
+    columns = plan_columns(schema, chosen(), overwrite=False)
+    assert columns == Columns("data", "partitionKey", None, None, "Headers")
+    with pytest.raises(ConfigError, match="map<string,binary> or map<string,string>"):
+        wrong = ("headers", MapType(StringType(), LongType()))
+        plan_columns(fields(("data", StringType()), wrong), chosen(), overwrite=False)
+
+
+def test_headers_of_a_column_are_stored(aws: FakeAws) -> None:
+    rows = pa.RecordBatch.from_pydict(
+        {
+            "data": [b"0", b"1", b"2"],
+            "headers": pa.array([[("n", b"v")], [], None], pa.map_(pa.string(), pa.binary())),
+        }
+    )
+    columns = Columns("data", None, None, None, "headers")
+    write_batches(chosen(partitionKey="random"), columns, [rows])
+    found = {}
+    for shard in aws.client("kinesis").list_shards(StreamName="orders")["Shards"]:
+        at = aws.client("kinesis").get_shard_iterator(
+            StreamName="orders", ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON"
+        )["ShardIterator"]
+        page = aws.client("kinesis").get_records(ShardIterator=at)["Records"]
+        found.update({one.data: one.headers for one in deaggregate(map(KinesisRecord.from_api, page))})
+    assert found == {b"0": {"n": b"v"}, b"1": {}, b"2": {}}
 
 
 def test_a_stream_is_never_overwritten() -> None:

@@ -15,6 +15,7 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed here; `make spar
 from pyspark.sql.types import (
     BinaryType,
     LongType,
+    MapType,
     StringType,
     StructField,
     StructType,
@@ -24,6 +25,7 @@ from pyspark.sql.types import (
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.position import Ended, TrimHorizon
 from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.producer import Producer
 from kinesis_sdk.spark import source
 from kinesis_sdk.spark.arrow import COLUMNS
 from kinesis_sdk.spark.offsets import QueryOffset
@@ -105,6 +107,21 @@ def test_loading_checks_the_options() -> None:
             KinesisDataSource({**OPTIONS, **wrong}).schema()
     with pytest.raises(ConfigError, match="streamName"):
         KinesisDataSource({}).schema()
+
+
+def test_headers_are_a_column_with_the_option(aws: FakeAws) -> None:
+    with Producer(client=aws.client("kinesis")) as producer:
+        producer.put("orders", "k", b"0", headers={"n": "v", "bin": b"\xff"})
+        producer.put("orders", "k", b"1")
+    with_headers = KinesisDataSource({**OPTIONS, "includeHeaders": "true"})
+    headers = StructField("headers", MapType(StringType(), BinaryType()))
+    assert with_headers.schema() == StructType([*SCHEMA.fields, headers])
+    reader: Any = pickle.loads(pickle.dumps(with_headers.reader(with_headers.schema())))
+    batches = [batch for part in reader.partitions() for batch in reader.read(part)]
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    assert {row["data"]: row["headers"] for row in rows} == {b"0": [("n", b"v"), ("bin", b"\xff")], b"1": []}
+    with pytest.raises(ConfigError, match="expected no schema"):
+        KinesisDataSource(OPTIONS).reader(with_headers.schema())
 
 
 def test_a_table_keeps_its_options_in_its_schema(aws: FakeAws) -> None:
