@@ -53,20 +53,19 @@ _OPERATORS = (
     "tests/consumer/sinks",
     "tests/exactly_once",
     "tests/lambda_events",
-    "tests/once_model",
-    "tests/spark",
 )
+_CONSUMER = ("tests/consumer", "tests/spark")
 UNIT = (
     Suite(
         "unit-consumer",
-        "unit tests of the consumer, in virtual time",
+        "unit tests of the consumer and of Spark, in virtual time",
         55,
-        ("tests/consumer", "--ignore=tests/consumer/sinks"),
+        (*_CONSUMER, "--ignore=tests/consumer/sinks"),
         first=True,
     ),
     Suite(
         "unit-operators",
-        "unit tests of administration, commands, Spark, Lambda, sinks, and exactly-once models",
+        "unit tests of administration, commands, Lambda, sinks, and the oracle of exactly-once effects",
         50,
         _OPERATORS,
         first=True,
@@ -75,7 +74,7 @@ UNIT = (
         "unit-others",
         "all other unit tests, the producer's among them",
         55,
-        ("tests", *(f"--ignore={folder}" for folder in ("tests/consumer", *_OPERATORS))),
+        ("tests", *(f"--ignore={folder}" for folder in (*_CONSUMER, *_OPERATORS))),
         first=True,
     ),
 )
