@@ -17,6 +17,7 @@ import boto3
 import pytest
 
 from kinesis_sdk.admin import Connection, Streams, read_page
+from kinesis_sdk.admin.resharding import Resharding
 from kinesis_sdk.common.position import Ended, Position, TrimHorizon
 from kinesis_sdk.testing import ServerProcess, start_server_process
 from tests import HANG
@@ -125,7 +126,7 @@ def test_copy_goes_on_after_kill_9_and_keeps_the_order_of_each_key(account: Acco
     path, state = ndjson(tmp_path / "a.ndjson", 3000), tmp_path / "state"
     done = account.run("put", "orders", str(path), "--key", "key", "--ordered")
     assert done.returncode == 0, done.stderr
-    account.streams.split("orders", "0")
+    Resharding(account.streams).split("orders", "0")
     arguments = ("copy", "orders", "replay", "--rate", "1500", "--state", str(state))
     for _ in range(2):
         before = state.read_text() if state.exists() else ""
@@ -225,11 +226,11 @@ def test_a_live_tail_follows_splits_and_merges_and_loses_nothing(account: Accoun
             while not out.read_text():
                 assert time.monotonic() < begun, "the tail shows nothing"
                 time.sleep(0.05)
-            account.streams.split("orders", "0")
+            Resharding(account.streams).split("orders", "0")
             time.sleep(1)
-            account.streams.merge("orders", "2", "3")
+            Resharding(account.streams).merge("orders", "2", "3")
             time.sleep(1)
-            account.streams.scale("orders", 5)
+            Resharding(account.streams).scale("orders", 5)
             assert put.wait(HANG) == 0
             deadline = time.monotonic() + HANG
             expected = len(account.stored("orders"))

@@ -78,8 +78,9 @@ if TYPE_CHECKING:
     from kinesis_sdk.admin.records import RecordPage as RecordPage
     from kinesis_sdk.admin.records import read_page as read_page
     from kinesis_sdk.admin.report import incident_report as incident_report
+    from kinesis_sdk.admin.resharding import Resharding as Resharding
+    from kinesis_sdk.admin.resharding import ScaleResult as ScaleResult
     from kinesis_sdk.admin.scaling import ScalePlan as ScalePlan
-    from kinesis_sdk.admin.streams import ScaleResult as ScaleResult
     from kinesis_sdk.admin.streams import StreamConsumer as StreamConsumer
     from kinesis_sdk.admin.streams import StreamDescription as StreamDescription
     from kinesis_sdk.admin.streams import Streams as Streams
@@ -154,9 +155,9 @@ else:
             "kinesis_sdk.admin.report": ("incident_report",),
             "kinesis_sdk.admin.records": ("RecordPage", "read_page"),
             "kinesis_sdk.common.once": ("FirstCopy", "first_copy"),
+            "kinesis_sdk.admin.resharding": ("Resharding", "ScaleResult"),
             "kinesis_sdk.admin.scaling": ("ScalePlan",),
             "kinesis_sdk.admin.streams": (
-                "ScaleResult",
                 "StreamConsumer",
                 "StreamDescription",
                 "StreamSummary",

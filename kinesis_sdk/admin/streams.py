@@ -1,4 +1,4 @@
-"""Streams: list, describe, create, delete, reshard, fan-out consumers, retention.
+"""Streams: list, describe, create, delete, fan-out consumers, retention. `kinesis_sdk.admin.resharding` changes their shards.
 
 Each call is retried if it was throttled or failed in a way that passes. A change whose answer was lost is looked for in the
 stream before it is asked for again, so that a retry never splits a second shard or reports a stream of one's own as taken.
@@ -14,17 +14,7 @@ from random import Random
 from typing import Any, Literal
 
 from kinesis_sdk.admin.connection import Connection
-from kinesis_sdk.admin.fleet.words import counted
-from kinesis_sdk.admin.lineage import Lineage, find_shard, make_lineage, shard_label
-from kinesis_sdk.admin.scaling import (
-    MAX_UPDATES,
-    MergeAt,
-    ScaleMethod,
-    ScalePlan,
-    SplitAt,
-    UpdateCount,
-    plan_scaling,
-)
+from kinesis_sdk.admin.lineage import Lineage, make_lineage
 from kinesis_sdk.common.aws import call_with_retries, translate_errors
 from kinesis_sdk.common.backoff import Backoff
 from kinesis_sdk.common.clock import Clock, SystemClock
@@ -53,16 +43,6 @@ _ATTEMPTS = 6
 """Attempts of a change. LimitExceededException may mean five calls a second, which passes, or a quota, which does not."""
 _RETRIES = Backoff(0.5, 5.0)
 _IN_USE = "ResourceInUseException"
-_UPDATE_IMPOSSIBLE = frozenset(
-    {
-        "LimitExceededException",
-        "UnknownOperationException",
-        "AccessDeniedException",
-        "AccessDenied",
-        "InternalFailure",
-    }
-)
-"""Codes with which UpdateShardCount is given up for splits and merges: its quota, permissions, an emulator without it."""
 
 StreamMode = Literal["PROVISIONED", "ON_DEMAND"]
 Progress = Callable[[str], None]
@@ -138,35 +118,85 @@ class StreamConsumer:
     created_at: datetime | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class ScaleResult:
-    """Result of a scaling.
+def no_progress(message: str) -> None:
+    """Say nothing."""
+    del message
 
-    Attributes:
-        before: Open shards before it.
-        after: Open shards after it.
-        splits: SplitShard calls.
-        merges: MergeShards calls.
-        updates: UpdateShardCount calls.
-        seconds: How long it took.
+
+class StreamCalls:
+    """Calls of Kinesis that are repeated where that is safe.
+
+    Args:
+        connection: Account and region.
+        sleep: Waits, given seconds.
+        rng: Source of jitter.
     """
 
-    before: int
-    after: int
-    splits: int
-    merges: int
-    updates: int
-    seconds: float
+    def __init__(self, connection: Connection, *, sleep: Callable[[float], None], rng: Random) -> None:
+        self._connection = connection
+        self._sleep = sleep
+        self._rng = rng
 
+    def read(self, operation: str, method: str, **request: Any) -> Mapping[str, Any]:
+        """Return the response of a call that changes nothing."""
+        response = call_with_retries(
+            lambda: getattr(self._connection.kinesis, method)(**request),
+            operation=operation,
+            client=self._connection.kinesis,
+            sleep=self._sleep,
+        )
+        if not isinstance(response, Mapping):
+            raise ProtocolError(f"{operation}: the response is not an object")
+        return response
 
-def _silent(message: str) -> None:
-    del message
+    def change(
+        self,
+        operation: str,
+        method: str,
+        request: Mapping[str, Any],
+        *,
+        applied: Callable[[], bool],
+        in_use: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Make a change once.
+
+        Args:
+            operation: API operation, for messages.
+            method: Method of the client.
+            request: Its parameters.
+            applied: Returns whether the change is there: asked after an attempt whose answer was lost.
+            in_use: Called when Kinesis says that the resource is in use; raises if waiting does not help.
+
+        Raises:
+            AwsError: If the change fails in another way, or keeps failing.
+        """
+        lost = False
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                with translate_errors(operation, self._connection.kinesis):
+                    getattr(self._connection.kinesis, method)(**request)
+            except AwsError as error:
+                if lost and applied():
+                    return  # by the attempt before: this one was rejected because of it
+                if not error.retryable:
+                    raise
+                if error.code == _IN_USE:
+                    in_use()
+                elif isinstance(error, TransientAwsError):
+                    lost = True
+                    if applied():
+                        return
+                if attempt == _ATTEMPTS:
+                    raise
+                self._sleep(_RETRIES.pause(attempt, self._rng))
+            else:
+                return
 
 
 class Streams:
     """The streams of a connection. Thread-safe, as the connection is.
 
-    Streams are named by their name or ARN. Methods that change shards wait until the stream is ACTIVE, before and after.
+    Streams are named by their name or ARN.
 
     Args:
         connection: Account and region.
@@ -184,9 +214,9 @@ class Streams:
         rng: Random | None = None,
     ) -> None:
         self._connection = connection
-        self._clock: Clock = clock or SystemClock()
         self._sleep = sleep
-        self._rng = rng or Random()
+        self.clock: Clock = clock or SystemClock()
+        self.calls: StreamCalls = StreamCalls(connection, sleep=sleep, rng=rng or Random())
 
     # -- looking ------------------------------------------------------------------------------------------------
 
@@ -214,7 +244,7 @@ class Streams:
         request: dict[str, Any] = {}
         limit = PageLimit("ListStreams")
         while True:
-            page = self._read("ListStreams", "list_streams", **request)
+            page = self.calls.read("ListStreams", "list_streams", **request)
             names = [str(name) for name in page.get("StreamNames", ())]
             summaries = {str(one.get("StreamName")): one for one in page.get("StreamSummaries") or ()}
             found.extend(_stream_summary(name, summaries.get(name, {})) for name in names)
@@ -236,7 +266,7 @@ class Streams:
             AwsError: If a call fails otherwise.
         """
         stream = StreamId.parse(stream)
-        response = self._read("DescribeStreamSummary", "describe_stream_summary", **stream.request)
+        response = self.calls.read("DescribeStreamSummary", "describe_stream_summary", **stream.request)
         summary = response.get("StreamDescriptionSummary")
         if not isinstance(summary, Mapping):
             raise ProtocolError("DescribeStreamSummary: the response has no StreamDescriptionSummary")
@@ -268,7 +298,7 @@ class Streams:
         request: dict[str, Any] = dict(StreamId.parse(stream).request)
         limit = PageLimit("ListTagsForStream")
         while True:
-            page = self._read("ListTagsForStream", "list_tags_for_stream", **request)
+            page = self.calls.read("ListTagsForStream", "list_tags_for_stream", **request)
             listed = {str(one["Key"]): str(one.get("Value", "")) for one in page.get("Tags", ())}
             if not page.get("HasMoreTags") or not listed.keys() - found.keys():
                 return {**found, **listed}
@@ -303,7 +333,7 @@ class Streams:
         return make_lineage(self.shards(stream))
 
     def wait_until_active(
-        self, stream: str | StreamId, *, timeout: float = 600.0, progress: Progress = _silent
+        self, stream: str | StreamId, *, timeout: float = 600.0, progress: Progress = no_progress
     ) -> StreamDescription:
         """Wait until a stream is ACTIVE, and return its description. One call a second.
 
@@ -317,13 +347,13 @@ class Streams:
             AwsError: If a call fails; ResourceNotFoundError if there is no such stream.
         """
         check_seconds("timeout", timeout, 0)
-        begin = self._clock.monotonic()
+        begin = self.clock.monotonic()
         next_word = begin + 1.0
         while True:
             found = self.describe(stream)
             if found.status == ACTIVE:
                 return found
-            now = self._clock.monotonic()
+            now = self.clock.monotonic()
             if now - begin >= timeout:
                 raise AdminError(
                     f"stream {found.name} is still {found.status} after {timeout:g} s; the change goes on at Kinesis"
@@ -346,7 +376,7 @@ class Streams:
         tags: Mapping[str, str] | None = None,
         wait: bool = True,
         timeout: float = 600.0,
-        progress: Progress = _silent,
+        progress: Progress = no_progress,
     ) -> StreamDescription:
         """Create a stream.
 
@@ -396,7 +426,7 @@ class Streams:
         # Whether a stream of this name is ours can only be told if it was not there before the first attempt.
         if self._exists(stream):
             taken()
-        self._change(
+        self.calls.change(
             "CreateStream", "create_stream", request, applied=lambda: self._exists(stream), in_use=taken
         )
         if not wait:
@@ -413,7 +443,7 @@ class Streams:
         with_consumers: bool = False,
         wait: bool = True,
         timeout: float = 600.0,
-        progress: Progress = _silent,
+        progress: Progress = no_progress,
     ) -> None:
         """Delete a stream with all its records.
 
@@ -438,16 +468,16 @@ class Streams:
                     "or delete them with the stream"
                 )
 
-        self._change(
+        self.calls.change(
             "DeleteStream",
             "delete_stream",
             {**stream.request, "EnforceConsumerDeletion": with_consumers},
             applied=lambda: not self._exists(stream, also_deleting=False),
             in_use=in_use,
         )
-        begin = self._clock.monotonic()
+        begin = self.clock.monotonic()
         while wait and self._exists(stream):
-            waited = self._clock.monotonic() - begin
+            waited = self.clock.monotonic() - begin
             if waited >= timeout:
                 raise AdminError(f"stream {stream.name} is still being deleted after {timeout:g} s")
             progress(f"{stream.name} is DELETING for {waited:.0f} s")
@@ -459,7 +489,7 @@ class Streams:
         hours: int,
         *,
         timeout: float = 600.0,
-        progress: Progress = _silent,
+        progress: Progress = no_progress,
     ) -> int:
         """Set for how long records are kept. Records older than a shorter period are gone at once.
 
@@ -483,7 +513,7 @@ class Streams:
         if hours == before:
             return before
         word = "Increase" if hours > before else "Decrease"
-        self._change(
+        self.calls.change(
             f"{word}StreamRetentionPeriod",
             f"{word.lower()}_stream_retention_period",
             {**stream.request, "RetentionPeriodHours": hours},
@@ -491,168 +521,6 @@ class Streams:
         )
         self.wait_until_active(stream, timeout=timeout, progress=progress)
         return before
-
-    # -- shards -------------------------------------------------------------------------------------------------
-
-    def split(
-        self,
-        stream: str | StreamId,
-        shard: str,
-        *,
-        hash_key: int | None = None,
-        timeout: float = 600.0,
-        progress: Progress = _silent,
-    ) -> tuple[str, ...]:
-        """Split an open shard in two, and wait until the stream is ACTIVE again.
-
-        Args:
-            stream: Name or ARN.
-            shard: Shard id or its number.
-            hash_key: First hash key of the right child; each child gets two hash keys at least. None for the middle.
-            timeout: Maximum seconds to wait, before and after the split each.
-            progress: Called while it waits.
-
-        Returns:
-            Ids of the two children.
-
-        Raises:
-            ConfigError: If there is no such shard, it is closed, or the hash key is not inside its range.
-            AdminError: If the stream is on demand, or not ACTIVE in time.
-            AwsError: If a call fails.
-        """
-        stream = StreamId.parse(stream)
-        self._ready_to_reshard(stream, timeout, progress)
-        found = _open_shard("shard", shard, self.shards(stream))
-        owned = found.hash_key_range
-        if hash_key is None:
-            if owned.end - owned.start < 3:
-                raise ConfigError("shard", shard, "a shard with at least four hash keys")
-            hash_key = owned.start + (owned.end - owned.start + 1) // 2
-        check_int("hash_key", hash_key, owned.start + 2, owned.end - 1)
-        return self._split(stream, found, hash_key, timeout, progress)
-
-    def merge(
-        self,
-        stream: str | StreamId,
-        shard: str,
-        adjacent: str,
-        *,
-        timeout: float = 600.0,
-        progress: Progress = _silent,
-    ) -> str:
-        """Merge two open shards whose ranges touch, and wait until the stream is ACTIVE again.
-
-        Args:
-            stream: Name or ARN.
-            shard: Shard id or its number.
-            adjacent: Shard id or number of the other one.
-            timeout: Maximum seconds to wait, before and after the merge each.
-            progress: Called while it waits.
-
-        Returns:
-            Id of the child.
-
-        Raises:
-            ConfigError: If there is no such shard, one is closed, or their ranges do not touch; the message names the
-                neighbours.
-            AdminError: If the stream is on demand, or not ACTIVE in time.
-            AwsError: If a call fails.
-        """
-        stream = StreamId.parse(stream)
-        self._ready_to_reshard(stream, timeout, progress)
-        listed = self.shards(stream)
-        first = _open_shard("shard", shard, listed)
-        second = _open_shard("adjacent", adjacent, listed)
-        if first.hash_key_range.end + 1 != second.hash_key_range.start:
-            if second.hash_key_range.end + 1 != first.hash_key_range.start:
-                raise ConfigError("adjacent", adjacent, _neighbours(first, listed))
-            first, second = second, first
-        return self._merge(stream, first, second, timeout, progress)
-
-    def plan_scale(self, stream: str | StreamId, target: int, *, method: ScaleMethod = "auto") -> ScalePlan:
-        """Return the calls that `scale` would make now, without making them.
-
-        Raises:
-            ConfigError: If an argument is out of range, or the forced method cannot lead to the target.
-            AwsError: If a call fails.
-        """
-        return plan_scaling(_starts(self.shards(stream, only_open=True)), target, method=method)
-
-    def scale(
-        self,
-        stream: str | StreamId,
-        target: int,
-        *,
-        method: ScaleMethod = "auto",
-        timeout: float = 600.0,
-        progress: Progress = _silent,
-    ) -> ScaleResult:
-        """Bring a provisioned stream to ``target`` equal shards, step by step.
-
-        The next step is decided from the shards that are open then, so a scaling that was interrupted is continued by calling
-        this again, and a reshard by another program at the same time is noticed. If Kinesis rejects UpdateShardCount (ten calls in
-        24 hours, permissions), ``auto`` goes on with splits and merges.
-
-        Args:
-            stream: Name or ARN.
-            target: Number of shards, 1 to 100,000.
-            method: ``auto`` takes the way with fewer calls; ``update-shard-count`` or ``split-merge`` force one.
-            timeout: Maximum seconds of one step.
-            progress: Called before each step, and while one takes long.
-
-        Raises:
-            ConfigError: If an argument is out of range, or the forced method cannot lead to the target.
-            AdminError: If the stream is on demand, a step is not finished in time, or the shards do not become equal.
-            AwsError: If a call fails.
-        """
-        stream = StreamId.parse(stream)
-        begin = self._clock.monotonic()
-        self._ready_to_reshard(stream, timeout, progress)
-        listed = self.shards(stream, only_open=True)
-        before = len(listed)
-        made = {SplitAt: 0, MergeAt: 0, UpdateCount: 0}
-        updates_left = MAX_UPDATES
-        plan = plan_scaling(_starts(listed), target, method=method)
-        # Each split or merge brings the stream one step nearer, so after more steps than these another program works
-        # against this one.
-        most_steps = 2 * (before + target) + MAX_UPDATES
-        while plan.steps:
-            if sum(made.values()) >= most_steps:
-                raise AdminError(
-                    f"stream {stream.name} has {len(listed)} shards after {sum(made.values())} steps, and they are still "
-                    f"not {target} equal ones: something else changes its shards as well"
-                )
-            step = plan.steps[0]
-            progress(
-                f"{len(listed)} shards, {counted(len(plan.steps), 'step')} left: {_step_text(step, listed)}"
-            )
-            if isinstance(step, UpdateCount):
-                updates_left -= 1
-                try:
-                    self._update_count(stream, step.target, len(listed), timeout, progress)
-                except AwsError as error:
-                    if method != "auto" or error.code not in _UPDATE_IMPOSSIBLE:
-                        raise
-                    progress(
-                        f"UpdateShardCount is not possible ({error.code}); going on with splits and merges"
-                    )
-                    updates_left = 0
-            elif isinstance(step, SplitAt):
-                self._split(stream, _shard_at(listed, step.hash_key), step.hash_key, timeout, progress)
-            else:
-                left, right = _shard_at(listed, step.hash_key - 1), _shard_at(listed, step.hash_key)
-                self._merge(stream, left, right, timeout, progress)
-            made[type(step)] += 1
-            listed = self.shards(stream, only_open=True)
-            plan = plan_scaling(_starts(listed), target, method=method, updates_left=updates_left)
-        return ScaleResult(
-            before=before,
-            after=len(listed),
-            splits=made[SplitAt],
-            merges=made[MergeAt],
-            updates=made[UpdateCount],
-            seconds=self._clock.monotonic() - begin,
-        )
 
     # -- fan-out consumers --------------------------------------------------------------------------------------
 
@@ -668,7 +536,7 @@ class Streams:
         request: dict[str, Any] = {"StreamARN": arn}
         limit = PageLimit("ListStreamConsumers")
         while True:
-            page = self._read("ListStreamConsumers", "list_stream_consumers", **request)
+            page = self.calls.read("ListStreamConsumers", "list_stream_consumers", **request)
             for one in page.get("Consumers", ()):
                 yield _consumer(one)
             token = page.get("NextToken")
@@ -678,7 +546,7 @@ class Streams:
             request["NextToken"] = token
 
     def register_consumer(
-        self, stream: str | StreamId, name: str, *, timeout: float = 600.0, progress: Progress = _silent
+        self, stream: str | StreamId, name: str, *, timeout: float = 600.0, progress: Progress = no_progress
     ) -> StreamConsumer:
         """Register a fan-out consumer, and wait until it is ACTIVE.
 
@@ -696,26 +564,26 @@ class Streams:
                 raise AdminError(f"the stream has a consumer named {name} already")
 
         taken()
-        self._change(
+        self.calls.change(
             "RegisterStreamConsumer",
             "register_stream_consumer",
             {"StreamARN": arn, "ConsumerName": name},
             applied=lambda: registered() is not None,
             in_use=taken,
         )
-        begin = self._clock.monotonic()
+        begin = self.clock.monotonic()
         while True:
             found = registered()
             if found is not None and found.status == ACTIVE:
                 return found
-            waited = self._clock.monotonic() - begin
+            waited = self.clock.monotonic() - begin
             if waited >= timeout:
                 raise AdminError(f"consumer {name} is not ACTIVE after {timeout:g} s")
             progress(f"{name} is CREATING for {waited:.0f} s")
             self._sleep(_POLL)
 
     def deregister_consumer(
-        self, stream: str | StreamId, name: str, *, timeout: float = 600.0, progress: Progress = _silent
+        self, stream: str | StreamId, name: str, *, timeout: float = 600.0, progress: Progress = no_progress
     ) -> None:
         """Deregister a fan-out consumer, and wait until it is gone. Its subscriptions end.
 
@@ -730,15 +598,15 @@ class Streams:
 
         if not registered():
             raise AdminError(f"the stream has no consumer named {name}")
-        self._change(
+        self.calls.change(
             "DeregisterStreamConsumer",
             "deregister_stream_consumer",
             {"StreamARN": arn, "ConsumerName": name},
             applied=lambda: not registered(),
         )
-        begin = self._clock.monotonic()
+        begin = self.clock.monotonic()
         while registered():
-            waited = self._clock.monotonic() - begin
+            waited = self.clock.monotonic() - begin
             if waited >= timeout:
                 raise AdminError(f"consumer {name} is not gone after {timeout:g} s")
             progress(f"{name} is DELETING for {waited:.0f} s")
@@ -748,182 +616,12 @@ class Streams:
         stream = StreamId.parse(stream)
         return stream.arn or self.describe(stream).arn
 
-    # -- calls --------------------------------------------------------------------------------------------------
-
-    def _read(self, operation: str, method: str, **request: Any) -> Mapping[str, Any]:
-        client = self._connection.kinesis
-        response = call_with_retries(
-            lambda: getattr(client, method)(**request), operation=operation, client=client, sleep=self._sleep
-        )
-        if not isinstance(response, Mapping):
-            raise ProtocolError(f"{operation}: the response is not an object")
-        return response
-
     def _exists(self, stream: StreamId, *, also_deleting: bool = True) -> bool:
         try:
             status = self.describe(stream).status
         except ResourceNotFoundError:
             return False
         return also_deleting or status != "DELETING"
-
-    def _change(
-        self,
-        operation: str,
-        method: str,
-        request: Mapping[str, Any],
-        *,
-        applied: Callable[[], bool],
-        in_use: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Make a change once.
-
-        Args:
-            operation: API operation, for messages.
-            method: Method of the client.
-            request: Its parameters.
-            applied: Returns whether the change is there: asked after an attempt whose answer was lost.
-            in_use: Called when Kinesis says that the resource is in use; raises if waiting does not help.
-
-        Raises:
-            AwsError: If the change fails in another way, or keeps failing.
-        """
-        client = self._connection.kinesis
-        lost = False
-        for attempt in range(1, _ATTEMPTS + 1):
-            try:
-                with translate_errors(operation, client):
-                    getattr(client, method)(**request)
-            except AwsError as error:
-                if lost and applied():
-                    return  # by the attempt before: this one was rejected because of it
-                if not error.retryable:
-                    raise
-                if error.code == _IN_USE:
-                    in_use()
-                elif isinstance(error, TransientAwsError):
-                    lost = True
-                    if applied():
-                        return
-                if attempt == _ATTEMPTS:
-                    raise
-                self._sleep(_RETRIES.pause(attempt, self._rng))
-            else:
-                return
-
-    def _ready_to_reshard(self, stream: StreamId, timeout: float, progress: Progress) -> None:
-        found = self.wait_until_active(stream, timeout=timeout, progress=progress)
-        if found.mode == "ON_DEMAND":
-            raise AdminError(
-                f"stream {found.name} is ON_DEMAND: Kinesis changes its shards by itself, and rejects splits, merges and "
-                "UpdateShardCount"
-            )
-
-    def _settled(self, stream: StreamId, timeout: float, progress: Progress) -> None:
-        self.wait_until_active(stream, timeout=timeout, progress=progress)
-
-    def _split(
-        self, stream: StreamId, shard: Shard, hash_key: int, timeout: float, progress: Progress
-    ) -> tuple[str, ...]:
-        def children() -> tuple[str, ...]:
-            return tuple(one.shard_id for one in self.shards(stream) if shard.shard_id in one.parents)
-
-        self._change(
-            "SplitShard",
-            "split_shard",
-            {**stream.request, "ShardToSplit": shard.shard_id, "NewStartingHashKey": str(hash_key)},
-            applied=lambda: bool(children()) or self.describe(stream).status == "UPDATING",
-            in_use=lambda: self._settled(stream, timeout, progress),
-        )
-        self.wait_until_active(stream, timeout=timeout, progress=progress)
-        made = children()
-        if len(made) != 2:
-            raise AdminError(f"shard {shard.shard_id} was not split: it has {len(made)} children")
-        return made
-
-    def _merge(
-        self, stream: StreamId, first: Shard, second: Shard, timeout: float, progress: Progress
-    ) -> str:
-        def child() -> str | None:
-            both = {first.shard_id, second.shard_id}
-            return next((one.shard_id for one in self.shards(stream) if set(one.parents) == both), None)
-
-        self._change(
-            "MergeShards",
-            "merge_shards",
-            {
-                **stream.request,
-                "ShardToMerge": first.shard_id,
-                "AdjacentShardToMerge": second.shard_id,
-            },
-            applied=lambda: child() is not None or self.describe(stream).status == "UPDATING",
-            in_use=lambda: self._settled(stream, timeout, progress),
-        )
-        self.wait_until_active(stream, timeout=timeout, progress=progress)
-        made = child()
-        if made is None:
-            raise AdminError(f"shards {first.shard_id} and {second.shard_id} were not merged")
-        return made
-
-    def _update_count(
-        self, stream: StreamId, target: int, before: int, timeout: float, progress: Progress
-    ) -> None:
-        def applied() -> bool:
-            found = self.describe(stream)
-            return found.status == "UPDATING" or found.open_shards != before
-
-        self._change(
-            "UpdateShardCount",
-            "update_shard_count",
-            {**stream.request, "TargetShardCount": target, "ScalingType": "UNIFORM_SCALING"},
-            applied=applied,
-            in_use=lambda: self._settled(stream, timeout, progress),
-        )
-        self.wait_until_active(stream, timeout=timeout, progress=progress)
-
-
-def _starts(shards: list[Shard]) -> list[int]:
-    return sorted(one.hash_key_range.start for one in shards if one.is_open)
-
-
-def _shard_at(shards: list[Shard], hash_key: int) -> Shard:
-    return next(one for one in shards if one.is_open and hash_key in one.hash_key_range)
-
-
-def _open_shard(field: str, text: str, shards: list[Shard]) -> Shard:
-    found = find_shard(text, shards)
-    if not found.is_open:
-        children = [shard_label(one.shard_id) for one in shards if found.shard_id in one.parents]
-        raise ConfigError(
-            field,
-            text,
-            f"an open shard; this one is closed, its children are {', '.join(children) or 'gone'}",
-        )
-    return found
-
-
-def _neighbours(shard: Shard, shards: list[Shard]) -> str:
-    owned = shard.hash_key_range
-    beside = [
-        shard_label(one.shard_id)
-        for one in shards
-        if one.is_open
-        and (one.hash_key_range.end + 1 == owned.start or owned.end + 1 == one.hash_key_range.start)
-    ]
-    who = " or ".join(beside)
-    return (
-        f"a shard whose range touches that of {shard_label(shard.shard_id)}: {who}"
-        if beside
-        else f"nothing: {shard_label(shard.shard_id)} is the only open shard"
-    )
-
-
-def _step_text(step: SplitAt | MergeAt | UpdateCount, shards: list[Shard]) -> str:
-    if isinstance(step, UpdateCount):
-        return f"UpdateShardCount to {step.target}"
-    if isinstance(step, SplitAt):
-        return f"split {shard_label(_shard_at(shards, step.hash_key).shard_id)} at {step.hash_key}"
-    left, right = _shard_at(shards, step.hash_key - 1), _shard_at(shards, step.hash_key)
-    return f"merge {shard_label(left.shard_id)} and {shard_label(right.shard_id)}"
 
 
 def _stream_summary(name: str, item: Mapping[str, Any]) -> StreamSummary:

@@ -22,7 +22,8 @@ from kinesis_sdk.admin.fleet.overview import ApplicationSummary
 from kinesis_sdk.admin.lineage import LineageShard
 from kinesis_sdk.admin.load import ShardLoad
 from kinesis_sdk.admin.payload import PayloadKind
-from kinesis_sdk.admin.streams import ScaleResult, StreamConsumer, StreamDescription, StreamSummary
+from kinesis_sdk.admin.resharding import ScaleResult
+from kinesis_sdk.admin.streams import StreamConsumer, StreamDescription, StreamSummary
 from kinesis_sdk.admin.transfer.copy import CopyResult
 from kinesis_sdk.admin.transfer.run import TransferResult
 from kinesis_sdk.cli.json_schema import DIALECT, schema_of

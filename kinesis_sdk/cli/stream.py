@@ -10,6 +10,7 @@ import click
 from kinesis_sdk.admin import Streams
 from kinesis_sdk.admin.lineage import Lineage, shard_label
 from kinesis_sdk.admin.load import ShardLoad, sample_load
+from kinesis_sdk.admin.resharding import Resharding
 from kinesis_sdk.admin.scaling import METHODS, MergeAt, ScaleMethod, SplitAt, UpdateCount
 from kinesis_sdk.admin.streams import StreamMode
 from kinesis_sdk.cli.extras import need
@@ -326,7 +327,9 @@ def split(
             raise ConfigError("at", hash_key, "a decimal hash key from 0 to 2^128-1")
         key = int(hash_key)
     confirm(f"Split shard {shard} of {name}?", yes=yes)
-    children = Streams(account.connect()).split(name, shard, hash_key=key, timeout=timeout, progress=note)
+    children = Resharding(Streams(account.connect()), timeout=timeout, progress=note).split(
+        name, shard, hash_key=key
+    )
     if as_json:
         print_json({"children": children})
     else:
@@ -358,7 +361,9 @@ def merge(
       kinesis-sdk stream merge orders 3 4
     """
     confirm(f"Merge shards {shard} and {adjacent} of {name}?", yes=yes)
-    child = Streams(account.connect()).merge(name, shard, adjacent, timeout=timeout, progress=note)
+    child = Resharding(Streams(account.connect()), timeout=timeout, progress=note).merge(
+        name, shard, adjacent
+    )
     if as_json:
         print_json({"child": child})
     else:
@@ -403,8 +408,8 @@ def scale(
       kinesis-sdk stream scale orders 12
       kinesis-sdk stream scale orders 12 --method split-merge --yes
     """
-    streams = Streams(account.connect())
-    plan = streams.plan_scale(name, target, method=method)
+    resharding = Resharding(Streams(account.connect()), timeout=timeout, progress=note)
+    plan = resharding.plan_scale(name, target, method=method)
     splits = sum(isinstance(step, SplitAt) for step in plan.steps)
     merges = sum(isinstance(step, MergeAt) for step in plan.steps)
     updates = [step.target for step in plan.steps if isinstance(step, UpdateCount)]
@@ -429,7 +434,7 @@ def scale(
         return
     if plan.steps:
         confirm(f"Scale {name} to {target} shards?", yes=yes)
-    result = streams.scale(name, target, method=method, timeout=timeout, progress=note)
+    result = resharding.scale(name, target, method=method)
     if as_json:
         print_json(result)
     else:

@@ -14,6 +14,7 @@ from kinesis_sdk.admin.lineage import (
     make_lineage,
     shard_label,
 )
+from kinesis_sdk.admin.resharding import Resharding
 from kinesis_sdk.admin.streams import Streams
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.hashkeys import MAX_HASH_KEY, HashKeyRange
@@ -32,9 +33,9 @@ def streams() -> Streams:
     made = Streams(Connection(clients={"kinesis": aws.client("kinesis")}), clock=clock, sleep=clock.advance)
     made.create("orders", shards=2)
     clock.advance(60)
-    made.split("orders", "0")  # 2 and 3
+    Resharding(made).split("orders", "0")  # 2 and 3
     clock.advance(60)
-    made.merge("orders", "3", "1")  # 4
+    Resharding(made).merge("orders", "3", "1")  # 4
     return made
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from kinesis_sdk.admin.connection import Connection
 from kinesis_sdk.admin.merge import ShardRecord
 from kinesis_sdk.admin.reading import ReadProgress, RecordFilter, read_stream
+from kinesis_sdk.admin.resharding import Resharding
 from kinesis_sdk.admin.streams import Streams
 from kinesis_sdk.common.errors import AwsError, ConfigError
 from kinesis_sdk.common.once.table import REPEAT, Run
@@ -56,9 +57,9 @@ class Stream:
         at = self.random.randrange(len(opened))
         if len(opened) > 1 and self.random.random() < 0.5:
             at = min(at, len(opened) - 2)
-            self.streams.merge("s", opened[at].shard_id, opened[at + 1].shard_id)
+            Resharding(self.streams).merge("s", opened[at].shard_id, opened[at + 1].shard_id)
         else:
-            self.streams.split("s", opened[at].shard_id)
+            Resharding(self.streams).split("s", opened[at].shard_id)
 
     def at(self, second: float, action: Callable[[], object]) -> None:
         self.script.append((self.clock.monotonic() + second, action))
@@ -164,9 +165,9 @@ def test_a_hot_shard_is_split_while_the_tail_runs() -> None:
     stream = Stream(1)
     for number in range(200):
         stream.at(number / 20, stream.put)
-    stream.at(2.02, lambda: stream.streams.split("s", "0"))
-    stream.at(4.02, lambda: stream.streams.split("s", "1"))
-    stream.at(6.02, lambda: stream.streams.merge("s", "3", "4"))
+    stream.at(2.02, lambda: Resharding(stream.streams).split("s", "0"))
+    stream.at(4.02, lambda: Resharding(stream.streams).split("s", "1"))
+    stream.at(6.02, lambda: Resharding(stream.streams).merge("s", "3", "4"))
     texts = stream.texts(Latest(), until=stream.now() + timedelta(seconds=20))
     assert texts == stream.put_so_far, "in order as well: arrival times differ"
     assert stream.said[0] == "shard 0 has ended; going on with 1, 2"
@@ -231,7 +232,7 @@ def test_chosen_shards_only() -> None:
     for _ in range(60):
         stream.put()
     stream.clock.advance(1)
-    stream.streams.split("s", "1")
+    Resharding(stream.streams).split("s", "1")
     found = list(stream.read(until=stream.now(), shards=["1"]))
     assert {shard for shard, _ in found} == {"shardId-000000000001"}
     assert stream.said == ["shard 1 has ended; the shards after it are 3, 4"]
@@ -319,8 +320,8 @@ def test_children_are_found_in_the_listing_even_if_it_is_torn() -> None:
     stream.connection = Connection(clients={"kinesis": WithoutChildren(stream.client)})
     for number in range(100):
         stream.at(number / 10, stream.put)
-    stream.at(3.05, lambda: stream.streams.split("s", "0"))
-    stream.at(6.05, lambda: stream.streams.merge("s", "3", "1"))
+    stream.at(3.05, lambda: Resharding(stream.streams).split("s", "0"))
+    stream.at(6.05, lambda: Resharding(stream.streams).merge("s", "3", "1"))
     stream.at(3.1, lambda: stream.aws.faults.add(Fault(kind="torn_listing", count=2)))
     assert stream.texts(Latest(), until=stream.now() + timedelta(seconds=20)) == stream.put_so_far
     assert stream.said == [

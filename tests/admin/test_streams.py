@@ -7,6 +7,7 @@ import pytest
 
 from kinesis_sdk.admin.connection import Connection
 from kinesis_sdk.admin.lineage import Origin
+from kinesis_sdk.admin.resharding import Resharding
 from kinesis_sdk.admin.scaling import UpdateCount, is_even
 from kinesis_sdk.admin.streams import Streams
 from kinesis_sdk.common.errors import (
@@ -93,9 +94,9 @@ def test_an_existing_stream_is_not_taken_for_a_new_one(account: Account) -> None
     [
         ("CreateStream", lambda s: s.create("new", shards=1)),
         ("DeleteStream", lambda s: s.delete("orders")),
-        ("SplitShard", lambda s: s.split("orders", "1")),
-        ("MergeShards", lambda s: s.merge("orders", "0", "1")),
-        ("UpdateShardCount", lambda s: s.scale("orders", 8)),
+        ("SplitShard", lambda s: Resharding(s).split("orders", "1")),
+        ("MergeShards", lambda s: Resharding(s).merge("orders", "0", "1")),
+        ("UpdateShardCount", lambda s: Resharding(s).scale("orders", 8)),
         ("IncreaseStreamRetentionPeriod", lambda s: s.set_retention("orders", 72)),
         ("RegisterStreamConsumer", lambda s: s.register_consumer("orders", "second")),
         ("DeregisterStreamConsumer", lambda s: s.deregister_consumer("orders", "first")),
@@ -123,7 +124,7 @@ def test_throttled_changes_and_reads_are_repeated(account: Account) -> None:
     account.aws.faults.add(
         Fault(kind="throttle", code="LimitExceededException", operation="SplitShard", count=2)
     )
-    assert len(account.streams.split("orders", "0")) == 2
+    assert len(Resharding(account.streams).split("orders", "0")) == 2
 
 
 def test_a_quota_is_reported_after_a_few_attempts() -> None:
@@ -147,31 +148,31 @@ def test_deleting_a_stream_with_consumers_has_to_be_said() -> None:
 
 def test_a_split_in_the_middle_and_at_a_hash_key(account: Account) -> None:
     account.streams.create("orders", shards=2)
-    left, right = account.streams.split("orders", "0001")
+    left, right = Resharding(account.streams).split("orders", "0001")
     by_id = {one.shard_id: one for one in account.streams.shards("orders")}
     assert by_id[right].hash_key_range.start == 3 << 126
-    account.streams.split("orders", "0", hash_key=2)
+    Resharding(account.streams).split("orders", "0", hash_key=2)
     owned = [one.hash_key_range for one in account.streams.shards("orders", only_open=True)]
     assert min(owned).end == 1
     assert left in by_id
     for outside in (0, by_id[left].hash_key_range.start + 1, by_id[left].hash_key_range.end):
         with pytest.raises(ConfigError, match=rf"hash_key={outside} .*integer from"):
-            account.streams.split("orders", left, hash_key=outside)
+            Resharding(account.streams).split("orders", left, hash_key=outside)
     with pytest.raises(ConfigError, match=r"shard='1'.*closed, its children are 2, 3"):
-        account.streams.split("orders", "1")
+        Resharding(account.streams).split("orders", "1")
     with pytest.raises(ConfigError, match=r"shard='9'.*a shard of the stream \(open: 2, 3, 4, 5\)"):
-        account.streams.split("orders", "9")
+        Resharding(account.streams).split("orders", "9")
     tiny = min(account.streams.shards("orders", only_open=True), key=lambda one: one.hash_key_range)
     with pytest.raises(ConfigError, match="at least four hash keys"):
-        account.streams.split("orders", tiny.shard_id)
+        Resharding(account.streams).split("orders", tiny.shard_id)
 
 
 def test_only_neighbours_are_merged(account: Account) -> None:
     account.streams.create("orders", shards=4)
     with pytest.raises(ConfigError, match=r"adjacent='3'.*touches that of 1: 0 or 2"):
-        account.streams.merge("orders", "1", "3")
+        Resharding(account.streams).merge("orders", "1", "3")
     assert account.calls("MergeShards") == 0
-    child = account.streams.merge("orders", "2", "1")
+    child = Resharding(account.streams).merge("orders", "2", "1")
     made = account.streams.lineage("orders").shards[-1]
     assert (made.shard_id, made.origin, made.parents) == (
         child,
@@ -185,7 +186,7 @@ def test_a_change_waits_for_the_one_before_it(account: Account) -> None:
     account.connection.kinesis.split_shard(
         StreamName="orders", ShardToSplit="shardId-000000000000", NewStartingHashKey="5"
     )
-    account.streams.split("orders", "1", progress=account.said.append)
+    Resharding(account.streams, progress=account.said.append).split("orders", "1")
     assert len(account.starts("orders")) == 4
     assert any("UPDATING" in word for word in account.said)
 
@@ -194,20 +195,20 @@ def test_a_change_that_takes_too_long_says_so() -> None:
     account = Account(reshard_delay=1000.0)
     account.streams.create("orders", shards=1)
     with pytest.raises(AdminError, match="still UPDATING after 30 s"):
-        account.streams.split("orders", "0", timeout=30)
+        Resharding(account.streams, timeout=30).split("orders", "0")
 
 
 @pytest.mark.parametrize("method", ["auto", "split-merge"])
 def test_scaling_ends_in_equal_shards(account: Account, method: Any) -> None:
     account.streams.create("orders", shards=2)
-    account.streams.split("orders", "0", hash_key=77)
-    result = account.streams.scale("orders", 5, method=method, progress=account.said.append)
+    Resharding(account.streams).split("orders", "0", hash_key=77)
+    result = Resharding(account.streams, progress=account.said.append).scale("orders", 5, method=method)
     assert (result.before, result.after) == (3, 5)
     assert (result.updates > 0) is (method == "auto")
     assert is_even(account.starts("orders"), 5)
     assert account.streams.lineage("orders").hole is None
     assert account.said
-    assert account.streams.scale("orders", 5).updates == 0, "it has that layout already"
+    assert Resharding(account.streams).scale("orders", 5).updates == 0, "it has that layout already"
 
 
 def test_scaling_goes_on_with_splits_when_the_daily_limit_is_reached() -> None:
@@ -215,19 +216,19 @@ def test_scaling_goes_on_with_splits_when_the_daily_limit_is_reached() -> None:
     account.streams.create("orders", shards=4)
     for index in range(10):
         account.clock.advance(1)
-        account.streams.scale("orders", 8 if index % 2 == 0 else 4, method="update-shard-count")
+        Resharding(account.streams).scale("orders", 8 if index % 2 == 0 else 4, method="update-shard-count")
     with pytest.raises(ThrottledError, match="24-hour"):
-        account.streams.scale("orders", 8, method="update-shard-count")
-    result = account.streams.scale("orders", 8, progress=account.said.append)
+        Resharding(account.streams).scale("orders", 8, method="update-shard-count")
+    result = Resharding(account.streams, progress=account.said.append).scale("orders", 8)
     assert (result.updates, result.splits, result.after) == (1, 4, 8)
     assert any("going on with splits and merges" in word for word in account.said)
     account.clock.advance(86_400)
-    assert account.streams.scale("orders", 4, method="update-shard-count").updates == 1
+    assert Resharding(account.streams).scale("orders", 4, method="update-shard-count").updates == 1
 
 
 def test_scaling_that_was_interrupted_continues_where_it_stopped(account: Account) -> None:
     account.streams.create("orders", shards=4)
-    planned = len(account.streams.plan_scale("orders", 6, method="split-merge").steps)
+    planned = len(Resharding(account.streams).plan_scale("orders", 6, method="split-merge").steps)
 
     def stop_at_the_third(message: str) -> None:
         account.said.append(message)
@@ -235,10 +236,10 @@ def test_scaling_that_was_interrupted_continues_where_it_stopped(account: Accoun
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        account.streams.scale("orders", 6, method="split-merge", progress=stop_at_the_third)
+        Resharding(account.streams, progress=stop_at_the_third).scale("orders", 6, method="split-merge")
     done = account.calls("SplitShard") + account.calls("MergeShards")
     assert 0 < done < planned
-    account.streams.scale("orders", 6, method="split-merge")
+    Resharding(account.streams).scale("orders", 6, method="split-merge")
     assert account.calls("SplitShard") + account.calls("MergeShards") == planned
     assert is_even(account.starts("orders"), 6)
 
@@ -246,9 +247,9 @@ def test_scaling_that_was_interrupted_continues_where_it_stopped(account: Accoun
 def test_on_demand_streams_are_not_resharded(account: Account) -> None:
     account.streams.create("clicks", mode="ON_DEMAND")
     for act in (
-        lambda: account.streams.scale("clicks", 8),
-        lambda: account.streams.split("clicks", "0"),
-        lambda: account.streams.merge("clicks", "0", "1"),
+        lambda: Resharding(account.streams).scale("clicks", 8),
+        lambda: Resharding(account.streams).split("clicks", "0"),
+        lambda: Resharding(account.streams).merge("clicks", "0", "1"),
     ):
         with pytest.raises(AdminError, match="ON_DEMAND"):
             act()
@@ -258,12 +259,12 @@ def test_an_emulator_without_update_shard_count_is_scaled_by_splits() -> None:
     account = Account()
     account.streams.create("orders", shards=2)
     del account.aws.kinesis.operations["UpdateShardCount"]
-    assert account.streams.plan_scale("orders", 16).steps == (
+    assert Resharding(account.streams).plan_scale("orders", 16).steps == (
         UpdateCount(4),
         UpdateCount(8),
         UpdateCount(16),
     )
-    result = account.streams.scale("orders", 16)
+    result = Resharding(account.streams).scale("orders", 16)
     assert (result.splits, result.after) == (14, 16)
 
 
@@ -289,7 +290,7 @@ def test_a_permanent_error_is_not_repeated(account: Account) -> None:
     account.streams.create("orders", shards=1)
     account.aws.faults.add(Fault(kind="throttle", code="AccessDeniedException", operation="SplitShard"))
     with pytest.raises(PermanentAwsError, match="AccessDenied"):
-        account.streams.split("orders", "0")
+        Resharding(account.streams).split("orders", "0")
     assert account.aws.stats()["calls"]["SplitShard"] == 1
 
 

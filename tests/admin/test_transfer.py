@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from kinesis_sdk.admin.connection import Connection
 from kinesis_sdk.admin.records import read_page, record_to_dict
+from kinesis_sdk.admin.resharding import Resharding
 from kinesis_sdk.admin.streams import Streams
 from kinesis_sdk.admin.transfer import files as files_module
 from kinesis_sdk.admin.transfer.copy import CopyResult, copy_stream
@@ -457,7 +458,7 @@ def per_key(stored: list[tuple[str, bytes, str | None]]) -> dict[str, list[int]]
 
 def test_a_copy_keeps_keys_hash_keys_and_the_order_of_each_key(account: Account) -> None:
     fill(account, 200)
-    account.streams.split("s", "0")
+    Resharding(account.streams).split("s", "0")
     placed = Aggregate(max_size=1000, max_count=10)
     assert placed.try_append("placed", "77", b"1000", (77).to_bytes(16, "big"))
     assert placed.try_append("placed", "78", b"1001", (78).to_bytes(16, "big"))

@@ -13,6 +13,7 @@ from kinesis_sdk import Producer
 from kinesis_sdk.admin import Connection, Streams
 from kinesis_sdk.admin.lineage import make_lineage
 from kinesis_sdk.admin.load import ShardLoad
+from kinesis_sdk.admin.resharding import Resharding
 from kinesis_sdk.admin.transfer.run import TransferProgress
 from kinesis_sdk.cli import copy as copy_module
 from kinesis_sdk.cli import stream as stream_module
@@ -192,7 +193,7 @@ def test_watch_looks_again_and_again_until_ctrl_c(
     def sleep(seconds: float) -> None:
         waits.append(seconds)
         if len(waits) == 1:
-            streams.split("orders", "0")
+            Resharding(streams).split("orders", "0")
         else:
             raise KeyboardInterrupt
 
@@ -219,8 +220,8 @@ def lines_of(*args: Any) -> list[str]:
 
 def test_the_picture_of_some_shards(streams: Streams) -> None:
     streams.create("orders", shards=2)
-    streams.split("orders", "0")
-    streams.merge("orders", "3", "1")
+    Resharding(streams).split("orders", "0")
+    Resharding(streams).merge("orders", "3", "1")
     lines = lines_of(streams.lineage("orders"))
     assert [line.split() for line in lines[1:3]] == [
         ["2", "████████························", "25.0%", "1", "split", "of", "0"],
