@@ -1,6 +1,6 @@
 """What a put costs: this package, the least that the format allows, and the peers; large records; latency.
 
-    python benchmarks/bench_producer.py [--rounds 3] [--no-peers]
+    python benchmarks/bench_producer.py [--rounds 3] [--no-peers] [--curves keys,streams | none] [--save FILE]
 
 User records of 100 bytes with 1,000 partition keys for 64 shards, from `put` until all are acknowledged, over
 HTTP, against a sink in its own process that answers at once. CPU is that of the client's process, all threads
@@ -9,6 +9,10 @@ on a shared machine the minimum is the least disturbed number, and ratios say mo
 
 "floor" is a hand-written loop that hashes the key, finds the shard, writes the aggregate and frames it: no
 futures, no threads, no network, no validation. Nobody can do less and still write this format in Python.
+
+Then come the curves: what a record costs with more keys, streams, shards and bytes, beside the floor and boto3 with the
+same records. With many streams, boto3 waits as long as it takes for a stream's records, up to 500, and we at most for the
+buffered time. ``--save`` writes the curves for the picture of the documentation (``make docs`` draws it).
 
 Peers are installed from PyPI into ``.cache/bench-peers`` once. Without a network they are left out.
 """
@@ -26,17 +30,17 @@ import sys
 import threading
 import time
 import venv
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import md5
 from pathlib import Path
+from typing import NamedTuple
 
 HERE = Path(__file__).resolve().parent
 CANDIDATES = HERE / "producer_candidates.py"
 PEERS = HERE.parent / ".cache" / "bench-peers"
 PACKAGES = ("aiokpl==0.2.0", "async-kinesis[kpl]==3.0.1", "six")
-SHARD_BITS = 6
-SHARDS = 1 << SHARD_BITS
+SHARDS = 64
 COUNT = 60_000
 """User records of a trial: with 100 bytes each, below the default bound of what is buffered."""
 
@@ -57,17 +61,24 @@ def stored(shard: int) -> bytes:
 
 
 @functools.lru_cache(10_000)
-def shard_of_key(key: bytes) -> int:
-    """Where a partition key belongs."""
-    return md5(key, usedforsecurity=False).digest()[0] >> 8 - SHARD_BITS
+def hash_of_key(key: bytes) -> int:
+    """Hash key of a partition key."""
+    return int.from_bytes(md5(key, usedforsecurity=False).digest(), "big")
 
 
-def shard_of(tail: bytes) -> int:
+def shard_of(tail: bytes, shards: int) -> int:
     """Where an entry belongs, from what follows its ``"PartitionKey"``."""
     _, explicit, rest = tail.partition(b'"ExplicitHashKey"')
-    if explicit:
-        return int(rest.split(b'"', 2)[1]) >> 128 - SHARD_BITS
-    return shard_of_key(tail.split(b'"', 2)[1])
+    hash_key = int(rest.split(b'"', 2)[1]) if explicit else hash_of_key(tail.split(b'"', 2)[1])
+    return hash_key * shards >> 128
+
+
+def shards_of(body: bytes) -> int:
+    """The shards of the stream of a request, which are the last part of its name."""
+    at = body.find(b'"StreamName"', 0, 200)
+    if at < 0:
+        at = body.rfind(b'"StreamName"')
+    return int(body[at:].split(b'"', 4)[3].rpartition(b"-")[2])
 
 
 def put_answer(shards: tuple[int, ...]) -> bytes:
@@ -76,21 +87,21 @@ def put_answer(shards: tuple[int, ...]) -> bytes:
 
 
 @functools.cache
-def list_shards() -> bytes:
-    """Shards that divide the hash key space evenly."""
-    width = 128 - SHARD_BITS
-    shards = [
+def list_shards(shards: int) -> bytes:
+    """Shards that divide the hash key space evenly; their number is a power of two."""
+    width = 2**128 // shards
+    listed = [
         {
             "ShardId": f"shardId-{number:012d}",
             "HashKeyRange": {
-                "StartingHashKey": str(number << width),
-                "EndingHashKey": str(((number + 1) << width) - 1),
+                "StartingHashKey": str(number * width),
+                "EndingHashKey": str((number + 1) * width - 1),
             },
             "SequenceNumberRange": {"StartingSequenceNumber": "0"},
         }
-        for number in range(SHARDS)
+        for number in range(shards)
     ]
-    return json.dumps({"Shards": shards}).encode()
+    return json.dumps({"Shards": listed}).encode()
 
 
 SUMMARY = json.dumps(
@@ -113,9 +124,10 @@ def answer(target: str, body: bytes) -> bytes:
     if target.endswith("PutRecords"):
         # Splitting, because searching for a literal is much faster than any pattern in megabytes of base64.
         tails = body.split(b'"PartitionKey"')[1:]
-        return put_answer(tuple(shard_of(tail[:400]) for tail in tails))
+        shards = shards_of(body)
+        return put_answer(tuple(shard_of(tail[:400], shards) for tail in tails))
     if target.endswith("ListShards"):
-        return list_shards()
+        return list_shards(shards_of(body))
     if target.endswith("DescribeStreamSummary"):
         return SUMMARY
     return b"{}"
@@ -196,14 +208,15 @@ class Results:
         self.best: dict[str, dict[str, float]] = {}
         self.missing: dict[str, str] = {}
 
-    def run(self, name: str, endpoint: str, count: int, python: str = sys.executable) -> None:
+    def run(self, name: str, endpoint: str, count: int, python: str = sys.executable, **shape: int) -> None:
         """One turn in a process of its own."""
+        words = [f"{key}={value}" for key, value in shape.items()]
         try:
             done = subprocess.run(
-                [python, str(CANDIDATES), name, endpoint, str(count)],
+                [python, str(CANDIDATES), name, endpoint, str(count), *words],
                 capture_output=True,
                 text=True,
-                timeout=120,
+                timeout=240,
                 check=True,
             )
         except subprocess.SubprocessError as error:
@@ -211,6 +224,7 @@ class Results:
             self.missing[name] = lines[-1] if lines else "it failed"
             return
         numbers: dict[str, float] = json.loads(done.stdout)
+        name = " ".join([name, *words])
         best = self.best.setdefault(name, {})
         for key, value in numbers.items():
             best[key] = min(value, best.get(key, value))
@@ -240,6 +254,100 @@ def measure(rounds: int, *, peers: bool) -> Results:
                     else:
                         results.run(name, endpoint, SLOW_COUNT, peers_python)
     return results
+
+
+# -- curves -------------------------------------------------------------------------------------------------------
+
+
+class Curve(NamedTuple):
+    """A line of the benchmark: what a record costs with more of something."""
+
+    title: str
+    grows: str
+    values: tuple[int, ...]
+    fixed: dict[str, int]
+
+    def shape(self, value: int) -> dict[str, int]:
+        """The shape of a point."""
+        return {**self.fixed, self.grows: value}
+
+
+CURVES = {
+    "keys": Curve("distinct partition keys", "keys", (1_000, 30_000, 1_000_000), {}),
+    "streams": Curve("streams of one shard, in turn", "streams", (1, 10, 100, 1_000), {"shards": 1}),
+    "wide": Curve("streams of 64 shards, in turn", "streams", (1, 10, 100), {"shards": 64}),
+    "shards": Curve("shards of one stream", "shards", (1, 64, 1_024), {}),
+    "sizes": Curve("bytes of a record", "size", (100, 1_024, 10_240, 51_200), {}),
+}
+SERIES = {"put": "ours", "put_many": "ours_many", "floor": "floor", "boto3": "boto3_plain"}
+CALLS = 500
+
+
+def point(candidate: str, curve: Curve, value: int) -> str:
+    """Name of a candidate's results at a point of a curve."""
+    return " ".join([candidate, *(f"{key}={number}" for key, number in curve.shape(value).items())])
+
+
+def measure_curves(results: Results, names: Sequence[str], rounds: int) -> None:
+    """All turns of the points of curves."""
+    with sink() as endpoint:
+        for _ in range(rounds):
+            results.run("call", endpoint, CALLS)
+            for curve in map(CURVES.__getitem__, names):
+                for value in curve.values:
+                    shape = curve.shape(value)
+                    count = min(COUNT, 48_000_000 // (shape.get("size", 100) + 800))
+                    for name in SERIES.values():
+                        if shape.get("streams", 1) == 1:
+                            slow = min(count, SLOW_COUNT) if name == "boto3_plain" else count
+                            results.run(name, endpoint, slow, **shape)
+                        elif name != "ours_many":  # it is for one stream
+                            results.run(name, endpoint, count, **shape)
+
+
+def costs(results: Results, curve: Curve) -> list[dict[str, float]]:
+    """CPU microseconds per record at each point of a curve."""
+    points = []
+    for value in curve.values:
+        measured = {label: results.cpu(point(name, curve, value)) for label, name in SERIES.items()}
+        points.append({"x": value, **{label: round(cpu * 1e6, 2) for label, cpu in measured.items() if cpu}})
+    return points
+
+
+def report_curves(results: Results, names: Sequence[str]) -> None:
+    """Print the curves, and what they have to keep."""
+    call = results.cpu("call")
+    for name in names:
+        curve = CURVES[name]
+        print(
+            f"\n{'CPU us/record by ' + curve.title:<46}"
+            + "".join(f"{label:>10}" for label in SERIES)
+            + f"{'calls/1,000':>13}"
+        )
+        points = costs(results, curve)
+        for numbers in points:
+            calls = results.best.get(point("ours", curve, int(numbers["x"])), {}).get("calls", 0.0)
+            shown = (f"{numbers[label]:>10.2f}" if label in numbers else f"{'':>10}" for label in SERIES)
+            print(f"{numbers['x']:>46,}" + "".join(shown) + f"{calls * 1e3:>13.2f}")
+        small, large = points[0], points[-1]
+        if name == "keys" and {"put", "floor"} <= small.keys() & large.keys():
+            for label in {"put", "put_many"} & large.keys():
+                growth = large[label] / small[label] / (large["floor"] / small["floor"])
+                print(target_line(f"growth of {label} to the floor's", growth, 1.3, most=True))
+        if curve.grows == "streams" and call is not None:
+            for numbers in points[1:]:
+                calls = results.best.get(point("ours", curve, int(numbers["x"])), {}).get("calls", 0.0)
+                rest = (numbers["put"] - calls * call * 1e6) / small["put"] if "put" in numbers else None
+                print(target_line(f"{numbers['x']:,} streams, without calls, to one", rest, 1.5, most=True))
+        worst = min((p["boto3"] / p["put"] for p in points if {"put", "boto3"} <= p.keys()), default=None)
+        print(target_line("records per CPU-second to boto3's, least", worst, 1))
+
+
+def save_curves(results: Results, path: Path) -> None:
+    """Write the curves for the documentation; its text stays."""
+    kept = json.loads(path.read_text(encoding="utf-8"))
+    kept["curves"] = [{"title": curve.title, "points": costs(results, curve)} for curve in CURVES.values()]
+    path.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
 
 
 # -- the table ----------------------------------------------------------------------------------------------------
@@ -340,13 +448,33 @@ def main() -> None:
         "--rounds", type=int, default=3, help="turns of each candidate (default: %(default)s)"
     )
     parser.add_argument("--no-peers", action="store_true", help="leave out what has to be installed")
+    parser.add_argument(
+        "--curves",
+        default=",".join(CURVES),
+        help="which curves to measure, or none (default: %(default)s)",
+    )
+    parser.add_argument("--only-curves", action="store_true", help="leave out everything else")
+    parser.add_argument("--save", type=Path, help="write all curves into this file")
     parser.add_argument("--serve", type=float, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve is not None:
         serve(options.serve)
         return
+    curves = [] if options.curves == "none" else options.curves.split(",")
+    if unknown := set(curves) - set(CURVES):
+        parser.error(f"--curves: no such curve: {', '.join(sorted(unknown))}; there are {', '.join(CURVES)}")
+    if options.save and set(curves) != set(CURVES):
+        parser.error("--save needs all curves")
     started = time.perf_counter()
-    report(measure(options.rounds, peers=not options.no_peers))
+    if not options.only_curves:
+        report(measure(options.rounds, peers=not options.no_peers))
+    results = Results()
+    measure_curves(results, curves, (options.rounds + 1) // 2)
+    report_curves(results, curves)
+    for name, why in results.missing.items():
+        print(f"  {name}: {why}")
+    if options.save:
+        save_curves(results, options.save)
     print(f"\n{time.perf_counter() - started:.0f} s, Python {sys.version.split()[0]}")
 
 

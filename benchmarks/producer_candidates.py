@@ -1,6 +1,6 @@
 """One measurement of `bench_producer.py` in a process of its own.
 
-    python benchmarks/producer_candidates.py NAME ENDPOINT COUNT
+    python benchmarks/producer_candidates.py NAME ENDPOINT COUNT [keys=1000 streams=1 shards=64 size=100]
 
 Prints a JSON object of numbers. Runs with this package's environment or with the peers', so that nothing is
 imported before it is needed. Every candidate puts the same user records and waits until all of them are
@@ -10,22 +10,24 @@ acknowledged; CPU is that of the whole process, all its threads included.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import random
 import sys
 import time
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from hashlib import md5
-from typing import Any
+from typing import Any, NamedTuple
 
 STREAM = "bench"
-SHARDS = 64
-KEYS = 1_000
 SIZE = 100
 LARGE = 50 << 10
 MAX_AGGREGATE = 51_200
+TABLE_ENTRY = 18
+"""Bytes of a partition key in the table of an aggregate, at most."""
+
 REGION = "us-east-1"
 TRIALS = 4
 
@@ -33,11 +35,41 @@ Numbers = dict[str, float]
 Record = tuple[str, bytes]
 
 
-def workload(count: int, size: int = SIZE) -> list[Record]:
+class Shape(NamedTuple):
+    """What a cost may grow with: distinct partition keys, streams in turn, shards of each, bytes of a payload."""
+
+    keys: int = 1_000
+    streams: int = 1
+    shards: int = 64
+    size: int = SIZE
+
+    @property
+    def names(self) -> list[str]:
+        """The streams; the sink reads the number of shards from the name."""
+        return [f"{STREAM}{number}-{self.shards}" for number in range(self.streams)]
+
+
+def workload(count: int, shape: Shape, seed: int = 7) -> list[Record]:
     """Partition keys and payloads, the same in every process."""
-    rng = random.Random(7)
-    keys = [f"customer-{index:04d}" for index in range(KEYS)]
-    return [(keys[rng.randrange(KEYS)], rng.randbytes(size)) for _ in range(count)]
+    rng = random.Random(seed)
+    keys = [f"customer-{index:04d}" for index in range(shape.keys)]
+    return [(keys[rng.randrange(shape.keys)], rng.randbytes(shape.size)) for _ in range(count)]
+
+
+def workloads(count: int, shape: Shape) -> list[list[Record]]:
+    """The workload of each trial: another one if there are more keys than records, else a cache would know them all after the first."""
+    return [workload(count, shape, 7 + trial) for trial in range(TRIALS + 1 if shape.keys > count else 1)]
+
+
+def in_turn(count: int, shape: Shape) -> Iterator[list[tuple[str, str, bytes]]]:
+    """Endless workloads, with the stream of each record: one after the other."""
+    names = shape.names
+    return itertools.cycle(
+        [
+            [(names[at % shape.streams], *record) for at, record in enumerate(records)]
+            for records in workloads(count, shape)
+        ]
+    )
 
 
 def best_of(trial: Callable[[], int], trials: int = TRIALS, *, warm: bool = False) -> Numbers:
@@ -66,14 +98,19 @@ def varint(value: int) -> bytes:
     return bytes(out)
 
 
-def floor(_endpoint: str, count: int) -> Numbers:
+def floor(_endpoint: str, count: int, shape: Shape) -> Numbers:
     """Hash, encode and frame, written as tightly as this format allows; no futures, no network, no limits."""
     from kinesis_sdk.common.aggregate_reader import MAGIC, decode
 
-    records = workload(count)
-    ends = [(((index + 1) << 122) - 1).to_bytes(16, "big") for index in range(SHARDS)]
+    turns = in_turn(count, shape)
+    width = 2**128 // shape.shards
+    ends = [((index + 1) * width - 1).to_bytes(16, "big") for index in range(shape.shards)]
+    first = {name: number * shape.shards for number, name in enumerate(shape.names)}
+    bins = shape.streams * shape.shards
+    room = MAX_AGGREGATE - 50 - shape.size
     prefixes: dict[tuple[int, int], bytes] = {}
     blobs: list[bytes] = []
+    put: list[tuple[str, str, bytes]] = []
 
     def finish(table: dict[str, int], parts: list[bytes]) -> None:
         head = []
@@ -85,11 +122,12 @@ def floor(_endpoint: str, count: int) -> Numbers:
 
     def trial() -> int:
         blobs.clear()
-        tables: list[dict[str, int]] = [{} for _ in range(SHARDS)]
-        columns: list[list[bytes]] = [[] for _ in range(SHARDS)]
-        sizes = [0] * SHARDS
-        for key, data in records:
-            shard = bisect_left(ends, md5(key.encode(), usedforsecurity=False).digest())
+        records = put[:] = next(turns)
+        tables: list[dict[str, int]] = [{} for _ in range(bins)]
+        columns: list[list[bytes]] = [[] for _ in range(bins)]
+        sizes = [0] * bins
+        for stream, key, data in records:
+            shard = first[stream] + bisect_left(ends, md5(key.encode(), usedforsecurity=False).digest())
             table, parts = tables[shard], columns[shard]
             index = table.setdefault(key, len(table))
             slot = (index, len(data))
@@ -100,7 +138,7 @@ def floor(_endpoint: str, count: int) -> Numbers:
             parts.append(prefix)
             parts.append(data)
             sizes[shard] += len(prefix) + len(data)
-            if sizes[shard] > MAX_AGGREGATE - 1_000:  # room for the table: sixteen keys a shard
+            if sizes[shard] > room - TABLE_ENTRY * len(table):
                 finish(table, parts)
                 tables[shard], columns[shard], sizes[shard] = {}, [], 0
         for table, parts in zip(tables, columns, strict=True):
@@ -108,33 +146,37 @@ def floor(_endpoint: str, count: int) -> Numbers:
         return count
 
     numbers = best_of(trial)
+    assert all(len(blob) <= max(MAX_AGGREGATE, 2 * shape.size) for blob in blobs)
     found = sorted((sub.partition_key or "", sub.data) for blob in blobs for sub in decode(blob) or ())
-    assert found == sorted(records)
+    assert found == sorted((key, data) for _, key, data in put)
     return numbers
 
 
 # -- kinesis_sdk --------------------------------------------------------------------------------------------------
 
 
-def make_producer(endpoint: str, **settings: Any) -> Any:
+def make_producer(endpoint: str, shape: Shape, **settings: Any) -> Any:
     """A producer with default settings, and everything loaded that it loads once."""
     from kinesis_sdk.producer import Producer, ProducerConfig
 
+    if shape != Shape():
+        settings["rate_limit"] = 10_000  # what is measured is the producer, and not what few shards take
     producer = Producer(ProducerConfig(**settings), region_name=REGION, endpoint_url=endpoint)
     for _ in range(3):
-        producer.put(STREAM, "warm-up", b"x")
-        assert producer.flush(20) == 0
+        for stream in shape.names:
+            producer.put(stream, "warm-up", b"x")
+        assert producer.flush(60) == 0
     return producer
 
 
-def run_ours(endpoint: str, count: int, *, read: bool = False) -> Numbers:
+def run_ours(endpoint: str, count: int, shape: Shape, *, read: bool = False) -> Numbers:
     """`put` each record, keep its future, wait for all."""
-    records = workload(count)
-    with make_producer(endpoint) as producer:
+    turns = in_turn(count, shape)
+    with make_producer(endpoint, shape) as producer:
 
         def trial() -> int:
-            put = producer.put
-            futures = [put(STREAM, key, data) for key, data in records]
+            put, records = producer.put, next(turns)
+            futures = [put(stream, key, data) for stream, key, data in records]
             assert producer.flush(60) == 0
             if read:
                 assert all(future.result().shard_id for future in futures)
@@ -142,33 +184,36 @@ def run_ours(endpoint: str, count: int, *, read: bool = False) -> Numbers:
                 assert all(future.done() for future in futures)
             return count
 
+        before = producer.stats().put_records_calls
         numbers = best_of(trial)
         stats = producer.stats()
+        numbers["calls"] = (stats.put_records_calls - before) / count / (TRIALS + 1)
         assert stats.user_records_failed == stats.wrong_shard_entries == stats.user_record_retries == 0
     return numbers
 
 
-def ours(endpoint: str, count: int) -> Numbers:
+def ours(endpoint: str, count: int, shape: Shape) -> Numbers:
     """As `run_ours`."""
-    return run_ours(endpoint, count)
+    return run_ours(endpoint, count, shape)
 
 
-def ours_read(endpoint: str, count: int) -> Numbers:
+def ours_read(endpoint: str, count: int, shape: Shape) -> Numbers:
     """As `run_ours`, and every result is read."""
-    return run_ours(endpoint, count, read=True)
+    return run_ours(endpoint, count, shape, read=True)
 
 
-def ours_called(endpoint: str, count: int) -> Numbers:
+def ours_called(endpoint: str, count: int, shape: Shape) -> Numbers:
     """`put` and `add_done_callback` for each record, and `put` alone in turns with it.
 
     What a callback costs is their difference. Of numbers from two processes, that would be mostly noise.
     """
-    records = workload(count)
-    with make_producer(endpoint) as producer:
+    (stream,) = shape.names
+    records = workload(count, shape)
+    with make_producer(endpoint, shape) as producer:
         put = producer.put
 
         def alone() -> int:
-            futures = [put(STREAM, key, data) for key, data in records]
+            futures = [put(stream, key, data) for key, data in records]
             assert producer.flush(60) == 0
             assert all(future.done() for future in futures)
             return count
@@ -177,7 +222,7 @@ def ours_called(endpoint: str, count: int) -> Numbers:
             seen: list[Any] = []
             note = seen.append
             for key, data in records:
-                put(STREAM, key, data).add_done_callback(note)
+                put(stream, key, data).add_done_callback(note)
             assert producer.flush(60) == 0
             assert len(seen) == count
             return count
@@ -192,34 +237,51 @@ def ours_called(endpoint: str, count: int) -> Numbers:
     return numbers
 
 
-def ours_unkept(endpoint: str, count: int) -> Numbers:
+def ours_unkept(endpoint: str, count: int, shape: Shape) -> Numbers:
     """`put` each record and drop its future: the producer alone keeps it until it is acknowledged."""
-    records = workload(count)
-    with make_producer(endpoint) as producer:
+    (stream,) = shape.names
+    records = workload(count, shape)
+    with make_producer(endpoint, shape) as producer:
 
         def trial() -> int:
             put = producer.put
             for key, data in records:
-                put(STREAM, key, data)
+                put(stream, key, data)
             assert producer.flush(60) == 0
             return count
 
         return best_of(trial)
 
 
-def ours_many(endpoint: str, count: int) -> Numbers:
+def ours_many(endpoint: str, count: int, shape: Shape) -> Numbers:
     """`put_many`, if there is one: a thousand records a call."""
     from kinesis_sdk.producer import Producer
 
     if not hasattr(Producer, "put_many"):
         return {}
-    records = workload(count)
-    with make_producer(endpoint) as producer:
+    (stream,) = shape.names
+    turns = itertools.cycle(workloads(count, shape))
+    with make_producer(endpoint, shape) as producer:
 
         def trial() -> int:
+            records = next(turns)
             for start in range(0, count, 1_000):
-                producer.put_many(STREAM, records[start : start + 1_000])
+                producer.put_many(stream, records[start : start + 1_000])
             assert producer.flush(60) == 0
+            return count
+
+        return best_of(trial)
+
+
+def call(endpoint: str, count: int, shape: Shape) -> Numbers:
+    """A record that has a request, and a flush, of its own: what a call costs."""
+    (stream,) = shape.names
+    with make_producer(endpoint, shape) as producer:
+
+        def trial() -> int:
+            for _ in range(count):
+                producer.put(stream, "k", b"x" * SIZE)
+                assert producer.flush(20) == 0
             return count
 
         return best_of(trial)
@@ -235,18 +297,20 @@ class Wrapped:
         return getattr(self._client, name)
 
 
-def run_large(endpoint: str, count: int, *, plain: bool) -> Numbers:
+def run_large(endpoint: str, count: int, shape: Shape, *, plain: bool) -> Numbers:
     """50 KiB records through a producer."""
     from kinesis_sdk.common.aws import make_client
     from kinesis_sdk.producer import Producer, ProducerConfig
 
     client = make_client("kinesis", region_name=REGION, endpoint_url=endpoint, max_pool_connections=26)
-    records = workload(count, LARGE)
+    shape = shape._replace(size=LARGE)
+    (stream,) = shape.names
+    records = workload(count, shape)
     config = ProducerConfig(rate_limit=10_000)
     with Producer(config, client=Wrapped(client) if plain else client) as producer:
 
         def trial() -> int:
-            futures = [producer.put(STREAM, key, data) for key, data in records]
+            futures = [producer.put(stream, key, data) for key, data in records]
             assert producer.flush(60) == 0
             assert all(future.done() for future in futures)
             return count
@@ -254,28 +318,29 @@ def run_large(endpoint: str, count: int, *, plain: bool) -> Numbers:
         return best_of(trial)
 
 
-def large(endpoint: str, count: int) -> Numbers:
+def large(endpoint: str, count: int, shape: Shape) -> Numbers:
     """Large records on the fast path."""
-    return run_large(endpoint, count, plain=False)
+    return run_large(endpoint, count, shape, plain=False)
 
 
-def large_plain(endpoint: str, count: int) -> Numbers:
+def large_plain(endpoint: str, count: int, shape: Shape) -> Numbers:
     """Large records, requests built by boto3."""
-    return run_large(endpoint, count, plain=True)
+    return run_large(endpoint, count, shape, plain=True)
 
 
-def latency(endpoint: str, count: int) -> Numbers:
+def latency(endpoint: str, count: int, shape: Shape) -> Numbers:
     """Seconds from `put` to the acknowledgement, at 1,000 records a second."""
-    records = workload(count)
+    (stream,) = shape.names
+    records = workload(count, shape)
     spans: list[float] = []
-    with make_producer(endpoint, record_max_buffered_time=0.1) as producer:
+    with make_producer(endpoint, shape, record_max_buffered_time=0.1) as producer:
         begin = time.perf_counter()
         for number, (key, data) in enumerate(records):
             ahead = begin + number / 1_000 - time.perf_counter()
             if ahead > 0:
                 time.sleep(ahead)
             started = time.perf_counter()
-            future = producer.put(STREAM, key, data)
+            future = producer.put(stream, key, data)
             future.add_done_callback(lambda _, s=started: spans.append(time.perf_counter() - s))
         assert producer.flush(20) == 0
     spans.sort()
@@ -285,36 +350,48 @@ def latency(endpoint: str, count: int) -> Numbers:
 # -- peers --------------------------------------------------------------------------------------------------------
 
 
-def boto3_plain(endpoint: str, count: int) -> Numbers:
-    """`put_records` with 500 unaggregated entries a call, one thread, default settings."""
+def boto3_plain(endpoint: str, count: int, shape: Shape) -> Numbers:
+    """`put_records` with 500 unaggregated entries a call, or all that a stream has; one thread, default settings."""
     import boto3
 
     client = boto3.client("kinesis", endpoint_url=endpoint, region_name=REGION)
-    records = workload(count)
+    turns = in_turn(count, shape)
+    most = min(500, (5 << 20) // shape.size)
+
+    def send(stream: str, entries: list[dict[str, Any]]) -> None:
+        answer = client.put_records(StreamName=stream, Records=entries)
+        assert answer["FailedRecordCount"] == 0
+        entries.clear()
 
     def trial() -> int:
-        for start in range(0, count, 500):
-            entries = [{"Data": data, "PartitionKey": key} for key, data in records[start : start + 500]]
-            answer = client.put_records(StreamName=STREAM, Records=entries)
-            assert answer["FailedRecordCount"] == 0
+        waiting: dict[str, list[dict[str, Any]]] = {stream: [] for stream in shape.names}
+        for stream, key, data in next(turns):
+            entries = waiting[stream]
+            entries.append({"Data": data, "PartitionKey": key})
+            if len(entries) >= most:
+                send(stream, entries)
+        for stream, entries in waiting.items():
+            if entries:
+                send(stream, entries)
         return count
 
     return best_of(trial)
 
 
-def aiokpl(endpoint: str, count: int) -> Numbers:
+def aiokpl(endpoint: str, count: int, shape: Shape) -> Numbers:
     """aiokpl: every outcome awaited."""
     from aiokpl.config import Config
     from aiokpl.producer import Producer
 
-    records = workload(count)
+    (stream,) = shape.names
+    records = workload(count, shape)
 
     async def scenario() -> Numbers:
         async with Producer(Config(region=REGION, endpoint_url=endpoint)) as producer:
 
             async def put_all() -> None:
                 outcomes = [
-                    await producer.put_record(stream=STREAM, partition_key=key, data=data)
+                    await producer.put_record(stream=stream, partition_key=key, data=data)
                     for key, data in records
                 ]
                 await producer.flush()
@@ -326,23 +403,24 @@ def aiokpl(endpoint: str, count: int) -> Numbers:
     return asyncio.run(scenario())
 
 
-def run_async_kinesis(endpoint: str, count: int, processor: str) -> Numbers:
+def run_async_kinesis(endpoint: str, count: int, shape: Shape, processor: str) -> Numbers:
     from kinesis import Producer, processors
 
     # It takes text; the same number of bytes.
-    records = [(key, data.hex()[:SIZE]) for key, data in workload(count)]
+    records = [(key, data.hex()[:SIZE]) for key, data in workload(count, shape)]
+    (stream,) = shape.names
     keyed = processor == "StringProcessor"  # its KPL mode refuses partition keys
 
     async def scenario() -> Numbers:
         async with Producer(
-            STREAM,
+            stream,
             endpoint_url=endpoint,
             region_name=REGION,
             processor=getattr(processors, processor)(),
             use_list_shards=True,
             # Its limits are those of one shard, whatever the stream has; at 1,000 records/s nothing can be seen.
-            put_rate_limit_per_shard=1_000 * SHARDS,
-            put_bandwidth_limit_per_shard=1_024 * SHARDS,
+            put_rate_limit_per_shard=1_000 * shape.shards,
+            put_bandwidth_limit_per_shard=1_024 * shape.shards,
         ) as producer:
 
             async def put_all() -> None:
@@ -358,14 +436,14 @@ def run_async_kinesis(endpoint: str, count: int, processor: str) -> Numbers:
     return asyncio.run(scenario())
 
 
-def async_kinesis(endpoint: str, count: int) -> Numbers:
+def async_kinesis(endpoint: str, count: int, shape: Shape) -> Numbers:
     """async-kinesis as its manual shows it: one record per entry."""
-    return run_async_kinesis(endpoint, count, "StringProcessor")
+    return run_async_kinesis(endpoint, count, shape, "StringProcessor")
 
 
-def async_kinesis_kpl(endpoint: str, count: int) -> Numbers:
+def async_kinesis_kpl(endpoint: str, count: int, shape: Shape) -> Numbers:
     """async-kinesis in KPL mode, without the records' keys, which it does not take."""
-    return run_async_kinesis(endpoint, count, "KPLStringProcessor")
+    return run_async_kinesis(endpoint, count, shape, "KPLStringProcessor")
 
 
 async def best_of_async(trial: Callable[[], Any], count: int) -> Numbers:
@@ -383,7 +461,7 @@ async def best_of_async(trial: Callable[[], Any], count: int) -> Numbers:
 # -- the codec ----------------------------------------------------------------------------------------------------
 
 
-def codec(_endpoint: str, _count: int) -> Numbers:
+def codec(_endpoint: str, _count: int, _shape: Shape) -> Numbers:
     """Writing an aggregate: ours, the bare protobuf loop, aws_kinesis_agg; seconds per record."""
     import bench_codec
 
@@ -397,13 +475,14 @@ def codec(_endpoint: str, _count: int) -> Numbers:
     return {name: spent / 1e6 for name, spent in bench_codec.measure(candidates, work, 25).items()}
 
 
-CANDIDATES: dict[str, Callable[[str, int], Numbers]] = {
+CANDIDATES: dict[str, Callable[[str, int, Shape], Numbers]] = {
     "floor": floor,
     "ours": ours,
     "ours_read": ours_read,
     "ours_called": ours_called,
     "ours_unkept": ours_unkept,
     "ours_many": ours_many,
+    "call": call,
     "large": large,
     "large_plain": large_plain,
     "latency": latency,
@@ -419,8 +498,9 @@ def main() -> None:
     """Run one candidate and print its numbers."""
     os.environ.update(AWS_ACCESS_KEY_ID="x", AWS_SECRET_ACCESS_KEY="x", AWS_DEFAULT_REGION=REGION)
     os.environ.pop("AWS_PROFILE", None)
-    name, endpoint, count = sys.argv[1:]
-    print(json.dumps(CANDIDATES[name](endpoint, int(count))))
+    name, endpoint, count, *shape = sys.argv[1:]
+    given = {key: int(value) for key, _, value in (word.partition("=") for word in shape)}
+    print(json.dumps(CANDIDATES[name](endpoint, int(count), Shape(**given))))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 import kinesis_sdk
 from kinesis_sdk.consumer.leases.table import transitions
-from tools.pictures import PICTURES, PictureError, draw, main, read_picture
+from tools.pictures import PICTURES, PictureError, draw, draw_curves, main, read_picture
 
 PACKAGE = Path(kinesis_sdk.__file__).parent
 SOURCES = sorted(PICTURES.glob("*.txt"))
@@ -56,6 +57,24 @@ def test_the_code_that_a_picture_names_exists(source: Path) -> None:
         assert not name or name in names, place
     for node in picture.nodes.values():
         assert node.kind in {"code", "yours", "aws", "end"}, node
+
+
+@pytest.mark.parametrize("source", sorted(PICTURES.glob("*.json")), ids=lambda source: source.stem)
+def test_the_curves_are_those_that_were_measured(source: Path) -> None:
+    measured = json.loads(source.read_text(encoding="utf-8"))
+    drawn = source.with_suffix(".svg").read_text(encoding="utf-8")
+    assert drawn == draw_curves(measured), "run: make docs"
+    assert len(ET.fromstring(drawn).findall("{http://www.w3.org/2000/svg}circle")) == sum(
+        len(point) - 1 for curve in measured["curves"] for point in curve["points"]
+    )
+    shown = f"![{measured['alt']}](pictures/{source.stem}.svg)"
+    assert any(shown in page.read_text(encoding="utf-8") for page in PAGES)
+
+
+@pytest.mark.parametrize("points", [[], [{"x": 1, "put": 0.0}]])
+def test_curves_that_cannot_be_drawn_are_refused(points: list[dict[str, float]]) -> None:
+    with pytest.raises(PictureError, match="above 0"):
+        draw_curves({"title": "t", "alt": "a", "curves": [{"title": "c", "points": points}]})
 
 
 def test_every_change_of_owner_is_an_arrow_in_the_life_of_a_lease() -> None:

@@ -14,16 +14,21 @@ note COLUMN ROW | text
 Columns and rows may have fractions. A kind is ``code`` (of this package), ``yours`` (of the user), ``aws`` or ``end``. An arrow with ``bend``
 is a curve, ``shift`` moves it aside of one in the other direction. The last part names the code that the picture is about, below
 ``kinesis_sdk/``; it is not drawn.
+
+``docs/pictures/NAME.json`` is the source of curves, which a benchmark measures and writes: ``title``, ``alt``, and ``curves`` with a ``title``
+and ``points`` each. A point has the place ``x`` and the value of each series at it, all above 0; both axes are logarithmic.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
+from typing import Any
 
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
 
@@ -55,6 +60,22 @@ text { font-family: system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans",
 .aws { fill: var(--aws); stroke: var(--aws-line); }
 .end { fill: var(--end); stroke: var(--end-line); }
 """
+
+_CURVE_STYLE = """
+.grid { stroke: var(--line); stroke-width: 0.4; }
+.series { fill: none; stroke-width: 2; }
+.series0, .dot0 { stroke: var(--code-line); }
+.series1, .dot1 { stroke: var(--yours-line); }
+.series2, .dot2 { stroke: var(--end-line); }
+path.series1 { stroke-dasharray: 6 3; }
+path.series2 { stroke-dasharray: 2 3; }
+.series3, .dot3 { stroke: var(--aws-line); }
+"""
+
+_PANEL, _PANEL_HEIGHT = 330.0, 210.0
+_PANELS_A_ROW = 2
+_AXIS = 44.0
+"""Room for the numbers beside an axis, in pixels."""
 
 
 class PictureError(ValueError):
@@ -181,6 +202,90 @@ def draw(picture: Picture) -> str:
     return "\n".join([*lines, "</svg>", ""])
 
 
+def draw_curves(source: Mapping[str, Any]) -> str:
+    """Return curves as SVG: a panel for each, with the same scale of values.
+
+    Raises:
+        PictureError: If there is no point, or a number is not above 0.
+    """
+    curves = source["curves"]
+    values = [value for curve in curves for point in curve["points"] for value in point.values()]
+    if not values or min(values) <= 0:
+        raise PictureError("curves need points, and numbers above 0")
+    series = list(
+        dict.fromkeys(key for curve in curves for point in curve["points"] for key in point if key != "x")
+    )
+    costs = [
+        value for curve in curves for point in curve["points"] for key, value in point.items() if key != "x"
+    ]
+    bottom, top = math.floor(math.log10(min(costs))), math.ceil(math.log10(max(costs)))
+    rows = -(-len(curves) // _PANELS_A_ROW)
+    width = 2 * _MARGIN + _PANELS_A_ROW * (_PANEL + _AXIS)
+    height = 2 * _MARGIN + 30 + rows * (_PANEL_HEIGHT + 2 * _AXIS)
+    size = f'viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}"'
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-labelledby="title alt">',
+        f'<title id="title">{escape(source["title"])}</title>',
+        f'<desc id="alt">{escape(source["alt"])}</desc>',
+        f"<style>{_STYLE.rstrip()}{_CURVE_STYLE}</style>",
+        f'<rect class="paper" width="{width:g}" height="{height:g}" rx="8"/>',
+        f'<text class="title" x="{_MARGIN:g}" y="{_MARGIN:g}">CPU µs a record</text>',
+    ]
+    for index, name in enumerate(series):
+        x = _MARGIN + 150 + index * 110
+        lines.append(f'<path class="series series{index}" d="M{x:g} {_MARGIN - 4:g} h26"/>')
+        lines.append(f'<text x="{x + 32:g}" y="{_MARGIN:g}">{escape(name)}</text>')
+    for index, curve in enumerate(curves):
+        row, column = divmod(index, _PANELS_A_ROW)
+        left = _MARGIN + _AXIS + column * (_PANEL + _AXIS)
+        lines += _panel(curve, series, left, _MARGIN + 50 + row * (_PANEL_HEIGHT + 2 * _AXIS), bottom, top)
+    return "\n".join([*lines, "</svg>", ""])
+
+
+def _panel(
+    curve: Mapping[str, Any], series: Sequence[str], left: float, upper: float, bottom: int, top: int
+) -> list[str]:
+    """Return one curve of each series, in a box."""
+    points = curve["points"]
+    first, last = (math.log10(points[at]["x"]) for at in (0, -1))
+    inner = _PANEL - 60
+
+    def x_of(point: Mapping[str, float]) -> float:
+        return left + 14 + inner * (math.log10(point["x"]) - first) / ((last - first) or 1.0)
+
+    def y_of(value: float) -> float:
+        return upper + _PANEL_HEIGHT * (1 - (math.log10(value) - bottom) / (top - bottom))
+
+    lines = [f'<text class="title" x="{left:g}" y="{upper - 10:g}">{escape(curve["title"])}</text>']
+    for power in range(bottom, top + 1):
+        y = y_of(10.0**power)
+        lines.append(f'<path class="grid" d="M{left:g} {y:.1f} h{inner + 28:g}"/>')
+        lines.append(
+            f'<text class="detail" text-anchor="end" x="{left - 6:g}" y="{y + 4:.1f}">{10.0**power:g}</text>'
+        )
+    lines += [
+        f'<text class="detail" text-anchor="middle" x="{x_of(point):.1f}" y="{upper + _PANEL_HEIGHT + 18:g}">{point["x"]:,}</text>'
+        for point in points
+    ]
+    labels: list[tuple[float, float, float]] = []
+    for index, name in enumerate(series):
+        there = [(x_of(point), y_of(point[name]), point[name]) for point in points if name in point]
+        if not there:
+            continue
+        path = " L".join(f"{x:.1f} {y:.1f}" for x, y, _ in there)
+        lines.append(f'<path class="series series{index}" d="M{path}"/>')
+        lines += [
+            f'<circle class="series dot{index}" cx="{x:.1f}" cy="{y:.1f}" r="2.5"/>' for x, y, _ in there
+        ]
+        x, y, value = there[-1]
+        labels.append((y, x, value))
+    lowest: dict[float, float] = {}
+    for y, x, value in sorted(labels):
+        lowest[x] = below = max(y, lowest.get(x, -math.inf) + 12)  # none over another one
+        lines.append(f'<text x="{x + 6:.1f}" y="{below + 4:.1f}">{value:.3g}</text>')
+    return lines
+
+
 def _place(column: float, row: float) -> tuple[float, float]:
     return _MARGIN + _BOX / 2 + column * _CELL, _MARGIN + 36 + row * _ROW
 
@@ -253,6 +358,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for source in sorted(folder.glob("*.txt")):
         source.with_suffix(".svg").write_text(
             draw(read_picture(source.read_text(encoding="utf-8"))), encoding="utf-8"
+        )
+    for source in sorted(folder.glob("*.json")):
+        source.with_suffix(".svg").write_text(
+            draw_curves(json.loads(source.read_text(encoding="utf-8"))), encoding="utf-8"
         )
     return 0
 
