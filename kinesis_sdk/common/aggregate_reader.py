@@ -564,13 +564,15 @@ def deaggregate(
     plain: list[KinesisRecord] = []
     for record in records:
         # Without a KPL, most records have no magic: checking it here saves a call for each of them.
-        try:
-            columns = open_aggregate(record[0]) if record[0][:4] == MAGIC else None
-        except CodecUnavailableError as error:
-            if on_unreadable is None:
-                raise
-            on_unreadable(record, error)
-            break
+        columns = None
+        if record[0][:4] == MAGIC:
+            try:
+                columns = open_aggregate(record[0])
+            except CodecUnavailableError as error:
+                if on_unreadable is None:
+                    raise
+                on_unreadable(record, error)
+                break
         if columns is None:
             if not plain:
                 runs.append(PlainRun(plain))
