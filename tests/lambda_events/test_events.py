@@ -135,7 +135,14 @@ def test_a_function_loads_next_to_nothing() -> None:
         ),
         *(
             f"kinesis_sdk.common.{name}"
-            for name in ("aggregate_reader", "aggregate_writer", "backoff", "base64coding", "error_policy")
+            for name in (
+                "aggregate_reader",
+                "aggregate_writer",
+                "backoff",
+                "base64coding",
+                "codec",
+                "error_policy",
+            )
         ),
         *(
             f"kinesis_sdk.common.{name}"
