@@ -46,6 +46,7 @@ CHOICES = {
     "ordering": ("none", "per_shard"),
     "metrics_level": ("none", "summary", "detailed"),
     "metrics_granularity": ("global", "stream", "shard"),
+    "compression": ("zstd",),
 }
 
 
