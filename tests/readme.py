@@ -9,6 +9,12 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 DOCS = ROOT / "docs"
+DESIGN = (
+    ROOT / "DESIGN.md",
+    *sorted((ROOT / "kinesis_sdk").glob("*/DESIGN.md")),
+    ROOT / "integration" / "DESIGN.md",
+)
+"""The design: what all packages share, and a page beside each package."""
 GUIDES = (README, *(DOCS / f"{name}.md" for name in ("quickstart", "producer", "consumer", "spark-guide")))
 """Pages whose programs run against the fake AWS, in the order in which a user reads them."""
 

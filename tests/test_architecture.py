@@ -15,10 +15,11 @@ from types import ModuleType
 import pytest
 
 import kinesis_sdk
+from tests.readme import DESIGN as DESIGN_PAGES
 from tests.trees import parse
 
 PACKAGE = Path(kinesis_sdk.__file__).parent
-DESIGN = PACKAGE.parent / "DESIGN.md"
+DESIGN = "\n".join(page.read_text(encoding="utf-8") for page in DESIGN_PAGES)
 
 Arrows = Mapping[str, frozenset[str]]
 
@@ -44,9 +45,9 @@ def drawn(text: str, root: str = "kinesis_sdk/") -> Arrows:
     }
 
 
-DRAWN = drawn(DESIGN.read_text(encoding="utf-8"))
-DRAWN_CONSUMER = drawn(DESIGN.read_text(encoding="utf-8"), "kinesis_sdk/consumer/")
-DRAWN_PRODUCER = drawn(DESIGN.read_text(encoding="utf-8"), "kinesis_sdk/producer/")
+DRAWN = drawn(DESIGN)
+DRAWN_CONSUMER = drawn(DESIGN, "kinesis_sdk/consumer/")
+DRAWN_PRODUCER = drawn(DESIGN, "kinesis_sdk/producer/")
 
 
 APART = frozenset({"testing/contracts", "testing/demo"})
@@ -369,8 +370,8 @@ def public_modules(text: str) -> frozenset[str]:
     return frozenset(re.findall(r"`([\w.]+)`", line))
 
 
-DOORS = doors(DESIGN.read_text(encoding="utf-8"))
-PUBLIC = public_modules(DESIGN.read_text(encoding="utf-8"))
+DOORS = doors(DESIGN)
+PUBLIC = public_modules(DESIGN)
 
 
 @cache

@@ -20,7 +20,7 @@ import pytest
 from click.exceptions import NoArgsIsHelpError
 
 from kinesis_sdk.cli.main import cli
-from tests.readme import DOCS, README, ROOT, blocks
+from tests.readme import DESIGN, DOCS, README, ROOT, blocks
 
 try:
     import tomllib
@@ -30,7 +30,8 @@ except ModuleNotFoundError:  # Python 3.10
 PAGES = [
     README,
     *sorted(DOCS.rglob("*.md")),
-    *(ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "DESIGN.md", "SECURITY.md")),
+    *(ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *DESIGN,
     ROOT / "examples" / "README.md",
 ]
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")

@@ -27,6 +27,10 @@ ROOT = Path(__file__).parents[1]
 PROJECT_PAGES = {
     "examples/README.md": "examples.md",
     "DESIGN.md": "project/design.md",
+    **{
+        path.relative_to(ROOT).as_posix(): f"project/design-{path.parent.name}.md"
+        for path in (*sorted((ROOT / "kinesis_sdk").glob("*/DESIGN.md")), ROOT / "integration" / "DESIGN.md")
+    },
     "CHANGELOG.md": "project/changelog.md",
     "CONTRIBUTING.md": "project/contributing.md",
     "SECURITY.md": "project/security.md",
