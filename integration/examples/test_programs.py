@@ -188,6 +188,7 @@ def test_every_program_has_a_test_and_says_how_to_run_it() -> None:
     root = here.parents[1]
     elsewhere = [
         root / "integration" / "java" / "kpl" / "test_migration.py",
+        root / "integration" / "java" / "install.py",
         root / "tests" / "test_grafana.py",
     ]
     files = [*here.glob("test_*.py"), *elsewhere]

@@ -70,7 +70,7 @@ class ParsedText(ParamType):
     """
 
     def __init__(self, parameter: Parameter) -> None:
-        self.name = parameter.expected or parameter.name
+        self.name: str = parameter.expected or parameter.name
         self._parse = parameter.parse
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -254,7 +254,7 @@ def _finish(planned: Planned, result: Result | None) -> None:
         note(f"To undo this: {command_text(planned.told.undo)}")
 
 
-rewind = change_command(
+rewind: click.Command = change_command(
     "rewind",
     text=r"""Process records again: every record from START on comes once more, and none is skipped.
 
@@ -273,7 +273,7 @@ rewind = change_command(
 )
 
 
-skip_to = change_command(
+skip_to: click.Command = change_command(
     "skip-to",
     text=r"""Leave records out: every shard continues at START.
 
@@ -289,7 +289,7 @@ skip_to = change_command(
 )
 
 
-release = change_command(
+release: click.Command = change_command(
     "release",
     text=r"""Take leases from their owners: the live worker with the fewest leases gets them.
 
@@ -300,7 +300,7 @@ release = change_command(
 )
 
 
-move = change_command(
+move: click.Command = change_command(
     "move",
     text=r"""Move leases to a live worker of this SDK or of KCL 3.
 
@@ -314,7 +314,7 @@ move = change_command(
 )
 
 
-pin = change_command(
+pin: click.Command = change_command(
     "pin",
     text=r"""Pin a lease: workers of this SDK give it to WORKER while it is alive, and take it as any other when it is not.
 
@@ -329,7 +329,7 @@ pin = change_command(
 )
 
 
-unpin = change_command(
+unpin: click.Command = change_command(
     "unpin",
     text=r"""Remove the pin of a lease, so that the workers balance it as any other.
 
@@ -340,7 +340,7 @@ unpin = change_command(
 )
 
 
-retry = change_command(
+retry: click.Command = change_command(
     "retry",
     text=r"""Have the handler of a shard called again now, for example after its database is back: its pauses grow to 30 s.
 
@@ -367,7 +367,7 @@ def _save_record(_desk: Desk, planned: Any, *, save: Path | None) -> dict[str, A
     return {}
 
 
-skip_record = change_command(
+skip_record: click.Command = change_command(
     "skip-record",
     text=r"""Leave out exactly one record: its owner passes it to the dead-letter hook, and goes on behind it.
 
@@ -390,7 +390,7 @@ skip_record = change_command(
 )
 
 
-import_leases = change_command(
+import_leases: click.Command = change_command(
     "import",
     text=r"""Restore the leases of `leases export`: rows that are missing are put back, the others are rewound or skipped.
 
@@ -414,7 +414,7 @@ import_leases = change_command(
 )
 
 
-delete_row = change_command(
+delete_row: click.Command = change_command(
     "delete-row",
     text=r"""Delete one row of the lease table: one that cannot be read, that is of no shard, or whose position is wrong.
 
@@ -428,7 +428,7 @@ delete_row = change_command(
 )
 
 
-drain = change_command(
+drain: click.Command = change_command(
     "drain",
     text=r"""Drain a worker: it hands off all its leases, takes none, and stays up until `undrain` or its end.
 
@@ -441,7 +441,7 @@ drain = change_command(
 )
 
 
-undrain = change_command(
+undrain: click.Command = change_command(
     "undrain",
     text=r"""End a drain: the worker takes leases again.
 
@@ -527,7 +527,7 @@ def _save_leases(
     return {"backup": str(saved)}
 
 
-delete_app = change_command(
+delete_app: click.Command = change_command(
     "delete-app",
     text=r"""Delete an application that has stopped, with the tables that a KCL 3 keeps beside its lease table.
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
-from typing import Any, Concatenate, ParamSpec
+from collections.abc import Collection, Sequence
+from typing import Any
 
 from kinesis_sdk.admin.changes.desk import Desk
 from kinesis_sdk.admin.changes.execute import ChangeExecutor, Outcome
@@ -17,12 +16,13 @@ from kinesis_sdk.admin.changes.plans import (
     plan_rewind,
     plan_skip,
 )
+from kinesis_sdk.admin.changes.positions import Start
 from kinesis_sdk.admin.changes.told import Result, Status, Told, Write
+from kinesis_sdk.admin.changes.transfer import Export
 from kinesis_sdk.admin.fleet.words import counted
 from kinesis_sdk.common.errors import ChangeRefusedError
 from kinesis_sdk.common.text import printable
 
-_P = ParamSpec("_P")
 _QUESTIONS = {
     Action.REWIND: ("Rewind", "shard"),
     Action.SKIP: ("Skip records of", "shard"),
@@ -192,20 +192,26 @@ def _line(outcome: Outcome, wait: float) -> str:
     return f"{text}."
 
 
-def _changing(
-    plan: Callable[Concatenate[Desk, _P], ChangePlan],
-) -> Callable[Concatenate[Desk, _P], LeaseChange]:
-    """Return a function that plans as another one, and returns the change."""
-
-    @functools.wraps(plan)
-    def changing(desk: Desk, *args: _P.args, **values: _P.kwargs) -> LeaseChange:
-        return LeaseChange(desk, plan(desk, *args, **values))
-
-    return changing  # type: ignore[return-value]
+def change_by_rewind(desk: Desk, to: Start, shards: Collection[str] = ()) -> LeaseChange:
+    """Change what `plan_rewind` plans."""
+    return LeaseChange(desk, plan_rewind(desk, to, shards))
 
 
-change_by_rewind = _changing(plan_rewind)
-change_by_skip = _changing(plan_skip)
-change_by_release = _changing(plan_release)
-change_by_move = _changing(plan_move)
-change_by_import = _changing(plan_import)
+def change_by_skip(desk: Desk, to: Start, shards: Collection[str] = ()) -> LeaseChange:
+    """Change what `plan_skip` plans."""
+    return LeaseChange(desk, plan_skip(desk, to, shards))
+
+
+def change_by_release(desk: Desk, shards: Collection[str]) -> LeaseChange:
+    """Change what `plan_release` plans."""
+    return LeaseChange(desk, plan_release(desk, shards))
+
+
+def change_by_move(desk: Desk, shards: Collection[str], worker: str, *, swap: bool = False) -> LeaseChange:
+    """Change what `plan_move` plans."""
+    return LeaseChange(desk, plan_move(desk, shards, worker, swap=swap))
+
+
+def change_by_import(desk: Desk, export: Export) -> LeaseChange:
+    """Change what `plan_import` plans."""
+    return LeaseChange(desk, plan_import(desk, export))

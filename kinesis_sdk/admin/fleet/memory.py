@@ -49,32 +49,32 @@ class Row:
     )
 
     def __init__(self, lease: Lease, now: float, *, after: float, is_new: bool) -> None:
-        self.lease = lease
-        self.first_seen = now
-        self.since = now
+        self.lease: Lease = lease
+        self.first_seen: float = now
+        self.since: float = now
         """Time of the last change of the counter or the holder that was seen; the first look if there was none."""
-        self.last_sign = now
+        self.last_sign: float = now
         """Time of the change before that."""
-        self.last_sign_after = after
+        self.last_sign_after: float = after
         """Time of the scan before that one: the change came after it."""
-        self.since_after = after
+        self.since_after: float = after
         """The same for `since`."""
-        self.changed = False
+        self.changed: bool = False
         """Whether the counter was seen to change."""
-        self.renewed = False
+        self.renewed: bool = False
         """Whether the present holder was seen to write."""
         self.checkpoint_at: float | None = None
-        self.is_new = is_new
+        self.is_new: bool = is_new
         """Whether the row appeared while this observer was watching, and had no owner yet."""
-        self.is_absent = False
+        self.is_absent: bool = False
         self.lower_since: float | None = None
         self.handoff_to: str | None = None
         self.state: LeaseState | None = None
         self.state_since: float | None = None
         self.probe: tuple[int, float] | None = None
         """Lag in milliseconds and when it was measured."""
-        self.lag_note = ""
-        self.trimmed = False
+        self.lag_note: str = ""
+        self.trimmed: bool = False
         self.trend: tuple[int | None, ...] = ()
 
     def progress_lag(self) -> tuple[int, float] | None:

@@ -80,7 +80,7 @@ class LineList(ScrollView, can_focus=True):
         super().__init__(id=id)
         self._lines: Sequence[Line] = ()
         self._with_cursor = with_cursor
-        self.can_focus = with_cursor if can_focus is None else can_focus
+        self.can_focus: bool = with_cursor if can_focus is None else can_focus
 
     @property
     def lines(self) -> Sequence[Line]:

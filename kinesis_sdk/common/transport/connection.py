@@ -37,11 +37,11 @@ class Response:
     __slots__ = ("content", "headers", "raw", "status_code", "url")
 
     def __init__(self, url: str, status_code: int, headers: dict[str, str], content: bytes) -> None:
-        self.url = url
-        self.status_code = status_code
-        self.headers = headers
-        self.content = content
-        self.raw = None
+        self.url: str = url
+        self.status_code: int = status_code
+        self.headers: dict[str, str] = headers
+        self.content: bytes = content
+        self.raw: None = None
 
 
 class Connections:

@@ -23,7 +23,7 @@ MALFORMED = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError
 """Exceptions that malformed records cause."""
 
 # Makes a named tuple from a complete tuple at a third of the cost of the constructor.
-new = tuple.__new__
+new: Callable[..., Any] = tuple.__new__
 
 
 class Content(NamedTuple):

@@ -52,9 +52,9 @@ class SignedRequest:
 
     def __init__(self, form: RequestForm, varying: dict[str, str], body: bytes) -> None:
         self._form = form
-        self.url = form.url
-        self.varying = varying
-        self.body = body
+        self.url: str = form.url
+        self.varying: dict[str, str] = varying
+        self.body: bytes = body
 
     @property
     def is_plain(self) -> bool:
@@ -106,11 +106,11 @@ class RequestForm:
         lower = {name.lower(): value for name, value in headers.items()}
         parts = urlsplit(url)
         host = parts.netloc.lower().removesuffix(_DEFAULT_PORTS[parts.scheme])
-        self.url = url
-        self.headers = headers
+        self.url: str = url
+        self.headers: dict[str, str] = headers
         sent = {"Host": host, "Accept-Encoding": "identity", **headers}  # the HTTP client adds the first two
         lines = "".join([f"{name}: {value}\r\n" for name, value in sent.items()])
-        self.head = f"POST / HTTP/1.1\r\n{lines}".encode("latin-1")
+        self.head: bytes = f"POST / HTTP/1.1\r\n{lines}".encode("latin-1")
         self._signer = signer
         self._service = service
         self._region = region

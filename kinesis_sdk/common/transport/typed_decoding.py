@@ -19,7 +19,7 @@ from kinesis_sdk.common.transport.decoding import (
 )
 
 
-class Record(msgspec.Struct, gc=False):
+class _Record(msgspec.Struct, gc=False):
     """One element of ``Records``, with the names of the API."""
 
     Data: str
@@ -32,16 +32,16 @@ class Record(msgspec.Struct, gc=False):
         return f"Record(Data=<{len(self.Data)} characters>, SequenceNumber={self.SequenceNumber!r})"
 
 
-class Response(msgspec.Struct, gc=False):
+class _Response(msgspec.Struct, gc=False):
     """A response, with the names of the API."""
 
-    Records: list[Record]
+    Records: list[_Record]
     NextShardIterator: str | None = None
     MillisBehindLatest: int | None = None
     ChildShards: list[Any] | None = None
 
 
-_parse = msgspec.json.Decoder(Response).decode
+_parse = msgspec.json.Decoder(_Response).decode
 _UNUSUAL = (msgspec.MsgspecError, RecursionError, *MALFORMED)
 
 

@@ -32,10 +32,10 @@ class _Bin:
     __slots__ = ("entry", "generation", "group", "number")
 
     def __init__(self, group: Group) -> None:
-        self.group = group
-        self.number = 0
+        self.group: Group = group
+        self.number: int = 0
         self.entry: Entry | None = None
-        self.generation = 0
+        self.generation: int = 0
 
 
 class OpenAggregates:
