@@ -8,9 +8,8 @@
 | `Completion` | the end of records: hooks, metrics, futures, room, callbacks |
 | `ReentryGuard` | which calls could not end, and are rejected |
 
-Interrupts: Python runs signal handlers in the main thread, between any two instructions, and they may raise. Threads of callers
-therefore do as little as possible: the I/O loop flushes and makes room on request, and an `accept` that does not come to its end is
-undone.
+Interrupts: Python runs signal handlers in the main thread, between any two instructions, and they may raise. So callers' threads do as
+little as possible: the I/O loop flushes and makes room on request, and an `accept` that was interrupted is undone.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ from kinesis_sdk.producer.stream.pipeline import StreamPipeline
 _LOGGER = FieldLogger(logging.getLogger(__name__))
 
 ALL_TAKEN = object()
-"""Returned by `Engine.accept_many` when nothing is left; any other object may be an item."""
+"""Returned by `Engine.accept_many` when no item is left. None could be an item."""
 
 _JOIN_TIMEOUT = 2.0
 """Seconds that `close` waits for threads that have nothing left to do."""
@@ -56,15 +55,6 @@ _JOIN_TIMEOUT = 2.0
 
 class Engine:
     """Operations of a producer's callers. Thread-safe.
-
-    Args:
-        client: Kinesis client; thread-safe.
-        config: Settings of the producer.
-        clock: Monotonic and wall clock; replaced in tests.
-        rng: Source of jitter.
-        hooks: Called with failed records; None if there are none.
-        metrics: Called with everything that is measured; None if nothing is.
-        put: Sends a request, see `IoLoop`.
 
     Raises:
         CodecUnavailableError: If the codec of ``compression`` is not installed.
@@ -91,7 +81,7 @@ class Engine:
         self._loop = IoLoop(client, self._shared, self._completion, metrics, sampler, put)
         self._reentry = ReentryGuard(self._shared, self._completion)
         self._closer: int | None = None
-        # Copies for the fast path of `accept`: one attribute fewer to look up for each record.
+        # Copies for the fast path of `accept`: one attribute lookup fewer for each record.
         self._usage = self._shared.usage
         self._now = clock.monotonic
         self._copy_locks()
@@ -102,7 +92,7 @@ class Engine:
 
     @property
     def relay(self) -> Relay | None:
-        """Function that brings results to event loops."""
+        """Brings results to event loops."""
         return self._completion.relay
 
     @relay.setter
@@ -123,7 +113,7 @@ class Engine:
                     stream, self._config, self._rng, wall_clock=self._clock.time, codec=self._codec
                 )
                 shared.agenda.enter(pipeline)
-                if shared.rejection is None:  # else nothing removes it any longer
+                if shared.rejection is None:  # else `close` is over, and nothing would remove it
                     wait_guards[self] = self._reentry.check_may_wait_for
             return pipeline
 
@@ -137,12 +127,7 @@ class Engine:
     ) -> None:
         """Take ownership of a record; from now on it ends with a result or a failure.
 
-        Args:
-            pipeline: Pipeline of its stream.
-            record: The record, with its keys.
-            data: Its payload.
-            hash_key: Its effective hash key (16 bytes).
-            timeout: Maximum seconds to wait for room; None waits as long as it takes.
+        Waits at most ``timeout`` seconds for room; None waits as long as it takes.
 
         Raises:
             BufferFullError: If no room becomes available in that time.
@@ -165,8 +150,8 @@ class Engine:
                 count = usage.count
             record.arrived = self._now()
             try:
-                # The fast path of nearly every record: into an open aggregate that leaves earlier than the record would
-                # have to, so that the I/O loop need not be woken.
+                # The fast path of nearly every record: into an open aggregate whose deadline is no later than the record's, so that
+                # the I/O loop need not be woken.
                 known = pipeline.known
                 place = known.by_key.get(partition_key)
                 if place is None and record.explicit_hash_key is None:
@@ -202,7 +187,7 @@ class Engine:
         hash_key: bytes,
         timeout: float | None,
     ) -> None:
-        """`accept` for a record with an identity, which begins a run of its own, or with headers. The fast path would not see them."""
+        """`accept` for a record with an identity, which begins a run of its own, or with headers: never the fast path."""
         self._reentry.check_not_interrupted()
         with self._lock:
             self._shared.check_open()
@@ -229,15 +214,12 @@ class Engine:
 
         Args:
             pipeline: Pipeline of their stream.
-            items: The records. Taking one runs no code of users: the lock is held.
-            hash_of: Returns the effective hash key (16 bytes) of a partition key; None if it is not a valid one.
-            accepted: Each record is appended to it when it is accepted; if this raises, it tells how far this came.
+            items: The records. Taking one runs no code of users, because the lock is held.
+            hash_of: Returns the effective hash key (16 bytes) of a partition key; None if the key is not valid.
+            accepted: Receives each accepted record, so it also tells how far an interrupted call came.
 
         Returns:
             The first item that is not such a record, which is for `accept`; `ALL_TAKEN` if there is none.
-
-        Raises:
-            ProducerClosedError: If the producer is closed.
         """
         if self._held_here():
             self._reentry.check_not_interrupted()
@@ -326,20 +308,9 @@ class Engine:
         hash_key: bytes,
         listener: Listener | None = None,
     ) -> bool:
-        """`accept` without waiting for room.
+        """`accept` without waiting for room; return whether the record was accepted.
 
-        Args:
-            pipeline: Pipeline of its stream.
-            record: The record, with its keys.
-            data: Its payload.
-            hash_key: Its effective hash key (16 bytes).
-            listener: Called once if there is no room now: when there may be some, or when nothing is accepted any longer.
-
-        Returns:
-            Whether the record was accepted.
-
-        Raises:
-            ProducerClosedError: If the producer is closed.
+        If there is no room, ``listener`` is called once: when there may be some, or when nothing is accepted any longer.
         """
         self._reentry.check_not_interrupted()
         with self._lock:
@@ -367,7 +338,7 @@ class Engine:
             self._shared.check_open()
 
     def rejected_for_size(self, pipeline: StreamPipeline) -> None:
-        """Note a record that is larger than its stream is known to take. The stream's limit may have been raised since."""
+        """Note a record above its stream's known size limit, which may have been raised since."""
         self._reentry.check_not_interrupted()
         with self._lock:
             pipeline.topology.doubt_rarely(self._now())
@@ -375,7 +346,7 @@ class Engine:
             self._shared.wake.notify()
 
     def forget_listener(self, listener: Listener) -> None:
-        """Do not call a listener any longer; it need not be registered."""
+        """Stop calling a listener; it need not be registered."""
         with self._lock:
             self._usage.forget(listener)
 
@@ -384,11 +355,7 @@ class Engine:
     def flush(self, timeout: float | None) -> int:
         """Send everything now; wait until all records accepted before have a final result and their callbacks have run.
 
-        Args:
-            timeout: Maximum seconds to wait; None waits as long as it takes.
-
-        Returns:
-            Number of records for which that is not true after ``timeout``; 0 is success.
+        Returns the number of records that are left after ``timeout`` seconds (None waits as long as it takes); 0 is success.
 
         Raises:
             ProducerError: If called from a callback or hook of the producer, or from a signal handler that interrupted it.
@@ -399,13 +366,9 @@ class Engine:
             return self._drain(timeout)
 
     def begin_flush(self, listener: Listener) -> int:
-        """`flush` without waiting.
+        """Start a `flush` without waiting, and return its epoch for `left`.
 
-        Args:
-            listener: Called once when no record accepted before is left; at once if none is.
-
-        Returns:
-            The flush epoch, for `left`.
+        ``listener`` is called once when no record accepted before is left; at once if none is.
         """
         self._reentry.check_not_interrupted()
         with self._lock:
@@ -422,12 +385,8 @@ class Engine:
     def close(self, timeout: float | None) -> int:
         """Flush, stop the threads, and fail what is left after ``timeout`` seconds with `ProducerClosedError`.
 
-        Args:
-            timeout: Maximum seconds to wait; None waits as long as it takes.
-
-        Returns:
-            Number of records that failed so, and of those with callbacks that have not run by then; 0 is success. Closing twice is
-            harmless: the second caller waits, too, and gets how many are left.
+        Returns the number of records that failed so, plus those whose callbacks have not run; 0 is success. Closing twice is harmless: the
+        second caller waits too, and gets the number that is left.
 
         Raises:
             ProducerError: As for `flush`; the producer stays open.
@@ -440,7 +399,7 @@ class Engine:
         try:
             try:
                 with self._lock:
-                    # Not if another thread closes, perhaps a daemon's while the interpreter ends. A signal handler that
+                    # Not if another thread is in `close`, perhaps a daemon's while the interpreter ends. A signal handler that
                     # interrupted this thread's own `close` does everything itself: the interrupted call does not continue
                     # before the handler returns.
                     ours = not shared.closing or self._closer == this_thread
@@ -484,7 +443,7 @@ class Engine:
     # ------------------------------------------------------------------ what there is
 
     def full(self, timeout: float | None) -> BufferFullError:
-        """Return the error that says that there was no room for ``timeout`` seconds."""
+        """Return the error for a wait of ``timeout`` seconds without room."""
         with self._lock:
             return self._usage.full(timeout)
 
@@ -505,7 +464,7 @@ class Engine:
 
     @property
     def outstanding(self) -> tuple[int, float]:
-        """Number of records without a final result, and age of the oldest of them (seconds). Takes time for each record."""
+        """Number of records without a final result, and age of the oldest (seconds). Visits every record."""
         with self._lock:
             live = [
                 record for pipeline in self._shared.pipelines.values() for record in pipeline.pending.live
@@ -523,7 +482,7 @@ class Engine:
     def _take(
         self, pipeline: StreamPipeline, record: PendingRecord, data: bytes, hash_key: bytes, cost: int
     ) -> None:
-        """Take ownership of a record, for whose cost there is room. If this raises, call `_undo`."""
+        """Take ownership of a record for which there is room. If this raises, call `_undo`."""
         usage = self._usage
         usage.charge(cost)
         record._delivery = NOT_PLACED
@@ -546,14 +505,10 @@ class Engine:
         count: int,
         kept: list[PendingRecord] | None = None,
     ) -> None:
-        """Go back to before an `accept` that did not come to its end: its record does not exist, all others do.
+        """Undo an interrupted `accept`: its record does not exist, all others do.
 
-        Args:
-            pipeline: Pipeline of the record.
-            record: The record; None if there is none to forget.
-            held: Bytes that were charged before. The lock has been held since, so nothing else has changed them.
-            count: Records that were charged before.
-            kept: Records of the same call that stay accepted.
+        ``held`` and ``count`` are the bytes and records that were charged before; the lock has been held since, so they are still right.
+        ``kept`` are records of the same call that stay accepted.
         """
         shared = self._shared
         try:
@@ -586,11 +541,11 @@ class Engine:
             raise self._usage.full(timeout)
 
     def _drain(self, timeout: float | None) -> int:
-        """Flush, and return how many records are left after ``timeout`` seconds."""
+        """Flush; return how many records are left after ``timeout`` seconds."""
         usage = self._usage
         epoch = self._request_flush()
         if usage.left(epoch):
-            # Also if the producer crashes meanwhile: then all records fail, and that is a final result.
+            # This also ends if the producer crashes meanwhile: then all records fail, which is a final result.
             self._shared.changed.wait_for(lambda: usage.left(epoch) == 0, timeout)
         return usage.left(epoch)
 
@@ -605,7 +560,7 @@ class Engine:
     # ------------------------------------------------------------------ without the lock
 
     def _await_rest(self, ends: float | None) -> int:
-        """Wait until nothing is left to do, and return for how many records something is."""
+        """Wait for final results and callbacks; return the number of records that still lack one at ``ends``."""
         completion, usage = self._completion, self._usage
         with self._lock:
             if not completion.is_at_rest():

@@ -2,19 +2,17 @@
 
 A `PendingRecord` is both the record and its `concurrent.futures.Future`: one object instead of two halves the allocations. The
 `Future` contract holds (``result``, ``wait``, ``as_completed``, callbacks, ``asyncio.wrap_future``), but the condition variable is
-created only when a thread waits, because creating one for each record would cost more than everything else that the producer does
-for it.
+created only when a thread waits: one for each record would cost more than the rest of the producer's work for it.
 
-A record has seven slots: its keys, its arrival, a reference to the `DeliveryState` of the Kinesis record (`Entry`) that it is in, its
-index there, details that few records have, and its listeners. Its payload is in the entry, once and already encoded. All user records
-of an entry share one `DeliveryState`, so completing an entry is a single assignment. Rarely used fields are class attributes and cost
-no memory until they are set.
+A record has seven slots: its keys, its arrival, the `DeliveryState` of its Kinesis record (`Entry`), its index there, rarely used
+details, and its listeners. Its payload is in the entry, once and already encoded. All user records of an entry share one
+`DeliveryState`, so completing an entry is a single assignment. Rarely used fields are class attributes and cost no memory until they
+are set.
 
 Signal handlers may interrupt the main thread between any two calls and then wait for the producer's threads (`flush`, `close`,
-`result`). So those threads must never wait for a lock that such an interrupted frame may hold. There are two kinds of locks here:
-`_STATE_LOCK`, under which a caller's thread makes no call (signals are handled at calls); and the conditions that
-`concurrent.futures.wait` and `as_completed` take, together with locks of their own. Only a thread made for that purpose takes those
-(`_Notifier`).
+`result`). So those threads must never wait for a lock that such an interrupted frame may hold. There are two kinds of locks here. Under
+`_STATE_LOCK`, a caller's thread makes no call (signals are handled at calls). The conditions of `concurrent.futures.wait` and
+`as_completed` are held together with locks of these functions, so only a thread made for that purpose takes them (`_Notifier`).
 """
 
 from __future__ import annotations
@@ -43,12 +41,12 @@ if TYPE_CHECKING:
 _LOGGER = FieldLogger(logging.getLogger(__name__))
 
 # Guards the outcome of every delivery state of the process, and the listeners that are added before it. Held for well under a
-# microsecond, by callers without a call inside. Innermost lock: nothing else is taken under it, and a thread that holds a
+# microsecond; callers' threads make no call under it. Innermost lock: nothing else is taken under it, and a thread that holds a
 # producer's lock does not take it. Re-entrant only so that a signal handler can tell that it interrupted its holder.
 _STATE_LOCK = threading.RLock()
 
 wait_guards: dict[object, Callable[[PendingRecord], None]] = {}
-"""One function for each producer, called before a thread waits for a record: raises `ProducerError` if the wait could not end."""
+"""One function per producer, called before a thread waits for a record. It raises `ProducerError` if the wait could not end."""
 
 
 def interrupted_here() -> bool:
@@ -58,8 +56,8 @@ def interrupted_here() -> bool:
 
 RECORD_OVERHEAD = 800
 """Bytes of bookkeeping charged for a buffered record, in addition to its data and keys. Measured: 200 in an aggregate, 800 if it
-is not aggregated, twice that after some dozens of failures (`tests/producer/test_memory.py`). Which of them applies is not known
-when the record is charged, so it is the maximum of the first two."""
+is not aggregated, twice that after some dozens of failures (`tests/producer/test_memory.py`). When the record is charged, it is not
+known which applies, so this is the larger of the first two."""
 
 
 def cost_of(partition_key: str, data: bytes, header_fields: bytes = b"") -> int:
@@ -77,7 +75,7 @@ class PutResult(NamedTuple):
 
     Attributes:
         shard_id: Shard that holds it.
-        sequence_number: Sequence number of the Kinesis record; shared with the other user records in it.
+        sequence_number: Sequence number of its Kinesis record; shared with the other user records in it.
         sub_sequence_number: Position inside the aggregate from 0; 0 for a record that was not aggregated.
         attempts: All attempts; the last one succeeded.
     """
@@ -89,7 +87,7 @@ class PutResult(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """Response of Kinesis about a stored Kinesis record, and start and end of its request (monotonic seconds)."""
+    """Shard and sequence number of a stored Kinesis record, and start and end of its request (monotonic seconds)."""
 
     shard_id: str
     sequence_number: str
@@ -98,7 +96,7 @@ class Stored(NamedTuple):
 
 
 class KinesisRecord(Protocol):
-    """The Kinesis record of a user record, as far as the user record needs it: fields of `entry.Entry`."""
+    """The fields of `entry.Entry` that a user record needs."""
 
     aggregate: Aggregate
     records: list[PendingRecord]
@@ -110,11 +108,8 @@ class KinesisRecord(Protocol):
 class DeliveryState:
     """Delivery state shared by all user records of a Kinesis record, or owned by a single one.
 
-    A record that failed, or that is not in a Kinesis record, has a delivery state of its own.
-
-    Attributes:
-        entry: The Kinesis record, until the final result.
-        outcome: The final result; None until then.
+    A record that failed, or that is not in a Kinesis record, has its own. ``entry`` is the Kinesis record, None from the final result on;
+    ``outcome`` is the final result, None before.
     """
 
     __slots__ = ("entry", "outcome")
@@ -125,7 +120,7 @@ class DeliveryState:
 
 
 class _Details:
-    """Fields of a record that few records need, such as retried ones; see the properties of `PendingRecord`."""
+    """Fields that few records need, such as retried ones; see the properties of `PendingRecord`."""
 
     __slots__ = ("due", "ended", "grace", "header_fields", "history", "identity", "last_error", "own_epoch")
 
@@ -162,7 +157,7 @@ class _Chain:
         self.last = last
 
     def unroll(self) -> list[Any]:
-        """Return the listeners, in the order in which they were added."""
+        """Return the listeners in the order in which they were added."""
         listeners = [self.last]
         before = self.before
         while type(before) is _Chain:
@@ -181,8 +176,7 @@ class _Waits:
         registered: Whether it is among the record's listeners, or the record is final.
         shared: Whether another thread may use the condition.
         notified: Whether the record's state is final for `concurrent.futures`, which reads it under the condition.
-        condition: Taken by `concurrent.futures.wait` and `as_completed`.
-        waiters: Waiters of these two functions; guarded by the condition.
+        condition: Taken by `concurrent.futures.wait` and `as_completed`; guards their ``waiters``.
     """
 
     __slots__ = ("condition", "locks", "notified", "registered", "shared", "waiters")
@@ -202,7 +196,7 @@ class _Waits:
                 self.locks.pop().release()
 
     def notify(self, record: PendingRecord, *, blocking: bool = True) -> bool:
-        """Make the state final for `concurrent.futures`; return False if this must not block and the condition is held."""
+        """Make the state final for `concurrent.futures`; return False if the condition is held and this must not block."""
         if not self.condition.acquire(blocking):
             return False
         try:
@@ -221,11 +215,11 @@ class _Waits:
 
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 1.0
-"""Seconds until a condition that was held is tried again: first and longest pause."""
+"""First and longest pause, in seconds, before a held condition is tried again."""
 
 
 class _Notifier:
-    """Notifies `concurrent.futures.wait` and `as_completed` of records with a final result, on a thread of its own.
+    """Thread that tells `concurrent.futures.wait` and `as_completed` about records with a final result.
 
     These functions hold their locks while signals are handled. The sequence that this class prevents: the main thread is in
     `concurrent.futures.wait` and holds a condition; a signal handler interrupts it and calls `flush`; `flush` waits for the thread
@@ -328,7 +322,7 @@ class PendingRecord(Future[PutResult]):
     arrived: float
     _delivery: DeliveryState
     _index: int
-    # A callback, the record's `_Waits`, or a `_Chain` of several; None if there is none (left).
+    # A callback, the record's `_Waits`, or a `_Chain` of several; None if there is none, or none is left.
     _listeners: Any
     _details: (
         _Details | None
@@ -341,8 +335,8 @@ class PendingRecord(Future[PutResult]):
     _kept = b""
     _waits: _Waits | None = None
 
-    # Its creator sets the slots, because that costs half of a constructor in Python. The base class would create a condition
-    # variable.
+    # The creator of a record sets its slots: a constructor in Python would cost twice as much, and the constructor of the base class
+    # would create a condition variable.
     if TYPE_CHECKING:
 
         def __init__(self) -> None: ...
@@ -408,7 +402,7 @@ class PendingRecord(Future[PutResult]):
 
     @property
     def identity(self) -> Identity | None:
-        """Identity, if the application named the record or an attempt of it may be stored; see `producer.identities`."""
+        """Identity, if the application named the record or an attempt of it may be stored; see `producer.stream.identities`."""
         return (self._details or _NO_DETAILS).identity
 
     @identity.setter
@@ -417,7 +411,7 @@ class PendingRecord(Future[PutResult]):
 
     @property
     def header_fields(self) -> bytes:
-        """Headers, as `encode_headers` returns them; empty without any, and released with the final result."""
+        """Headers, as `encode_headers` returns them. Empty if there are none; released with the final result."""
         return (self._details or _NO_DETAILS).header_fields
 
     @header_fields.setter
@@ -426,13 +420,13 @@ class PendingRecord(Future[PutResult]):
 
     @property
     def may_be_stored(self) -> bool:
-        """Whether an attempt of an idempotent producer to send it may be stored."""
+        """Whether an attempt to send it may be stored (idempotent producer)."""
         identity = self.identity
         return identity is not None and identity.may_be_stored
 
     @property
     def due(self) -> float | None:
-        """Deadline of a retry: the moment at which it leaves its aggregate at the latest; None for the usual one."""
+        """Monotonic seconds at which a retry leaves its aggregate at the latest; None for the usual deadline."""
         return (self._details or _NO_DETAILS).due
 
     @due.setter
@@ -441,7 +435,7 @@ class PendingRecord(Future[PutResult]):
 
     @property
     def grace(self) -> float:
-        """Seconds that do not count against its time-to-live, because the process was frozen."""
+        """Seconds for which the process was frozen, which do not count against the time-to-live."""
         return (self._details or _NO_DETAILS).grace
 
     @grace.setter
@@ -450,7 +444,7 @@ class PendingRecord(Future[PutResult]):
 
     @property
     def own_epoch(self) -> int | None:
-        """Flush epoch of the record, if it differs from that of the Kinesis record that it is in; else None."""
+        """Flush epoch of the record, if its Kinesis record has another one; else None."""
         return (self._details or _NO_DETAILS).own_epoch
 
     @own_epoch.setter
@@ -493,7 +487,7 @@ class PendingRecord(Future[PutResult]):
         return waits.waiters
 
     def _wait_here(self) -> _Waits:
-        """Return the record's `_Waits`, and add it to the listeners if the record is not final."""
+        """Return the record's `_Waits`; add it to the listeners if the record is not final."""
         waits = self._waits
         if waits is None:
             # Atomic: several threads may do this at once.
@@ -506,7 +500,7 @@ class PendingRecord(Future[PutResult]):
         return waits
 
     def _listen(self, listener: Any) -> bool:
-        """Add a listener, unless the record is final; return whether it was added."""
+        """Add a listener unless the record is final; return whether it was added."""
         added = listener
         while True:
             before = self._listeners
@@ -552,7 +546,7 @@ class PendingRecord(Future[PutResult]):
         self.add_attempt(Attempt(started - self.last_event, ended - started, code, message, False), ended)
 
     def add_attempt(self, attempt: Attempt, ended: float) -> None:
-        """Note an attempt that ended at ``ended``; records with the same attempt may share the object."""
+        """Note an attempt that ended at ``ended``. Records with the same attempt may share the object."""
         past = self._own_details()
         past.ended = ended
         if past.history is None:
@@ -575,11 +569,11 @@ class PendingRecord(Future[PutResult]):
     def add_done_callback(self, fn: Callable[[Any], object]) -> None:
         """Call ``fn(future)`` when the record has its final result; at once, on this thread, if it has it already.
 
-        Callbacks of a record run once, one after the other, in the order in which they were added; those of different records
-        may run at the same time. They run on the producer's sending threads: one that takes long delays requests. On
-        such a thread the producer's `put` raises `BufferFullError` instead of waiting for room, and `flush`, `close` and
-        `result` of a record that is not final raise `ProducerError`, because they would wait for that very thread.
-        Callbacks of records that `close` fails run on the thread that called it.
+        Callbacks of one record run once, one after the other, in the order in which they were added; callbacks of different records may
+        run at the same time. They run on the producer's sending threads, so a slow callback delays requests. On such a thread the
+        producer's `put` raises `BufferFullError` instead of waiting for room, and `flush`, `close` and `result` of a record that is not
+        final raise `ProducerError`, because they would wait for that very thread. Callbacks of records that `close` fails run on the
+        thread that called it.
 
         `flush` and `close` wait until callbacks have run. What a callback raises is logged, and changes nothing else.
         """
@@ -624,7 +618,7 @@ class PendingRecord(Future[PutResult]):
         try:
             raise outcome
         finally:
-            del self, outcome  # the traceback would hold them, and they the traceback
+            del self, outcome  # else they and the traceback would hold each other
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Return the record's final failure, or None if it is stored; wait for it as `result` does.
@@ -658,7 +652,7 @@ class PendingRecord(Future[PutResult]):
         return outcome
 
     def _check_may_wait(self) -> None:
-        """Raise `ProducerError` if the final result cannot come before this thread continues."""
+        """Raise `ProducerError` if the final result cannot arrive before this thread continues."""
         if interrupted_here():
             raise ProducerError(REENTERED)
         for guard in tuple(wait_guards.values()):
@@ -682,15 +676,9 @@ _CALLBACK_RAISED = "exception calling callback %s of a user record"
 
 
 class CallbackRun:
-    """Callbacks of records that have their final result.
+    """Callbacks of records with a final result and the same flush epoch.
 
-    Args:
-        records: Records with callbacks.
-        epoch: Their flush epoch.
-
-    Attributes:
-        epoch: As above.
-        left: Number of records with callbacks that have not returned.
+    ``left`` is the number of records whose callbacks have not returned.
     """
 
     __slots__ = ("_records", "epoch", "left")
@@ -701,7 +689,7 @@ class CallbackRun:
         self.left: int = len(records)
 
     def run(self) -> None:
-        """Run the callbacks that have not run. Call without locks."""
+        """Run the remaining callbacks. Call without locks."""
         for record in self._records:
             listeners = record._listeners
             if listeners is None:
@@ -727,15 +715,14 @@ def _call(callback: Callable[[Any], object], record: PendingRecord) -> None:
 
 
 def _name_of(callback: object) -> str:
-    """Return the name of a callback for the log: its `repr` may show keys and payloads."""
+    """Return the name of a callback for the log. Its `repr` may show keys and payloads."""
     return getattr(callback, "__qualname__", type(callback).__qualname__)
 
 
 def mark_stored(entry: KinesisRecord, stored: Stored) -> list[PendingRecord]:
-    """Give all user records of a Kinesis record their result, but leave the callbacks to the caller. Call without locks.
+    """Give all user records of a Kinesis record their result, and return those with callbacks, for a `CallbackRun`.
 
-    Returns:
-        The records with callbacks, for a `CallbackRun`.
+    Call without locks.
     """
     delivery = entry.delivery
     with _STATE_LOCK:
@@ -748,7 +735,7 @@ def mark_stored(entry: KinesisRecord, stored: Stored) -> list[PendingRecord]:
 
 
 def mark_failed(records: Iterable[PendingRecord], error: BaseException) -> list[PendingRecord]:
-    """Give user records the same final failure, but leave the callbacks to the caller; as `mark_stored`."""
+    """Give user records the same final failure; return the records with callbacks, as `mark_stored`."""
     for record in records:
         delivery = DeliveryState(None, error)
         with _STATE_LOCK:
@@ -766,7 +753,7 @@ def _forget_headers(records: Iterable[PendingRecord]) -> None:
 
 
 def _release(records: Iterable[PendingRecord]) -> list[PendingRecord]:
-    """Wake the threads that wait for these records, and return the records with callbacks."""
+    """Wake the threads that wait for these records; return the records with callbacks."""
     called: list[PendingRecord] = []
     for record in records:
         listeners = record._listeners

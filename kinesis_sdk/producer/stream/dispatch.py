@@ -1,9 +1,8 @@
 """Dispatch policies: what decides whether a Kinesis record may leave the queue of its shard now.
 
-Each shard has a `Lane`, a queue of Kinesis records. Its head leaves when every `DispatchPolicy` of the stream allows it. There is
-one place in the code where an entry is sent and one where it comes back (`Lane.release` and `SendQueue.returned`), and both
-tell all policies. The moment that a policy names is also the moment at which the I/O loop wakes up, so no policy can be forgotten
-by the sleeping loop or keep it busy.
+Each shard has a `Lane`, a queue of Kinesis records. Its head leaves when every `DispatchPolicy` of the stream allows it. Entries are
+sent in one place and come back in one place (`Lane.release` and `SendQueue.returned`), and both tell all policies. The moment that a
+policy names is also the moment at which the I/O loop wakes up, so the sleeping loop can neither miss a policy nor spin on it.
 
 | stream | policies |
 |---|---|
@@ -34,7 +33,7 @@ _PAUSES = Backoff(0.05, 2.0)
 
 
 class Returned(Enum):
-    """Reason for which a Kinesis record came back. All are final, except for the last two."""
+    """Reason why a Kinesis record came back. All are final, except for the last two."""
 
     STORED = "stored"
     FAILED = "failed"
@@ -52,10 +51,10 @@ class Returned(Enum):
 
 
 class DispatchPolicy(Protocol):
-    """A rule about when entries leave. Pure: time comes in. Not thread-safe."""
+    """Rule about when entries leave. Pure: time comes in. Not thread-safe."""
 
     def may_send(self, entry: Entry, now: float) -> float:
-        """Return the earliest moment at which the entry may leave: ``now``, later, or infinity if an event allows it."""
+        """Return the earliest moment at which the entry may leave: ``now``, later, or infinity if only an event can allow it."""
         ...
 
     def on_sent(self, entry: Entry, now: float) -> None:
@@ -65,19 +64,14 @@ class DispatchPolicy(Protocol):
     def on_returned(self, entry: Entry, how: Returned, landed_in: str | None) -> None:
         """Note that the entry came back: exactly one final call for each `on_sent`, after any number of others.
 
-        Args:
-            entry: The entry.
-            how: Why it came back.
-            landed_in: Shard that accepted it, if this is the response to its request.
+        ``landed_in`` is the shard that accepted it, if this is the response to its request.
         """
         ...
 
     def on_shard_map(self, shard_map: ShardMap | None, in_flight: Collection[Entry]) -> None:
-        """Note that another shard map is in use.
+        """Note that another shard map is in use, or none.
 
-        Args:
-            shard_map: The map; None if there is none any longer.
-            in_flight: Entries that are in a request, or accepted by an unknown shard.
+        ``in_flight`` are the entries that are in a request, or accepted by an unknown shard.
         """
         ...
 
@@ -87,21 +81,16 @@ class DispatchPolicy(Protocol):
 
     @property
     def outstanding(self) -> int:
-        """Number of entries that the policy waits for. 0 when nothing is on its way."""
+        """Number of entries that the policy waits for; 0 when nothing is on its way."""
         ...
 
 
 class Lane:
-    """Kinesis records of one shard that wait until they may leave: a FIFO queue, or a queue by deadline.
+    """Kinesis records of one shard that wait until they may leave: by order of acceptance (``in_order``) or by deadline.
 
-    Args:
-        policies: What decides whether the head may leave, in the order in which it is asked.
-        in_order: Whether entries leave in order of acceptance instead of the order of their deadlines.
-        number: Running number of the lane.
-        busy: The lanes of the stream that are not empty, kept up to date here; None for a lane by itself.
+    ``policies`` are asked in their order. ``busy`` is the stream's lanes that are not empty, kept up to date here.
 
     Attributes:
-        number: As the argument.
         not_before: Monotonic seconds before which the head does not leave: the backoff of a retry in ordered mode.
     """
 
@@ -139,7 +128,7 @@ class Lane:
         self._added += 1
         self._next_expiry = min(self._next_expiry, entry.expires)
         position = entry.records[0].order if self._in_order else entry.deadline
-        # First: an interrupt of `put` in between must not leave an entry in a lane that is not among these.
+        # Before the push: an interrupt of `put` in between must not leave an entry in a lane that is missing from `_busy`.
         self._busy[self] = None
         heapq.heappush(self._queue, (position, self._added, entry))
 
@@ -155,7 +144,7 @@ class Lane:
         return True
 
     def release(self, now: float) -> Iterator[Entry]:
-        """Remove and yield the entries that may leave now. The first that may not stops the ones behind it."""
+        """Remove and yield the entries that may leave now. The first one that must wait stops those behind it."""
         while self._queue:
             entry = self._queue[0][2]
             if self.not_before > now:
@@ -174,8 +163,7 @@ class Lane:
     def next_event(self, now: float) -> float | None:
         """Return the moment at which `release` or `take_expired` has something to do (monotonic seconds).
 
-        Returns:
-            None if the lane is empty. Infinity if only an event lets the head leave, and it does not expire.
+        None if the lane is empty. Infinity if only an event lets the head leave, and no entry expires.
         """
         if not self._queue:
             return None
@@ -188,7 +176,7 @@ class Lane:
         return min(moment, self._next_expiry)
 
     def expedite(self) -> None:
-        """Let the queued entries be sent without waiting for further ones, once they may leave: a flush waits for them."""
+        """Let the queued entries skip the collection delay once they may leave: a flush waits for them."""
         for _, _, entry in self._queue:
             entry.urgent = True
 
@@ -205,7 +193,7 @@ class Lane:
                 expired.append(item[2])
             else:
                 kept.append(item)
-                if expires < earliest:  # noqa: PLR1730 - the price of `min` for each entry
+                if expires < earliest:  # noqa: PLR1730 - `min` is a call for every entry
                     earliest = expires
         if expired:
             heapq.heapify(kept)
@@ -227,10 +215,10 @@ class Lane:
 
 
 class HoldOff:
-    """Holds back what may be stored already, until its hold-off has passed (``idempotent``).
+    """Holds back entries that may already be stored, until their hold-off has passed (``idempotent``).
 
-    Without ordered mode, such records wait in `Retries` and not at the head of a lane, where others would wait for them. This policy
-    makes sure of it, whichever way they came into their Kinesis record.
+    Without ordered mode, such records wait in `Retries`: at the head of a lane, other records would wait for them. This policy catches
+    records that reach a lane anyway.
     """
 
     __slots__ = ()
@@ -260,13 +248,9 @@ class HoldOff:
 class InFlightLimit:
     """Limit of the PutRecords requests with entries of one shard at a time (``max_inflight_requests_per_shard``).
 
-    An entry leaves its lane only if a further request of its shard may go. Several entries may leave for the same request, and a
-    request is cut later, so `admits` decides then: entries for which no request is free by that time return to their lane. Entries
-    without a predicted shard are not limited.
-
-    Args:
-        limit: Maximum requests of a shard at a time.
-        max_count: Maximum entries of a request.
+    An entry leaves its lane only if a further request of its shard may go. Several entries may leave for the same request, but requests
+    are cut later. `admits` checks again then, and entries without a free request return to their lane. Entries without a predicted shard
+    are not limited.
     """
 
     __slots__ = ("_gathered", "_limit", "_max_count", "_number", "_requests", "_stages")
@@ -275,10 +259,10 @@ class InFlightLimit:
         self._limit = limit
         self._max_count = max_count
         self._number = 0
-        # Of each entry that is out: number of its request, or 0 before the request is cut.
+        # For each entry that is out: the number of its request, or 0 before the request is cut.
         self._stages: dict[Entry, int] = {}
         self._gathered: Counter[str] = Counter()
-        # Of each shard: the requests that are out, with the number of its entries that have not come back.
+        # For each shard: the requests that are out, with the number of its entries that have not come back.
         self._requests: dict[str, Counter[int]] = {}
 
     def may_send(self, entry: Entry, now: float) -> float:
@@ -312,7 +296,7 @@ class InFlightLimit:
                 self._requests.setdefault(shard_id, Counter())[self._number] += 1
 
     def on_returned(self, entry: Entry, how: Returned, landed_in: str | None) -> None:  # noqa: ARG002
-        """Free the request if this was its last entry of the shard. A deferred entry frees it, too: the call is over."""
+        """Free the request if this was its last entry of the shard. A deferred entry frees it too: the call is over."""
         number, shard_id = self._stages.pop(entry, None), entry.shard_id
         if number is None or shard_id is None:
             return
@@ -334,7 +318,7 @@ class InFlightLimit:
 
     @property
     def outstanding(self) -> int:
-        """Entries that count for a request."""
+        """Number of entries that count for a request."""
         return len(self._stages) + sum(self._gathered.values()) + len(self._requests)
 
     def _leave_gathered(self, shard_id: str) -> None:
@@ -347,12 +331,6 @@ class CallPause:
     """Pause after PutRecords calls that failed as a whole, longer after each failure in a row.
 
     It concerns whole requests, so `SendQueue` asks it when it cuts a request instead of when an entry leaves its lane.
-
-    Args:
-        rng: Source of jitter.
-
-    Attributes:
-        until: Monotonic seconds before which no request leaves.
     """
 
     __slots__ = ("_failures", "_rng", "_since", "until")
@@ -366,10 +344,7 @@ class CallPause:
     def failed(self, started: float, now: float) -> None:
         """Note a call that failed as a whole.
 
-        Args:
-            started: Start of the call (monotonic seconds). Requests that were in flight together fail together: they count as
-                one failure, not as a series.
-            now: Monotonic seconds.
+        Requests that were in flight together fail together. By their start (monotonic seconds) they count as one failure, not as a series.
         """
         if started >= self._since:
             self._failures += 1
@@ -377,7 +352,7 @@ class CallPause:
             self.until = now + _PAUSES.pause(self._failures, self._rng)
 
     def succeeded(self) -> None:
-        """Note a call that got a response: the next pause is a short one again."""
+        """Note a call that got a response: the next pause is short again."""
         self._failures = 0
 
     def may_send(self, entry: Entry, now: float) -> float:  # noqa: ARG002

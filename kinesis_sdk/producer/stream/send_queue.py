@@ -5,9 +5,9 @@ add ─► open aggregates ─► lanes (one per shard, dispatch policies; seali
             ▲                  ▲                                                     │
             └── retry ─────────┴── retry in ordered mode, parts ◄──── returned ◄─────┘
 ```
-A Kinesis record is sent in `Lane.release` and comes back in `SendQueue.returned`: the two places that tell the dispatch policies. Until its
-last user record has left it or has a final result, it is also in `PendingRecords.entries`. The queue can be rebuilt from there,
-which undoes a `put` that was interrupted by a signal handler (`KeyboardInterrupt`).
+Two places tell the dispatch policies: `Lane.release`, which sends a Kinesis record, and `SendQueue.returned`, to which it comes back.
+Until its last user record has left or has a final result, the Kinesis record is also in `PendingRecords.entries`. The queue can be
+rebuilt from there, which undoes a `put` that a signal handler interrupted (`KeyboardInterrupt`).
 """
 
 from __future__ import annotations
@@ -43,36 +43,28 @@ from kinesis_sdk.producer.stream.topology import Admission, Topology, why_header
 
 _COLLECTION_DELAY = 0.05
 _COLLECTION_DELAY_SHARE = 0.2
-"""A closed aggregate waits min(50 ms, 20 % of the buffered time) for others to share its request, as in the KPL."""
+"""A closed aggregate waits min(50 ms, 20 % of the buffered time) for other aggregates to share its request, as in the KPL."""
 
 _MAX_LANES = 4_096
 """Without a map, each hash key has a lane. Beyond this number, the empty ones are forgotten."""
 
 UNLIMITED = 2**62
-"""Limit of an aggregate whose records fitted into another one."""
+"""Limit of an aggregate whose records are known to fit."""
 
 
 class SendQueue:
-    """Records of a stream that wait to be sent, and what is in flight. Not thread-safe.
+    """Records of a stream that wait to be sent, and requests in flight. Not thread-safe.
 
     Args:
-        pending: Records of the stream without a final result.
-        topology: What is known about the stream.
-        config: Settings of the producer.
-        rng: Source of jitter.
         known: Open aggregates, kept up to date for the fast path of `put`.
-        identities: Gives identities to records that are sent.
         codec: Seals aggregates before they are sent; None sends them as they are.
 
     Attributes:
-        identities: As the argument.
-        aggregator: The open aggregates.
         buffered_time: Seconds after `put` at which a record leaves its aggregate at the latest: early enough to be sent.
         record_ttl: Seconds after `put` at which a record fails if it is not stored.
         lanes: Queues of closed aggregates by shard, or by hash key while no shard is predicted.
-        policies: What decides when the head of a lane leaves, in the order in which it is asked.
-        pause: What decides when a request leaves.
-        rate_limit: The rate limit among the policies.
+        policies: They decide when the head of a lane leaves, and are asked in this order.
+        pause: Decides when a request leaves.
     """
 
     def __init__(
@@ -110,15 +102,15 @@ class SendQueue:
         if config.idempotent:
             self.policies = (HoldOff(), *self.policies)
         if self._sealing is not None:
-            self.policies = (self._sealing, *self.policies)  # first: the others may ask for the size
+            self.policies = (self._sealing, *self.policies)  # first: the other policies may ask for the size
         self._collector = self._new_collector()
         self._isolated: deque[Batch] = deque()
         self._retries = Retries(config.record_max_buffered_time)
         self._in_flight: set[Batch] = set()
         self._deferred: set[Entry] = set()
-        # Records that cannot be grouped before a load: in ordered mode, those that came before the first shard map, because
-        # without one there is no lane for them; of an idempotent producer, because nothing could be judged; else, those without a
-        # partition key and those with headers, if it is not known who places records.
+        # Records that cannot be grouped before a load. In ordered mode, and of an idempotent producer: all records before the first
+        # shard map, because there is no lane for them, or their placement could not be checked. Else: records without a partition
+        # key or with headers, while it is not known whether the stream places records itself.
         self._parked: Entry | None = None
         self._accepted = 0
         self._regroup_wanted = False
@@ -133,24 +125,13 @@ class SendQueue:
     # ------------------------------------------------------------------ callers
 
     def add(self, record: PendingRecord, data: bytes, hash_key: bytes, epoch: int, now: float) -> bool:
-        """Take a new record.
-
-        Args:
-            record: The record; it is not in a Kinesis record yet.
-            data: Its payload.
-            hash_key: Its effective hash key (16 bytes).
-            epoch: Its flush epoch.
-            now: Monotonic seconds.
-
-        Returns:
-            Whether a Kinesis record is ready to be sent, so that `next_event` may be earlier than before.
-        """
+        """Take a new record, and return whether a Kinesis record is ready: `next_event` may then be earlier than before."""
         if self._in_order:
             self._accepted += 1
             record.order = self._accepted
         arrived = record.arrived
         if self._is_held(record, now):
-            # Not in a lane, where others would wait for it: in a Kinesis record of its own, which is not sent.
+            # In a lane, other records would wait for it. So it gets a Kinesis record of its own, which is not sent.
             holder = Entry(Aggregate(UNLIMITED, UNLIMITED), None, epoch)
             self._pending.entries[holder] = None
             holder.take(record, data, hash_key, arrived + self.buffered_time, arrived + self.record_ttl)
@@ -161,12 +142,7 @@ class SendQueue:
         )
 
     def flush(self, epoch: int, now: float) -> None:
-        """Send everything that is buffered without waiting for deadlines.
-
-        Args:
-            epoch: A flush waits for records of this epoch and earlier ones; their retries are quick, too.
-            now: Monotonic seconds.
-        """
+        """Send everything that is buffered without waiting for deadlines. Retries up to this flush epoch are quick, too."""
         self._flushed_epoch = max(self._flushed_epoch, epoch)
         for entry in self.aggregator.close_all():
             entry.urgent = True
@@ -176,7 +152,7 @@ class SendQueue:
     def expedite(self) -> None:
         """Send closed aggregates without waiting for others to share their request."""
         if self._pending.failures.missing:
-            return  # nothing can be sent, and walking through all of it each time would cost more than it is worth
+            return  # nothing can be sent, so the walk through all lanes would be wasted
         for lane in self._busy_lanes:
             lane.expedite()
         self._collector.expedite()
@@ -205,7 +181,7 @@ class SendQueue:
             else:
                 self._place_again(DetachedRecord(record, record.data, record.epoch), now)
             left[entry] = None
-        # Once for each entry, not for each record: finding out whether an entry is empty takes as long as it has records.
+        # Once for each entry, not for each record: the check whether an entry is empty visits all its records.
         self._pending.drop_empty(left)
         for entry in self.aggregator.close_due(now):
             self._enqueue(entry, now)
@@ -225,7 +201,7 @@ class SendQueue:
             self.identities.stamp(batch.entries, now)
             self._in_flight.add(batch)
             if self._in_flight_limit is not None:
-                # Only what passed a lane: of other entries, the policies do not learn that they came back (`returned`).
+                # Only entries that passed a lane: `returned` does not tell the policies about other entries.
                 self._in_flight_limit.on_request(entry for entry in batch.entries if entry.dispatched)
             batches.append(batch)
         return batches
@@ -266,7 +242,7 @@ class SendQueue:
     def is_idle(self) -> bool:
         """Whether nothing is on its way that would make room.
 
-        What there is waits in open aggregates, for a retry, or for a stream that does not exist.
+        The remaining records wait in open aggregates, for a retry, or for a stream that does not exist.
         """
         if self._in_flight:
             return False
@@ -287,16 +263,11 @@ class SendQueue:
     # ------------------------------------------------------------------ sealing
 
     def take_unsealed(self) -> Sequence[SealTask]:
-        """Return what has to be sealed, on any thread, since the last call. Each of it comes back to `seal_ended`."""
+        """Return the aggregates to seal since the last call. Seal them on any thread, and give each back to `seal_ended`."""
         return () if self._sealing is None else self._sealing.take()
 
     def seal_ended(self, task: SealTask, now: float) -> None:
-        """Let a Kinesis record leave that was sealed; divide it if it is too large for one.
-
-        Args:
-            task: What was sealed.
-            now: Monotonic seconds.
-        """
+        """Let a sealed Kinesis record leave; divide it if it is larger than the stream's record limit."""
         assert self._sealing is not None
         entry = task.entry
         fits = self._sealing.finish(task, self._topology.record_limit)
@@ -317,10 +288,7 @@ class SendQueue:
     def returned(self, entry: Entry, how: Returned, landed_in: str | None = None) -> None:
         """Note that a Kinesis record came back: from the network, or from the collector if it was not sent.
 
-        Args:
-            entry: The Kinesis record.
-            how: Why it came back.
-            landed_in: Shard that accepted it, if this is the response to its request.
+        ``landed_in`` is the shard that accepted it, if this is the response to its request.
         """
         if how is Returned.DEFERRED:
             self._deferred.add(entry)
@@ -338,20 +306,13 @@ class SendQueue:
     # ------------------------------------------------------------------ responses
 
     def end_request(self, batch: Batch) -> None:
-        """Note that a request is no longer in flight; what happened to its entries is reported one by one."""
+        """Note that a request is no longer in flight. The outcome of each entry is reported separately."""
         self._in_flight.discard(batch)
 
     def retry(
         self, entry: Entry, detached: list[DetachedRecord], now: float, landed_in: str | None = None
     ) -> None:
-        """Send the records of a returned Kinesis record again, at once or after a backoff.
-
-        Args:
-            entry: The Kinesis record.
-            detached: Its records that have not failed.
-            now: Monotonic seconds.
-            landed_in: As for `returned`.
-        """
+        """Send a returned Kinesis record's user records that have not failed again, at once or after a backoff."""
         self._pending.counters.user_record_retries += len(detached)
         stays = self._stays_in_lane(entry)
         self.returned(entry, Returned.RETRY, landed_in)
@@ -372,19 +333,13 @@ class SendQueue:
             self._regroup_wanted = True
 
     def split(self, entry: Entry, parts: list[list[DetachedRecord]], now: float) -> None:
-        """Send parts of a rejected Kinesis record instead of it, each of them in a request of its own.
-
-        Args:
-            entry: The Kinesis record.
-            parts: Its records, divided.
-            now: Monotonic seconds.
-        """
+        """Replace a rejected Kinesis record by parts of it, and send each part in a request of its own."""
         entries = [self._part_of(entry, part) for part in parts]
         stays = self._stays_in_lane(entry)
         self.returned(entry, Returned.SPLIT)
         if not self._in_order:
             for part in entries:
-                part.deadline = -NEVER  # what makes it `alone`
+                part.deadline = -NEVER  # this makes it `alone`
             if self._topology.service_places:
                 self._isolated.extendleft(Batch([part]) for part in reversed(entries))
                 return
@@ -393,7 +348,7 @@ class SendQueue:
                 self._line_up(lane, part)
             self._release(lane, now)
         elif stays:
-            for part in entries:  # one after the other: their positions in the lane are their records'
+            for part in entries:  # each has the position of its first record, so they leave in order
                 self._line_up(self.lanes[entry.group], part)
         else:
             self._regroup_wanted = True
@@ -406,21 +361,16 @@ class SendQueue:
         keyed = [entry for entry in entries if entry.aggregate.partition_key]
         middle = len(keyed)
         if 0 < middle < len(entries):
-            # Those without a partition key may all be bad, and must not cost the others their attempts.
+            # Entries without a partition key may all be bad, and must not cost the keyed ones their attempts.
             entries = [*keyed, *(entry for entry in entries if not entry.aggregate.partition_key)]
         else:
             middle = len(entries) // 2
         self._isolated.extendleft((Batch(entries[middle:]), Batch(entries[:middle])))
 
     def resume_lanes(self, now: float, *, reloaded: bool = False) -> None:
-        """Let lanes continue after all entries of a response, a failed call or a load have been reported.
-
-        Args:
-            now: Monotonic seconds.
-            reloaded: Whether it was a load.
-        """
+        """Let lanes continue once all entries of a response, a failed call or a load (``reloaded``) have been reported."""
         if not self._in_order:
-            return  # `poll` does it: nothing has to leave in the same instant
+            return  # the next `poll` releases them
         if self._regroup_wanted or (reloaded and ordering_error(self._topology, self._pending.stream)):
             self._regroup_in_order(now)
         self._barrier.resume(reloaded=reloaded)
@@ -458,7 +408,7 @@ class SendQueue:
         self._pending.drop_empty(entries)
 
     def release_parked(self, now: float) -> None:
-        """Group records without a partition key again after a load; they wait on, are sent, or fail."""
+        """Place parked records after a load: they are sent, fail, or wait for the next one."""
         parked = self._parked
         if parked is None or self._in_order:
             return
@@ -469,15 +419,15 @@ class SendQueue:
     def on_stream_changed(self) -> None:
         """Tell the policies that another shard map is in use, or none, before anything is grouped by it.
 
-        A stream that was deleted may come back with other ranges for the same shard ids. What is still in flight was sent by the
-        old ranges, and may have to be sent again before records that are in other lanes by then.
+        A stream that was deleted may come back with other ranges for the same shard ids. Entries in flight were sent by the old ranges, and may
+        have to be sent again before records that are in other lanes by then.
         """
         in_flight = self._out()
         for policy in self.policies:
             policy.on_shard_map(self._topology.shard_map, in_flight)
 
     def on_aggregation_changed(self, now: float) -> None:
-        """Apply other limits of aggregates; fewer records in an aggregate concern open ones, too."""
+        """Apply a changed count limit of aggregates, to open ones too."""
         topology, config = self._topology, self._config
         if topology.aggregation_count(config) != self.aggregator.max_count:
             self.aggregator.max_count = topology.aggregation_count(config)
@@ -486,15 +436,10 @@ class SendQueue:
     # ------------------------------------------------------------------ group again
 
     def rebuild(self, now: float, without: PendingRecord | None = None) -> None:
-        """Group everything unsent again.
-
-        Args:
-            now: Monotonic seconds.
-            without: A record to forget, because its `add` was interrupted. It need not have been added.
-        """
+        """Group everything unsent again. Forget ``without``, whose `add` was interrupted; it need not have been added."""
         detached = self.take_unsent(without)
-        # The lanes may have waited for halves of a request that was sent on an old map. These are among what was just taken,
-        # and if nothing else is in flight, no response or load comes that would open the lanes.
+        # The lanes may have waited for halves of a request that was sent on an old map. These halves have just been taken. If
+        # nothing else is in flight, no response or load comes that would open the lanes.
         self._barrier.resume(reloaded=False)
         self._place_all(detached, now)
         if without is not None:
@@ -566,7 +511,7 @@ class SendQueue:
         expires: float,
         now: float,
     ) -> bool:
-        """Put a record into the aggregate of its predicted shard, and return whether a Kinesis record is ready."""
+        """Put a record into the aggregate of its predicted shard; return whether a Kinesis record is ready."""
         topology = self._topology
         shard_map = topology.shard_map
         group: Group
@@ -644,14 +589,14 @@ class SendQueue:
         self._pending.fail_entry(holder, now, now, "HeadersImpossible", problem)
 
     def _place_all(self, detached: list[DetachedRecord], now: float) -> None:
-        """Put records that were elsewhere into aggregates; a flush that they were part of continues."""
+        """Put detached records into aggregates. A flush that waits for them continues."""
         for item in detached:
             self._place_again(item, now)
         if any(item.epoch <= self._flushed_epoch for item in detached):
             self.flush(self._flushed_epoch, now)
 
     def _place_again(self, detached: DetachedRecord, now: float) -> None:
-        """Put a record that was elsewhere into an aggregate, or hold it back if it may be stored."""
+        """Put a detached record into an aggregate, or hold it back if it may be stored."""
         record, data, epoch = detached
         if self._is_held(record, now):
             entry = record._delivery.entry
@@ -667,7 +612,7 @@ class SendQueue:
         return -NEVER if identity is None else identity.held_until
 
     def _is_held(self, record: PendingRecord, now: float) -> bool:
-        """Return whether a record has to wait outside of its lane. In ordered mode it waits at its position; see `HoldOff`."""
+        """Return whether a record waits outside its lane. In ordered mode it waits at its position; see `HoldOff`."""
         return not self._in_order and self._held_until(record) > now
 
     def _new_aggregator(self) -> Aggregator:
@@ -693,7 +638,7 @@ class SendQueue:
             return
         lane = self._lane_of(entry)
         if self._sealing is None:
-            lane.add(entry)  # not `_line_up`, at the price of a call for each Kinesis record
+            lane.add(entry)  # `_line_up`, written out for speed
         else:
             self._line_up(lane, entry)
         self._release(lane, now)
@@ -706,7 +651,7 @@ class SendQueue:
     def _lane_of(self, entry: Entry) -> Lane:
         """Return the lane of an entry's shard.
 
-        Without a predicted shard, it is the lane of the hash key: whatever shard that belongs to takes no more than the limit.
+        Without a predicted shard, it is the lane of the hash key, limited to the rate of one shard: its shard could not take more.
         """
         group = entry.group
         lane = self.lanes.get(group)
@@ -725,7 +670,7 @@ class SendQueue:
         return sorted(self._busy_lanes, key=_number)
 
     def _release(self, lane: Lane, now: float) -> None:
-        """Let the entries of a lane leave as far as all policies allow it."""
+        """Release the entries of a lane that all policies allow to leave."""
         alone: list[Entry] = []
         for entry in lane.release(now):
             if entry.alone:
@@ -833,7 +778,7 @@ class SendQueue:
         self._pending.drop_empty((entry,))
 
     def _put_back(self, lane: Lane, entry: Entry, detached: list[DetachedRecord]) -> None:
-        """Queue a Kinesis record again at its position in its lane, without the records that have failed (ordered mode)."""
+        """Queue a Kinesis record again at its position in its lane, without its failed records (ordered mode)."""
         if len(detached) == len(entry.records):
             entry.expires = min(self.expiry(item.record) for item in detached)
             lane.add(entry)
@@ -841,7 +786,7 @@ class SendQueue:
             self._line_up(lane, self._part_of(entry, detached))
 
     def _part_of(self, entry: Entry, detached: Iterable[DetachedRecord]) -> Entry:
-        """Return a new Kinesis record with some of the user records of another one, in their order."""
+        """Return a new Kinesis record with some user records of another one, in their order."""
         aggregate = Aggregate(UNLIMITED, UNLIMITED, tagged=self.aggregator.tagged)  # fewer than fitted before
         part = Entry(aggregate, entry.shard_id, entry.epoch)
         self._pending.entries[part] = None
