@@ -48,17 +48,18 @@ from kinesis_sdk.common.text import printable
 from kinesis_sdk.consumer.leases import Item, attributes
 
 TRIES = 5
-"""Times that a change is decided again because the row was changed meanwhile."""
+"""Number of times that a change is decided again because the row changed meanwhile."""
 HANDOFF_WAIT = 40.0
 """Seconds to wait for the end of a handoff between two workers: its timeout of 30 s and one failover time."""
 ANSWER_WAIT = {OwnerKind.SDK: 40.0, OwnerKind.KCL3: 5.0}
-"""Seconds to wait for the answer to a request. A worker of this SDK finishes its batch, and says that it hears by the attribute
-that it writes. That a Java worker hears is concluded from its metrics, so it is not waited for as long."""
+"""Seconds to wait for the response to a request. A worker of this SDK finishes its batch, and shows by the attribute that it
+writes that it supports handoffs. For a Java worker, this is only inferred from its metrics, so the wait is shorter.
+"""
 _REQUEST_POLL = 0.2
 _WATCH_POLL = 0.5
 _LOST_ANSWER_PAUSE = 0.5
 _SETTLE_SECONDS = 5.0
-"""Seconds after a lease has moved, in which the strategy of the workers may move it again."""
+"""Seconds after a move in which the workers' strategy may move the lease again."""
 _MANY = 8
 """Rows above which one scan is cheaper than a read of each."""
 
@@ -68,17 +69,14 @@ class Outcome:
     """Result of one change.
 
     Attributes:
-        goal: The goal.
-        status: What became of it.
         recipe: The form in which it was written; None if it was not.
-        message: What happened, in words.
         checkpoint: Checkpoint before the write.
         written: Item as the write left it; None if nothing was written.
         at: Monotonic time of the write.
         noticed_by: Worker that acted on it; None while none did.
-        noticed_after: Seconds between the write and the first read that showed it.
+        noticed_after: Seconds between the write and the first read that showed a reaction.
         former_owner: Worker that held the lease before; None if none did.
-        final_owner: Worker that holds a lease that was released or moved, some seconds after it was noticed; None if that was not looked at.
+        final_owner: Holder of a released or moved lease some seconds after the change was noticed; None if that was not checked.
     """
 
     goal: Goal
@@ -115,14 +113,9 @@ class _Result(Enum):
 
 
 class ChangeExecutor:
-    """Applies a plan to a lease table.
+    """Applies a plan to the lease table of the `Desk` that made it.
 
-    Args:
-        desk: The application; the plan was made with it.
-        audit: The audit log.
-
-    Attributes:
-        outcomes: One for each change that was begun, in their order; also after an interruption.
+    ``outcomes`` has one entry for each change that was begun, in their order; also after an interruption.
     """
 
     def __init__(self, desk: Desk, audit: AuditLog) -> None:
@@ -157,11 +150,7 @@ class ChangeExecutor:
         return self.outcomes
 
     def wait(self, timeout: float = 60.0) -> bool:
-        """Wait until an owner has acted on each change.
-
-        Returns:
-            Whether all were noticed within the timeout.
-        """
+        """Wait until an owner has acted on each change; return whether all did within ``timeout`` seconds."""
         begun = self._clock.monotonic()
         while True:
             waiting = [
@@ -193,7 +182,7 @@ class ChangeExecutor:
         return True
 
     def _settle(self) -> None:
-        """Tell who holds the leases that were released or moved, once the strategy of the workers has had time to balance."""
+        """Report who holds the released or moved leases, once the workers' strategy has had time to balance."""
         moved = [
             one
             for one in self.outcomes
@@ -223,7 +212,7 @@ class ChangeExecutor:
             return
         if item is None:
             if not self._owners.java_workers(self._clock.monotonic()):
-                # Workers of this SDK delete only rows at SHARD_END, so one has read the shard to its end since the last look.
+                # Workers of this SDK delete only rows at SHARD_END, so one has read the shard to its end since the last check.
                 outcome.noticed_after = self._clock.monotonic() - outcome.at
                 outcome.message = (
                     f"read to the end again within {outcome.noticed_after:.1f} s, and its row deleted"
@@ -231,8 +220,8 @@ class ChangeExecutor:
                 self._report(f"{outcome.goal.shard_id}: {outcome.message}")
             return
         lease, written = Row.of(item).lease, Row.of(outcome.written).lease
-        # Every write of an owner adds to the counter, and those that were in the air when the change was written have lost
-        # their condition. So a higher counter is an owner that has seen the change.
+        # Every write of an owner adds to the counter, and writes that were in flight when the change was written have lost
+        # their condition. So a higher counter means that an owner has seen the change.
         if lease.counter <= written.counter:
             return
         outcome.noticed_after = self._clock.monotonic() - outcome.at
@@ -263,9 +252,9 @@ class ChangeExecutor:
     def _repair(self) -> None:
         """Put rows back that a Java worker deleted after they were written.
 
-        A Java worker lists finished leases, the rewind makes one of them unfinished, and the worker deletes it from its list. A row
-        that an owner has acted on since may also be gone because its shard was read to the end again. Workers of this SDK delete
-        only finished rows: without Java workers, a row that is gone was read to its end, and must not be read once more.
+        A Java worker lists finished leases, the rewind makes one of them unfinished, and the worker deletes it from its list.
+        A row that an owner has acted on since may also be gone because its shard was read to the end again. Workers of this
+        SDK delete only finished rows: without Java workers, a missing row was read to its end and must not be read once more.
         """
         done = [
             one
@@ -292,8 +281,8 @@ class ChangeExecutor:
     def _bring(self, goal: Goal, outcomes: list[Outcome]) -> Outcome:
         """Bring a row to its goal, and append the outcome.
 
-        It is appended as soon as the row is written, and before anything else can fail: the command for the rest must not make the
-        change twice.
+        The outcome is appended as soon as the row is written, before anything else can fail: the command for the rest must not
+        make the change twice.
         """
         outcome = self._write_goal(goal, outcomes)
         if outcome.written is None:
@@ -367,7 +356,7 @@ class ChangeExecutor:
         return Outcome(goal=goal, status=Status.REFUSED, message=message)
 
     def _write(self, write: RowWrite, before: Row | None) -> tuple[_Result, Item | None]:
-        """Make a write until there is a response, or the row shows what became of it."""
+        """Repeat a write until there is a response, or the row shows whether it took effect."""
         seen = None if before is None else before.item
         lost = False
         for _ in range(TRIES):
@@ -382,7 +371,7 @@ class ChangeExecutor:
                 result, current = self._effect_of(write, seen)
                 if result is _Result.WRITTEN:
                     return result, current
-                # No effect so far. The same write with the same condition is safe to repeat: if the first one arrives late,
+                # No effect so far. Repeating the same write with the same condition is safe: if the first one arrives late,
                 # only one of the two can take effect.
                 self._sleep(_LOST_ANSWER_PAUSE)
                 continue
@@ -390,14 +379,14 @@ class ChangeExecutor:
                 return _Result.WRITTEN, write.applied(seen)
             if not lost:
                 return _Result.CONFLICT, None
-            # An earlier attempt had no response, and may be what this one lost against.
+            # An earlier attempt had no response: this one may have lost against it.
             return self._effect_of(write, seen)
         return self._effect_of(write, seen)
 
     def _effect_of(self, write: RowWrite, seen: Item | None) -> tuple[_Result, Item | None]:
         current = self._table.get(write.lease_key)
         if shows(current, write):
-            # As the write left it: its owner may have changed it since.
+            # Return the item as the write left it: its owner may have changed it since.
             return _Result.WRITTEN, write.applied(seen)
         return _Result.CONFLICT, None
 
@@ -406,10 +395,9 @@ class ChangeExecutor:
     _answered_at: ExtendedSequenceNumber | None = None
 
     def _request(self, change: PlannedChange) -> tuple[_Result, Item | None, bool]:
-        """Request a lease and, for a skip, write the position when its owner has let go.
+        """Request a lease and, for a skip, write the position when its owner has released it.
 
-        Returns:
-            The result, the item as the last write left it, and whether the owner may be asked again.
+        Returns the result, the item as the last write left it, and whether a handoff may be requested again.
         """
         assert change.before is not None
         before = change.before
@@ -418,7 +406,7 @@ class ChangeExecutor:
             result, _ = self._write(change.write, before)
             if result is not _Result.WRITTEN:
                 current = self._row(change.goal.lease_key)
-                # The response was lost, and the owner has answered already.
+                # If the response was lost, the owner may have responded already.
                 if current is None or current.lease.owner != requester:
                     return result, None, True
             answered = self._await_answer(change, requester)
@@ -440,7 +428,7 @@ class ChangeExecutor:
         position = change.goal.position
         assert position is not None
         passed = answered.lease.checkpoint >= position
-        # The owner may have reached the end of its shard, or passed the position, before it let go.
+        # The owner may have reached the end of its shard, or passed the position, before it released the lease.
         if answered.lease.is_finished:
             return _Result.CONFLICT, None, True
         write = recipes.give_back(
@@ -457,7 +445,7 @@ class ChangeExecutor:
         return result, current, True
 
     def _await_answer(self, change: PlannedChange, requester: str) -> Row | None:
-        """Return the row when its owner has let go, or when another writer changed it; None if it does not answer."""
+        """Return the row when its owner has released it or another writer changed it; None if the owner does not respond."""
         assert change.kind is not None
         until = self._clock.monotonic() + ANSWER_WAIT.get(change.kind, 5.0)
         told = self._clock.monotonic() + 2.0
@@ -476,7 +464,10 @@ class ChangeExecutor:
             self._sleep(_REQUEST_POLL)
 
     def _withdraw_after_interruption(self, change: PlannedChange, requester: str) -> None:
-        """Leave the row to its owner. If this fails too, the owner takes it back after three seconds, or it expires."""
+        """Withdraw the request, so that the owner keeps its row.
+
+        If this fails too, the owner takes it back after three seconds, or it expires.
+        """
         assert change.before is not None
         try:
             row = self._row(change.goal.lease_key)
@@ -518,7 +509,7 @@ class ChangeExecutor:
 
 
 def _was_rewound_meanwhile(goal: Goal, first: ExtendedSequenceNumber | None, row: Row) -> bool:
-    """Return whether another operator did what this one is about to do; a second time would repeat records twice."""
+    """Return whether another operator already did this rewind; doing it again would repeat records twice."""
     position = goal.position
     return (
         goal.action is Action.REWIND

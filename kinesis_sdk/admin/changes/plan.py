@@ -39,15 +39,12 @@ class Goal:
     """Desired state of one row.
 
     Attributes:
-        lease_key: Key of the row.
-        shard_id: Its shard.
-        action: What the change is for.
         position: New checkpoint of a rewind or skip.
         worker: Worker that is to hold the lease after a move or release; None for any.
-        missing: The lease to put back if there is no row; None if that is an error.
+        missing: Lease to put back if there is no row; None if a missing row is an error.
         arrival_millis: Arrival time of the first record after the position, in epoch milliseconds; None if unknown. Compared with
             the time that a sentinel checkpoint stands for.
-        resolves: Whether a sentinel checkpoint is only to be replaced by the record that it stands for.
+        resolves: Whether the goal is only to replace a sentinel checkpoint by the record that it stands for.
         effect: What is repeated or skipped, in words.
     """
 
@@ -67,12 +64,8 @@ class PlannedChange:
     """A write that brings a row to its goal.
 
     Attributes:
-        goal: The goal.
-        recipe: The form of the write.
-        write: The exact first write; after a `Recipe.REQUEST`, the position is written when the owner has answered.
+        write: The exact first write. After a `Recipe.REQUEST`, the position is written when the owner has responded.
         before: The row that the write is made for; None if there is none.
-        owner: Worker that holds the lease.
-        kind: Its kind.
         guarantee: What the owner does, and what may be processed twice, in words.
     """
 
@@ -86,7 +79,7 @@ class PlannedChange:
 
     @property
     def differences(self) -> list[str]:
-        """The attributes that change, before → after, and the condition."""
+        """The changed attributes, before → after, and the condition."""
         lines = self.write.differences(None if self.before is None else self.before.item)
         if self.recipe is Recipe.REQUEST and self.goal.action is Action.SKIP:
             lines.append(f"then, once the owner has answered: checkpoint: … → {self.goal.position}")
@@ -112,12 +105,7 @@ class PlannedChange:
 
 @dataclass(frozen=True, kw_only=True)
 class Unchanged:
-    """A row that needs no change.
-
-    Attributes:
-        goal: The goal.
-        reason: Why, in words.
-    """
+    """A row that needs no change."""
 
     goal: Goal
     reason: str
@@ -130,7 +118,7 @@ class Refusal:
     Attributes:
         reason: Why, in words, and what to do instead.
         shard_id: The shard; None if it concerns the whole application.
-        waits_for_handoff: Whether the change is possible as soon as a handoff in progress has ended.
+        waits_for_handoff: Whether the change becomes possible when a handoff in progress has ended.
     """
 
     reason: str
@@ -146,13 +134,10 @@ class ChangePlan:
     """Changes that can be shown and applied.
 
     Attributes:
-        action: What they are for.
-        application: Name of the application.
         command: Arguments of ``kinesis-sdk`` that make the same plan.
-        changes: In the order in which they are written: parents before children.
-        unchanged: Rows that need no change.
+        changes: In the order of their writes: parents before children.
         refusals: Reasons why nothing may be written. A plan with one is not applied.
-        notes: What the user has to know besides.
+        notes: What else the user has to know.
         stream: Its stream, if the plan depends on its shards.
         listed: Ids of the shards that the stream had when the plan was made.
     """
@@ -184,7 +169,7 @@ NOT_REACHED = (
     "Not reached by this change: state outside the lease table (a sink that stores its own positions, windows in memory), "
     "and the batch that a handler is processing right now."
 )
-"""Told before every change of a position."""
+"""Shown before every change of a position."""
 
 _GUARANTEES = {
     (
@@ -228,9 +213,9 @@ def decide(
         goal: The goal.
         row: The row, read consistently; None if there is none.
         owners: What is known of its owner.
-        now: Monotonic time.
-        may_request: Whether the owner may be asked; False if it did not answer.
-        operator: Unique id of the operator: named by each write, and the worker under which a skip requests the lease.
+        now: Monotonic seconds.
+        may_request: Whether to request a handoff from the owner; False if it did not respond to one.
+        operator: Unique id of the operator, which each write names, and the worker for which a skip requests the lease.
     """
     if row is None:
         if goal.missing is None:
@@ -260,7 +245,7 @@ def decide(
         assert goal.position is not None
         position = goal.position
         if _is_before(lease, goal):
-            # Its owner may have processed more than it has stored, so it begins again, at its own checkpoint: one that moved
+            # The owner may have processed more than it has stored, so it restarts at its own checkpoint. Moving the checkpoint
             # forward would skip records.
             if holder is None or owners.is_silent(holder, now) or lease.is_finished:
                 reason = f"its checkpoint {_short(lease.checkpoint)} is not after {_short(position)}, and no live worker reads it"
@@ -365,7 +350,7 @@ def _reached(goal: Goal, lease: Lease) -> str:
 
 
 def _is_before(lease: Lease, goal: Goal) -> bool:
-    """Return whether a checkpoint is not after the position of a rewind, so that nothing would be repeated."""
+    """Return whether a checkpoint is at or before the position of a rewind, so that nothing would be repeated."""
     assert goal.position is not None
     checkpoint = lease.checkpoint
     if checkpoint.sequence_number not in _UNRESOLVED:
@@ -382,11 +367,11 @@ def _short(position: ExtendedSequenceNumber) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class StreamRows:
-    """The rows of one stream, and how its lease keys look.
+    """The rows of one stream, and the form of its lease keys.
 
     Attributes:
         rows: Rows by shard id.
-        stream_name: ``account:name:creationEpoch`` in a table of several streams; None in the usual one.
+        stream_name: ``account:name:creationEpoch`` in a multi-stream table; None in a single-stream one.
         unreadable: Keys of rows that cannot be read.
     """
 
@@ -417,7 +402,7 @@ def in_creation_order(shards: Iterable[Shard]) -> list[Shard]:
 
 
 def roots(shards: Iterable[Shard]) -> list[str]:
-    """Return the shards of a listing from a time on that were open at that time: those without a listed parent."""
+    """Return the shards without a listed parent: in a listing from a time on, those that were open at that time."""
     graph = ShardGraph(shards)
     return [shard_id for shard_id in graph.shards if not graph.parents(shard_id)]
 
@@ -434,13 +419,13 @@ def rewind_goals(
 ) -> list[Goal]:
     """Return the goals of a rewind, parents before children.
 
-    Shards that were open at the start get its position, and all that were born later TRIM_HORIZON, so that they wait for their
+    Shards that were open at the start get its position. Shards born later get TRIM_HORIZON, so that they wait for their
     parents and come again completely. A shard that was not read yet, because an ancestor is still being read, gets no row: it
-    would be read at once and from the position on, so that what comes before would be lost.
+    would be read at once, from the position, and the records before it would be lost.
 
     Args:
         table: Rows of the stream.
-        shards: The shards that were open at the start or were born later (ListShards with ``FROM_TIMESTAMP``).
+        shards: Shards that were open at the start or were born later (ListShards with ``FROM_TIMESTAMP``).
         starts: Position of each shard that was open at the start.
         listed: All shards of the stream.
         chosen: Shards to which the rewind is restricted; all if empty.
@@ -482,7 +467,7 @@ def rewind_goals(
 
 
 def is_unread(table: StreamRows, graph: ShardGraph, shard_id: str) -> bool:
-    """Return whether a shard has no row because it is not its turn yet: an ancestor is still being read.
+    """Return whether a shard has no row because an ancestor is still being read.
 
     If a descendant has a row, the shard was read before, and its ancestor is read again.
     """
@@ -497,16 +482,12 @@ def is_unread(table: StreamRows, graph: ShardGraph, shard_id: str) -> bool:
 
 
 def _heirs(graph: ShardGraph, shard_id: str, there: Collection[str]) -> tuple[str, ...]:
-    """Return the child ids for the row of a shard that is put back; none if its end makes all children's leases as usual.
+    """Return the child ids for the row of a shard that is put back; none if all children's leases are created as usual at its end.
 
-    A child that was read, and whose row was deleted, must not be read because of this: in its place stand its nearest descendants
-    that have rows, for which the cleanup waits. See `ChildLeases.create`. If the child is to be read again as well, its row comes
-    from the same plan, and not from the end of its parent, which may come before or after.
-
-    Args:
-        graph: All shards.
-        shard_id: The shard.
-        there: Shards that have a row.
+    A child that was read, and whose row was deleted, must not be read because of this. Its nearest descendants with rows, for
+    which the cleanup waits, stand in its place: see `ChildLeases.create`. If the child is to be read again as well, its row
+    comes from the same plan, and not from the end of its parent, which may come before or after. ``there`` are the shards with
+    a row.
     """
     heirs: list[str] = []
     children = graph.children(shard_id)
@@ -524,8 +505,9 @@ def refuse_rewind(
 ) -> list[Refusal]:
     """Return why a rewind is not safe.
 
-    A Java worker that finished a parent has it in its deletion queue, and deletes its row without looking at the checkpoint as
-    soon as every child has left TRIM_HORIZON. So with live Java workers, a parent comes back only together with its children.
+    A Java worker that finished a parent keeps it in its deletion queue. As soon as every child has left TRIM_HORIZON, it
+    deletes the parent's row without looking at the checkpoint. So with live Java workers, a parent is only rewound with its
+    children.
     """
     graph = ShardGraph(shards)
     positions = {goal.shard_id: goal.position for goal in goals}
@@ -567,14 +549,7 @@ def skip_goals(
     *,
     effects: Mapping[str, str] | None = None,
 ) -> list[Goal]:
-    """Return the goals of a skip: every shard with a resolved position.
-
-    Args:
-        table: Rows of the stream.
-        shards: Listed shards.
-        starts: Position of each shard that is to skip.
-        effects: What is skipped, in words, by shard.
-    """
+    """Return the goals of a skip: each shard of ``starts`` that has a row, with its resolved position."""
     return [
         Goal(
             lease_key=table.lease_key(shard.shard_id),
@@ -589,9 +564,9 @@ def skip_goals(
 
 
 def least_loaded(owners: OwnerWatch, now: float, *, without: Collection[str]) -> str | None:
-    """Return the live worker with the least to do that hears requests; None if there is none.
+    """Return the live worker with the smallest load that supports handoffs; None if there is none.
 
-    By throughput, as workers balance by it; where rows have none, by the number of leases.
+    The load is the throughput, by which workers balance; where rows have none, the number of leases.
     """
     candidates = [
         worker
@@ -614,15 +589,7 @@ def build(
     *,
     operator: str,
 ) -> tuple[list[PlannedChange], list[Unchanged], list[Refusal]]:
-    """Return the decisions about goals, in their order, by kind of decision.
-
-    Args:
-        goals: The goals.
-        rows: Rows of the table, by lease key.
-        owners: What is known of the owners.
-        now: Monotonic time.
-        operator: As in `decide`.
-    """
+    """Return the decisions about goals, in their order, by kind of decision."""
     changes: list[PlannedChange] = []
     unchanged: list[Unchanged] = []
     refusals: list[Refusal] = []

@@ -1,4 +1,4 @@
-"""The judgements of an examination: functions from facts to findings. No clock, no calls."""
+"""Checks of the doctor: functions from facts to findings. No clock, no calls."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ SKEW_YELLOW = 5.0
 SKEW_RED = 60.0
 """Seconds of clock skew from which a KCL 3 leader treats a worker as dead; at 300 s AWS rejects each signature."""
 BEHIND = 60.0
-"""Seconds of lag that are told, as in the views of a fleet."""
+"""Seconds of lag that are reported, as in the views of a fleet."""
 FAILING_CALLS = 3
-"""Calls of a handler that fail in a row and are told, as there."""
+"""Consecutive failed handler calls that are reported, as in the views of a fleet."""
 SHARD_BYTES = 1 << 20
 """Bytes per second that a shard accepts."""
 SHARD_RECORDS = 1000
 """Kinesis records per second that a shard accepts."""
 _FULL, _BUSY = 0.95, 0.7
-"""Shares of a shard's write limit that are red and yellow."""
+"""Shares of a shard's write limit from which a finding is red or yellow."""
 _UNEVEN = 4.0
-"""Times the mean rate at which the busiest shard counts as hot."""
+"""Multiple of the mean rate from which the busiest shard counts as hot."""
 _ONE_KEY = 0.5
-"""Share of the records from which one partition key decides how far the stream scales."""
+"""Share of the records from which one partition key limits how far the stream scales."""
 _FEW_RECORDS = 100
-"""Records below which a sample says nothing about keys and sizes."""
+"""Minimum records of a sample that says something about keys and sizes."""
 _SMALL_RECORD = 5 * 1024
-"""Bytes of a Kinesis record below which aggregation pays: Kinesis bills in units of 25 KB and limits to 1,000 a second."""
+"""Bytes of a Kinesis record below which aggregation pays: Kinesis bills in units of 25 KB and accepts 1,000 records a second."""
 _OWNER_INDEX = "LeaseOwnerToLeaseKeyIndex"
 _KCL3_ENTITY = "WORKER_METRIC_STATS"
 
@@ -49,7 +49,7 @@ _KCL3_ENTITY = "WORKER_METRIC_STATS"
 def judge(facts: Facts) -> tuple[Finding, ...]:
     """Return all findings, worst first.
 
-    A check that cannot read its facts becomes a finding itself: this is the first command that runs against a real account,
+    A check that fails on its facts becomes a finding itself: this is the first command that users run against a real account,
     so an unexpected response must not end it.
     """
     findings: list[Finding] = []
@@ -129,7 +129,7 @@ def _clock(facts: Facts) -> Iterator[Finding]:
             code="clock-skew", level=Level.NOTE, title=title, text="No response had a date to compare with."
         )
         return
-    # The difference lies between the bounds; judge by the smallest one that is possible.
+    # The difference lies between the bounds; judge by the smallest possible one.
     skew = least_skew([facts.skew]) or 0.0
     least = abs(skew)
     direction = "behind" if skew > 0 else "ahead of"
@@ -506,7 +506,7 @@ def _rows(facts: Facts) -> Iterator[Finding]:
         )
         return
     if facts.leases is None or facts.shards is None or any(lease.stream_name for lease in facts.leases):
-        # Rows of a table for several streams name shards of other streams as well.
+        # Rows of a multi-stream table also name shards of other streams.
         return
     if not facts.leases:
         return

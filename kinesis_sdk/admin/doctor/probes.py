@@ -1,8 +1,8 @@
-"""The calls of an examination. None of them has an effect, and none of them ends it: a failure is a fact like any other.
+"""The calls of an examination. None has an effect, and a failed one is a fact like any other and does not end the examination.
 
-Calls: 17 for all roles, and up to 4 for each sampled shard: a GetShardIterator and a GetRecords for its newest records, and the
-same at its checkpoint. ListShards takes one call for 1,000 shards, and Scan one for 1 MB of the lease table. With a
-registered fan-out consumer there are two calls more.
+Calls: 17 for all roles, and up to 4 for each sampled shard: a GetShardIterator and a GetRecords for its newest records, and
+the same at its checkpoint. ListShards takes one call for 1,000 shards, and Scan one for 1 MB of the lease table. A registered
+fan-out consumer adds two calls.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _NO_ANSWER = "ReadTimeoutError"
 
 
 def _is_hopeless(error: AwsError) -> bool:
-    """Return whether the other calls to the service would fail, too, and take as long: no endpoint, no credentials, or no answer."""
+    """Return whether further calls to the service would fail as slowly: no endpoint, no credentials, or no response."""
     return (
         isinstance(error, EndpointUnreachableError)
         or ErrorCode.of(error) is ErrorCode.AWS_SETTINGS
@@ -73,15 +73,15 @@ def _is_hopeless(error: AwsError) -> bool:
 
 
 class Probes:
-    """Makes the calls of one examination, and collects what they found out.
+    """Makes the calls of one examination, and collects what they show.
 
     Args:
         connection: Where the calls go.
         stream: Name or ARN.
-        application: Name of the application, which is that of its lease table.
+        application: Name of the application and of its lease table.
         roles: Roles whose actions are tried.
         samples: Maximum number of open shards to sample; 0 reads no records.
-        clock: Clock of this machine. Its wall clock is compared with that of AWS.
+        clock: Clock of this machine. Its wall clock is compared with AWS.
         sleep: Called with the seconds before a call is repeated.
     """
 
@@ -116,15 +116,11 @@ class Probes:
 
     @property
     def calls(self) -> dict[str, int]:
-        """Calls that were made, by operation."""
+        """Number of calls made, by operation."""
         return dict(self._calls)
 
     def collect(self, required: tuple[str, ...]) -> Facts:
-        """Make all calls.
-
-        Args:
-            required: Roles that the credentials must have; they are passed on to the judgements.
-        """
+        """Make all calls. ``required``, the roles that the credentials must have, is only passed on to the checks."""
         try:
             return self._collect(required)
         finally:
@@ -200,7 +196,7 @@ class Probes:
         return self._connection.lease_store is not None
 
     def _is_unneeded(self, action: Action) -> bool:
-        """Return whether no role needs an action, because the leases are not in DynamoDB."""
+        """Return whether no role needs an action because the leases are not in DynamoDB."""
         return self._is_elsewhere and action.name.startswith("dynamodb:")
 
     # Calls
@@ -214,7 +210,7 @@ class Probes:
         return _Counted(client, self._count, partial(self._observe, service), self._clock)
 
     def _note_host(self, request: Any, event_name: str, **_: object) -> None:
-        """Note where a call goes: boto3 decides it for each call."""
+        """Note the host of a call, which boto3 chooses for each call."""
         host = urlsplit(str(request.url)).hostname or ""
         self._hosts.setdefault(event_name.split(".")[1], set()).add(host)
 
@@ -222,12 +218,7 @@ class Probes:
         self._calls[operation] += 1
 
     def _call(self, service: str, operation: str, call: Callable[[Any], T], *, attempts: int = 3) -> T:
-        """Make one call, and note what it says about the permission.
-
-        Raises:
-            AwsError: If it failed.
-            KinesisSdkError: If the response could not be read.
-        """
+        """Make one call, and note what it says about the permission; raises if it failed or the response could not be read."""
         action = f"{service}:{operation}"
         if service in self._unreachable:
             raise EndpointUnreachableError(
@@ -253,10 +244,10 @@ class Probes:
         return response
 
     def _observe(self, service: str, response: Any, sent: float) -> None:
-        """Narrow the bounds of the clocks' difference by the ``Date`` of a response, and count throttled table calls."""
+        """Narrow the bounds of the clock difference by the ``Date`` of a response, and count throttled calls of the table."""
         response = response if isinstance(response, Mapping) else {}
         code = (response.get("Error") or {}).get("Code")
-        # ThrottlingException is DynamoDB's for control-plane calls, and says nothing of the table's capacity.
+        # DynamoDB uses ThrottlingException for control-plane calls: it says nothing about the table's capacity.
         if service == "dynamodb" and code == "ProvisionedThroughputExceededException":
             self._table_throttles += 1
         metadata = response.get("ResponseMetadata")
@@ -305,7 +296,7 @@ class Probes:
                 self._failures["DescribeTable"] = f"{type(error).__name__}: {error}"
         finally:
             if optional and before is not None:
-                # A policy that names only the lease table is right for all but fleets with Java KCL 3.0 to 3.4.
+                # A policy that names only the lease table is right except for fleets with Java KCL 3.0 to 3.4.
                 self._actions["dynamodb:DescribeTable"] = before
         return None, False
 
@@ -317,7 +308,7 @@ class Probes:
         )
 
     def _scan_database(self) -> tuple[TableScan | None, bool]:
-        """Return the leases in a SQL database, and whether it has none of the application. Nothing is created."""
+        """Return the leases in a SQL database, and whether it has none of the application. Creates nothing."""
         self._count("SELECT")
         try:
             tables = lease_tables_of(self._connection, sleep=self._sleep)
@@ -367,14 +358,14 @@ class Probes:
         return samples, lags, len(open_shards)
 
     def _aws_time(self) -> float:
-        """Return a time that AWS has reached, in epoch seconds: a start in the future is rejected."""
+        """Return a time that AWS has reached, in epoch seconds: Kinesis rejects a start in the future."""
         lower, upper = self._bounds or (0.0, 0.0)
         return self._clock.time() + (0.0 if lower <= 0.0 <= upper else lower)
 
     def _records(
         self, shard_id: str, position: Position, limit: int, measured: Callable[[Mapping[str, Any]], T]
     ) -> T | None:
-        """Read once at a position, and measure the response. A throttled read is not repeated: reads are for the application."""
+        """Read once at a position, and measure the response. A throttled read is not repeated: the read limit is the application's."""
         request = {**self._stream.request, "ShardId": shard_id, **iterator_request(position)}
         named = {"StreamARN": self._stream.arn} if self._stream.arn else {}
         try:
@@ -399,7 +390,7 @@ class Probes:
         return None
 
     def _age_of_first(self, response: Mapping[str, Any]) -> float:
-        """Return for how many seconds the first record of a response has been in the stream, at least its lag."""
+        """Return the seconds since the first record of a response arrived, or its lag if that is larger."""
         behind = (response.get("MillisBehindLatest") or 0) / 1000
         arrived: list[float] = [
             record["ApproximateArrivalTimestamp"].timestamp() for record in response["Records"][:1]
@@ -478,13 +469,13 @@ class Probes:
                 if (
                     tried := self._actions.get(f"dynamodb:{name}")
                 ) and tried.permission is Permission.ALLOWED:
-                    # Without a table there may be nothing that the policy was checked against.
+                    # Without a table, the policy may not have been checked against anything.
                     self._actions[f"dynamodb:{name}"] = Tried(
                         Permission.UNKNOWN, "there is no lease table to try it on"
                     )
 
     def _try(self, service: str, operation: str, call: Callable[[Any], Any]) -> None:
-        """Try an action; its outcome is in the table of actions, and its failure is what was expected."""
+        """Try an action whose failure is expected; the outcome goes to the table of actions."""
         with suppress(AwsError):
             self._call(service, operation, call, attempts=1)
 
@@ -507,7 +498,7 @@ class Probes:
 
 
 class _Counted:
-    """A client whose calls are counted, and whose responses are timed.
+    """A client that counts its calls and times their responses.
 
     Args:
         client: boto3 client.
@@ -539,7 +530,7 @@ class _Counted:
             try:
                 response = call(**request)
             except Exception as error:
-                # A rejected call has a date as well, and it is the one that matters if the clock is the cause.
+                # A rejected call has a date as well, and that date matters if the clock is the cause.
                 self._observe(getattr(error, "response", None), sent)
                 raise
             self._observe(response, sent)
@@ -549,7 +540,7 @@ class _Counted:
 
 
 def spread(items: list[T], count: int) -> list[T]:
-    """Return up to `count` items, evenly spread over the list, first and last included if there are two or more."""
+    """Return up to `count` items, evenly spread over the list: first and last included if there are two or more."""
     if len(items) <= count:
         return items
     if count < 2:
@@ -558,7 +549,7 @@ def spread(items: list[T], count: int) -> list[T]:
 
 
 def furthest_behind(leases: Iterable[Lease], count: int) -> list[Lease]:
-    """Return up to `count` unfinished leases: half of them those whose owners tell the largest lags, the others spread."""
+    """Return up to `count` unfinished leases: half with the largest lags that owners report, the rest spread over all leases."""
     unfinished = sorted((one for one in leases if not one.is_finished), key=lambda one: one.shard)
     told = [(one.current_progress.lag_millis or 0, one) for one in unfinished if one.current_progress]
     worst = [one for _, one in sorted(told, key=lambda pair: -pair[0])[: count // 2]]
@@ -567,12 +558,7 @@ def furthest_behind(leases: Iterable[Lease], count: int) -> list[Lease]:
 
 
 def measure(shard: Shard, response: Mapping[str, Any]) -> ShardSample:
-    """Return what a GetRecords response says about a shard.
-
-    Args:
-        shard: The shard.
-        response: Response to a read that began `SAMPLE_SECONDS` ago.
-    """
+    """Return what a GetRecords response says about a shard. The read began `SAMPLE_SECONDS` ago."""
     records = response["Records"]
     sizes = [len(record["Data"]) + len((record.get("PartitionKey") or "").encode()) for record in records]
     keys: Counter[bytes] = Counter()
@@ -616,12 +602,12 @@ def measure(shard: Shard, response: Mapping[str, Any]) -> ShardSample:
 
 
 def _digest(key: str | None) -> bytes:
-    """Return a digest of a partition key: keys may be personal data, so they are counted and not kept."""
+    """Return a digest of a partition key. Keys may be personal data, so they are counted and not kept."""
     return hashlib.blake2b((key or "").encode(), digest_size=8).digest()
 
 
 def _checkpoint_of(lease: Lease) -> Position | None:
-    """Return where the owner continues; None for a position that is resolved when it is first read."""
+    """Return where the owner continues; None for a position that is resolved at the first read."""
     if not lease.checkpoint.is_sentinel:
         return AfterSequence(printable(lease.checkpoint.sequence_number))
     return TrimHorizon() if lease.checkpoint.sequence_number == "TRIM_HORIZON" else None

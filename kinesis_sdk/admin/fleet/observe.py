@@ -1,16 +1,16 @@
 """The observer of a fleet: scans of the lease table, shards and lag readings in, `FleetMemory` out. No clock, no calls.
 
-**Times.** A row shows that it was changed, by its counter, and not when. All ages are measured from the moment at which this
-observer saw a change, on the monotonic clock of its caller. What was never seen to change has no age.
+**Times.** The counter of a row shows that it changed, but not when. All ages are measured from the moment at which this
+observer saw a change, on its caller's monotonic clock. What was never seen to change has no age.
 
-**Stale scans.** Scans are eventually consistent: one of them may show a row as it was before, or not at all. A lower counter is
-therefore ignored until it has been shown for `STALE` seconds; then the table was restored or created again. A row that is missing
-is kept for one more scan.
+**Stale scans.** Scans are eventually consistent: one may show an older state of a row, or miss it. A lower counter is
+therefore ignored until it has been shown for `STALE` seconds; then the table was restored or created again. A missing row is
+kept for one more scan.
 
-**Lag.** The age of the oldest unprocessed record. An owner of this SDK writes it to its rows (`progress`), which counts once the
-row was seen to change; before, its age is not known. Otherwise a probe tells (`kinesis_sdk.admin.fleet.lag`): to it, everything after
-the checkpoint is unprocessed. A fresh word of the owner wins over a probe, because it knows what was processed since; a silent
-owner's does not.
+**Lag.** The age of the oldest unprocessed record. An owner of this SDK writes it to its rows (`progress`). It counts once the
+row was seen to change; before, its age is not known. Otherwise a probe measures it (`kinesis_sdk.admin.fleet.lag`), for which
+everything after the checkpoint is unprocessed. A fresh report of a live owner wins over a probe, because the owner knows what
+it has processed since the checkpoint.
 
 **Cost.** A scan and a view of 1,000 leases of 200 workers: ``make bench-admin``.
 """
@@ -48,15 +48,15 @@ from kinesis_sdk.consumer.shard_sync import find_contradiction, find_cycles, fin
 BUSY_AT_A_TIME = 3
 """Maximum number of shards whose load is measured at a time."""
 BUSY_KBPS = 0.6 * SHARD_WRITE_KBPS
-"""Rate of a row from which on the shard may be full: the rate is exact to a factor of 1.4."""
+"""Rate of a row from which the shard may be full: the rate is exact to a factor of 1.4."""
 STALE = 10.0
-"""Seconds for which a scan may show an older state of a row. Replicas of DynamoDB usually agree within one."""
+"""Seconds for which a scan may show an older state of a row. Replicas of DynamoDB usually agree within one second."""
 _METRICS_FRESH = 600.0
-"""Seconds by which the clock of a KCL 3 worker may differ from this one's when its first report is judged."""
+"""Seconds by which a KCL 3 worker's clock may differ from this one when its first report is judged."""
 _GAP = 30.0
-"""Seconds between two scans beyond which what happened in between was not watched."""
+"""Seconds between two scans beyond which the time in between was not watched."""
 _STUCK = 10.0
-"""Seconds without a checkpoint, while the lease is renewed, after which a shard is probed before others."""
+"""Seconds without a checkpoint, while the lease is renewed, after which a shard is probed first."""
 
 
 class FleetObserver:
@@ -98,13 +98,13 @@ class FleetObserver:
             scan: The rows.
             now: Monotonic seconds after the scan.
             at: Wall time in epoch seconds, for the times of moves.
-            began: Monotonic seconds before the scan: rows are known to be unchanged until then. ``now`` by default.
-            consistent: Whether the scan was strongly consistent, so that what it shows is never stale.
+            began: Monotonic seconds before the scan: rows without a change were unchanged until then. ``now`` by default.
+            consistent: Whether the scan was strongly consistent, and so never stale.
         """
         first = self._memory.started is None
         if first:
             self._memory.started = now
-        # Without a scan in between, the reason and the idle time of a move cannot be told.
+        # Without a scan in between, the reason and the idle time of a move are unknown.
         self._was_watching = first or now - self._memory.scanned <= max(_GAP, self._memory.failover_time)
         self._scanned_before, self._memory.scanned, self._memory.scan_began = (
             self._memory.scanned,
@@ -181,7 +181,7 @@ class FleetObserver:
         self._refresh_states(now)
 
     def observe_stream(self, name: str | None, facts: StreamFacts | None, now: float) -> None:
-        """Process a description of a stream; None if the stream does not exist."""
+        """Process a description of a stream; ``facts`` is None if the stream does not exist."""
         known = self._memory.streams.get(name)
         if known is None:
             return
@@ -214,7 +214,7 @@ class FleetObserver:
             row.trimmed = result.trimmed
 
     def observe_error(self, error: str, code: ErrorCode | None = None) -> None:
-        """Set why the newest look failed; an empty text after one that did not."""
+        """Set why the newest scan failed; an empty text after one that succeeded."""
         self._memory.error, self._memory.error_code = error, code
 
     def observe_calls(
@@ -225,7 +225,7 @@ class FleetObserver:
         Args:
             calls: Their number, by operation.
             throttled: Number of calls that the lease table throttled.
-            skew: Seconds by which this machine's clock is behind AWS at least, below zero if it is ahead; None if it is not known.
+            skew: Minimum seconds by which this machine's clock is behind AWS, negative if it is ahead; None if unknown.
         """
         self._memory.calls, self._memory.throttled, self._memory.skew = dict(calls), throttled, skew
 
@@ -238,7 +238,7 @@ class FleetObserver:
     def busy_leases(self, now: float) -> list[tuple[str, StreamId, str]]:
         """Return lease key, stream and shard of the busiest leases whose load should be measured, `BUSY_AT_A_TIME` at most.
 
-        The rate of a row is exact to a factor of 1.4 only, as workers rewrite it when it has changed by as much.
+        The rate of a row is only exact to a factor of 1.4: workers rewrite it when it has changed by that factor.
         """
         busy = []
         for key, row in self._memory.rows.items():
@@ -253,7 +253,7 @@ class FleetObserver:
         return [(key, stream, shard_id) for _, key, stream, shard_id in busy[:BUSY_AT_A_TIME]]
 
     def lag_candidates(self, now: float) -> list[LagCandidate]:
-        """Return the leases whose lag a probe can tell, with what its schedule has to know."""
+        """Return the leases whose lag a probe can measure, with what its schedule needs."""
         found = []
         for key, row in self._memory.rows.items():
             lease = row.lease
@@ -282,7 +282,7 @@ class FleetObserver:
         return found
 
     def told_lag(self, lease_key: str) -> int | None:
-        """Return the lag in milliseconds that the present owner of a lease wrote to its row, whenever that was.
+        """Return the lag in milliseconds that the present owner of a lease last wrote to its row, however old.
 
         Returns:
             None if it wrote none, or is known to be silent.
@@ -304,7 +304,8 @@ class FleetObserver:
     # Rows
 
     def _new_row(self, lease: Lease, now: float, at: float, *, first: bool) -> Row:
-        # Owners renew each third of the failover time. One that does not do so in the first half of it was silent before the first look.
+        # Owners renew each third of the failover time. An owner that does not renew in the first half of it was silent before
+        # the first scan.
         after = now - self._memory.failover_time / 2 if first else self._scanned_before
         row = Row(lease, now, after=after, is_new=not first)
         if not first and lease.holder is not None and not lease.is_finished:
@@ -315,7 +316,7 @@ class FleetObserver:
     def _update(self, row: Row, lease: Lease, now: float) -> None:
         old = row.lease
         if lease.counter != old.counter or lease.holder != old.holder:
-            # A handoff request names another owner and leaves the holder: it does not show that the holder is alive.
+            # A handoff request names another owner and leaves the holder, so it does not show that the holder is alive.
             row.renewed = lease.holder == old.holder
             row.changed = row.changed or lease.counter != old.counter
             row.last_sign, row.since = row.since, now
@@ -343,7 +344,7 @@ class FleetObserver:
     # Workers
 
     def _find_workers(self, now: float) -> None:
-        """Tell the kinds of the workers, and which of them are on standby or are to give up their leases."""
+        """Determine the kinds of the workers, and which of them are on standby or draining."""
         heartbeats: dict[str, int] = {}
         self._memory.draining = set()
         for row in self._memory.rows.values():
@@ -365,7 +366,7 @@ class FleetObserver:
         present = {row.lease.holder for row in self._memory.rows.values()} | {
             row.lease.owner for row in self._memory.rows.values()
         }
-        # Ids of workers that are gone would pile up over the months, because every restart makes a new one.
+        # Ids of dead workers would accumulate over months, because every restart makes a new one.
         self._memory.sdk &= (
             {worker for worker in present if worker is not None} | heartbeats.keys() | self._memory.draining
         )
@@ -374,7 +375,7 @@ class FleetObserver:
     def _judge(
         metrics: Mapping[str, float], known: Mapping[str, WorkerReport], now: float, at: float
     ) -> dict[str, WorkerReport]:
-        """Return the reports with whether they are fresh: seen to change, or with a time near this observer's clock."""
+        """Return the reports and whether they are fresh: seen to change, or with a time near this observer's clock."""
         judged = {}
         for worker, reported in metrics.items():
             before = known.get(worker)
@@ -406,12 +407,12 @@ class FleetObserver:
         elif row.handoff_to == after or (after in self._memory.sdk and _is_handed_off(old, lease)):
             reason = "handoff"
         elif now - row.last_sign_after > self._memory.failover_time:
-            # The last renewal came between two scans, so the silence may be longer than was seen, by the time between them.
+            # The last renewal came between two scans, so the silence may be longer than observed, by the time between them.
             reason = "expired"
         elif self._holds_anything(before):
             reason = "stolen"
         else:
-            # The old owner has nothing left: it stopped, and its leases were released and taken between two scans.
+            # The old owner has no leases left: it stopped, and they were released and taken between two scans.
             reason = "released"
         row.is_new = False
         self._add_move(row, before, reason, idle if self._was_watching else None, now, at)
@@ -444,7 +445,7 @@ class FleetObserver:
             self._find_holes(name, known, now)
 
     def _find_holes(self, name: str | None, known: KnownStream, now: float) -> None:
-        """Find the part of the hash keys that no unfinished lease covers; old rows without a range take the shard's."""
+        """Find the hash keys that no unfinished lease covers; old rows without a range take the shard's."""
         ranges = []
         for row in self._memory.rows.values():
             lease = row.lease
@@ -493,7 +494,7 @@ class FleetObserver:
     # Lag
 
     def _sample(self, now: float) -> None:
-        """Append to the trends what is known now, once in `TREND_STEP` seconds."""
+        """Append the current values to the trends, once in `TREND_STEP` seconds."""
         if self._sampled is not None and now - self._sampled < TREND_STEP:
             return
         self._sampled = now
@@ -515,15 +516,15 @@ class FleetObserver:
 
 
 def _operator(lease: Lease) -> object:
-    """Return the name that the last operator who changed the owner or the position left in a row."""
+    """Return the operator that last changed the owner or the position of a row, as the row names it."""
     return lease.extra.get(attributes.CHANGED_BY)
 
 
 def _is_handed_off(old: Lease, new: Lease) -> bool:
-    """Return whether a row that got another worker of this SDK between two scans was handed off.
+    """Return whether a row whose holder changed to another worker of this SDK between two scans was handed off.
 
-    A take from another worker counts as a change of owners since the last checkpoint. After a handoff the row already names its new
-    owner, whose take does not count.
+    A take from another worker counts as a change of owners since the last checkpoint. After a handoff the row already names
+    its new owner, so its take does not count.
     """
     if new.handoff_owner is None:
         return True  # the new owner has not taken it yet; a take sets handoffOwner

@@ -1,7 +1,7 @@
 """Problems of a fleet: what keeps records from being processed, or soon will, worst first. Pure.
 
-Each problem has a stable code (`CODES`), one sentence with numbers, a remedy, and a command where one helps. What concerns many leases
-at once, such as a worker that fell silent, is one problem.
+Each problem has a stable code (`CODES`), one sentence with numbers, a remedy, and a command where one helps. A cause that
+affects many leases, such as a silent worker, is one problem.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ CODES: Mapping[str, tuple[Severity, str]] = {
 
 _ORDER = {code: place for place, code in enumerate(CODES)}
 _SHOWN = 3
-"""Maximum number of shards that a sentence names."""
+"""Maximum number of shards named in a sentence."""
 _MAX_OF_ONE_CODE = 10
 """Maximum number of problems of one code; the rest becomes one line."""
 
@@ -79,20 +79,20 @@ class ProblemSettings:
 
     Attributes:
         max_lag: Lag that is a problem; None for no limit.
-        near_horizon: Part of the retention that is left when a shard is near the horizon: 0.1 of 24 h are 2 h 24 min.
+        near_horizon: Remaining part of the retention below which a shard is near the horizon: 0.1 of 24 h is 2 h 24 min.
         horizon_soon: The same, for a warning.
-        handler: Length of a handler's call that is a problem.
-        failing_calls: Calls of a handler that fail in a row and are a problem.
-        behind: Lag of a shard that does not catch up, above which it is never without a problem.
+        handler: Duration from which a handler's call is a problem.
+        failing_calls: Consecutive failed calls of a handler from which they are a problem.
+        behind: Lag above which a shard that does not catch up always has a problem.
         unowned: For how long a lease may have no owner: a KCL fleet takes up to 20 s to assign one.
         no_lease: For how long a shard may have no lease.
         handoff: Longest handoff.
         parent: For how long a shard may wait for its parents.
         no_checkpoint: For how long a renewed lease that is behind may have no new checkpoint.
         hole: For how long a hole in the hash keys may exist; a reshard makes one for a moment.
-        skew: Difference of the clocks of this machine and of AWS that is told.
-        max_skew: Difference from which on it is an error: a KCL 3 leader treats such a worker as dead.
-        hot: Part of a shard's write limit.
+        skew: Reported difference between this machine's clock and AWS.
+        max_skew: Difference from which it is an error: a KCL 3 leader treats such a worker as dead.
+        hot: Part of a shard's write limit from which the shard is hot.
         unbalanced: Leases of a worker above its fair share, as a part of it.
     """
 
@@ -119,9 +119,8 @@ class Hole:
     """Hash keys that no unfinished lease covers.
 
     Attributes:
-        stream: ``streamName`` of the rows; None in a table of one stream.
-        hash_key_range: The first such range.
-        age: Seconds for which it has been seen.
+        stream: ``streamName`` of the rows; None in a single-stream table.
+        age: Seconds since it was first seen.
     """
 
     stream: str | None
@@ -131,14 +130,12 @@ class Hole:
 
 @dataclass(frozen=True, kw_only=True)
 class TableFacts:
-    """Facts that the problems need besides the view.
+    """Facts that the rules need besides the view.
 
     Attributes:
         retentions: Retention in seconds, by ``streamName``.
-        holes: Uncovered hash keys.
         contradictions: Evidence that rows belong to a deleted stream of the same name, by stream.
-        misfits: Evidence that a single row is not of the stream which the other rows are of, by lease key.
-        missing_streams: Streams that do not exist.
+        misfits: Evidence that a single row belongs to another stream than the rest, by lease key.
         recreated_streams: Streams whose creation time changed while they were watched.
         table_recreated_for: Seconds since most counters went back; None if they did not.
         foreign: Keys of unfinished rows that do not belong to a shard of the stream.
@@ -146,8 +143,8 @@ class TableFacts:
         cycles: Leases that wait for themselves, with the reason.
         loads: Measured loads of busy shards, by lease key.
         throttled: Calls of the view that the lease table throttled in the last minute.
-        skew: Seconds by which this machine's clock is behind AWS at least, below zero if it is ahead; None if it is not known.
-        is_first_look: Whether the table was read only once, so that nothing is known of times.
+        skew: Minimum seconds by which this machine's clock is behind AWS, negative if it is ahead; None if unknown.
+        is_first_look: Whether the table was read only once, so that no durations are known.
     """
 
     retentions: Mapping[str | None, float] = field(default_factory=dict)
@@ -167,13 +164,7 @@ class TableFacts:
 
 
 def find_problems(view: FleetView, facts: TableFacts, settings: ProblemSettings) -> tuple[Problem, ...]:
-    """Return the problems of a fleet, worst first.
-
-    Args:
-        view: The view, without problems.
-        facts: What else is known.
-        settings: Thresholds.
-    """
+    """Return the problems of a fleet, worst first."""
     found = [
         *_of_the_table(view, facts, settings),
         *_of_the_calls(view, facts, settings),
@@ -189,7 +180,7 @@ def find_problems(view: FleetView, facts: TableFacts, settings: ProblemSettings)
 
 
 _Found = tuple[float, Problem]
-"""A problem with its weight: the larger, the worse among those of its code."""
+"""A problem and its weight: the larger, the worse within its code."""
 
 
 def _problem(
@@ -224,7 +215,7 @@ def _problem(
 
 
 def shard_argument(lease: LeaseView) -> str:
-    """Return a shard as the user writes it: ``0003``, and the lease key in a table of several streams."""
+    """Return a shard as the user writes it: ``0003``, or the lease key in a table of several streams."""
     return lease.lease_key if lease.stream is not None else short_shard(lease.shard_id)
 
 
@@ -236,7 +227,7 @@ def names_of(leases: Iterable[LeaseView]) -> str:
 
 
 def _limited(found: Iterable[_Found]) -> Iterable[_Found]:
-    """Keep the first problems of each code, and say in one line how many more there are."""
+    """Keep the worst problems of each code, and count the rest in one line."""
     kept: list[_Found] = []
     more: dict[str, int] = {}
     number: dict[str, int] = {}
@@ -397,7 +388,7 @@ def _unowned(view: FleetView, facts: TableFacts, settings: ProblemSettings) -> I
             count=len(open_),
         )
         return
-    # The first look does not know for how long: a lease without an owner is then worth a warning.
+    # After the first scan, no duration is known: a lease without an owner is then worth a warning.
     late = [
         lease
         for lease in unowned
@@ -470,7 +461,7 @@ def _of_leases(view: FleetView, facts: TableFacts, settings: ProblemSettings) ->
 
 
 class _Case(NamedTuple):
-    """A lease that is checked, and what is known besides."""
+    """A lease to check, and what else is known."""
 
     view: FleetView
     lease: LeaseView
@@ -554,7 +545,7 @@ def _starting_point(case: _Case) -> _Found | None:
         return None
     name = short_shard(lease.shard_id)
     if checkpoint.sequence_number == AT_TIMESTAMP:
-        # A Java worker that is configured with a timestamp takes its own.
+        # A Java worker that is configured with a timestamp uses its own.
         known = lease.kind is OwnerKind.SDK or lease.kind is None
         return _problem(
             view,
@@ -693,9 +684,9 @@ def _progress(case: _Case) -> _Found | None:
 
 
 def lag_growth(lease: LeaseView) -> float | None:
-    """Return by how many seconds the lag has grown in the last minute; None if it was not known a minute ago."""
+    """Return by how many seconds the lag grew in the last minute; None if it was not known a minute ago."""
     known = [millis for millis in lease.trend if millis is not None]
-    # Seven values of ten seconds: a lag that grew by most of the minute is not a slow batch.
+    # Seven values, ten seconds apart: a lag that grew for most of the minute is not just a slow batch.
     return (known[-1] - known[-7]) / 1000 if len(known) >= 7 else None
 
 
@@ -722,7 +713,7 @@ def _hot(case: _Case) -> _Found | None:
             return None
         rate = load.bytes_per_second / 1024
         text = f"{load.utilization:.0%} of what a shard accepts arrives: {rate:,.0f} KB/s, {load.records_per_second:,.0f} records/s"
-    # A shard that catches up is read faster than it is written.
+    # A shard that catches up is read faster than it is written, so its rate does not show the load.
     elif rate is None or rate < settings.hot * SHARD_WRITE_KBPS or (behind or 0.0) > 60:
         return None
     else:
@@ -781,7 +772,7 @@ def _unbalanced(view: FleetView, facts: TableFacts, settings: ProblemSettings) -
     if over < 2 or over < settings.unbalanced * balance.ideal:
         return
     rate, total = busiest.throughput_kbps, balance.throughput_kbps
-    # Our strategy balances by throughput where it is known: unequal numbers are right then.
+    # Our strategy balances by throughput where it is known, and then unequal numbers are right.
     if rate is not None and total and rate <= 1.5 * total / balance.workers:
         return
     yield _problem(
