@@ -1,9 +1,8 @@
 """Repetitions of a producer: what it writes beside its records, and how readers recognize them.
 
-The names here are the seam of the readers: a `RunReader` for each shard that is read, which is given all records and decides; a `LookUp`, the
-calls that it may need to decide, which `carry_out` makes on a thread that may block, and a worker step by step. The seam of the writer is
-`kinesis_sdk.common.once.table`, the form of what it stamps on an aggregate; when it stamps what, only the producer decides
-(`kinesis_sdk.producer.stream.identities`), because that hangs on its attempts and on where its records wait.
+Readers use the names exported here. A `RunReader` for each shard takes all records and decides. A `LookUp` is the calls that it may need
+for that; `carry_out` makes them on a thread that may block, a worker step by step. The producer writes the tables of
+`kinesis_sdk.common.once.table`; `kinesis_sdk.producer.stream.identities` decides when, by its attempts and by where its records wait.
 """
 
 from __future__ import annotations

@@ -1,30 +1,30 @@
 """Budget of look-ups: how many bytes of a shard they may read again, and with how many calls. Pure: time is passed in.
 
-A forged record of 77 bytes can ask for 15 minutes of a shard. What a look-up leaves out because of its budget is delivered and counted as
-unknown, so that the price of an attack is a possible second delivery, and never a loss or a stalled shard.
+A forged record of 77 bytes can ask for 15 minutes of a shard. Records that a look-up leaves out because of its budget are delivered and
+counted as unknown. So an attack can cause a second delivery, but never a loss or a stalled shard.
 """
 
 from __future__ import annotations
 
 _RESERVED = 4
-"""A quarter of the budget is left for records whose earlier copy is a minute old at most, as those of honest producers are: a record
-that pretends to be older cannot use it up."""
+"""Part of the budget (1/4) that only young records may use: earlier copies of honest producers are at most a minute old, and records
+that pretend to have older ones cannot use it up."""
 
 YOUNG_MILLIS = 60_000
-"""Milliseconds before its arrival from which on a record is looked for, up to which it counts as young."""
+"""A record is young if the search for it begins at most this many milliseconds before its arrival."""
 
 CALL_BYTES = 400_000
-"""Bytes for which a call counts at least: a shard takes five calls a second, and gives 2 MB. So the budget also bounds calls that return little."""
+"""Minimum bytes that a call takes from the budget, so that calls that return little are bounded too. A shard allows 2 MB and five calls a second."""
 
 
 class LookUpBudget:
-    """Bytes that look-ups may read: a bucket that fills by itself.
+    """Bytes that look-ups may read: a bucket that is refilled at a constant rate.
 
     A response is read as a whole, so the budget may be exceeded by one.
 
     Args:
         capacity: Bytes of the full bucket.
-        per_second: Bytes by which it fills in a second; 0 for one task that does not wait for it.
+        per_second: Bytes added in a second; 0 for a single task that does not wait for more.
         call_bytes: Minimum bytes that a response takes.
     """
 
@@ -38,7 +38,7 @@ class LookUpBudget:
         self._at: int | None = None
 
     def fill(self, now_millis: int | None) -> None:
-        """Add what has accrued.
+        """Add the bytes of the time that has passed.
 
         Args:
             now_millis: A clock in milliseconds that does not run backwards for long; None adds nothing.

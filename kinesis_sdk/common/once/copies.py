@@ -1,8 +1,8 @@
 """Repetitions of a record: which of its copies readers deliver, and where it is stored.
 
-An idempotent producer that got no answer sends its records again, and `put().result()` names the copy that was acknowledged. The readers of
-this SDK deliver the first valid copy, which may lie before it, see `kinesis_sdk.common.once.reader`. The search reads what a reader's look-up
-reads, and leaves all decisions to the rules of the reader.
+An idempotent producer that got no response sends its records again, and `put().result()` names the copy that was acknowledged. The
+readers of this SDK deliver the first valid copy, which may lie before it, see `kinesis_sdk.common.once.reader`. The search reads the
+same records as a reader's look-up, and leaves all decisions to the reader's rules.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MAX_COPIES = 10_000
 MAX_COPY_BYTES = 64 * 1024 * 1024
 """Maximum bytes of their payloads."""
 MAX_SEARCH_BYTES = 600_000_000
-"""Maximum bytes that a search reads, as many as a worker reads again at once by default: a forged record may ask for 15 minutes of a shard."""
+"""Maximum bytes that a search reads: a forged record may ask for 15 minutes of a shard. As much as a worker's default budget."""
 _PAGE = 10_000
 _REPORT_INTERVAL = 5.0
 """Seconds between two reports of a search."""
@@ -45,12 +45,12 @@ class FirstCopy:
     """The copy of a user record that readers of this SDK deliver.
 
     Attributes:
-        shard_id: Its shard: the one that was asked for, or an ancestor.
+        shard_id: Its shard: the requested one, or an ancestor.
         sequence_number: Sequence number of its Kinesis record.
         sub_sequence_number: Position inside the aggregate from 0.
-        is_repetition: Whether it lies before the record that was asked for, which is therefore not delivered.
-        is_uncertain: Whether an earlier copy may exist, because it has expired, may not be read, or lies before more bytes than a
-            search reads (`MAX_SEARCH_BYTES`).
+        is_repetition: Whether it lies before the requested record, which is therefore not delivered.
+        is_uncertain: Whether an earlier copy may exist that could not be read: it has expired, access is denied, or the search
+            would read more than `MAX_SEARCH_BYTES`.
     """
 
     shard_id: str
@@ -70,10 +70,10 @@ def first_copy(
     clock: Clock | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> FirstCopy:
-    """Return where readers of this SDK deliver a record, given where a copy of it is stored: what `PutResult` says.
+    """Return where readers of this SDK deliver a record, given the position of one of its copies (see `PutResult`).
 
-    GetShardIterator and GetRecords for the record. If it may be a repetition, also ListShards, and the reads of the time in which an
-    earlier copy may have arrived: some seconds, and for a record with a ``dedup_id`` its ``dedup_window``.
+    Calls GetShardIterator and GetRecords for the record. If it may be a repetition, also calls ListShards, and reads the time in
+    which an earlier copy may have arrived: some seconds, and for a record with a ``dedup_id`` its ``dedup_window``.
 
     Args:
         client: boto3 Kinesis client.
@@ -86,7 +86,7 @@ def first_copy(
 
     Raises:
         ConfigError: If the shard no longer has the record, or there are too many copies.
-        InvalidPositionError: If the sequence number is none of this shard.
+        InvalidPositionError: If the sequence number does not belong to this shard.
         AwsError: If a call fails; throttled calls are retried for some seconds.
     """
     clock = clock or SystemClock()
@@ -113,9 +113,9 @@ def first_copy(
 
 
 class CopySearch:
-    """A search for the earlier copies of the user records of one Kinesis record. It makes its calls when it is created.
+    """A search for the earlier copies of the user records of one Kinesis record. Its calls are made when it is created.
 
-    A record of which no copy can exist, as nearly every one, costs no call.
+    Nearly every record cannot have another copy, and costs no call.
 
     Args:
         client: boto3 Kinesis client.
@@ -124,8 +124,8 @@ class CopySearch:
         record: The Kinesis record.
         clock: Measures calls, and tells the time.
         sleep: Waits, given seconds.
-        shards: All shards of the stream, if they are known; by default they are listed, if that is needed.
-        report: Told what happens, in words, if it takes long.
+        shards: All shards of the stream, if they are known; by default they are listed when needed.
+        report: Called with a progress message every few seconds of a long search.
 
     Raises:
         ConfigError: If there are more than `MAX_COPIES`.
@@ -166,26 +166,26 @@ class CopySearch:
 
     @property
     def is_uncertain(self) -> bool:
-        """Whether earlier copies may exist that have expired, may not be read, or are too far back."""
+        """Whether earlier copies may exist that have expired, cannot be read, or are too far back."""
         return self._decision.unknown > 0
 
     def first_of(self, sub: int) -> FirstCopy:
-        """Return where a user record of the Kinesis record is delivered."""
+        """Return the copy of a user record of the Kinesis record that readers deliver."""
         place = self._shard_id, self._record.sequence_number, sub
         if not _covers(self._parts(self._decision), sub):
             return _copy(*place, is_repetition=False, is_uncertain=self.is_uncertain)
         path = self._path()
         count = _least(len(path), lambda some: _covers(self._parts(self._judge(path[:some])), sub))
-        if count == 0:  # it is dropped for another reason: it is misplaced
+        if count == 0:  # it is dropped because it is misplaced
             return _copy(*place, is_repetition=False)
         shard_id, record = path[count - 1]
         return _copy(shard_id, record.sequence_number, self._place_in(record, sub), is_repetition=True)
 
     def earliest(self, first_sub: int = 0) -> list[FirstCopy]:
-        """Return the earliest copy in each shard that is delivered in place of user records of the Kinesis record.
+        """Return, for each shard, the earliest copy that is delivered in place of user records of the Kinesis record.
 
         Args:
-            first_sub: The first one of the user records that are meant.
+            first_sub: Sub-sequence number of the first user record to consider.
 
         Returns:
             The copies, ancestors first; none if no user record is a repetition.
@@ -219,7 +219,7 @@ class CopySearch:
         return decision.dropped.get(self._record.sequence_number, ())
 
     def _dropped(self, decision: Decision, first_sub: int) -> int:
-        """Return how many user records from one on are dropped."""
+        """Return how many user records from ``first_sub`` on are dropped."""
         return sum(max(last - max(first, first_sub) + 1, 0) for first, last in self._parts(decision))
 
     def _path(self) -> list[tuple[str, KinesisRecord]]:
@@ -228,7 +228,7 @@ class CopySearch:
         ]
 
     def _place_in(self, record: KinesisRecord, sub: int) -> int:
-        """Return the first place of a user record in an aggregate that has a copy of it."""
+        """Return the sub-sequence number of a user record's first copy in an aggregate that has one."""
         first = 0
         for run in self._runs:
             if sub < first + run.count:
@@ -245,7 +245,7 @@ class CopySearch:
     # What the rules of a reader say
 
     def _judge(self, copies: Sequence[tuple[str, KinesisRecord]]) -> Decision:
-        """Return what a reader decides if these were the only copies."""
+        """Return a reader's decision if these were the only copies."""
 
         def answer(step: ReadShard) -> Iterable[tuple[list[KinesisRecord], bool]]:
             some = (
@@ -301,7 +301,7 @@ class CopySearch:
         return self._shards
 
     def _read(self, step: ReadShard) -> Iterable[tuple[list[KinesisRecord], bool]]:
-        """Read a shard, and keep what may be a copy."""
+        """Read a shard, and keep records that may be copies."""
         cursor = ShardCursor(self._client, self._stream, step.shard_id, start_of(step), clock=self._clock)
         own = step.shard_id == self._shard_id
         while True:
@@ -372,7 +372,7 @@ def _covers(parts: Iterable[Part], sub: int) -> bool:
 
 
 def _least(count: int, is_enough: Callable[[int], bool]) -> int:
-    """Return the least number up to ``count`` that is enough; 0 if even ``count`` is not."""
+    """Return the smallest number up to ``count`` that is enough; 0 if even ``count`` is not."""
     if not is_enough(count):
         return 0
     low, high = 0, count  # `low` is not enough, and `high` is

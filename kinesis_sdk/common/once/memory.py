@@ -1,13 +1,13 @@
 """Memory of a reader of one shard: the runs that it has read, as a cache of the stream that is bounded in time and bytes.
 
-The memory has two uses. A copy that it has shows that another one at a later position is a repetition. And from `RunMemory.since` on it
-has every copy, so a copy that it does not have was not stored in that time.
+The memory has two uses. If it has a copy, any copy at a later position is a repetition. And it has every copy since `RunMemory.since`,
+so a copy that is missing was not stored in that time.
 
-Each entry has its position. After a failed delivery a reader reads again what the memory already has, and without positions
-it would take each of these records for a repetition of itself and lose it.
+Each entry has its position. After a failed delivery, a reader reads again records that the memory already has. Without positions
+it would take each of them for a repetition of itself and lose it.
 
-It is a series of segments in the order of the path. The newest one takes what is read; the oldest one is forgotten as a whole. If the bytes
-become too many, older segments are compressed before any is forgotten::
+The memory is a series of segments in the order of the path. New entries go into the newest segment; the oldest is forgotten as a
+whole. If the memory becomes too large, older segments are compressed before any is forgotten::
 
     forgotten │ compressed: names in sorted arrays │ sealed: names in a dict │ open
               └─ since, first                                                  └─ last
@@ -15,11 +15,11 @@ become too many, older segments are compressed before any is forgotten::
 | | bytes in a dict | compressed |
 | --- | ---: | ---: |
 | a named record | about 110 | 33 |
-| a run of others | about 145 | 145 |
-| and for each of their aggregates | 50 | 50 |
+| a run of unnamed records | about 145 | 145 |
+| their aggregate | 50 | 50 |
 
-Nothing here is linear in the copies of one record: they are in lists that are sorted, and searched by bisection. Runs that overlap, or come out of
-order, are divided into pieces, see `kinesis_sdk.common.once.pieces`.
+No operation is linear in the copies of one record: they are in sorted lists and found by bisection. Runs that overlap or come out of
+order are divided into pieces, see `kinesis_sdk.common.once.pieces`.
 
 Pure: no clock, no locks. Times are arrivals, in milliseconds since 1970 by the clock of Kinesis.
 """
@@ -43,21 +43,21 @@ MAX_BYTES = 64 * 1024 * 1024
 """Default of the maximum bytes of the memory of one shard."""
 
 ANCESTOR = -1
-"""Sequence number of every copy in an ancestor of the shard: all of them are before the first record of the shard."""
+"""Sequence number of every copy in an ancestor of the shard, because all are before the shard's first record."""
 
 NEVER = float("inf")
 
 NAME_BYTES = 112
-"""Bytes of a named record in a dict: 48 of its key, 32 of its place, and its share of the dict."""
+"""Bytes of a named record in a dict: 48 for its key, 32 for its place, and its share of the dict."""
 
 COMPRESSED_NAME_BYTES = 33
-"""Bytes of a named record in sorted arrays: 14 of its key, 8 of the key's hash, 8 of its place, and at most 3 of the index."""
+"""Bytes of a named record in sorted arrays: 14 for its key, 8 for the key's hash, 8 for its place, at most 3 for the index."""
 
 RUN_BYTES = 145
-"""Bytes of a run of other records: 48 of its key, 48 of its numbers and its place, and its share of the dict."""
+"""Bytes of a run of unnamed records: 48 for its key, 48 for its numbers and place, and its share of the dict."""
 
 COPY_BYTES = 60
-"""Bytes of each further copy of the same record, or run with the same date, in the segment."""
+"""Bytes of each further copy of a record, and of each further run with the same key, in a segment."""
 
 _DIGEST_BYTES = 160
 """Bytes of an aggregate in a dict of digests."""
@@ -68,30 +68,30 @@ _OPEN_CARRIER_BYTES = 160
 _SINGLE_BYTES = RUN_BYTES + _OPEN_CARRIER_BYTES
 
 CARRIER_BYTES = 50
-"""Bytes of an aggregate in any other segment: 24 of its sequence number, 16 of its digest, 8 of its arrival."""
+"""Bytes of an aggregate in a sealed segment: 24 for its sequence number, 16 for its digest, 8 for its arrival."""
 
 _SEGMENTS = 8
-"""Number of segments that share the bytes of a memory, or the time for which it keeps its entries."""
+"""Number of segments among which a memory divides its bytes, and the time for which it keeps entries."""
 
 MAX_SEALED = 32
-"""Maximum segments besides the open one, because a search may visit all of them: twice as many as the time asks for, and one more for each `_LARGE`
-bytes that they take. More would come of aggregates whose arrival is not known, which are never too old, and of look-ups over hours in which
-little was stored."""
+"""Maximum sealed segments, because a search may visit all of them: twice as many as the spans of time need, and one more for each `_LARGE`
+bytes that they take. Aggregates without an arrival, which never become too old, and look-ups over hours with few records would
+cause more."""
 
 _LARGE = 1 << 20
-"""Bytes that a full segment takes, also if it is compressed. In a memory of less than 32 MiB, full ones take less, and there are at most 24."""
+"""Minimum bytes of a full segment, even if compressed. In a memory of less than 32 MiB, full segments are smaller, and there are at most 24."""
 
 _MIN_SPAN = 10_000
-"""Minimum milliseconds of arrivals after which a segment is followed by another one."""
+"""Minimum milliseconds of arrivals in a segment."""
 
 _MAX_SEGMENT_BYTES = 8 * 1024 * 1024
-"""Maximum bytes of a segment, so that it is compressed in a moment."""
+"""Maximum bytes of a segment, so that compressing it is quick."""
 
 _DICT_IS_FULL = 43_690
 """Maximum names of a segment. The next one would double the dict (two thirds of 2^16)."""
 
-# A place is the index of an aggregate in its segment, and the sub-sequence number of a run's first user record. A run is the number of
-# its first user record, its count, and its place. So places are in order of positions, and runs in order of numbers.
+# A place consists of the index of an aggregate in its segment and the sub-sequence number of a run's first user record. A run consists of
+# the number of its first user record, its count and its place. So places sort by position, and runs by number.
 _SUB_BITS = 24
 _PLACE_BITS = 60
 _RUN_BITS = 84
@@ -105,9 +105,9 @@ _KEY_SIZE = 14
 
 
 def key_of(run: Run) -> bytes:
-    """Return what the copies of a run's records have in common, besides the numbers of those that have no name.
+    """Return the key that all copies of a run's records share.
 
-    The keys of named records and those of others are apart: they mean different things.
+    Named and unnamed records have separate keys: they mean different things.
     """
     if run.flags & NAMED:
         return run.incarnation + run.number.to_bytes(6, "big")
@@ -115,11 +115,11 @@ def key_of(run: Run) -> bytes:
 
 
 class Shortage(NamedTuple):
-    """Numbers of a memory that is too small for a suspect.
+    """Sizes of a memory that is too small for a suspect.
 
     Attributes:
         allowed: Maximum bytes of the memory.
-        needed: Bytes with which it would reach back to the suspect's earliest copy, if records keep arriving as they do; an estimate.
+        needed: Estimated bytes with which it would reach back to the suspect's earliest copy, if records keep arriving at this rate.
         window_millis: Milliseconds of arrivals that it has to reach back.
     """
 
@@ -129,30 +129,20 @@ class Shortage(NamedTuple):
 
 
 class _Overlapping(Pieces):
-    """Runs with one key that overlap, or came out of order.
-
-    Attributes:
-        digests: Index of the first aggregate with these bytes. Equal bytes have equal tables, so a later one says nothing more.
-    """
+    """Runs with one key that overlap, or came out of order."""
 
     __slots__ = ("digests",)
 
     def __init__(self) -> None:
         super().__init__()
+        # Index of the first aggregate with these bytes. Equal bytes have equal tables, so a later one adds nothing.
         self.digests: dict[bytes, int] = {}
 
 
 class Segment:
     """The runs of some aggregates that follow each other in one shard.
 
-    Args:
-        until: Arrival from which on another segment is to follow.
-        max_bytes: Bytes from which on another segment is to follow.
-
-    Attributes:
-        newest: Latest arrival of its aggregates, infinity if one has none; minus infinity of an empty segment.
-        last: Sequence number of its last aggregate.
-        size: Bytes, estimated.
+    The next segment begins at the arrival ``until``, or when this one has ``max_bytes``.
     """
 
     __slots__ = (
@@ -175,27 +165,28 @@ class Segment:
     )
 
     def __init__(self, until: float = NEVER, max_bytes: float = NEVER) -> None:
+        # Latest arrival of its aggregates: infinity if one has none, minus infinity if the segment is empty.
         self.newest: float = -NEVER
-        self.last: int = ANCESTOR
-        self.size: int = 0
+        self.last: int = ANCESTOR  # sequence number of its last aggregate
+        self.size: int = 0  # estimated bytes
         self._until = until
         self._max_bytes = max_bytes
-        # Further copies of names, and runs with the keys of others.
+        # Number of further copies of names, and of further runs with the same key.
         self._copies = 0
-        # Of each aggregate.
+        # One entry for each aggregate.
         self._arrivals = array("q")
         self._sequences: list[int] = []
         self._digests: list[bytes] = []
-        # The same once the segment is sealed; sequence numbers have any width.
+        # The sequence numbers and digests of a sealed segment. The width of the numbers is chosen when it is sealed.
         self._packed_sequences = b""
         self._packed_digests = b""
         self._width = 0
-        # Named records: the place of the first copy, and of all if there are several. A copy that arrived no later than an earlier one is
-        # left out, because the earlier one answers for it. So the arrivals rise with the places.
+        # Named records: the place of the first copy, and all places if there are several. A copy that arrived no later than an earlier
+        # one is left out, because every query finds the earlier one too. So arrivals rise with places.
         self._names: dict[bytes, int] = {}
         self._several: dict[bytes, list[int]] = {}
         self._compressed: _Names | None = None
-        # Other runs, by incarnation and date: one, several that are disjoint and came in order, or any.
+        # Unnamed runs, by incarnation and date: one, several that are disjoint and came in order, or any.
         self._runs: dict[bytes, int | list[int] | _Overlapping] = {}
 
     def __len__(self) -> int:
@@ -204,7 +195,7 @@ class Segment:
         return names + len(self._runs) + self._copies
 
     def is_full_at(self, arrival: int | None) -> bool:
-        """Return whether an aggregate that arrives then belongs into another segment."""
+        """Return whether an aggregate with this arrival belongs into the next segment."""
         return (
             self.size >= self._max_bytes
             or len(self._names) >= _DICT_IS_FULL
@@ -212,7 +203,7 @@ class Segment:
         )
 
     def begin(self, sequence: int, arrival: int | None, digest: bytes) -> None:
-        """Begin with the runs of the next aggregate."""
+        """Begin with the next aggregate, whose runs follow."""
         self.last = sequence
         self._sequences.append(sequence)
         self._digests.append(digest)
@@ -244,7 +235,7 @@ class Segment:
         self.size += COPY_BYTES
 
     def add_run(self, key: bytes, number: int, count: int, sub: int) -> None:
-        """Add another run of the last aggregate."""
+        """Add an unnamed run of the last aggregate."""
         run = number << _RUN_BITS | count << _PLACE_BITS | (len(self._arrivals) - 1 << _SUB_BITS) | sub
         known = self._runs.setdefault(key, run)
         if known is run:
@@ -276,7 +267,7 @@ class Segment:
     def add_single(
         self, sequence: int, arrival: int, digest: bytes, key: bytes, number: int, count: int
     ) -> bool:
-        """Add an aggregate of one run that cannot be equal to one before, see `RunMemory.add_single`."""
+        """Add an aggregate of one run that cannot be equal to an earlier one, see `RunMemory.add_single`."""
         if arrival >= self._until or self.size >= self._max_bytes:
             return False
         arrivals, runs = self._arrivals, self._runs
@@ -286,7 +277,7 @@ class Segment:
             runs[key] = run
             self.size += _SINGLE_BYTES
         else:
-            # The aggregates of a request have one date, and their numbers count up.
+            # The aggregates of a request share a date, and their numbers count up.
             if isinstance(known, _Overlapping):
                 return False
             last = known if isinstance(known, int) else known[-1]
@@ -307,11 +298,11 @@ class Segment:
         return True
 
     def has_run(self, key: bytes) -> bool:
-        """Return whether there is a run of others with a key."""
+        """Return whether an unnamed run has the key."""
         return key in self._runs
 
     def seal(self) -> None:
-        """Pack what no longer grows."""
+        """Pack the sequence numbers and digests, which no longer grow."""
         if not self._sequences:
             return
         self._width = max(1, (max(self._sequences).bit_length() + 7) // 8)
@@ -323,11 +314,11 @@ class Segment:
 
     @property
     def is_compressed(self) -> bool:
-        """Whether the rest of the segment cannot be compressed."""
+        """Whether compressing would gain nothing, or is done."""
         return self._compressed is not None or not self._names
 
     def compress(self) -> None:
-        """Make the segment smaller, and slower to search."""
+        """Compress the names, which makes the segment slower to search."""
         self._compressed = _Names(self._names)
         self.size -= (NAME_BYTES - COMPRESSED_NAME_BYTES) * len(self._names)
         self._names = {}
@@ -339,18 +330,18 @@ class Segment:
         return int.from_bytes(self._packed_sequences[index * width : (index + 1) * width], "big")
 
     def _limit(self, sequence: int, sub: int) -> int:
-        """Return the place before which everything is before a position of the shard."""
+        """Return the place before which all aggregates are before a position of the shard."""
         if sequence > self.last:
             return _END
         count = len(self._arrivals)
-        if sequence == self.last:  # nearly always, if it is not later
+        if sequence == self.last:  # the usual case, if it is not later
             return count - 1 << _SUB_BITS | sub
         index = bisect_left(range(count), sequence, key=self._sequence_at)
         is_there = index < count and self._sequence_at(index) == sequence
         return index << _SUB_BITS | (sub if is_there else 0)
 
     def has_name(self, key: bytes, sequence: int, sub: int, since: float) -> bool:
-        """Return whether a copy of a named record is before a position, and arrived at a moment or later."""
+        """Return whether a named record has a copy before a position that arrived at ``since`` or later."""
         place = self._place_of(key)
         if place is None:
             return False
@@ -362,7 +353,7 @@ class Segment:
         return index >= 0 and self._arrivals[several[index] >> _SUB_BITS] >= since
 
     def parts(self, key: bytes, wanted: Part, sequence: int, sub: int, since: float) -> Iterator[Part]:
-        """Yield the numbers of a run of which a copy is before a position and arrived at a moment or later: disjoint parts."""
+        """Yield the parts of a run with a copy before a position that arrived at ``since`` or later; they are disjoint."""
         known = self._runs.get(key)
         if known is None:
             return
@@ -376,7 +367,7 @@ class Segment:
                 yield max(run >> _RUN_BITS, wanted[0]), min(_end(run) - 1, wanted[1])
 
     def has_equal(self, key: bytes, wanted: Part, sequence: int, digest: bytes) -> bool:
-        """Return whether a run is in an aggregate of the shard with equal bytes, before a sequence number."""
+        """Return whether an aggregate of the shard before a sequence number has equal bytes and contains the run."""
         known = self._runs.get(key)
         if known is None or self.last == ANCESTOR:
             return False
@@ -390,10 +381,8 @@ class Segment:
         )
 
     def has_equal_name(self, key: bytes, sequence: int, digest: bytes) -> bool:
-        """Return whether a named record is in an aggregate of the shard with equal bytes, before a sequence number.
-
-        Of several copies, it asks the first and the last one before that: bytes that are repeated follow each other at once.
-        """
+        """Return whether an aggregate of the shard before a sequence number has equal bytes and contains the named record."""
+        # Of several copies, the first one and the last one before the limit are enough: equal bytes are stored one right after the other.
         place = self._place_of(key)
         if place is None or self.last == ANCESTOR:
             return False
@@ -414,12 +403,12 @@ class Segment:
 
 
 def _end(run: int) -> int:
-    """Return the number behind a run."""
+    """Return the number after a run's last one."""
     return (run >> _RUN_BITS) + (run >> _PLACE_BITS & _COUNT)
 
 
 def _overlapping(known: int | list[int], wanted: Part) -> Iterator[int]:
-    """Yield those of disjoint runs that have numbers of another one: not more than it has numbers."""
+    """Yield the known runs, which are disjoint, that overlap a part: at most as many as the part has numbers."""
     runs = [known] if isinstance(known, int) else known
     for index in range(bisect_left(runs, wanted[1] + 1 << _RUN_BITS) - 1, -1, -1):
         if _end(runs[index]) <= wanted[0]:
@@ -428,9 +417,9 @@ def _overlapping(known: int | list[int], wanted: Part) -> Iterator[int]:
 
 
 class _Names:
-    """Named records and their places, in arrays that are sorted by the hashes of the names.
+    """Named records and their places, in arrays sorted by the hashes of the names.
 
-    An index by the first bits of the hash says where to search, so that it takes about as many steps as with a dict.
+    An index by the first bits of the hash limits each search to few entries.
     """
 
     __slots__ = ("_hashes", "_keys", "_places", "_shift", "_starts")
@@ -448,11 +437,10 @@ class _Names:
         )
 
     def __len__(self) -> int:
-        """Return the number of names."""
         return len(self._hashes)
 
     def get(self, key: bytes) -> int | None:
-        """Return the place of a name."""
+        """Return the place of a name; None if it is not here."""
         digest = hash(key) & _HASH
         prefix = digest >> self._shift
         index = bisect_left(self._hashes, digest, self._starts[prefix], self._starts[prefix + 1])
@@ -468,7 +456,7 @@ def _segment_bytes(max_bytes: int) -> int:
 
 
 def _shrink(segments: Sequence[Segment], size: int, max_bytes: int) -> int:
-    """Compress segments, the first ones first, until they fit; return their bytes."""
+    """Compress segments, the first ones first, until they fit; return their total bytes."""
     for segment in segments:
         if size <= max_bytes:
             break
@@ -482,12 +470,9 @@ def _shrink(segments: Sequence[Segment], size: int, max_bytes: int) -> int:
 class RunMemory:
     """The runs that one reader of one shard has read, or looked up.
 
-    Args:
-        max_bytes: Maximum bytes.
-
     Attributes:
         since: Arrival since which every copy on the shard's path is here; infinity before anything was read.
-        first: Sequence number from which on every copy in the shard itself is here; infinity before anything was read.
+        first: Sequence number since which every copy in the shard itself is here; infinity before anything was read.
         last: Sequence number of the last record of the shard that was read; -1 before the first.
     """
 
@@ -510,15 +495,15 @@ class RunMemory:
         self.first: float = NEVER
         self.last: int = -1
         self._max_bytes = max_bytes
-        # In the order of the path, so that the oldest one is the leftmost.
+        # In the order of the path, the oldest segment leftmost.
         self._sealed: deque[Segment] = deque()
         self._sealed_bytes = 0
-        # The latest arrival of the sealed segments.
+        # Latest arrival in the sealed segments.
         self._sealed_newest = -NEVER
         self._open = Segment(-NEVER, _segment_bytes(max_bytes))
-        # Arrival before which copies are missing because the bytes were not enough for them.
+        # Arrival before which copies are missing for lack of bytes.
         self._short_until = -NEVER
-        # How far back the last suspects had to be looked for, and the arrival of the last one for which that was too far.
+        # How far back suspects were searched for lately, in milliseconds, and the arrival of the last suspect with at least half that distance.
         self._reach = 0
         self._reach_at = 0
 
@@ -528,17 +513,17 @@ class RunMemory:
 
     @property
     def size(self) -> int:
-        """Bytes that it takes, estimated."""
+        """Estimated bytes that it takes."""
         return self._open.size + self._sealed_bytes
 
     @property
     def room(self) -> int:
-        """Bytes for what a look-up brings; 0 if it would be forgotten at once."""
+        """Bytes for the results of a look-up; 0 if they would be forgotten at once."""
         free = self._max_bytes - self.size
         return free if free * _SEGMENTS >= self._max_bytes else 0
 
     def begin(self, sequence: int, arrival: int | None, digest: bytes) -> None:
-        """Begin with the runs of the aggregate that was read last in the shard; forget what is too old by then."""
+        """Begin with an aggregate read from the shard, whose runs follow; forget entries that are then too old."""
         if self._open.is_full_at(arrival):
             self._follow(arrival)
         self._open.begin(sequence, arrival, digest)
@@ -546,30 +531,21 @@ class RunMemory:
     def add_single(
         self, sequence: int, arrival: int, digest: bytes, key: bytes, number: int, count: int, since: int
     ) -> bool:
-        """Add the aggregate that was read last in the shard and has one run, not of a named record. For speed; see `begin`.
+        """Add an aggregate of one unnamed run that was read from the shard; a fast path for `begin` and `add_run`.
 
-        Args:
-            sequence: Sequence number.
-            arrival: Arrival.
-            digest: Digest.
-            key: Key of the run.
-            number: Number of its first user record.
-            count: Number of its user records.
-            since: Arrival since which other runs with the key matter.
-
-        Returns:
-            False if there may be an equal run, or if the aggregate belongs into another segment. Then nothing was added.
+        ``since`` is the arrival since which earlier runs with the key matter. Return False, with nothing added, if there may be
+        an equal run, or if the aggregate belongs into the next segment.
         """
         if self._sealed_newest >= since and self.has_run(key, since):
             return False
         return self._open.add_single(sequence, arrival, digest, key, number, count)
 
     def add_name(self, key: bytes, sub: int) -> None:
-        """Add a named record of the aggregate."""
+        """Add a named record of the last aggregate."""
         self._open.add_name(key, sub)
 
     def add_run(self, key: bytes, number: int, count: int, sub: int) -> None:
-        """Add another run of the aggregate."""
+        """Add an unnamed run of the last aggregate."""
         self._open.add_run(key, number, count, sub)
 
     def _follow(self, arrival: int | None) -> None:
@@ -604,46 +580,45 @@ class RunMemory:
         horizon = arrival - self._reach - KEPT_MILLIS
         while self._sealed and self._sealed[0].newest < horizon:
             self._forget_oldest()
-            # The bytes were enough for everything since then.
+            # Nothing since then was forgotten for lack of bytes.
             self._short_until = -NEVER
 
     def _forget_oldest(self) -> None:
         segment = self._sealed.popleft()
         self._sealed_bytes -= segment.size
-        # Arrivals need not be in the order of positions, so both bounds rise by themselves.
+        # Arrivals may contradict the order of positions, so the two bounds rise independently.
         self.since = max(self.since, segment.newest + 1)
         if segment.last != ANCESTOR:
             self.first = max(self.first, segment.last + 1)
 
     def shortage(self, since: int) -> Shortage | None:
-        """Return why copies that arrived at a moment or later are missing, if it is that the bytes are not enough for them.
+        """Return the shortage if copies since a moment are missing for lack of bytes; else None.
 
-        Args:
-            since: The moment, before `since` of the memory.
+        The moment must be before `since` of the memory.
         """
         newest = max(self._open.newest, self._sealed_newest)
         if since >= self._short_until or newest == NEVER or newest <= self.since:
             return None
         window = newest - since
-        # What is forgotten is a whole segment, and another one may be empty. So this part of the bytes is always in use.
+        # A whole segment is forgotten at a time, and another one may be empty. At least this part of the bytes is in use.
         used = (_SEGMENTS - 2) / _SEGMENTS
         needed = self.size * window / (newest - self.since) / used
         return Shortage(self._max_bytes, ceil(max(needed, self._max_bytes)), round(window))
 
     def leave_out(self) -> None:
-        """Note that a look-up brought copies for which there is no room."""
+        """Note that a look-up found copies for which there is no room."""
         self._short_until = self.since
 
     def restore(
         self, found: Iterable[Segment], since: float, first: float, *, left_out: bool = False
     ) -> None:
-        """Add what a look-up brought.
+        """Add the copies that a look-up found.
 
         Args:
-            found: The copies before everything that is here, in the order of the path.
+            found: Copies before all entries of the memory, in the order of the path.
             since: Arrival since which they are complete.
-            first: Sequence number in the shard from which on they are complete.
-            left_out: Whether there was no room for others that are older.
+            first: Sequence number in the shard since which they are complete.
+            left_out: Whether there was no room for older ones.
         """
         self.since = min(self.since, since)
         self.first = min(self.first, first)
@@ -655,12 +630,7 @@ class RunMemory:
         self._fit()
 
     def reach(self, distance: int, arrival: int) -> None:
-        """Keep what is here for longer than usual: a suspect had to be looked for this far back.
-
-        Args:
-            distance: Milliseconds from the earliest arrival that matters to the suspect's.
-            arrival: Arrival of the suspect.
-        """
+        """Keep entries longer: a suspect was searched for ``distance`` milliseconds before its ``arrival``."""
         if arrival - self._reach_at > KEPT_MILLIS:
             self._reach = 0
         # Distances vary. A shorter one must not let the memory forget what the next longer one needs.
@@ -668,7 +638,7 @@ class RunMemory:
             self._reach, self._reach_at = max(self._reach, distance), arrival
 
     def has_name(self, key: bytes, sequence: int, sub: int, since: float) -> bool:
-        """Return whether a copy of a named record is before a position, and arrived at a moment or later."""
+        """Return whether a named record has a copy before a position that arrived at ``since`` or later."""
         if self._open.has_name(key, sequence, sub, since):
             return True
         return any(
@@ -677,7 +647,7 @@ class RunMemory:
         )
 
     def parts(self, key: bytes, wanted: Part, sequence: int, sub: int, since: float) -> list[Part]:
-        """Return the numbers of a run of which a copy is before a position and arrived at a moment or later; parts may overlap."""
+        """Return the parts of a run with a copy before a position that arrived at ``since`` or later; they may overlap."""
         found = [*self._open.parts(key, wanted, sequence, sub, since)]
         for segment in self._sealed:
             if segment.newest >= since:
@@ -685,19 +655,19 @@ class RunMemory:
         return found
 
     def has_run(self, key: bytes, since: float) -> bool:
-        """Return whether a run of others with a key may be here that arrived at a moment or later."""
+        """Return whether the memory may have an unnamed run with the key that arrived at ``since`` or later."""
         if self._open.has_run(key):
             return True
         return any(segment.newest >= since and segment.has_run(key) for segment in self._sealed)
 
     def has_equal(self, key: bytes, wanted: Part, sequence: int, digest: bytes) -> bool:
-        """Return whether a run is in an aggregate of the shard with equal bytes, before a sequence number."""
+        """Return whether an aggregate of the shard before a sequence number has equal bytes and contains the run."""
         return self._open.has_equal(key, wanted, sequence, digest) or any(
             segment.has_equal(key, wanted, sequence, digest) for segment in self._sealed
         )
 
     def has_equal_name(self, key: bytes, sequence: int, since: float, digest: bytes) -> bool:
-        """Return whether a named record that arrived at a moment or later is in an aggregate with equal bytes, before a sequence number."""
+        """Return whether an equal aggregate before a sequence number has the named record, since an arrival."""
         return self._open.has_equal_name(key, sequence, digest) or any(
             segment.newest >= since and segment.has_equal_name(key, sequence, digest)
             for segment in self._sealed
@@ -705,16 +675,13 @@ class RunMemory:
 
 
 class Recollection:
-    """The copies that a look-up brings, until it is complete: the newest ones, as many as a memory holds.
+    """The copies that a look-up reads, until it is complete: the newest ones, as many as a memory holds.
 
     Shards come in the order in which they are read: the shard itself, then its ancestors, each from old to new.
 
-    Args:
-        max_bytes: Maximum bytes.
-
     Attributes:
         since: Arrival since which nothing was left out; None if nothing was.
-        first: Sequence number in the shard from which on nothing was left out; None if nothing was.
+        first: Sequence number in the shard since which nothing was left out; None if nothing was.
     """
 
     __slots__ = ("_max_bytes", "_shards", "_size", "first", "since")
@@ -723,12 +690,12 @@ class Recollection:
         self.since: float | None = None
         self.first: int | None = None
         self._max_bytes = max_bytes
-        # Bytes of all segments but the last one of the shard that is read.
+        # Bytes of all segments, except the last one of the shard that is being read.
         self._size = 0
         self._shards: list[deque[Segment]] = []
 
     def begin_shard(self) -> None:
-        """Begin with the copies of a shard that is older than those before, or independent of them."""
+        """Begin with a shard that is older than the ones before, or independent of them."""
         if self._shards:
             self._seal()
         self._shards.append(deque([self._new_segment(None)]))
@@ -738,7 +705,7 @@ class Recollection:
         return Segment(until, _segment_bytes(self._max_bytes))
 
     def begin(self, sequence: int, arrival: int | None, digest: bytes) -> None:
-        """Begin with the runs of the next aggregate of the shard."""
+        """Begin with the next aggregate of the shard, whose runs follow."""
         shard = self._shards[-1]
         if not len(shard[-1]):
             shard[-1] = self._new_segment(arrival)
@@ -748,11 +715,11 @@ class Recollection:
         shard[-1].begin(sequence, arrival, digest)
 
     def add_name(self, key: bytes, sub: int) -> None:
-        """Add a named record of the aggregate."""
+        """Add a named record of the last aggregate."""
         self._shards[-1][-1].add_name(key, sub)
 
     def add_run(self, key: bytes, number: int, count: int, sub: int) -> None:
-        """Add another run of the aggregate."""
+        """Add an unnamed run of the last aggregate."""
         self._shards[-1][-1].add_run(key, number, count, sub)
 
     def _seal(self) -> None:
@@ -773,7 +740,7 @@ class Recollection:
         return (segment for shard in reversed(self._shards) for segment in shard)
 
     def finish(self) -> list[Segment]:
-        """Return the copies in the order of the path. Nothing is added after that, and only now the bounds are final."""
+        """Return the copies in the order of the path. Nothing may be added afterwards; the bounds are final only now."""
         if self._shards:
             self._seal()
         return [segment for segment in self._in_order() if len(segment)]

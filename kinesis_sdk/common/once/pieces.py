@@ -1,15 +1,15 @@
-"""Copies of runs by their numbers, where runs overlap: of which numbers is a copy before a place that arrived at a moment or later.
+"""Copies of runs that overlap, by the numbers of their records.
 
-An honest producer hardly ever writes runs that overlap. A stranger may write any, so nothing here depends on what they look like:
+An honest producer hardly ever writes overlapping runs. An attacker may write any, so nothing here depends on their form:
 
-- Runs are kept as disjoint pieces in order, each with its copies. A query yields disjoint parts, so never more than it asks for numbers.
-- Of the copies of a piece, one that arrived no later than an earlier one is left out: whatever place and moment is asked for, the earlier one
-  answers as well. So arrivals rise with places, and one bisection finds the answer.
+- Runs are kept as disjoint pieces in order, each with its copies. A query yields disjoint parts, at most one for each number.
+- A copy of a piece that arrived no later than an earlier one is left out, because every query that finds it finds the earlier one too.
+  So arrivals rise with places, and one bisection finds the result.
 - Pieces are in blocks of `_BLOCK` numbers, so that an insertion moves fewer entries than that.
-- Each pair of a piece and a copy stands for at least one user record that was stored, also after a piece was divided. So both memory and time
-  grow with the bytes of the stream, times the logarithm of a bisection.
+- Each pair of a piece and a copy stands for at least one stored user record, even after a piece was divided. So memory grows with the
+  bytes of the stream, and time with these bytes times the logarithm of a bisection.
 
-A place is a position as a number: whatever is stored later has a higher one.
+A place is a position as a number, higher for what is stored later.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Part = tuple[int, int]
 """First and last number of user records of a run."""
 
 NO_ARRIVAL = 1 << 62
-"""Stands for an arrival that Kinesis does not report: later than every other one, so that the copy counts."""
+"""Arrival of a copy for which Kinesis reports none: later than every other, so that the copy counts."""
 
 _BLOCK_BITS = 12
 _BLOCK = 1 << _BLOCK_BITS
@@ -43,9 +43,9 @@ _ENTRY_BYTES = 9
 
 
 def add_copy(copies: list[Copy], copy: Copy) -> bool:
-    """Add a copy behind all others, if it answers anything that they do not; return whether there is one more.
+    """Add a copy after all others, unless they cover it; return whether there is one more.
 
-    Of two copies at the same place, the one that arrived later answers for both.
+    Of two copies at the same place, only the later arrival is kept.
     """
     if copies:
         place, arrival = copies[-1]
@@ -59,7 +59,7 @@ def add_copy(copies: list[Copy], copy: Copy) -> bool:
 
 
 def has_copy(copies: list[Copy], limit: int, since: float) -> bool:
-    """Return whether a copy is before a place, and arrived at a moment or later."""
+    """Return whether a copy before ``limit`` arrived at ``since`` or later."""
     index = bisect_left(copies, limit, key=_place_of) - 1
     return index >= 0 and copies[index][1] >= since
 
@@ -69,7 +69,7 @@ def _place_of(copy: Copy) -> int:
 
 
 class Pieces:
-    """Copies of runs that have one key."""
+    """Copies of runs that share a key."""
 
     __slots__ = ("_blocks",)
 
@@ -77,7 +77,7 @@ class Pieces:
         self._blocks: dict[int, _Block] = {}
 
     def add(self, first: int, last: int, copy: Copy) -> int:
-        """Add a copy of the numbers of a run, behind all others; return how many bytes it takes."""
+        """Add a copy of a run's numbers after all others; return how many bytes it takes."""
         size = 0
         for number in range(first >> _BLOCK_BITS, (last >> _BLOCK_BITS) + 1):
             block = self._blocks.get(number)
@@ -89,7 +89,7 @@ class Pieces:
         return size + _COPY_BYTES if size else 0
 
     def parts(self, wanted: Part, limit: int, since: float) -> Iterator[Part]:
-        """Yield the numbers of a run of which a copy is before a place and arrived at a moment or later: disjoint parts, in order."""
+        """Yield the parts of a run with a copy before ``limit`` that arrived at ``since`` or later; disjoint, in order."""
         first, last = wanted
         for number in range(first >> _BLOCK_BITS, (last >> _BLOCK_BITS) + 1):
             block = self._blocks.get(number)
@@ -98,13 +98,7 @@ class Pieces:
 
 
 class _Block:
-    """Pieces of neighboring numbers, in order.
-
-    Attributes:
-        starts: First number of each piece.
-        lasts: Last number of each piece.
-        copies: Copies of each piece.
-    """
+    """Pieces of neighboring numbers, in order: their first numbers, last numbers and copies."""
 
     __slots__ = ("copies", "lasts", "starts")
 
@@ -114,7 +108,7 @@ class _Block:
         self.copies: list[list[Copy]] = []
 
     def add(self, first: int, last: int, copy: Copy) -> int:
-        """Add a copy behind all others; return how many bytes its pieces take."""
+        """Add a copy after all others; return how many bytes its pieces take."""
         size = self._divide(first) + self._divide(last + 1)
         low, high = bisect_left(self.starts, first), bisect_right(self.starts, last)
         if low == high:
@@ -143,7 +137,7 @@ class _Block:
         return size
 
     def _divide(self, number: int) -> int:
-        """Let a piece begin at a number if one has it inside; return how many bytes that takes."""
+        """Divide the piece that contains a number before it; return how many bytes that takes."""
         index = bisect_left(self.lasts, number)
         if index == len(self.starts) or self.starts[index] >= number:
             return 0
@@ -158,7 +152,6 @@ class _Block:
         self.copies.insert(index, copies)
 
     def parts(self, wanted: Part, limit: int, since: float) -> Iterator[Part]:
-        """Yield what `Pieces.parts` does."""
         first, last = wanted
         for index in range(bisect_left(self.lasts, first), bisect_right(self.starts, last)):
             if has_copy(self.copies[index], limit, since):

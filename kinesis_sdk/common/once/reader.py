@@ -1,25 +1,25 @@
 """Rules by which a reader of one shard finds the repetitions among the records of idempotent producers, without any I/O.
 
-A producer that got no answer sends its records again, so a record may be stored several times. All its *valid* copies (those in
-aggregates that belong completely into the shard where they are stored) lie on one path of shards, each of which continues the one
-before. **The first valid copy is the record, and every other one is dropped.** That depends on the stream alone, and not on
-who reads it, from where on and in which batches, so it needs no state beside the checkpoint.
+A producer that got no response sends its records again, so a record may be stored several times. A copy is *valid* if all of its
+aggregate belongs into the shard where it is stored. The valid copies of a record lie on one path of shards, each the child of the
+one before. **The first valid copy is the record, and readers drop every other one.** Which copy is first depends on the stream
+alone, not on the reader, its start or its batches, so no state is needed beside the checkpoint.
 
-Nearly every record arrives so soon after its date that it can only be the first copy, and is delivered. The others are *suspects*: marked as
-repeated, or late. A suspect is looked for in the reader's memory, and if that does not reach far enough back, in the stream.
+Nearly every record arrives so soon after its date that it can only be the first copy, and is delivered. Records that are late or marked
+as repeated are *suspects*. The reader searches its memory for their earlier copies and, if the memory is too short, the stream.
 
 | rule | |
 | --- | --- |
-| R1 | A misplaced aggregate is dropped: its producer puts it again. One that is older than `OLDEST_MILLIS` was forwarded from elsewhere; it is treated like that of any other producer. If the shard's range is not known, the shards are listed before an aggregate is judged that was made for another shard. |
+| R1 | A misplaced aggregate is dropped: its producer puts it again. One older than `OLDEST_MILLIS` was forwarded from elsewhere and is treated like an aggregate without a tag. An aggregate that was made for another shard is judged only once the shard's range is known, if need be by listing the shards. |
 | R2 | A run is suspect if it is marked (`REPEAT`, or `NAMED` without `FIRST`), or arrived `EARLY_MILLIS` before the end of its hold-off or later. |
 | R3 | A suspect record is dropped if an earlier valid copy arrived at `_earliest` or later, within the reader's reach. |
 | R4 | The memory is complete since the first record that was read, and each of its entries has a position. |
-| R5 | If the memory begins later than that, the shard is read again from there on, and its parents as far as they reach. |
-| R6 | What can no longer be found out, or may not be read, is delivered and counted. |
+| R5 | If the memory begins later than `_earliest`, the shard is read again from there on, and its parents as far as they reach. |
+| R6 | If the earlier copies have expired, or reading them is not permitted, the record is delivered and counted as unknown. |
 | R7 | Equal bytes, stored twice in the shard, are one record: something between the producer and Kinesis repeated the request. |
-| R8 | Dropped records count as delivered. That is up to the shell. |
+| R8 | Dropped records count as delivered; the caller sees to this. |
 
-How a shell (a worker, a Spark task, a Lambda function) uses it, for the batches of a shard in order:
+A worker, a Spark task or a Lambda function does this for the batches of a shard, in order:
 
 ```python
 reader = RunReader(stream_name, shard_id, hash_key_range, parents=parent_ids)
@@ -33,9 +33,9 @@ decision = reader.decide(now_millis)
 users = users.without(decision.dropped)
 ```
 
-A reader that begins at any record decides as one that has read everything. Where it begins only decides how many suspects have to be looked up.
-For a Spark range, make a reader for each range with ``drops_equal=False``, and pass what the driver knows of the shards
-to `LookUp.listed`, instead of listing them in each task.
+A reader decides the same wherever it begins; its start only affects how many suspects have to be looked up.
+For Spark, make a reader for each range with ``drops_equal=False``, and pass the driver's list of shards to `LookUp.listed`
+instead of listing the shards in each task.
 """
 
 from __future__ import annotations
@@ -81,23 +81,23 @@ from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.common.shards import Shard, ShardGraph
 
 EARLY_MILLIS = 2000
-"""Milliseconds by which arrivals may contradict the order of records, and dates the time at which records were sent."""
+"""Milliseconds by which arrivals may contradict the order of records, and by which dates may contradict the time of sending."""
 
 OLDEST_MILLIS = 900_000
-"""Milliseconds after its date at which a record of an idempotent producer arrives at the latest."""
+"""Maximum milliseconds from a record's date to its arrival, for records of idempotent producers."""
 
 _MARKED_MILLIS = 30_000
-"""Milliseconds before its arrival from which on a repeated record is looked for at least, so that a wrong clock of its producer
-does little harm. The window of a named record stays as its application wants it."""
+"""The search for copies of a repeated record begins at least this many milliseconds before its arrival, so that a wrong clock of
+the producer does little harm. Named records are excepted: their window is the application's choice."""
 
 RETENTION_MILLIS = 24 * 3600 * 1000
-"""Milliseconds for which a stream keeps records at least. Whether it keeps them for longer, a look-up finds out by the oldest
-record that is still there: that needs no further permission, and follows a retention period that is changed meanwhile."""
+"""Minimum milliseconds for which a stream keeps records. A look-up detects a longer retention by the oldest record that is still
+there, which needs no further permission and follows changes of the retention period."""
 
 _MARKED = REPEAT | NAMED
 
 _SUB_BITS = 24
-"""Bits of a sub-sequence number: an aggregate of 10 MiB has fewer user records than that."""
+"""Bits of a sub-sequence number: an aggregate of 10 MiB has fewer than 2**24 user records."""
 
 
 @dataclass(slots=True)
@@ -105,13 +105,13 @@ class Decision:
     """Decision on the tagged aggregates of a batch.
 
     Attributes:
-        dropped: By sequence number, the parts that are dropped, as sub-sequence numbers in order. See `UserRecords.without`.
+        dropped: By sequence number, the dropped parts as ranges of sub-sequence numbers, in order. See `UserRecords.without`.
         repeated: User records that are dropped because an earlier copy is delivered.
         misplaced: User records that are dropped because their aggregate is misplaced.
-        unknown: User records that are delivered although an earlier copy may exist, because it could not be looked for.
-        named: Those of ``repeated`` that their producer did not put before: an earlier record has their name. Another process put the
-            same fact, or a program that may put records took the name.
-        first_named: Position of the first of these, as ``sequenceNumber/subSequenceNumber``; None if there is none.
+        unknown: User records that are delivered although an earlier copy may exist that could not be searched for.
+        named: Records counted in ``repeated`` that are not a retry by their producer: an earlier record has their name. Another
+            process put the same fact, or a program that is allowed to put records took the name.
+        first_named: Position of the first record counted in ``named``, as ``sequenceNumber/subSequenceNumber``; None if none.
     """
 
     dropped: dict[str, list[Part]] = field(default_factory=dict)
@@ -128,7 +128,7 @@ class ReadShard(NamedTuple):
     Attributes:
         shard_id: The shard.
         since_millis: Arrival to begin at (``AT_TIMESTAMP``), in milliseconds since 1970; None begins at the oldest record.
-        limit: Maximum records of one call that are of use; None for any number.
+        limit: Maximum number of records worth requesting in one call; None for any number.
     """
 
     shard_id: str
@@ -145,68 +145,44 @@ Step = ReadShard | ListShards
 
 @dataclass(slots=True)
 class _Suspect:
-    """A run that is looked up.
+    """A run that is looked up."""
 
-    Attributes:
-        sequence_number: Sequence number of its Kinesis record.
-        sequence: The same as a number.
-        sub: Sub-sequence number of its first user record.
-        run: The run.
-        since: Earliest arrival of a copy that matters.
-        arrival: Its own arrival.
-        found: Numbers of which an earlier copy is in the memory, in disjoint parts.
-    """
-
-    sequence_number: str
+    sequence_number: str  # of its Kinesis record
     sequence: int
-    sub: int
+    sub: int  # sub-sequence number of its first user record
     run: Run
-    since: int
+    since: int  # earliest arrival of a copy that matters
     arrival: int
-    found: list[Part]
+    found: list[Part]  # numbers with an earlier copy in the memory, in disjoint parts
 
 
 class _KeptBack(NamedTuple):
-    """An aggregate that is judged once the shard's range is known.
-
-    Attributes:
-        carrier: Its Kinesis record.
-        table: Its table of runs.
-        user_records: Number of its user records.
-        is_new: Whether it was not read before.
-        hash_keys: Lowest and highest hash key of its user records; None if none has one, or if it was made for the shard.
-    """
+    """An aggregate that is judged once the shard's range is known."""
 
     carrier: KinesisRecord
     table: RunTable
     user_records: int
-    is_new: bool
+    is_new: bool  # False if it is read again
+    # Lowest and highest hash key of its user records; None if none has one, or if it was made for this shard.
     hash_keys: tuple[bytes, bytes] | None
 
     def is_outside(self, owned: HashKeyRange) -> bool:
-        """Return whether a user record lies outside of a range."""
+        """Return whether a user record lies outside the range."""
         keys = self.hash_keys
         return keys is not None and (keys[0] < owned.start_bytes or keys[1] > owned.end_bytes)
 
 
 class _Search(NamedTuple):
-    """Task of a look-up.
-
-    Attributes:
-        suspects: Runs to look for.
-        before: Sequence number at which the shard has been read far enough.
-        room: Maximum bytes of the copies that it keeps for the memory.
-        shortage: Numbers of the memory, if it is too small; else None.
-    """
+    """Task of a look-up."""
 
     suspects: Sequence[_Suspect]
-    before: int
-    room: int
-    shortage: Shortage | None
+    before: int  # sequence number at which the shard has been read far enough
+    room: int  # maximum bytes of the copies that are kept for the memory
+    shortage: Shortage | None  # None if the memory is large enough
 
 
 class _Copies:
-    """Copies of some names, and of some numbers of runs."""
+    """Copies of names and of numbers of runs, added in order."""
 
     __slots__ = ("_names", "_pieces")
 
@@ -215,15 +191,13 @@ class _Copies:
         self._pieces: dict[bytes, Pieces] = {}
 
     def add_name(self, key: bytes, copy: Copy) -> None:
-        """Add a copy of a name behind all others."""
         add_copy(self._names.setdefault(key, []), copy)
 
     def add_numbers(self, key: bytes, first: int, last: int, copy: Copy) -> None:
-        """Add a copy of numbers behind all others."""
         self._pieces.setdefault(key, Pieces()).add(first, last, copy)
 
     def parts(self, key: bytes, run: Run, limit: int, since: int) -> Iterable[Part]:
-        """Return the numbers of a run of which a copy is before a place and arrived at a moment or later, in disjoint parts."""
+        """Return the parts of a run with a copy before ``limit`` that arrived at ``since`` or later; they are disjoint."""
         wanted = run.number, run.number + run.count - 1
         if run.flags & NAMED:
             return [wanted] if has_copy(self._names.get(key, []), limit, since) else ()
@@ -232,10 +206,10 @@ class _Copies:
 
 
 class _Wanted:
-    """The suspects of a look-up by what is to be found, and the copies of them that were read.
+    """The names and numbers that a look-up searches for, and the copies of them that were read.
 
-    What it keeps grows with the suspects, and not with what is read: only their names and numbers, and one copy of each for all that are before
-    the first suspect.
+    Its size grows with the suspects, not with what is read: it keeps their names and numbers, and of all copies before the first
+    suspect only one each.
     """
 
     __slots__ = ("_before", "_begin", "_behind", "_names", "_numbers")
@@ -245,7 +219,7 @@ class _Wanted:
         self._names: set[bytes] = set()
         # Numbers of the suspects with each key, in disjoint parts.
         self._numbers: dict[bytes, list[Part]] = {}
-        # Copies before the first suspect, in this shard or in ancestors; those behind it, after a rewind or a gap.
+        # Copies before the first suspect, in this shard or in ancestors; and copies after it, which a rewind or a gap leaves.
         self._before, self._behind = _Copies(), _Copies()
         for suspect in suspects:
             run, key = suspect.run, key_of(suspect.run)
@@ -257,7 +231,7 @@ class _Wanted:
             self._numbers[key] = _joined(parts)
 
     def note(self, key: bytes, run: Run, sequence: int, sub: int, arrival: int | None) -> None:
-        """Keep what a run says of suspects. Those of one shard are noted in order."""
+        """Keep a run's names or numbers that are searched for. The runs of one shard must come in order."""
         if sequence < self._begin:
             copies, place = self._before, -1
         else:
@@ -276,7 +250,7 @@ class _Wanted:
             copies.add_numbers(key, max(first, begin), min(last, end), copy)
 
     def found(self, suspect: _Suspect) -> list[Part]:
-        """Return the numbers of a suspect of which an earlier copy was read, in parts that may overlap."""
+        """Return the suspect's numbers that have an earlier copy, in parts that may overlap."""
         run, key, since = suspect.run, key_of(suspect.run), suspect.since
         limit = _place(suspect.sequence, suspect.sub)
         return [*self._before.parts(key, run, limit, since), *self._behind.parts(key, run, limit, since)]
@@ -293,21 +267,21 @@ def _last_of(part: Part) -> int:
 class RunReader:
     """The rules of a reader, for one shard. Used by one thread at a time.
 
-    For each batch: `begin` and `add` (any number of times), `look_up` and what it asks for, then `decide`.
+    For each batch: `begin`, `add` (any number of times), `look_up` with the steps that it needs, then `decide`.
 
     Args:
         stream_name: Name of the stream, not its ARN.
         shard_id: The shard.
-        hash_key_range: Range of the shard; None if it is not known. It is then found out once, by the first look-up that needs it.
+        hash_key_range: Range of the shard; None if it is not known. The first look-up that needs it then finds it out, once.
         parents: Ids of the shard's parents; None if they are not known. Without parents the shards need not be listed.
-        contiguous: Whether each batch follows the one before without a gap, and has none inside. Otherwise nothing follows
-            from a copy that was not read, so every suspect is looked up, unless an earlier copy was read.
-        drops_equal: Whether equal bytes in the shard are dropped (R7). That depends on what this reader has read, so it is not
-            for readers that have to return equal records for an equal range.
+        contiguous: Whether each batch follows the one before without a gap, and has none inside. Otherwise a copy that was not
+            read proves nothing, so every suspect without a known earlier copy is looked up.
+        drops_equal: Whether equal bytes in the shard are dropped (R7). The decision depends on what this reader has read, so it
+            is not for readers that have to return equal records for an equal range.
         max_bytes: Maximum bytes of the memory.
-        budget: What the look-ups may read; None for any number of bytes.
-        reach_millis: Milliseconds before a record's arrival from which on its earlier copies matter at most. Unlike a budget, it leaves out
-            the same records in each reading. What it leaves out is delivered, and counted as unknown.
+        budget: Limit of what look-ups read; None for any number of bytes.
+        reach_millis: Maximum milliseconds between a record's arrival and that of an earlier copy that matters. Unlike a
+            budget, it leaves out the same records in each reading. Such records are delivered, and counted as unknown.
     """
 
     def __init__(
@@ -339,19 +313,19 @@ class RunReader:
         self._look_up: LookUp | None = None
         # Aggregates that wait for `_settle`: each with its tag and number of user records.
         self._unmarked: list[tuple[KinesisRecord, str, int]] = []
-        # While the range is not known: the first aggregate that was made for another shard, and all behind it, because they are judged in order.
+        # While the range is not known: the first aggregate that was made for another shard and all after it, because they are judged in order.
         self._kept_back: list[_KeptBack] = []
-        # Sequence number up to which the records that are added now were read before.
+        # Records of this batch up to this sequence number were read before.
         self._read_before = -1
 
     @property
     def is_idle(self) -> bool:
-        """Whether the batch has nothing to decide and nothing was dropped, so that `decide` is not needed."""
+        """Whether the batch has no suspect and nothing was dropped, so that `decide` is not needed."""
         return not self.needs_look_up and not self._decision.dropped and not self._decision.unknown
 
     @property
     def needs_look_up(self) -> bool:
-        """Whether something was added that has to be looked up before the batch can be decided."""
+        """Whether the batch can be decided only after a look-up."""
         self._settle()
         return bool(self._suspects or self._kept_back)
 
@@ -363,12 +337,12 @@ class RunReader:
 
     @property
     def size(self) -> int:
-        """Bytes that the memory takes, estimated."""
+        """Estimated bytes of the memory."""
         self._settle()
         return self._memory.size
 
     def begin(self, records: Sequence[KinesisRecord]) -> None:
-        """Note the Kinesis records that are read now, all of them, in order, before those with tags are added."""
+        """Begin a batch with all its Kinesis records, in order, before aggregates are added."""
         self._settle()
         if not records:
             return
@@ -385,7 +359,7 @@ class RunReader:
         """Judge an aggregate with a tag; the ``on_tagged`` of `deaggregate`.
 
         Returns:
-            False if it is to be treated like that of any other producer: the table does not fit, or it is misplaced and old.
+            False if it is to be treated like an aggregate without a tag: the table does not fit, or it is misplaced and old.
         """
         count = len(columns.payloads)
         tag = columns.tag
@@ -397,7 +371,7 @@ class RunReader:
             and is_unmarked(tag, count)
             and not self._kept_back
         ):
-            # Nearly every aggregate: of this stream, made for this shard, and of one run without flags.
+            # Nearly every aggregate: of this stream, made for this shard, one run without flags.
             self._unmarked.append((carrier, tag, count))
             return True
         self._settle()
@@ -417,13 +391,10 @@ class RunReader:
         return True
 
     def _settle(self) -> None:
-        """Judge the aggregates of one run without flags that were added since the last time, in order.
-
-        One after the other while they are added, each would take twice as long: between two of them, the processor's caches are filled with
-        other code and with payloads.
-        """
+        """Judge, in order, the aggregates of one run without flags that were added since the last time."""
         if not self._unmarked:
             return
+        # Judging each while it is added would take twice as long: other code and payloads fill the processor's caches in between.
         added, self._unmarked = self._unmarked, []
         add_single, read_before = self._memory.add_single, self._read_before
         runs = decode_unmarked([tag for _, tag, _ in added])
@@ -443,12 +414,12 @@ class RunReader:
                 self._judge_runs(carrier, table.runs, is_new=sequence > read_before)
 
     def _judge_kept_back(self) -> None:
-        """Judge what waited for the range, which is known now, or never will be in this batch."""
+        """Judge the aggregates that waited for the range. It is known now, or never will be in this batch."""
         kept_back, self._kept_back = self._kept_back, []
         for one in kept_back:
             if one.table.made_for != self._checksum:
                 if self._range is None:
-                    # Whether it is misplaced cannot be known, so it is neither dropped nor a reason to drop another.
+                    # It may be misplaced, so it is neither dropped nor a reason to drop another.
                     self._decision.unknown += one.user_records
                     continue
                 if one.is_outside(self._range):
@@ -488,7 +459,7 @@ class RunReader:
 
     def _drop_misplaced(self, carrier: KinesisRecord, table: RunTable, count: int) -> bool:
         arrival = _millis(carrier)
-        # Without an arrival its age is not known. If it was forwarded, dropping it would lose it.
+        # Without an arrival its age is not known, and dropping a forwarded record would lose it.
         if arrival is None or any(arrival > run.date + OLDEST_MILLIS for run in table.runs):
             return False
         self._drop(carrier.sequence_number, [(0, count - 1)])
@@ -512,7 +483,7 @@ class RunReader:
             self._decision.unknown += 1
 
     def _since(self, run: Run, arrival: int | None) -> int:
-        """Return the earliest arrival of a copy for which a record of a suspect run is dropped, within the reach."""
+        """Return the earliest arrival of a copy that makes a suspect a repetition, within the reach."""
         since = _earliest(run, arrival)
         return since if arrival is None else max(since, arrival - self._reach_millis)
 
@@ -530,7 +501,7 @@ class RunReader:
             self._suspects.append(_Suspect(sequence_number, sequence, sub, run, since, arrival, found))
             return
         self._repeat(sequence_number, sub, run, found)
-        # Without an arrival, nothing tells from when on it would have to be looked for, nor from when on the memory is complete.
+        # Without an arrival, neither the start of a search nor the time since which the memory is complete is known.
         if run.flags & REPEAT if arrival is None else since > _earliest(run, arrival):
             self._decision.unknown += missing
 
@@ -550,11 +521,11 @@ class RunReader:
         dropped.extend(parts)
 
     def look_up(self, now_millis: int | None = None) -> LookUp | None:
-        """Return what has to be read before the batch can be decided; None if that is nothing.
+        """Return the reads that the batch needs before it can be decided; None if it needs none.
 
         Args:
             now_millis: Time at Kinesis, in milliseconds since 1970. It tells whether copies may have expired, and so whether
-                to find out how long the stream keeps records. None takes `RETENTION_MILLIS` for that.
+                to find out how long the stream keeps records. None assumes `RETENTION_MILLIS`.
         """
         if self._look_up is None and self.needs_look_up:
             if self._budget is not None:
@@ -571,18 +542,14 @@ class RunReader:
         return self._look_up
 
     def _search(self, owned: HashKeyRange | None) -> _Search | None:
-        """Take the shard's range, and return what to search for; None if that is nothing.
-
-        Args:
-            owned: The range, for the life of the reader; None if it cannot be found out.
-        """
+        """Take the shard's range (None: it cannot be found out) and return what to search for; None if nothing."""
         self._range = owned
         self._judge_kept_back()
         suspects, memory = self._suspects, self._memory
         if not suspects:
             return None
-        # Up to what the memory has. After a rewind that may be behind the suspects themselves, and their aggregates, too, are no longer
-        # in the memory: the other copy may be in the same one. Without `contiguous`, the whole batch is in the memory.
+        # Read up to where the memory begins. After a rewind it may begin after the suspects. Then their own aggregates have to be read
+        # too, because an aggregate may contain both copies. Without `contiguous`, the whole batch is in the memory.
         last = max(suspect.sequence for suspect in suspects)
         return _Search(
             suspects,
@@ -592,10 +559,10 @@ class RunReader:
         )
 
     def decide(self, now_millis: int) -> Decision:
-        """Return what becomes of the batch; the next one may begin.
+        """Return the decision on the batch. The next one may begin.
 
         Args:
-            now_millis: Time at Kinesis, in milliseconds since 1970. It tells which copies were trimmed, and nothing else.
+            now_millis: Time at Kinesis, in milliseconds since 1970. It is used only to tell which copies were trimmed.
 
         Raises:
             ValueError: If a look-up is not complete.
@@ -605,7 +572,7 @@ class RunReader:
         if look_up is not None:
             if look_up.step is not None:
                 raise ValueError("the look-up of this batch is not complete")
-            # After a rewind, the memory may begin behind the suspects, and the records between were not read.
+            # After a rewind, the memory may begin after the suspects, and the records in between were not read.
             if self._contiguous and look_up.before >= self._memory.first:
                 look_up.remember(self._memory)
             for suspect in suspects:
@@ -627,63 +594,57 @@ class RunReader:
             self._decision.unknown += suspect.run.count - _size(found)
 
     def forget_batch(self) -> None:
-        """Forget the batch that was begun, because it is read again. What was read stays in the memory."""
+        """Forget the current batch because it will be read again. Its records stay in the memory."""
         self._settle()
         self._suspects, self._kept_back, self._look_up, self._decision = [], [], None, Decision()
 
 
 @dataclass(slots=True)
 class _History:
-    """Facts about the past of a shard that do not change.
+    """Facts about the past of a shard that do not change."""
 
-    Attributes:
-        parents: Its listed parents. They only become fewer, so an empty tuple needs no listing. None if that is not known.
-        named: The parents that the shell has named.
-        oldest: Arrival of a record of the shard before which its parents end; None if none is known.
-        kept: Milliseconds for which the stream has kept a record that was seen, or for which every stream does.
-    """
-
+    # Its listed parents; None if they are not known. Their number only shrinks, so an empty tuple needs no listing.
     parents: tuple[str, ...] | None
-    named: tuple[str, ...] = ()
-    oldest: int | None = None
-    kept: int = RETENTION_MILLIS
+    named: tuple[str, ...] = ()  # parents that the caller of the reader knows
+    oldest: int | None = None  # arrival of a record of the shard, before which its parents end
+    kept: int = RETENTION_MILLIS  # milliseconds for which the stream keeps records, as far as is known
 
 
 class LookUp:
-    """A look-up: which reads it needs, one after the other, and what becomes of their results.
+    """A look-up: the reads that it needs, one after the other, and the use of their results.
 
-    The shell carries out `step` and passes on the result, until `step` is None:
+    The caller carries out `step` and passes on the result, until `step` is None:
 
     | step | result |
     | --- | --- |
     | `ReadShard` | `page` for each response, in order, while the step is the same object. If the shard no longer exists: `gone` |
     | `ListShards` | `listed` |
-    | either, and access is denied | `refused`; there may be another step. Every other failure is tried again |
+    | either, and access is denied | `refused`; there may be another step. Every other failure is retried |
 
-    Costs of the calls: GetShardIterator and GetRecords for the shard. If it has parents, or if its range is not known, ListShards,
-    and while parents are listed: two calls for its oldest record, and two or more for each parent, if that record is not old enough. If the records
-    that it looks for may have expired: two calls for the oldest record of each of these shards.
+    Calls: GetShardIterator and GetRecords for the shard. If it has parents, or if its range is not known, ListShards. For each
+    shard with listed parents, two calls for its oldest record; unless that is old enough, two or more for each parent. If the
+    wanted copies may have expired, two calls for the oldest record of each of these shards.
 
     Args:
         stream_name: Name of the stream.
         shard_id: The shard.
         hash_key_range: Its range; None lists the shards first, because the range shows which copies are valid.
-        search: Returns what to search for, given the range; None if that is nothing. Called once, with None if the range cannot be found out.
-        history: What is known of the shard's past; a look-up adds to it.
+        search: Returns what to search for, given the range; None for nothing. Called once, with None if the range cannot be found out.
+        history: Known facts about the shard's past; a look-up adds to it.
         now_millis: Time at Kinesis, see `RunReader.look_up`.
-        budget: What it may read; None for any number of bytes.
+        budget: Limit of what it reads; None for any number of bytes.
 
     Attributes:
         step: The next step; None if the look-up is complete.
         is_refused: Whether access was denied.
-        is_blind: Whether it read a copy of which it cannot tell whether it is valid, because the range is not known.
-        over_budget: Sequence number of the record that asked for most, if the budget left something out; None otherwise.
+        is_blind: Whether it read a copy whose validity cannot be decided, because the range is not known.
+        over_budget: Sequence number of the record with the longest search, if the budget left something out; else None.
         bytes_read: Bytes of payload that it has read.
-        since_millis: Arrival from which on copies matter.
+        since_millis: Earliest arrival of a copy that matters.
         before: Sequence number at which the shard has been read far enough; -1 if nothing is searched for.
         now_millis: As the argument.
-        shortage: Numbers of the memory, if the look-up is needed because the memory is too small. None if it has another reason: the reader
-            has begun after the earliest copy, or was rewound, or a window is longer than those before.
+        shortage: Sizes of the memory, if the look-up is needed because the memory is too small. None for other reasons: the
+            reader began after the earliest copy, or was rewound, or a window is longer than those before.
     """
 
     def __init__(
@@ -705,7 +666,7 @@ class LookUp:
         self._budget = budget
         self._only_young = False
         self._suspects: Sequence[_Suspect] = ()
-        # Identities of the suspects that are looked for; None for all of them.
+        # Identities of the suspects that are still searched for; None for all.
         self._sought: set[int] | None = None
         self.since_millis: int = 0
         self.before: int = -1
@@ -732,7 +693,6 @@ class LookUp:
             self._begin(hash_key_range)
 
     def _begin(self, owned: HashKeyRange | None) -> None:
-        """Begin to search."""
         self._has_begun = True
         self._own_range = owned
         search = self._search(owned)
@@ -747,14 +707,13 @@ class LookUp:
         self._keep_to_budget()
 
     def _charge(self, size: int) -> None:
-        """Take the bytes of a response."""
         self.bytes_read += size
         if self._budget is not None:
             self._budget.take(size)
             self._keep_to_budget()
 
     def _keep_to_budget(self) -> None:
-        """If no more may be read, begin again for young suspects alone, and end if that is not enough."""
+        """Stop at the budget: begin again for young suspects alone, and end when their reserve is used up."""
         budget = self._budget
         if budget is None:
             return
@@ -778,7 +737,7 @@ class LookUp:
                 self._push(ReadShard(self._shard_id, self.since_millis))
 
     def end(self) -> None:
-        """End with what was read, as if the budget were used up: there is no more time."""
+        """End with the results so far, as if the budget were used up. For a caller that has no more time."""
         if not self._has_begun:
             self.refused()
         if self.step is not None:
@@ -788,7 +747,7 @@ class LookUp:
             self._sought = set()
 
     def left_out(self, suspect: _Suspect) -> bool:
-        """Return whether an earlier copy of a suspect may exist where this look-up did not read."""
+        """Return whether a suspect may have an earlier copy that this look-up did not read."""
         if self.is_refused or self.is_blind:
             return True
         return self._sought is not None and id(suspect) not in self._sought
@@ -848,12 +807,12 @@ class LookUp:
             sub += run.count
 
     def found(self, suspect: _Suspect) -> list[Part]:
-        """Return the numbers of a suspect of which an earlier copy was read, in parts that may overlap."""
+        """Return the suspect's numbers that have an earlier copy, in parts that may overlap."""
         before = self._wanted_before
         return [*self._wanted.found(suspect), *(before.found(suspect) if before is not None else ())]
 
     def _is_valid(self, table: RunTable, columns: SubRecordColumns, shard_id: str) -> bool:
-        """Return whether a reader of the shard delivers the aggregate. One that it drops does not make another one a repetition."""
+        """Return whether a reader of the shard delivers the aggregate; only then are later copies repetitions."""
         if table.made_for == shard_checksum(shard_id):
             return True
         owned = self._own_range if shard_id == self._shard_id else self._listed[shard_id].hash_key_range
@@ -881,11 +840,9 @@ class LookUp:
             self._begin(None if own is None else own.hash_key_range)
 
     def _parents(self, shard_id: str) -> tuple[str, ...]:
-        """Return the listed parents of a shard.
-
-        A listing may lag behind a reshard: the end of a parent names its children, a worker begins to read them, and ListShards
-        lists only the parent. Without it, its copies would not be found.
-        """
+        """Return the listed parents of a shard."""
+        # ListShards may lag behind a reshard: the end of a parent names its children, a worker begins to read them, and ListShards
+        # lists only the parent. Without the parents that the worker names, their copies would not be found.
         if shard_id == self._shard_id and shard_id not in self._listed:
             return tuple(parent for parent in self._history.named if parent in self._listed)
         return () if self._graph is None else self._graph.parents(shard_id)
@@ -909,16 +866,16 @@ class LookUp:
 
     @property
     def _horizon(self) -> int:
-        """Arrival of a record of a shard before which nothing of its parents matters."""
+        """Arrival of a shard's record before which its parents no longer matter."""
         return self.since_millis - EARLY_MILLIS
 
     @property
     def _may_have_expired(self) -> bool:
-        """Whether it is not known that the stream has kept all records of that time."""
+        """Whether records since `since_millis` may have expired."""
         return self.now_millis is not None and self.now_millis - self.since_millis > self._history.kept
 
     def _probe(self, shard_id: str) -> None:
-        """Find out whether the parents of a shard matter, if it has any, and whether the stream keeps records long enough."""
+        """Read the oldest record of a shard if its parents may matter, or if the retention of the stream matters."""
         if not self._parents(shard_id) and not self._may_have_expired:
             return
         if shard_id == self._shard_id and self._history.oldest is not None and not self._may_have_expired:
@@ -927,7 +884,7 @@ class LookUp:
             self._push(ReadShard(shard_id, None, limit=1))
 
     def _take_oldest(self, shard_id: str, arrival: int | None) -> None:
-        """Take the arrival of the oldest record of a shard; None if it has none, or if Kinesis reports none."""
+        """Take the arrival of a shard's oldest record; None if the shard is empty, or if Kinesis reports no arrival."""
         if shard_id == self._shard_id:
             self._history.oldest = arrival
         if arrival is not None and self.now_millis is not None:
@@ -968,7 +925,7 @@ class LookUp:
             self._finish_shard(step.shard_id)
 
     def refused(self) -> None:
-        """Note that access is denied: without the shards, the look-up goes on as far as it can, and without records it ends."""
+        """Note that access is denied. Without a list of shards the look-up continues; without records it ends."""
         if isinstance(self.step, ListShards):
             self._may_list = False
         if not self._has_begun:
@@ -980,7 +937,7 @@ class LookUp:
         self.step = None
 
     def remember(self, memory: RunMemory) -> None:
-        """Add what was read to a memory that begins where the look-up ended, as far as it has room."""
+        """Add the copies that were read to a memory that begins where the look-up ended, as far as it has room."""
         copies = self._copies
         if self.is_refused or self.over_budget is not None:
             return
@@ -994,7 +951,7 @@ class LookUp:
 
 
 def _span(suspect: _Suspect) -> int:
-    """Return from how long before its arrival on a suspect is looked for, in milliseconds."""
+    """Return how many milliseconds before its arrival the search for a suspect begins."""
     return suspect.arrival - suspect.since
 
 
@@ -1004,19 +961,19 @@ def _millis(record: KinesisRecord) -> int | None:
 
 
 def _earliest(run: Run, arrival: int | None) -> int:
-    """Return the earliest arrival of a copy for which a record of a suspect run is dropped."""
+    """Return the earliest arrival of a copy that makes a record of a suspect run a repetition."""
     since = run.date - EARLY_MILLIS
     if arrival is None:
         return since
     if run.flags & _MARKED == REPEAT:
-        # Not for a named one, repeated or not: an earlier record of its name outside of its window is another record, and
-        # dropping this one for it would lose it.
+        # Not for named records: an earlier record of the same name outside the window is another record, and dropping this
+        # one as its copy would lose it.
         since = min(since, arrival - _MARKED_MILLIS)
     return max(since, arrival - OLDEST_MILLIS)
 
 
 def _joined(parts: Iterable[Part]) -> list[Part]:
-    """Return parts that may overlap as parts that do not, in order."""
+    """Merge parts that may overlap into disjoint parts, in order."""
     joined: list[Part] = []
     for first, last in sorted(parts):
         if joined and first <= joined[-1][1] + 1:

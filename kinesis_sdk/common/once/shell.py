@@ -22,7 +22,7 @@ _MAX_RECORDS = 10_000
 """Maximum records of a GetRecords call (API reference)."""
 
 _CALL_SECONDS = 60.0
-"""Seconds for which a call is tried again."""
+"""Seconds for which a call is retried."""
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ def start_of(step: ReadShard) -> Position:
 
 
 def is_at_end(records: Sequence[KinesisRecord], header: ResponseHeader) -> bool:
-    """Return whether a shard had no records after those of a response when it was read.
+    """Return whether the shard had no records after a response when it was read.
 
     Args:
         records: The records of the response.
@@ -59,7 +59,7 @@ def carry_out(
     shards: Iterable[Shard] | None = None,
     seconds: float | None = None,
 ) -> None:
-    """Make the calls of a look-up, and wait for them. Failures are tried again for a minute, or as long as there is time.
+    """Make the calls of a look-up, and wait for them. Failures are retried for a minute, or until the time is over.
 
     Args:
         look_up: The look-up.
@@ -69,11 +69,10 @@ def carry_out(
         clock: Clock that measures the calls; the system's by default.
         sleep: Waits between two attempts, in seconds; `time.sleep` by default.
         shards: The shard and its ancestors, if they are known; by default the shards are listed.
-        seconds: Time after which the look-up ends with what it has read; None for any time. A call that runs then is not interrupted.
+        seconds: Time after which the look-up ends with the records read so far; None for no limit. A call that runs then is not interrupted.
 
     Raises:
-        AwsError: If a call keeps failing, but not if it is denied: then the look-up ends without a result. Nor if it is throttled until
-            the time is over.
+        AwsError: If a call keeps failing. If it is denied, or throttled until the time is over, the look-up ends instead.
         ProtocolError: If a response cannot be read.
     """
     calls = _Calls(clock or SystemClock(), sleep or time.sleep, seconds)
@@ -96,13 +95,7 @@ def carry_out(
 
 
 class _Calls:
-    """Calls that are tried again, as long as there is time.
-
-    Args:
-        clock: Measures the time.
-        sleep: Waits, given seconds.
-        seconds: How long they may take together; None for any time.
-    """
+    """Calls that are retried until the time is over; ``seconds`` is for all together, None for no limit."""
 
     def __init__(self, clock: Clock, sleep: Callable[[float], None], seconds: float | None) -> None:
         self.clock: Clock = clock

@@ -1,8 +1,8 @@
 """The table of runs: what an idempotent producer writes into the first user record of each aggregate.
 
-A *run* is a series of user records whose numbers count up, and that share everything else: the incarnation of the request, the
+A *run* is a series of user records with consecutive numbers that share all other properties: the incarnation of the request, the
 date before which none of them can have been stored, and whether an earlier attempt may be stored. A record's identity
-is (incarnation, date, number), or (incarnation, number) if the application named it. A reader finds in the table all that it
+is (incarnation, date, number), or (incarnation, number) if the application named it. The table contains everything that a reader
 needs to recognize a repetition; see `docs/repetitions.md`.
 
 The table is the value of a tag with the key `TAG_KEY`. Tags are part of the KPL's format; no known reader but ours reads them.
@@ -19,8 +19,8 @@ In the value, base64 (URL alphabet, no padding) carries, with big-endian numbers
                          6  date, in milliseconds since 1970
                          6  number of the first user record
 
-The header and each run fill whole groups of base64, so sizes are fixed and runs are joined as text. A reader takes a table of another version, or with a
-feature that it does not know, for a stranger's: it drops nothing because of it. So a later version may change whatever comes after the first byte.
+The header and each run fill whole groups of base64, so sizes are fixed and runs are joined as text. A reader ignores a table of another
+version or with an unknown feature: it drops nothing because of it. So a later version may change everything after the first byte.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ REPEAT = 1
 """Flag: an earlier attempt to send these records may be stored."""
 
 NAMED = 2
-"""Flag: the application named the record, so that another `put` of it has the same identity. The run has one record."""
+"""Flag: the application named the record, so another `put` of it has the same identity. The run has one record."""
 
 FIRST = 4
-"""Flag of a named run: it is the first attempt since its date, and no other attempt sends the record before the hold-off has passed. So a copy that
-arrives in time is the first one, as that of a run without flags. Never together with `REPEAT`."""
+"""Flag of a named run: it is the first attempt since its date, and no other attempt sends the record before the hold-off has passed. So, as
+with a run without flags, a copy that arrives in time is the first one. Never together with `REPEAT`."""
 
 _KNOWN_FLAGS = REPEAT | NAMED | FIRST
 
@@ -55,7 +55,7 @@ RUN_LENGTH = 32
 """Characters of each run in the value."""
 
 ONE_RUN_LENGTH = HEADER_LENGTH + RUN_LENGTH
-"""Characters of a table of one run, as nearly every aggregate has it."""
+"""Characters of a table of one run, which nearly every aggregate has."""
 
 INCARNATION_SIZE = 8
 MAX_COUNT = (1 << 24) - 1
@@ -63,14 +63,14 @@ MAX_HOLDOFF = 15
 MAX_DATE = MAX_NUMBER = (1 << 48) - 1
 
 MAX_RUNS = 8_192
-"""Maximum runs of a table: a producer begins another aggregate then, and a reader takes a longer table for a stranger's. An aggregate of the default
+"""Maximum runs of a table: a producer then begins another aggregate, and a reader ignores a longer table. An aggregate of the default
 51,200 bytes has at most 1,345 (38 bytes each), so this limits only named or repeated records in aggregates of 300 KiB and more."""
 
 HOLD_OFF = 4
-"""Seconds after the first attempt that may be stored, before which a producer does not send a record again."""
+"""Minimum seconds between the first attempt that may be stored and the next attempt of the producer."""
 
 FIRST_HOLD_OFF = MAX_HOLDOFF
-"""Seconds after its own start, before which what may repeat a `FIRST` run sends nothing. The hold-off of such a run is at most that."""
+"""Seconds after its start during which a sender that may repeat a `FIRST` run sends nothing; the maximum hold-off of such a run."""
 
 _MAX_LENGTH = HEADER_LENGTH + MAX_RUNS * RUN_LENGTH
 
@@ -88,7 +88,7 @@ _CHARACTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_
 _URL_ALPHABET = bytes.maketrans(b"+/", b"-_")
 
 _STANDARD_ALPHABET = bytes.maketrans(b"-_+/", b"+/\0\0")
-"""To the alphabet of the decoder. What is not in the URL alphabet becomes, or stays, a character that is in no alphabet."""
+"""From the URL alphabet to the decoder's. All other characters become, or stay, characters that are in neither."""
 
 _VERSION = b"\x10\0\0"
 """The first bytes of a table: version 1, no feature, no key."""
@@ -104,20 +104,20 @@ _ONE_RUN = Struct(">3xHII8sIQ")
 """The header and one run."""
 
 _UNMARKED = Struct(">9xI14sHI")
-"""Of the same: count, hold-off and flags · incarnation and date · upper 16 bits of the number · lower 32 bits of the number."""
+"""The same without the header: count, hold-off and flags · incarnation and date · upper 16, lower 32 bits of the number."""
 
 # Makes a named tuple at a third of the cost of its constructor. All fields must be there, in order.
 _new = tuple.__new__
 
 
 class Run(NamedTuple):
-    """User records with consecutive numbers that have all else in common.
+    """User records with consecutive numbers that share all other properties.
 
     Attributes:
         count: Number of user records, 1 to 16,777,215. A named run has 1.
         holdoff: Seconds, 1 to 15. A copy is never sent earlier than this after ``date``, unless the run is marked.
         flags: `REPEAT`, `NAMED`, both or 0; or `NAMED` and `FIRST`.
-        incarnation: 8 bytes; those of the request, or for a named run a part of the digest of its name and hash key.
+        incarnation: 8 bytes: the request's, or for a named run a part of the digest of its name and hash key.
         date: Milliseconds since 1970. No attempt to send these records was made before.
         number: Number of the first user record, below 2^48; the others count up.
     """
@@ -144,7 +144,7 @@ class RunTable(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def shard_checksum(shard_id: str) -> int:
-    """Return what `RunTable.made_for` is for a shard."""
+    """Return the value of `RunTable.made_for` for a shard."""
     return crc32(shard_id.encode())
 
 
@@ -219,7 +219,7 @@ def decode_table(value: str, stream_name: str, user_records: int) -> RunTable | 
 
     Returns:
         None if the value is not a table for this aggregate: it was written for another stream or has another version, it does
-        not parse, it is longer than producers write, or its counts do not add up. The aggregate is then like that of any other producer.
+        not parse, it is longer than producers write, or its counts do not add up. The aggregate then counts as untagged.
     """
     length = len(value)
     if not ONE_RUN_LENGTH <= length <= _MAX_LENGTH or (length - HEADER_LENGTH) % RUN_LENGTH:
@@ -230,7 +230,7 @@ def decode_table(value: str, stream_name: str, user_records: int) -> RunTable | 
         table = a2b_base64(value.encode("ascii").translate(_STANDARD_ALPHABET))
     except ValueError:  # not ASCII, or not base64
         return None
-    # The decoder ignores characters that are not in its alphabet. Then it returns fewer bytes. Otherwise the text is whole
+    # The decoder skips characters that are not in its alphabet, and then returns fewer bytes. Otherwise the text is whole
     # groups of the alphabet, and no other text stands for the same bytes.
     if len(table) * 4 != length * 3:
         return None
@@ -255,7 +255,7 @@ def decode_table(value: str, stream_name: str, user_records: int) -> RunTable | 
 
 
 def is_unmarked(value: str, user_records: int) -> bool:
-    """Return whether a value is a table of one run without flags, for speed: nearly every table is like that.
+    """Return whether a value is a table of one run without flags; a fast path, because nearly every table is one.
 
     Args:
         value: Value of the tag. Of stream and shard in the header, only the characters are checked.
@@ -271,14 +271,14 @@ def is_unmarked(value: str, user_records: int) -> bool:
         and value[HEADER_LENGTH:_FLAGS_AT] == _unmarked_head(user_records)
         and value[_FLAGS_AT] in _NO_FLAGS
         and not value.encode().translate(None, _CHARACTERS)
-        # The number, with which the last one of the run may be too large.
+        # With this upper half of the first number, the last number of the run may be too large.
         and value[_NUMBER_AT : _NUMBER_AT + 4] != "____"
     )
 
 
 @lru_cache(maxsize=4096)
 def _unmarked_head(user_records: int) -> str | None:
-    """Return the characters of a count and of the hold-off that producers write; None if there is no such count."""
+    """Return the characters of a count and of the hold-off that producers write; None if the count is out of range."""
     if not 1 <= user_records <= MAX_COUNT:
         return None
     packed = (user_records << 8 | HOLD_OFF << 4).to_bytes(4, "big") + bytes(2)
@@ -286,19 +286,15 @@ def _unmarked_head(user_records: int) -> str | None:
 
 
 def decode_unmarked(values: Sequence[str]) -> Iterator[tuple[int, int, bytes, int]]:
-    """Yield what a reader needs of each value for which `is_unmarked` is true.
-
-    Returns:
-        Hold-off, date, incarnation and date as 14 bytes, number.
-    """
+    """Yield, for each value that `is_unmarked`, its hold-off, date, incarnation and date as 14 bytes, and number."""
     tables = a2b_base64("".join(values).encode("ascii").translate(_STANDARD_ALPHABET))
     for head, key, high, low in _UNMARKED.iter_unpack(tables):
         yield head >> 4 & 0xF, int.from_bytes(key[INCARNATION_SIZE:], "big"), key, high << 32 | low
 
 
 def _run(head: int, incarnation: bytes, high: int, low: int) -> Run | None:
-    """Return the run of the fields of `_RUN`; None if it is none."""
-    # The count cannot be above `MAX_COUNT`: it is what is left of 32 bits.
+    """Return the run with the fields of `_RUN`; None if they are not valid."""
+    # The count cannot exceed `MAX_COUNT`: it has 24 bits.
     count, flags, number = head >> 8, head & 0xF, low & MAX_NUMBER
     if count == 0 or head & 0xF0 == 0 or flags > _KNOWN_FLAGS or number + count > MAX_NUMBER + 1:
         return None
@@ -308,7 +304,7 @@ def _run(head: int, incarnation: bytes, high: int, low: int) -> Run | None:
 
 
 def _fit(flags: int) -> bool:
-    """Return whether flags may stand together."""
+    """Return whether the flags may occur together."""
     return not flags & FIRST or flags == FIRST | NAMED
 
 
