@@ -18,10 +18,10 @@ Over HTTP, for any AWS client in any process::
 
 From a shell: ``python -m kinesis_sdk.testing --help``.
 
-It follows the service where the service is strict: MD5 routing, per-shard limits, iterators that expire, closed shards
-that name their children, conditional writes that exactly one of many racers wins. It has no durability, no
-encryption, and checks no signatures. It speaks HTTP/1.1, and with the extra
-``fake`` TLS (``FakeAwsServer(…, tls=True)``) and HTTP/2, which the SDK for Java uses for Kinesis.
+It is as strict as AWS: MD5 routing, per-shard limits, iterators that expire, closed shards that name their children,
+conditional writes that exactly one of many racers wins. It stores nothing on disk, encrypts nothing and checks no
+signatures. It speaks HTTP/1.1; with the extra ``fake`` also TLS (``FakeAwsServer(…, tls=True)``) and HTTP/2, which the
+SDK for Java uses for Kinesis.
 """
 
 from __future__ import annotations

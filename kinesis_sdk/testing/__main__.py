@@ -55,11 +55,7 @@ def _stream(text: str) -> tuple[str, int]:
 
 
 def build_parser(prog: str = "python -m kinesis_sdk.testing") -> argparse.ArgumentParser:
-    """Return the parser of the command line.
-
-    Args:
-        prog: Name of the command in help and error messages.
-    """
+    """Return the parser of the command line; `prog` is the command's name in help and error messages."""
     parser = argparse.ArgumentParser(
         prog=prog,
         description="A fake AWS endpoint (Kinesis, DynamoDB and its streams, CloudWatch, STS) in memory, for tests and demos.",
@@ -199,7 +195,7 @@ def main(arguments: list[str] | None = None, *, prog: str = "python -m kinesis_s
         sys.stderr.write(f"Error: {error}\n")
         return 2
     except OSError as error:
-        # An error that names a file is about --ca-file, not about the address.
+        # An error with a file name is about --ca-file, not the address.
         what = (
             f"serve on {options.host}:{options.port}" if error.filename is None else "write the certificate"
         )
@@ -234,7 +230,7 @@ def main(arguments: list[str] | None = None, *, prog: str = "python -m kinesis_s
             sys.stdout.write(f"  export AWS_CA_BUNDLE={shlex.quote(str(server.ca_file))}\n")
     sys.stdout.flush()
     try:
-        # The system may hand a signal to any thread, but Python runs the handler in this one, once its wait has ended.
+        # The system may deliver a signal to any thread, but Python runs its handler in this one, once its wait has ended.
         while not stop.wait(0.5):
             pass
     finally:

@@ -1,7 +1,7 @@
 """Boto3-shaped client of the fake account, in process: no sockets, no signing, no retries.
 
 Responses have the types of boto3 (bytes, aware datetimes) and errors are botocore's own classes. Code under test sees a
-difference only if it uses other features of boto3: waiters, paginators, event hooks.
+difference only if it uses waiters, paginators or event hooks.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TIMESTAMPS = frozenset(
 )
 
 
-# Seconds of real waiting between two checks of the clock: `due` does not say when bandwidth becomes available.
+# Seconds of real waiting between two checks of the clock, because `due` does not tell when bandwidth becomes available.
 _LONGEST_WAIT, _SHORTEST_WAIT = 0.25, 0.001
 
 
@@ -66,7 +66,7 @@ def _operation(method: str) -> str:
 
 @functools.lru_cache(maxsize=16)
 def _http_date(seconds: int) -> str:
-    """Return a time as in a Date header. Cached, because many calls come in the same second."""
+    """Return a time as in a Date header. Cached, because many calls fall into the same second."""
     return formatdate(seconds, usegmt=True)
 
 
@@ -75,7 +75,7 @@ def _blob(value: Any) -> str:
     return base64.b64encode(data).decode()
 
 
-# Values that a copy takes as they are. They are most of all values, and are told apart before anything else.
+# Immutable values, which a copy shares. Most values are of these types, so they are tested for first.
 _PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
@@ -132,12 +132,12 @@ def _from_wire(value: Any) -> Any:
     return value
 
 
-# Of its own, so that tests that seed `random` see the same numbers with and without calls.
+# A generator of its own: calls must not change the numbers of a test that seeds `random`.
 _IDS = random.Random()
 
 
 def _request_id() -> str:
-    """Return a random UUID as text, without the price of a `UUID`."""
+    """Return a random UUID as text, at a fraction of the cost of a `UUID`."""
     text = f"{_IDS.getrandbits(128):032x}"
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
@@ -146,11 +146,11 @@ _DESCRIPTIONS = frozenset({"TableDescription", "Table"})
 
 
 def _with_records(body: dict[str, Any]) -> dict[str, Any]:
-    """Convert data to bytes and arrival times to datetimes in a response with records; change it in place."""
+    """Convert the data to bytes and the arrival times to datetimes, in place, in a response with records."""
     arrival = moment = None
     for record in body.get("Records", ()):
         record["Data"] = base64.b64decode(record["Data"])
-        # Records of the same PutRecords call have the same arrival time.
+        # All records of a PutRecords call have the same arrival time.
         if record["ApproximateArrivalTimestamp"] != arrival:
             arrival = record["ApproximateArrivalTimestamp"]
             moment = datetime.fromtimestamp(arrival, tz=timezone.utc)
@@ -162,12 +162,9 @@ class FakeEventStream:
     """``EventStream`` of ``subscribe_to_shard``: yields events as boto3 does, until the stream ends.
 
     On a system clock it waits for the next event, as boto3 does. On a virtual clock it must not wait: without an event, it
-    calls the account's `sleep` with the time until the next heartbeat (by default that does nothing) and yields the heartbeat
-    at once.
-
-    Raises from iteration:
-        botocore.exceptions.EventStreamError: If the service ends the stream with an error.
-        urllib3.exceptions.ProtocolError: If a fault cut the connection.
+    calls the account's `sleep` with the seconds until the next heartbeat (which does nothing by default) and yields the
+    heartbeat at once. Iteration raises EventStreamError if the service ends the stream with an error, and urllib3's
+    ProtocolError if a fault cuts the connection.
     """
 
     def __init__(self, subscription: Subscription, aws: Account) -> None:
@@ -210,13 +207,7 @@ class FakeEventStream:
 
 
 class ClientMeta:
-    """Metadata of a client, as ``meta`` of a boto3 client.
-
-    Attributes:
-        endpoint_url: URL without a listener.
-        region_name: The requested region.
-        service_name: For example ``kinesis``.
-    """
+    """Metadata of a client, as ``meta`` of a boto3 client. Nothing listens at its `endpoint_url`."""
 
     def __init__(self, service: str, region: str) -> None:
         self.service_name = service
@@ -248,12 +239,12 @@ class FakeClient:
             return self._call(operation, request)
 
         call.__name__ = method
-        # Later accesses find it by ordinary lookup.
+        # Later accesses find it without __getattr__.
         self.__dict__[method] = call
         return call
 
     def close(self) -> None:
-        """Do nothing. Clients of boto3 have this method."""
+        """Do nothing; here because boto3's clients have this method."""
 
     def _call(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
         request_id = _request_id()
@@ -266,7 +257,7 @@ class FakeClient:
         }
         offset = self._aws.date_offset
         if offset is not None:
-            # The clock of the service: consumers resolve LATEST to it.
+            # From the service's clock: consumers resolve LATEST to it.
             headers["date"] = _http_date(int(self._aws.clock.time() + offset))
         try:
             result = self._aws.call(self._service, operation, _to_wire(request, self._blobs))

@@ -58,8 +58,8 @@ class VirtualClock:
 
 
 def millis(seconds: float) -> int:
-    """Return a wall time in whole milliseconds, as records carry it; fractions are dropped.
+    """Return a wall time in whole milliseconds, rounded down.
 
-    All timestamps are rounded here, so a record that arrived at an instant is found at that instant.
+    All timestamps pass through here, so a record is found at the exact time at which it arrived.
     """
     return round(seconds * 1_000_000) // 1000

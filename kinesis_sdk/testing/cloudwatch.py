@@ -35,11 +35,7 @@ class FakeCloudWatch:
             return list(self._data)
 
     def put_metric_data(self, request: dict[str, Any]) -> dict[str, Any]:
-        """PutMetricData: up to 1,000 data with up to 30 dimensions each.
-
-        Raises:
-            AwsError: MissingParameter or ValidationException.
-        """
+        """PutMetricData: up to 1,000 data with up to 30 dimensions each."""
         namespace, data = request.get("Namespace"), request.get("MetricData")
         if not isinstance(namespace, str) or not namespace:
             raise AwsError("MissingParameter", "The parameter Namespace is required.")

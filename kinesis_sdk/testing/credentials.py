@@ -20,9 +20,7 @@ _TEMPORARY = "ASIA"
 class Credentials:
     """The access keys of an account. Thread-safe.
 
-    Args:
-        clock: Clock for expiry.
-        access_keys: Permanent access key ids that are valid; None accepts every one.
+    Only `access_keys` are valid as permanent access key ids; None accepts every one.
     """
 
     def __init__(self, clock: Clock, access_keys: Collection[str] | None = None) -> None:
@@ -33,16 +31,10 @@ class Credentials:
         self._issued: dict[str, tuple[str, float]] = {}
 
     def issue(self, seconds: float) -> dict[str, str]:
-        """Make temporary credentials.
+        """Make temporary credentials that are valid for `seconds`.
 
-        Args:
-            seconds: Validity; more than 0.
-
-        Returns:
-            ``AccessKeyId``, ``SecretAccessKey``, ``SessionToken`` and ``Expiration`` (ISO 8601), as STS names them.
-
-        Raises:
-            ValueError: If `seconds` is not positive.
+        Returns ``AccessKeyId``, ``SecretAccessKey``, ``SessionToken`` and ``Expiration`` (ISO 8601), as STS names them.
+        Raises ValueError if `seconds` is not positive.
         """
         if seconds <= 0:
             raise ValueError(f"seconds must be above 0, not {seconds!r}")
@@ -59,14 +51,9 @@ class Credentials:
         }
 
     def check(self, access_key: str | None, session_token: str | None) -> None:
-        """Check the credentials of a call.
+        """Check the credentials of a call; the access key is None for an unsigned call.
 
-        Args:
-            access_key: Access key id in the signature; None without a signature.
-            session_token: ``X-Amz-Security-Token``, if any.
-
-        Raises:
-            AwsError: ExpiredTokenException, or UnrecognizedClientException for an unknown key or token.
+        Raises ExpiredTokenException, or UnrecognizedClientException for an unknown key or token.
         """
         if access_key is not None and access_key.startswith(_TEMPORARY):
             with self._lock:

@@ -33,7 +33,7 @@ class AwsError(Exception):
 
 
 class ResponseLostError(Exception):
-    """The response never arrives. The kind of the fault decides whether the call was carried out."""
+    """The response never arrives. The kind of fault decides whether the call was carried out."""
 
 
 def validation(message: str) -> AwsError:

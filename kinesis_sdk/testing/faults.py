@@ -58,7 +58,7 @@ _ONLY = {
     "conditional": ("PutItem", "UpdateItem", "DeleteItem", "TransactWriteItems"),
 }
 
-# Kinds that affect parts of a call: an entry, an event.
+# Kinds that affect a part of a call: one entry or one event.
 _OF_PARTS = ("partial", "broken_stream", "early_arrival")
 
 
@@ -128,7 +128,7 @@ class Fault:
         """Return the error document of the kinds that have one."""
         default = _ERRORS.get(self.kind, ("InternalFailure", "Injected fault.", 500))
         if self.kind == "partial" and self.seconds:
-            # What was rejected for its rate is never stored; an internal failure says nothing about it.
+            # A throttled record is never stored; one that got an internal failure may be.
             default = ("InternalFailure", "Injected fault.", 500)
         code, message, status = default
         if self.kind in {"error", "late_store"}:

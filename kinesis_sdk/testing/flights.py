@@ -32,12 +32,12 @@ def load_flights() -> list[Flight]:
 
 
 def make_payload(run: str, number: int, flight: Flight) -> bytes:
-    """Return a flight as a payload, with the name of the run and the number of the record in front."""
+    """Return a flight as a payload, after the name of the run and the number of the record."""
     return b'{"run":"%s","n":%d,%s' % (run.encode(), number, flight.line[1:])
 
 
 def read_number(run: bytes, payload: bytes) -> int | None:
-    """Return the number of a record of this run; None for a record that belongs to another run."""
+    """Return the number of a record of this run; None for a record of another run."""
     prefix = b'{"run":"' + run + b'","n":'
     if not payload.startswith(prefix):
         return None

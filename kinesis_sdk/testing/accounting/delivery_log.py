@@ -19,11 +19,7 @@ from kinesis_sdk.testing.flights import read_number
 
 
 class LineWriter:
-    """Appends JSON lines to a file, each with one `write`, so that complete lines survive the process.
-
-    Args:
-        path: File to append to.
-    """
+    """Appends JSON lines to a file, each with one `write`, so that complete lines survive the process."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -36,38 +32,29 @@ class LineWriter:
 
 
 class LineReader:
-    """Reads a file of JSON lines while it grows.
-
-    Args:
-        path: File to read; it need not exist yet.
-    """
+    """Reads a file of JSON lines while it grows. The file need not exist yet."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._offset = 0
 
     def read(self) -> Iterator[dict[str, Any]]:
-        """Yield the objects that are new since the last call."""
+        """Yield the objects added since the last call."""
         if not self._path.exists():
             return
         with self._path.open("rb") as file:
             file.seek(self._offset)
             fresh = file.read()
-        complete = fresh.rfind(b"\n") + 1  # a killed process may leave an incomplete line
+        complete = fresh.rfind(b"\n") + 1  # A killed process may leave an incomplete line.
         self._offset += complete
         for line in fresh[:complete].splitlines():
             yield json.loads(line)
 
 
 def write_groups(run: bytes, records: Sequence[UserRecord]) -> list[tuple[str, int, list[int]]]:
-    """Group the records of a batch by sequence number, as the log stores them.
+    """Group the records of a batch by sequence number, as the log stores them. Records of other runs are skipped.
 
-    Args:
-        run: Name of the run; records of other runs are skipped.
-        records: The batch.
-
-    Returns:
-        Groups of sequence number, first sub-sequence number, and numbers of the records.
+    A group has the sequence number, the first sub-sequence number, and the numbers of its records.
     """
     groups: list[tuple[str, int, list[int]]] = []
     numbers: list[int] = []
@@ -96,25 +83,14 @@ def read_groups(item: Mapping[str, Any], worker: str) -> Iterator[Delivery]:
 
 
 class DeliveryWriter:
-    """Writes the delivery log of one worker process.
-
-    Args:
-        path: File to append to.
-        run: Name of the run; records of other runs are skipped.
-    """
+    """Writes the delivery log of one worker process. Records of other runs are skipped."""
 
     def __init__(self, path: Path, run: str) -> None:
         self._run = run.encode()
         self._lines = LineWriter(path)
 
     def batch(self, shard_id: str, records: Sequence[UserRecord], *, acquisition: int) -> None:
-        """Log a batch before it is processed.
-
-        Args:
-            shard_id: Shard of the batch.
-            records: Its records.
-            acquisition: Number of the worker's acquisition of the lease.
-        """
+        """Log a batch before it is processed; `acquisition` numbers the worker's acquisitions of the lease."""
         groups = write_groups(self._run, records)
         if groups:
             self._lines.write(
@@ -134,22 +110,18 @@ class DeliveryWriter:
         self._lines.write({"leases": count})
 
     def error(self, text: str) -> None:
-        """Log the reason for which the worker ends."""
+        """Log why the worker ends."""
         self._lines.write({"error": text})
 
 
 class DeliveryReader:
-    """Reads the delivery log of one worker process while it grows.
-
-    Args:
-        path: The log; it need not exist yet.
-        worker: Name of the worker, for its deliveries.
+    """Reads the delivery log of one worker process while it grows. The log need not exist yet.
 
     Attributes:
         leases: Number of leases that the worker holds, as last logged.
         lost_leases: Acquisitions that ended because the lease was lost.
         longest_stall: Longest time, in seconds, for which the process could not run.
-        error: Reason for which the worker ended, if it logged one.
+        error: Why the worker ended, if it logged a reason.
     """
 
     def __init__(self, path: Path, worker: str) -> None:
@@ -161,7 +133,7 @@ class DeliveryReader:
         self.error: str | None = None
 
     def read(self) -> Iterator[Delivery]:
-        """Yield the deliveries that are new since the last call."""
+        """Yield the deliveries added since the last call."""
         for item in self._lines.read():
             if "leases" in item:
                 self.leases = item["leases"]

@@ -1,11 +1,11 @@
 """Copies of records in a stream, and the positions at which readers deliver them.
 
-An oracle: it reads the stream from its beginning to its end and takes aggregates apart with code of its own, so that it shares
-no error with the readers that it judges. It identifies a record by its payload, and not by what a producer wrote about it.
+An oracle: it reads the whole stream and takes aggregates apart with code of its own, so that it shares no error with the
+readers that it checks. It identifies a record by its payload, not by what a producer wrote about it.
 
-A copy is *valid* if all user records of its Kinesis record belong into the shard where it is stored. Of each record that
-an idempotent producer put, readers deliver the first valid copy: parents come before children, and records of a shard in the order of their
-sequence numbers. Of other producers' records they deliver every copy.
+A copy is *valid* if all user records of its Kinesis record belong to the shard that stores it. Of each record that an
+idempotent producer put, readers deliver only the first valid copy: parents come before children, and records of a shard
+in the order of their sequence numbers. Of other producers' records they deliver every copy.
 """
 
 from __future__ import annotations
@@ -24,10 +24,7 @@ Name = TypeVar("Name")
 class CopyPosition(NamedTuple):
     """Position of a user record.
 
-    Attributes:
-        shard_id: The shard.
-        sequence_number: Sequence number of its Kinesis record.
-        sub_sequence_number: Its index in the aggregate; 0 for a record that is not in one.
+    `sub_sequence_number` is its index in the aggregate; 0 for a record outside an aggregate.
     """
 
     shard_id: str
@@ -39,11 +36,9 @@ class StoredCopy(NamedTuple):
     """One copy of a user record.
 
     Attributes:
-        position: Where it is.
         arrived: Wall-clock seconds at which it arrived.
-        data: Its payload.
         is_idempotent: Whether an idempotent producer put it.
-        is_valid: Whether all user records of its Kinesis record belong into the shard.
+        is_valid: Whether all user records of its Kinesis record belong to the shard.
     """
 
     position: CopyPosition
@@ -56,9 +51,7 @@ class StoredCopy(NamedTuple):
 def read_copies(client: Any, stream_name: str) -> list[StoredCopy]:
     """Read a whole stream, parents before children.
 
-    Args:
-        client: boto3 client of Kinesis, or the fake's.
-        stream_name: The stream. It needs to be quiet: shards that are written meanwhile are read until they are empty once.
+    The stream should be quiet: a shard that is still written is read until one read finds nothing.
     """
     copies: list[StoredCopy] = []
     for shard in _in_order(_list_shards(client, stream_name)):
@@ -72,14 +65,13 @@ def read_copies(client: Any, stream_name: str) -> list[StoredCopy]:
 def deliveries(
     copies: Iterable[StoredCopy], name: Callable[[bytes], Name | None]
 ) -> dict[Name, list[CopyPosition]]:
-    """Return at which positions readers deliver each record.
+    """Return the positions at which readers deliver each record, by the record's name.
+
+    A record of an idempotent producer has one position, or none if no copy of it is valid.
 
     Args:
         copies: All copies, parents before children, as `read_copies` returns them.
-        name: Returns which record a payload is, or None for records that do not count.
-
-    Returns:
-        By name; a record of an idempotent producer has one position, or none if no copy of it is valid.
+        name: Returns the name of the record with a payload; None for a record that does not count.
     """
     found: dict[Name, list[CopyPosition]] = {}
     for copy in copies:
@@ -133,7 +125,7 @@ def _open(record: Mapping[str, Any], shard_id: str, bounds: tuple[int, int]) -> 
     body = data[len(_MAGIC) : -_DIGEST_SIZE]
     is_aggregate = data.startswith(_MAGIC) and hashlib.md5(body).digest() == data[-_DIGEST_SIZE:]
     if not is_aggregate:
-        # Kinesis itself placed it by its key, so it is where it belongs.
+        # Kinesis placed it by its key, so it is in the right shard.
         yield StoredCopy(CopyPosition(shard_id, number, 0), arrived, data, False, True)
         return
     keys: list[bytes] = []
@@ -162,7 +154,7 @@ def _open(record: Mapping[str, Any], shard_id: str, bounds: tuple[int, int]) -> 
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
-    """Yield the fields of a protobuf message: numbers for varints, bytes for what has a length."""
+    """Yield the fields of a protobuf message: numbers for varints, bytes for fields with a length."""
     at = 0
     while at < len(message):
         tag, at = _varint(message, at)

@@ -15,11 +15,9 @@ class Put(NamedTuple):
     """A record that was put, and its result.
 
     Attributes:
-        key: Partition key.
         put_at: Wall-clock seconds of `put`. All processes run on one machine, so times are comparable.
         position: Acknowledged (sequence number, sub-sequence number); None if the record failed.
         shard_id: Shard of that position.
-        attempts: Number of attempts.
         acknowledged_after: Seconds from put to acknowledgement.
     """
 
@@ -35,9 +33,7 @@ class Delivery(NamedTuple):
     """One delivery of a record to a worker's handler.
 
     Attributes:
-        number: Number of the record.
-        worker: Name of the worker process.
-        shard_id: Shard it was read from.
+        number: Index of the record among the puts.
         position: (sequence number, sub-sequence number).
         at: Wall-clock seconds.
         acquisition: Number of the worker's acquisition of the lease; 0 if it is not logged.
@@ -52,7 +48,7 @@ class Delivery(NamedTuple):
 
 
 Explain = Callable[[Delivery, Sequence[Delivery], Put], str | None]
-"""Reason of a duplicate: (this delivery, the earlier ones in order, the put) to a text, or None if there is none."""
+"""Takes a duplicate delivery, the earlier deliveries in order, and the put; returns the reason, or None without one."""
 
 
 @dataclass(frozen=True)
@@ -66,10 +62,10 @@ class RunResult:
         duplicates: Number of deliveries beyond the first of each record.
         explained: Duplicates with a reason, counted by reason.
         unexplained: Number of duplicates without a reason.
-        out_of_order: Number of records processed for the first time after a later record of the same key (later by
-            acknowledged position).
-        overtaken: Number of records stored after a later put of the same key. Retries may do that; the producer
-            promises otherwise only with ``ordering="per_shard"``.
+        out_of_order: Number of records processed for the first time after a record of the same key with a later
+            acknowledged position.
+        overtaken: Number of records stored after a later put of the same key. Retries may cause that; only
+            ``ordering="per_shard"`` promises otherwise.
         put_to_process: Seconds from put to first processing, one value for each record.
         without_reason: The unexplained duplicates.
         unknown: Numbers of records that were processed but never put.
@@ -111,13 +107,7 @@ def verify(
 
 
 def account_for(puts: Mapping[int, Put], deliveries: Iterable[Delivery], *, explain: Explain) -> RunResult:
-    """Account for every record.
-
-    Args:
-        puts: Records that were put, by number.
-        deliveries: Deliveries, in any order.
-        explain: Finds the reason of a duplicate.
-    """
+    """Account for every record; `explain` finds the reason of a duplicate."""
     by_number: dict[int, list[Delivery]] = {}
     unknown: set[int] = set()
     for delivery in sorted(deliveries, key=lambda d: d.at):
@@ -157,12 +147,12 @@ def _explain(
     killed: Mapping[str, float],
     lost_leases: Collection[tuple[str, int]],
 ) -> str | None:
-    """Return the reason of a duplicate: stored twice, or processed again from the last checkpoint."""
+    """Return why a record was delivered again: it was stored twice, or processed again from the last checkpoint."""
     same = [d for d in before if d.shard_id == again.shard_id and d.position == again.position]
     if not same:
         return "stored twice by a retry" if put.attempts > 1 else None
     if any((d.worker, d.acquisition) == (again.worker, again.acquisition) for d in same):
-        return None  # within one acquisition, a handler that never fails gets each position once
+        return None  # A handler that never fails gets each position once within an acquisition.
     if any(d.worker in killed for d in same):
         return "processed again after a worker was killed"
     if any(d.worker != again.worker for d in same):
@@ -173,7 +163,7 @@ def _explain(
 
 
 def _count_out_of_order(puts: Mapping[int, Put], by_number: Mapping[int, Sequence[Delivery]]) -> int:
-    """Count first deliveries that break the order of acknowledged positions within a key."""
+    """Count first deliveries that break the order of a key's acknowledged positions."""
     firsts: dict[str, list[tuple[tuple[int, int], float, int]]] = {}
     for number, seen in by_number.items():
         put = puts[number]
@@ -205,14 +195,10 @@ def _count_overtaken(puts: Iterable[Put]) -> int:
 
 
 def take_over_times(deliveries: Iterable[Delivery], *, killed: Mapping[str, float]) -> dict[str, float]:
-    """Return the seconds from a kill until another worker processed a record, for each shard of the killed worker.
+    """Return, for each shard of a killed worker, the seconds from the kill until another worker processed a record.
 
-    A shard belongs to the killed worker if that worker was the last to process it before the kill. A shard without
-    records after the kill is not listed.
-
-    Args:
-        deliveries: Deliveries, in any order.
-        killed: Wall-clock seconds at which workers were killed, by name.
+    A shard belongs to the killed worker if it was the last to process that shard before the kill. A shard without
+    records after the kill is not listed. `killed` has wall-clock seconds by worker.
     """
     times: dict[str, float] = {}
     by_shard: dict[str, list[Delivery]] = {}

@@ -14,8 +14,8 @@ def test_lease_store_contract(check):
 ```
 
 Every check needs a fresh, empty store that is ready. It raises an `AssertionError` that names the rule and shows what the
-store returned. Two checks race threads against each other; if they pass by luck once, they fail another time, so run them
-repeatedly against a new store. Not checked: the errors that the store raises when its database fails.
+store returned. Two checks race threads against each other. A broken store may pass these by luck, so run them repeatedly
+against a new store. Not checked: the errors that the store raises when its database fails.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def new_lease(key: str = KEY, **attributes: Any) -> Lease:
 
     Args:
         key: Lease key.
-        attributes: Attributes of `Lease` that differ.
+        attributes: Values of further attributes of `Lease`.
     """
     lease = Lease(
         lease_key=key,
@@ -96,7 +96,7 @@ def _taken(store: LeaseStore, owner: str = "a", **attributes: Any) -> Lease:
 
 
 def _in_handoff(store: LeaseStore) -> tuple[Lease, Lease]:
-    """Return a row that a holds, and the same row after b requested it."""
+    """Return a row that worker a holds, and the same row after worker b requested it."""
     mine = _taken(store)
     return mine, _row(store.request_handoff(mine, "b"))
 
@@ -166,7 +166,7 @@ def sentinels_are_stored(store: LeaseStore) -> None:
 
 
 def inclusive_starts_are_stored(store: LeaseStore) -> None:
-    """A position before a record, which operators write with a negative sub-sequence number, is read as it was written."""
+    """A position before a record is read as it was written. Operators write it with a negative sub-sequence number."""
     lease = new_lease(checkpoint=_position("7", -1))
     store.create_if_absent(lease)
     _equal(store.get(KEY), lease, "a negative sub-sequence number is stored")
@@ -178,7 +178,7 @@ def inclusive_starts_are_stored(store: LeaseStore) -> None:
 
 
 def take_counts_switches(store: LeaseStore) -> None:
-    """A take raises the counter, and the switches only if another worker held the lease."""
+    """A take raises the counter. It raises the switches only if another worker held the lease."""
     store.create_if_absent(new_lease())
     first = _row(store.take(new_lease(), "a"))
     _equal((first.owner, first.counter, first.owner_switches), ("a", 1, 0), "a first take counts no switch")
@@ -227,7 +227,7 @@ def pin_renew_release(store: LeaseStore) -> None:
 
 
 def processed_mark_names_the_checkpoint(store: LeaseStore) -> None:
-    """A mark is stored with the checkpoint beside which it was written, and stays with later writes."""
+    """A mark is stored with the checkpoint next to which it was written, and later writes keep it."""
     row = _row(store.checkpoint(_taken(store), _position("12", 3)))
     row = _row(store.mark_processed(row, 1_700_000_000_000))
     mark = ProcessedUntil(1_700_000_000_000, _position("12", 3))
@@ -239,7 +239,7 @@ def processed_mark_names_the_checkpoint(store: LeaseStore) -> None:
 
 
 def throughput_is_stored_with_renewals(store: LeaseStore) -> None:
-    """Renewals and checkpoints store the throughput, if the row as passed has one."""
+    """Renewals and checkpoints store the throughput if the passed row has one."""
     row = _row(store.renew(replace(_taken(store), throughput_kbps=1.5)))
     _equal(_row(store.get(KEY)).throughput_kbps, 1.5, "renew stores the throughput")
     store.renew(replace(row, throughput_kbps=None))
@@ -250,7 +250,7 @@ def throughput_is_stored_with_renewals(store: LeaseStore) -> None:
 
 
 def progress_is_stored_with_renewals(store: LeaseStore) -> None:
-    """Renewals and checkpoints store the progress, if the row as passed has one; a take removes it."""
+    """Renewals and checkpoints store the progress if the passed row has one; a take removes it."""
     first, second = Progress(None, None, None, "a"), Progress(0, 1_700_000_000_000, 250, "a")
     row = _row(store.renew(replace(_taken(store), progress=first)))
     _equal(_row(store.get(KEY)).progress, first, "renew stores the progress")
@@ -293,7 +293,7 @@ def checkpoint_clears_what_is_over(store: LeaseStore) -> None:
 
 
 def prepared_checkpoint(store: LeaseStore) -> None:
-    """Prepare stores a pending position and state beside the checkpoint, which stays."""
+    """Prepare stores a pending position and state next to the checkpoint, which it does not change."""
     mine = _taken(store, owner_switches=3)
     position = _position("7", 2)
     row = _row(store.prepare(mine, position, b"state"))
@@ -318,7 +318,7 @@ def prepared_checkpoint(store: LeaseStore) -> None:
 
 
 def lost_response_counts_as_success(store: LeaseStore) -> None:
-    """A repeated write that took effect before succeeds; a different write from the same row does not."""
+    """Repeating a write that took effect succeeds; a different write from the same row does not."""
     store.create_if_absent(new_lease())
     taken = _row(store.take(new_lease(), "a"))
     _equal(store.take(new_lease(), "a"), taken, "a repeated take whose response was lost succeeds")
@@ -365,7 +365,7 @@ def handoff_request_leaves_the_counter(store: LeaseStore) -> None:
 
 
 def handoff_request_depends_on_the_owner(store: LeaseStore) -> None:
-    """A handoff request is conditional on the owner and not on the counter."""
+    """A handoff request depends on the owner, not on the counter."""
     seen = _taken(store)
     store.renew(_row(store.renew(seen)))
     requested = _row(
@@ -377,7 +377,7 @@ def handoff_request_depends_on_the_owner(store: LeaseStore) -> None:
 
 
 def renewal_fails_once_after_a_request(store: LeaseStore) -> None:
-    """The first renewal and release after a handoff request show it to the owner; the next one succeeds."""
+    """After a handoff request, the owner's first renewal or release fails and shows the request; the next one succeeds."""
     mine, requested = _in_handoff(store)
     _equal(
         store.renew(mine), Conflict(requested), "a renewal that does not know of the request gets a Conflict"
@@ -397,7 +397,7 @@ def renewal_fails_once_after_a_request(store: LeaseStore) -> None:
 
 
 def checkpoints_continue_during_a_handoff(store: LeaseStore) -> None:
-    """A checkpoint that does not know of the request succeeds and shows it."""
+    """A checkpoint by an owner that does not know of the request succeeds and shows it."""
     mine, _ = _in_handoff(store)
     stored = _row(store.checkpoint(mine, _position("5")))
     _equal(
@@ -411,7 +411,7 @@ def checkpoints_continue_during_a_handoff(store: LeaseStore) -> None:
 
 
 def completed_handoff(store: LeaseStore) -> None:
-    """The old owner hands the lease off; the next owner takes it without a switch."""
+    """The old owner hands the lease off; the next owner takes it, which does not count as a switch."""
     _, requested = _in_handoff(store)
     done = _row(store.complete_handoff(requested))
     _equal(
@@ -428,7 +428,7 @@ def completed_handoff(store: LeaseStore) -> None:
 
 
 def forced_take_fences_the_old_owner(store: LeaseStore) -> None:
-    """The requester may take the lease in the middle of a handoff; the old owner then cannot write it."""
+    """The requester can take the lease in the middle of a handoff. The old owner cannot write it afterwards."""
     _, requested = _in_handoff(store)
     forced = _row(store.take(requested, "b"))
     _equal(
@@ -447,7 +447,7 @@ def forced_take_fences_the_old_owner(store: LeaseStore) -> None:
 
 
 def handoff_between_others_is_not_completed(store: LeaseStore) -> None:
-    """complete_handoff demands both owners as seen."""
+    """complete_handoff succeeds only if both owners are still the ones that were seen."""
     _, requested = _in_handoff(store)
     for wrong in (replace(requested, owner="c"), replace(requested, checkpoint_owner="x")):
         _equal(store.complete_handoff(wrong), Conflict(requested), "both owners must be as passed")
@@ -455,7 +455,7 @@ def handoff_between_others_is_not_completed(store: LeaseStore) -> None:
 
 
 def take_ends_a_handoff(store: LeaseStore) -> None:
-    """A take by a third worker removes the marker."""
+    """A take by a third worker removes the handoff marker."""
     store.create_if_absent(new_lease(owner="b", checkpoint_owner="a", counter=4))
     _equal(_row(store.take(_row(store.get(KEY)), "c")).checkpoint_owner, None, "a take removes the marker")
     _equal(_row(store.get(KEY)).checkpoint_owner, None, "and stores the row so")
@@ -548,7 +548,7 @@ def pins_leave_the_counter(store: LeaseStore) -> None:
 
 
 def requests_leave_the_counter(store: LeaseStore) -> None:
-    """A request to a handler is stored, replaced, and removed by who names it, without disturbing the owner."""
+    """A handler request is stored, replaced, and removed by a caller that names it, without disturbing the owner."""
     mine = _taken(store)
     one = HandlerRequest(HandlerVerb.RETRY, "a1")
     two = HandlerRequest(HandlerVerb.LEAVE_OUT, "b2", _position("7", 3))
@@ -570,7 +570,7 @@ def requests_leave_the_counter(store: LeaseStore) -> None:
 
 
 def delete_is_final(store: LeaseStore) -> None:
-    """A deleted row is not brought back by any write."""
+    """No write brings a deleted row back."""
     mine = _taken(store)
     _equal(store.delete(KEY), True, "a row is deleted")
     _equal(store.delete(KEY), True, "deleting a row that does not exist succeeds")
@@ -586,7 +586,7 @@ def delete_is_final(store: LeaseStore) -> None:
 
 
 def unowned_lease_is_deleted_as_seen(store: LeaseStore) -> None:
-    """A conditional delete keeps a row that was changed since it was seen."""
+    """A conditional delete keeps a row that has changed since it was seen."""
     store.create_if_absent(new_lease())
     seen = _row(store.get(KEY))
     mine = _row(store.take(seen, "a"))
@@ -600,7 +600,7 @@ def unowned_lease_is_deleted_as_seen(store: LeaseStore) -> None:
 
 
 def finished_lease_is_deleted_only_while_it_is_finished(store: LeaseStore) -> None:
-    """Clean-up deletes a finished lease that its worker still renews, but not one that was rewound meanwhile."""
+    """Clean-up deletes a finished lease that its worker still renews, but not one that was rewound in the meantime."""
     mine = _row(store.checkpoint(_taken(store), _position(SHARD_END)))
     renewed = _row(store.renew(mine))
     rewound = _row(store.checkpoint(renewed, _position("7")), "a store does not judge positions")
@@ -618,7 +618,7 @@ def finished_lease_is_deleted_only_while_it_is_finished(store: LeaseStore) -> No
 
 
 def _race(racers: int, run: Callable[[int], object]) -> list[object]:
-    """Run a function in many threads at the same time and return what it returned in each."""
+    """Run a function in many threads at once and return the results in the order of the threads."""
     barrier = threading.Barrier(racers)
     outcomes: list[object] = [None] * racers
 
@@ -638,7 +638,7 @@ def _race(racers: int, run: Callable[[int], object]) -> list[object]:
 
 
 def one_racer_takes(store: LeaseStore) -> None:
-    """Of many workers that take the same row at the same time, exactly one succeeds."""
+    """If many workers take the same row at once, exactly one succeeds."""
     store.create_if_absent(new_lease())
     for number in range(RACE_ROUNDS):
         seen = _row(store.get(KEY))
@@ -658,7 +658,7 @@ def one_racer_takes(store: LeaseStore) -> None:
 
 
 def one_racer_creates(store: LeaseStore) -> None:
-    """Of many workers that create the same row at the same time, exactly one succeeds."""
+    """If many workers create the same row at once, exactly one succeeds."""
     outcomes = _race(RACERS, lambda racer: store.create_if_absent(new_lease(owner_switches=racer)))
     _equal(sorted(map(str, outcomes)), ["False"] * (RACERS - 1) + ["True"], "create_if_absent is atomic")
     _equal(_row(store.get(KEY)).owner_switches, outcomes.index(True), "the row is the winner's")
@@ -673,7 +673,7 @@ _WORKERS = ("a", "b", "c")
 def _operation(
     rng: Random, key: str, seen: list[Lease], step: int
 ) -> tuple[str, Callable[[LeaseStore], object]]:
-    """Return a random operation, with a row as recent or stale as rows may be: its name, and the call."""
+    """Return the name and the call of a random operation, on a row that may be as stale as in a real worker."""
     row = rng.choice(seen[-2:] if rng.random() < 0.8 else seen)
     owner = rng.choice(_WORKERS)
     requester = _WORKERS[(_WORKERS.index(owner) + 1) % len(_WORKERS)]
@@ -731,7 +731,7 @@ def _leases_in(outcome: object) -> Iterator[Lease]:
 
 
 def comparable(outcome: object) -> object:
-    """Leave out what other writers may change without the counter: a store need not return it with every write."""
+    """Remove the attributes that other writers may change without the counter: a store need not return these with every write."""
     if isinstance(outcome, Conflict):
         return Conflict(next((_plain(row) for row in _leases_in(outcome)), None))
     return _plain(outcome) if isinstance(outcome, Lease) else outcome
@@ -752,7 +752,7 @@ def _plain(row: Lease) -> Lease:
 
 
 def random_sequences_match_the_reference(store: LeaseStore) -> None:
-    """Any sequence of operations has the same outcomes as on `InMemoryLeaseStore`, whose counters never go down."""
+    """Random sequences of operations have the same outcomes as on `InMemoryLeaseStore`."""
     reference = InMemoryLeaseStore()
     kinds: dict[str, set[str]] = {}
     for seed in range(SEQUENCES):

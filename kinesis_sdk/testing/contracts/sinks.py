@@ -19,8 +19,8 @@ def test_sink_contract(check):
 ```
 
 Every check needs a fresh, empty sink. It raises an `AssertionError` that names the rule and shows what the sink returned. Some
-checks race threads against each other; if they pass by luck once, they fail another time, so run them repeatedly against a
-new sink. An `AsyncSink` is tested as `SinkUnderTest.of_async`. Not checked: the errors that the sink raises when its store fails.
+checks race threads against each other. A broken sink may pass these by luck, so run them repeatedly against a new sink.
+Wrap an `AsyncSink` with `SinkUnderTest.of_async`. Not checked: the errors that the sink raises when its store fails.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class SinkUnderTest:
         write: Callable[[Any, str], Awaitable[object]],
         effects: Callable[[], Iterable[str]],
     ) -> SinkUnderTest:
-        """Return an `AsyncSink` for the same checks: its coroutines run on one event loop, and the checks wait for them.
+        """Return an `AsyncSink` for the same checks, which wait for its coroutines on one event loop.
 
         Args:
             sink: The sink.
@@ -93,7 +93,7 @@ class SinkUnderTest:
 
 
 class _Waiting:
-    """An `AsyncSink` or one of its transactions, whose methods wait for their coroutines."""
+    """A synchronous view of an `AsyncSink` or one of its transactions: each method waits for its coroutine."""
 
     def __init__(self, inner: Any, wait: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
         self._inner = inner
@@ -163,14 +163,14 @@ def rows_are_read_back(test: SinkUnderTest) -> None:
 
 
 def it_may_be_made_ready_twice(test: SinkUnderTest) -> None:
-    """Every worker makes the sink ready at its start; rows stay."""
+    """Every worker makes the sink ready at its start; existing rows stay."""
     row = _claimed(test)
     test.sink.ensure_ready()
     _equal(test.sink.read(KEY), row, "ensure_ready leaves rows as they are")
 
 
 def writes_compare_the_whole_row(test: SinkUnderTest) -> None:
-    """A row that differs from what was seen in any value is not changed."""
+    """A write changes nothing if the row differs in any value from the row that was seen."""
     test.sink.ensure_ready()
     row = SinkRow(_at(7, 3), 5, ended=False)
     _equal(
@@ -207,9 +207,9 @@ def effects_and_position_commit_together(test: SinkUnderTest) -> None:
 
 
 def a_rollback_leaves_nothing(test: SinkUnderTest) -> None:
-    """Neither the effects nor the row change, and the next transaction begins as this one did."""
+    """A rollback changes neither the effects nor the row, and the next transaction starts from the same row."""
     row = _claimed(test)
-    for _ in range(20):  # more than a pool has connections: each transaction returns its own
+    for _ in range(20):  # More than a pool has connections, so that each transaction must return its own.
         transaction = _begun(test, row)
         test.write(transaction.handle, "discarded")
         transaction.rollback()
@@ -218,7 +218,7 @@ def a_rollback_leaves_nothing(test: SinkUnderTest) -> None:
 
 
 def an_empty_transaction_commits(test: SinkUnderTest) -> None:
-    """The end of a shard, and a batch without effects, only change the row."""
+    """A transaction without effects changes only the row: at the end of a shard, or for a batch without effects."""
     row = _claimed(test)
     ended = replace(row, ended=True)
     _equal(_begun(test, row).commit(ended), True, "a transaction without effects commits")
@@ -227,12 +227,12 @@ def an_empty_transaction_commits(test: SinkUnderTest) -> None:
 
 
 def a_later_claim_fences_transactions(test: SinkUnderTest) -> None:
-    """A transaction that does not begin with the row as it is stores nothing, although the position is the same."""
+    """A transaction that starts from an outdated row stores nothing, even if the position is the same."""
     row = _claimed(test)
     claimed = replace(row, fence=2)
     _equal(test.sink.write(KEY, row, claimed), True, "a later acquisition claims the row")
     transaction = test.sink.begin(KEY, row)
-    if transaction is not None:  # a sink may find it out only at the commit
+    if transaction is not None:  # A sink may notice this only at the commit.
         test.write(transaction.handle, "of the zombie")
         _equal(
             transaction.commit(replace(row, position=_at(5))),
@@ -248,7 +248,7 @@ def a_later_claim_fences_transactions(test: SinkUnderTest) -> None:
 
 
 def one_of_many_claims_wins(test: SinkUnderTest) -> None:
-    """Of workers that claim the same row at once, one succeeds."""
+    """If workers claim the same row at once, one succeeds."""
     test.sink.ensure_ready()
     seen: SinkRow | None = None
     for round_ in range(RACE_ROUNDS):
@@ -260,7 +260,7 @@ def one_of_many_claims_wins(test: SinkUnderTest) -> None:
 
 
 def one_of_many_commits_wins(test: SinkUnderTest) -> None:
-    """Of workers that commit from the same row at once, one stores its effects."""
+    """If workers commit from the same row at once, one stores its effects."""
     row = _claimed(test)
     outcomes: dict[int, bool] = {}
 
@@ -279,7 +279,7 @@ def one_of_many_commits_wins(test: SinkUnderTest) -> None:
 
 
 def shards_do_not_disturb_each_other(test: SinkUnderTest) -> None:
-    """Transactions of different shards all succeed, at once or one after the other."""
+    """Transactions of different shards all succeed, whether at once or one after the other."""
     rounds = 5
     keys = [KEY._replace(lease_key=f"shardId-00000000000{shard}") for shard in range(4)]
     for key in keys:
@@ -299,7 +299,7 @@ def shards_do_not_disturb_each_other(test: SinkUnderTest) -> None:
 
 
 def ended_rows_can_be_deleted(test: SinkUnderTest) -> None:
-    """A sink that deletes rows deletes those of finished shards only. Skipped for a sink without this: see `DeletesRows`."""
+    """A sink that deletes rows deletes only those of finished shards. Skipped for other sinks: see `DeletesRows`."""
     if not isinstance(test.sink, DeletesRows):
         return
     sink: Any = test.sink
@@ -322,7 +322,7 @@ def ended_rows_can_be_deleted(test: SinkUnderTest) -> None:
     _equal(sink.delete_ended(KEY), False, "a row is deleted once")
     _equal(sink.write(KEY, ended, replace(ended, fence=3)), False, "a deleted row is not changed")
     late = sink.begin(KEY, ended)
-    if late is not None:  # a sink may find it out only at the commit
+    if late is not None:  # A sink may notice this only at the commit.
         test.write(late.handle, "of the zombie")
         _equal(late.commit(replace(ended, position=_at(8))), False, "a commit fails once the row is deleted")
     _equal(list(test.effects()), [], "a commit that fails stores no effects")
@@ -342,7 +342,7 @@ def _race(test: SinkUnderTest, seen: SinkRow | None, rows: list[SinkRow]) -> lis
 
 
 def _retried(call: Callable[[], Any]) -> Any:
-    """Call until it raises no error that usually passes: a database may report a conflict of locks."""
+    """Repeat a call while it raises an error that usually passes: a database may report a lock conflict."""
     while True:
         try:
             return call()

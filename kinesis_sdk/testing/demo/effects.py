@@ -1,4 +1,4 @@
-"""Effects of the demo: one row for each record that a worker processed, in the transaction that stores its position."""
+"""Effects of the demo: one row for each record that a worker processed, written in the transaction that stores its position."""
 
 from __future__ import annotations
 
@@ -15,11 +15,7 @@ if TYPE_CHECKING:
 
 
 class Effects:
-    """The table of effects. Nothing in it is unique, so that a second effect of a record would be seen.
-
-    Args:
-        engine: The database, which also holds the workers' positions.
-    """
+    """The table of effects. It has no unique key, so duplicates stay visible. `engine` also holds the workers' positions."""
 
     def __init__(self, engine: sqlalchemy.Engine) -> None:
         import sqlalchemy
@@ -52,15 +48,9 @@ class Effects:
         worker: str,
         acquisition: int,
     ) -> None:
-        """Write an effect for each record of this run.
+        """Write an effect for each record of this run; records of other runs are skipped.
 
-        Args:
-            transaction: The open transaction of the batch.
-            run: Name of the run; records of other runs are skipped.
-            shard_id: Shard of the batch.
-            records: Its records.
-            worker: Name of the worker.
-            acquisition: Number of its acquisition of the lease.
+        `transaction` is the open transaction of the batch. `acquisition` numbers the worker's acquisitions of the lease.
         """
         now = time.time()
         rows = [
@@ -80,7 +70,7 @@ class Effects:
             transaction.execute(self._table.insert(), rows)
 
     def read(self) -> list[Delivery]:
-        """Return all effects that were committed."""
+        """Return all committed effects."""
         with self._engine.connect() as connection:
             return [
                 Delivery(

@@ -17,9 +17,9 @@ class DemoOptions:
     split_shard: bool = True
     kill_worker: bool = True
     freeze_worker: bool = True
-    """Stop one worker process for longer than its leases last; only with three workers or more."""
+    """Freeze one worker process until its leases have expired. Needs at least three workers."""
     lose_responses: bool = True
-    """Let the fake AWS lose responses of PutRecords, and store one request long afterwards."""
+    """Let the fake AWS lose responses of PutRecords, and store one of these requests late."""
     exactly_once: bool = True
     """Put with ``idempotent=True``, and commit effects and positions together in a SQLite database."""
     endpoint_url: str | None = None

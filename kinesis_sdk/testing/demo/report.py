@@ -17,10 +17,10 @@ class DemoReport:
     """Results of the demo. Times in seconds, rates per second.
 
     Attributes:
-        duplicated: Number of effects beyond the first of each record; without `exactly_once`, of times that it was processed.
-        exactly_once: Whether effects were committed together with positions, and repetitions of puts recognized.
-        deliveries: Number of times that a record was handed to a worker's handler.
-        stored_again: Number of copies in the stream beyond the first of each record; None if that was not counted.
+        duplicated: Number of effects beyond the first of each record; without `exactly_once`, of deliveries instead.
+        exactly_once: Whether effects were committed together with positions, and repeated puts recognized.
+        deliveries: Number of records handed to handlers, repetitions included.
+        stored_again: Number of copies in the stream beyond the first of each record; None if not counted.
         lost_responses: Number of PutRecords calls whose response was lost on purpose.
         leases_lost: Number of leases that workers lost because they were not renewed in time.
         longest_stall: Longest time for which a worker process could not run; 0 if none exceeded one second.
@@ -64,7 +64,10 @@ class DemoReport:
 
     @property
     def passed(self) -> bool:
-        """Whether no record was lost, failed or out of order, and none had two effects; without `exactly_once`, none without a reason."""
+        """Whether no record was lost, failed, out of order or wrongly duplicated, and all workers stopped cleanly.
+
+        With `exactly_once` every duplicated effect is wrong; without it, only a duplicate without a reason.
+        """
         duplicates = self.duplicated if self.exactly_once else self.duplicates_unexplained
         return not (self.lost or self.failed or duplicates or self.out_of_order) and self.clean_stop
 
@@ -156,7 +159,7 @@ def print_report(report: DemoReport, *, as_json: bool) -> None:
     if sys.stdout.isatty():
         Console(highlight=False).print("", table, "", summary, sep="\n")
         return
-    # A file or a pipe: wide enough for every row, without the trailing blanks of the last column.
+    # Output to a file or pipe: wide enough for every row, and without trailing blanks.
     console = Console(highlight=False, width=160)
     with console.capture() as captured:
         console.print("", table, "", summary, sep="\n")

@@ -39,26 +39,26 @@ if TYPE_CHECKING:
     from kinesis_sdk.testing.demo.effects import Effects
 
 Console = Callable[[Connection, str, str, float], AbstractContextManager[str]]
-"""Serves a console for a connection, an application, a stream and a failover time (seconds); the context is the console's URL."""
+"""Serves a console for a connection, an application, a stream and a failover time (seconds); the context's value is its URL."""
 
-# Parts of all puts after which something happens.
+# Fractions of all puts after which something happens.
 _LOSE_AT = (0.1, 0.3, 0.5)
 _FREEZE_AT = 0.2
 _SPLIT_AT = 0.4
 _KILL_AT = 0.6
 
 _LATE_STORE = 6.0
-"""Seconds after which a request is stored whose response was lost: later than its repetition, which the producer sends after 4 s."""
+"""Seconds after which the request without a response is stored: after its repetition, which the producer sends after 4 s."""
 
-# Timeouts after which the demo counts as broken. A slow or busy machine must not reach them.
+# After these timeouts the demo counts as broken, so a slow or busy machine must not reach them.
 _START_TIMEOUT = 180.0
 _STOP_TIMEOUT = 120.0
 _STALL_TIMEOUT = 120.0
-"""Seconds without any new processed record after which the rest counts as lost."""
+"""If no new record is processed for this many seconds, the missing ones count as lost."""
 _RECORD_TTL = 300.0
-"""Time-to-live of records. A slow machine may need more than the default of 30 s to store them."""
+"""Time-to-live of records in seconds. A slow machine may take longer than the default of 30 s to store them."""
 
-# For endpoints that check no signatures: the fake AWS, LocalStack.
+# For endpoints that do not check signatures: the fake AWS, LocalStack.
 _TEST_CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
 
 
@@ -102,7 +102,7 @@ class _Demo:
             self.environment.update(_TEST_CREDENTIALS)
         profile = None if self.own_server else self.options.profile
         if profile is not None:
-            # In the environment of the workers, keys would win over the profile.
+            # Keys in the workers' environment would take precedence over the profile.
             for name in _CREDENTIALS:
                 self.environment.pop(name, None)
             self.environment["AWS_PROFILE"] = profile
@@ -143,7 +143,7 @@ class _Demo:
         self.progress.event(f"stream {self.stream} with {shards} open shards at {where}")
 
     def serve_console(self, console: Console) -> None:
-        """Serve a console while the demo lasts. It is read-only: the accounting knows no rewind."""
+        """Serve a read-only console while the demo lasts: the accounting could not explain a rewind."""
         connection = Connection(
             region=self.session.region_name,
             endpoint_url=self.endpoint_url,
@@ -158,7 +158,7 @@ class _Demo:
         self.progress.event(f"open {url} to watch")
 
     def start_workers(self, folder: Path) -> None:
-        """Start the worker processes and wait until all leases are held, by each worker at least one if possible."""
+        """Start the worker processes and wait until all leases are held, if possible at least one by each worker."""
         if self.options.exactly_once:
             self.database = f"sqlite:///{folder / 'effects.db'}"
             self._effects().create()
@@ -193,11 +193,7 @@ class _Demo:
     # -------------------------------------------------------------- the work
 
     def put_everything(self, producer: Producer) -> float:
-        """Put all records evenly over the duration; meanwhile, do what `_plan` says.
-
-        Returns:
-            Seconds that it took.
-        """
+        """Put all records evenly over the duration, with the events of `_plan` in between; return the seconds it took."""
         flights = load_flights()
         total = len(flights) * self.options.repeat
         start = time.monotonic()
@@ -230,7 +226,7 @@ class _Demo:
         return time.monotonic() - start
 
     def _plan(self, total: int) -> list[tuple[int, Callable[[], None]]]:
-        """Return what happens after how many puts, in order."""
+        """Return the events of the run in order, each with the number of puts after which it happens."""
         options = self.options
         plan: list[tuple[float, Callable[[], None], bool]] = [
             *((part, self._lose_response, options.lose_responses) for part in _LOSE_AT[:-1]),
@@ -243,7 +239,7 @@ class _Demo:
         return sorted(wanted, key=lambda one: one[0])
 
     def wait_for_workers(self, producer: Producer) -> None:
-        """Wait until every acknowledged record was processed, or there is no progress for `_STALL_TIMEOUT`."""
+        """Wait until every acknowledged record is processed, or until nothing was for `_STALL_TIMEOUT` seconds."""
         acknowledged = producer.stats().user_records_stored
         progressed_at = time.monotonic()
         while len(self.seen) < acknowledged and time.monotonic() - progressed_at < _STALL_TIMEOUT:
@@ -256,7 +252,7 @@ class _Demo:
             self._count(len(self.futures), producer)
 
     def read_logs(self) -> None:
-        """Read what the workers logged since the last call."""
+        """Read what the workers have logged since the last call."""
         for worker in self.workers:
             for delivery in worker.read():
                 self.deliveries.append(delivery)
@@ -339,11 +335,11 @@ class _Demo:
         return Effects(open_engine("database", self.database))
 
     def results(self) -> list[Delivery]:
-        """Return the effects that workers committed; without a database, what they processed."""
+        """Return the effects that workers committed; without a database, the records that they processed."""
         return self.deliveries if self.database is None else self._effects().read()
 
     def stored_again(self) -> int | None:
-        """Return how many copies of records the stream has beyond the first of each; None for a stream of the user."""
+        """Return the number of copies in the stream beyond the first of each record; None for a stream of the user."""
         if not self.own_stream:
             return None
         self.progress.event("reading the whole stream to count the copies in it")
@@ -372,11 +368,11 @@ class _Demo:
                 client=client,
             )
         except ResourceNotFoundError:
-            return  # no worker got as far as creating it
+            return  # No worker came far enough to create it.
 
 
 class _Retrying:
-    """A client whose calls are repeated while the service limits them."""
+    """A client that repeats calls while the service throttles them."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -409,7 +405,7 @@ def run_demo(options: DemoOptions, progress: Progress, console: Console | None =
 
     Args:
         options: Its options.
-        progress: Where it reports what happens.
+        progress: Shows what happens.
         console: Serves a console while the demo runs; None for none.
 
     Raises:

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 _TICK = 0.1
 _STALL = 1.0
-"""Minimum delay of a tick, in seconds, that is logged as a stall of the process or of the machine."""
+"""A tick that is at least this many seconds late is logged as a stall of the process or the machine."""
 
 
 class _Handler(RecordHandler):
-    """Logs the records that it processes, and writes their effects. The worker creates one for each acquisition of a lease."""
+    """Logs the records of one acquisition of a lease, and writes their effects."""
 
     def __init__(
         self, log: DeliveryWriter, numbers: Iterator[int], settings: dict[str, Any], effects: Effects | None
@@ -61,7 +61,7 @@ class _Handler(RecordHandler):
 
 
 def _log_stalls(log: DeliveryWriter) -> None:
-    """Log times in which this process could not run: on an overloaded machine it then loses leases."""
+    """Log each time in which this process could not run. On an overloaded machine it loses leases that way."""
     last = time.monotonic()
     while True:
         time.sleep(_TICK)
@@ -79,7 +79,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     signal.signal(
         signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C reaches the whole process group; the demo stops the workers
+    )  # Ctrl-C reaches the whole process group, but the demo stops the workers.
     threading.Thread(target=_wait_for_end_of_input, args=(stop,), daemon=True).start()
     log = DeliveryWriter(Path(settings["log"]), settings["run"])
 
@@ -129,7 +129,7 @@ def main() -> int:
 
 
 def _wait_for_end_of_input(stop: StopFlag) -> None:
-    """Request a stop when standard input ends: the demo, which holds its other end, has ended."""
+    """Request a stop at the end of standard input: the demo holds the other end, so it has ended."""
     sys.stdin.read()
     stop.set()
 

@@ -22,7 +22,7 @@ class WorkerProcess:
     Attributes:
         name: Its worker id.
         killed_at: Wall-clock seconds at which `kill` was called; None before.
-        frozen_until: Monotonic seconds at which it is to go on; None while it runs.
+        frozen_until: Monotonic seconds at which it resumes; None while it runs.
         was_frozen: Whether `freeze` was called.
     """
 
@@ -51,7 +51,7 @@ class WorkerProcess:
 
     @property
     def leases(self) -> int:
-        """Number of leases that it logged as held."""
+        """Number of leases that it holds, as last logged."""
         return 0 if self.killed_at else self._reader.leases
 
     @property
@@ -65,11 +65,7 @@ class WorkerProcess:
         return self._reader.longest_stall
 
     def read(self) -> Iterator[Delivery]:
-        """Read what it processed since the last call.
-
-        Raises:
-            ConsumerError: If the process ended although it was not stopped.
-        """
+        """Yield what it processed since the last call. Raises ConsumerError if the process ended without a stop."""
         code = self._process.poll()
         yield from self._reader.read()
         if code is not None and self.killed_at is None:
@@ -77,7 +73,7 @@ class WorkerProcess:
             raise ConsumerError(f"worker {self.name} ended with status {code}: {self._reader.error or tail}")
 
     def read_rest(self) -> Iterator[Delivery]:
-        """Read the rest of its log after it ended."""
+        """Yield the rest of its log after it ended."""
         return self._reader.read()
 
     def kill(self) -> None:
@@ -87,16 +83,12 @@ class WorkerProcess:
         self._process.wait()
 
     def freeze(self, seconds: float) -> None:
-        """Stop it from running (SIGSTOP); `go_on` ends that after so many seconds."""
+        """Suspend it (SIGSTOP) for `seconds`; `go_on` resumes it."""
         self.frozen_until, self.was_frozen = time.monotonic() + seconds, True
         self._process.send_signal(signal.SIGSTOP)
 
     def go_on(self, *, at_once: bool = False) -> bool:
-        """Let a frozen process run again (SIGCONT) if its time is over.
-
-        Returns:
-            Whether it goes on now.
-        """
+        """Resume a frozen process (SIGCONT) if its time is over, or `at_once`; return whether it was resumed."""
         if self.frozen_until is None or not (at_once or time.monotonic() >= self.frozen_until):
             return False
         self.frozen_until = None
@@ -106,12 +98,11 @@ class WorkerProcess:
     def stop(self, timeout: float) -> bool:
         """Request a clean stop (SIGTERM), and kill it if it has not ended after ``timeout`` seconds.
 
-        Returns:
-            Whether it ended by itself with status 0; True for a worker that was killed before.
+        Returns whether it ended by itself with status 0; True for a worker that was killed before.
         """
         if self.killed_at is not None:
             return True
-        self.go_on(at_once=True)  # a frozen process would not notice the request
+        self.go_on(at_once=True)  # A frozen process would not receive the signal.
         self._process.terminate()
         try:
             return self._process.wait(timeout) == 0

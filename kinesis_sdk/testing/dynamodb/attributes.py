@@ -1,6 +1,6 @@
 """DynamoDB attribute values in wire form: check, normalise, compare, measure.
 
-After `normalise` two values are equal exactly when their JSON objects are: numbers have one spelling, sets are
+After `normalise`, two values are equal exactly if their JSON objects are: numbers have one spelling, sets are
 sorted, binary has canonical base64.
 """
 
@@ -25,11 +25,7 @@ TYPES = ("S", "N", "B", "BOOL", "NULL", "L", "M", "SS", "NS", "BS")
 
 
 def parse_number(text: Any) -> Decimal:
-    """Parse a number in wire form.
-
-    Raises:
-        AwsError: ValidationException when it is not a number, has more than 38 digits or is out of range.
-    """
+    """Parse a number in wire form; reject one with more than 38 digits or out of range."""
     if not isinstance(text, str):
         raise validation("The parameter cannot be converted to a numeric value: numbers travel as strings")
     try:
@@ -63,13 +59,9 @@ def number_text(number: Decimal) -> str:
 
 
 def add_numbers(left: str, right: str, sign: int = 1) -> str:
-    """Return ``left + sign * right`` for normalised numbers.
-
-    Raises:
-        AwsError: ValidationException when the result has more than 38 digits or is out of range.
-    """
+    """Return ``left + sign * right`` for normalised numbers; reject a result with more than 38 digits or out of range."""
     try:
-        # Operators would use the context of the thread, which rounds to 28 digits.
+        # Operators would use the thread's context, which rounds to 28 digits.
         add = _CONTEXT.add if sign > 0 else _CONTEXT.subtract
         total = add(Decimal(left), Decimal(right))
     except Inexact:
@@ -99,11 +91,7 @@ def _sort_key(kind: str) -> Any:
 
 
 def normalise(value: Any, depth: int = 0) -> Value:
-    """Check an attribute value and return it in canonical form, in which equal values compare equal.
-
-    Raises:
-        AwsError: ValidationException for unknown types, empty or duplicated sets, bad numbers, deep nesting.
-    """
+    """Check an attribute value and return its canonical form."""
     if not isinstance(value, dict) or len(value) != 1:
         raise validation(
             "Supplied AttributeValue is empty, must contain exactly one of the supported datatypes"
@@ -146,11 +134,7 @@ def normalise(value: Any, depth: int = 0) -> Value:
 
 
 def normalise_item(item: Any, what: str = "Item") -> Item:
-    """Return a checked copy of an item.
-
-    Raises:
-        AwsError: ValidationException.
-    """
+    """Return a checked copy of an item."""
     if not isinstance(item, dict):
         raise validation(f"{what} must be a map of attribute values")
     return {name: normalise(value) for name, value in item.items()}
@@ -168,15 +152,9 @@ def order_key(value: Value) -> Any:
 
 
 def compare(left: Value | None, operator: str, right: Value | None) -> bool:
-    """Compare two values as conditions do.
+    """Compare two normalised values as conditions do; None stands for a missing attribute.
 
-    Args:
-        left: A normalised value; None when the attribute is missing.
-        operator: One of ``= <> < <= > >=``.
-        right: As `left`.
-
-    Returns:
-        False for an order between values of different types or with a missing one.
+    An order (``<`` and so on) between different types, or with a missing value, is False.
     """
     if operator in {"=", "<>"}:
         equal = left is not None and right is not None and left == right
@@ -204,7 +182,7 @@ def begins_with(value: Value | None, prefix: Value) -> bool:
 
 
 def contains(value: Value | None, member: Value | None) -> bool:
-    """Return whether a string has a substring, a set a member, or a list an element."""
+    """Return whether a string contains a substring, or a set or list contains a member."""
     if value is None or member is None:
         return False
     kind, content = next(iter(value.items()))
@@ -229,7 +207,7 @@ def length_of(value: Value | None) -> int | None:
 
 
 def size_of(value: Value) -> int:
-    """Return the bytes that a value adds to the size of its item."""
+    """Return the bytes by which a value adds to the size of its item."""
     kind, content = next(iter(value.items()))
     if kind == "S":
         return len(content) if content.isascii() else len(content.encode())
@@ -247,7 +225,7 @@ def size_of(value: Value) -> int:
 
 
 def item_size(item: Item) -> int:
-    """Return the bytes of names and values of an item, as its limit of 400 KB counts them."""
+    """Return the size of an item in bytes, names and values, as the limit of 400 KB counts it."""
     return sum(len(name.encode()) + size_of(value) for name, value in item.items())
 
 

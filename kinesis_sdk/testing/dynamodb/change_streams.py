@@ -1,8 +1,8 @@
 """The streams of tables: shards that roll over, lineage, change records, trimming.
 
-A shard is written for four hours. Then it is closed, and a child continues it; a partition that is split gets two children.
-Records are kept for a day, and a closed shard is forgotten with its last record. Time passes lazily: each call first does
-what the clock has made due, so a virtual clock rolls shards over when it is advanced.
+A shard accepts records for four hours. Then it closes and a child continues it; a partition that is split gets two children.
+Records are kept for a day, and a closed shard is forgotten with its last record. There is no timer: each call first does
+what is due by the clock, so advancing a virtual clock rolls shards over.
 """
 
 from __future__ import annotations
@@ -25,25 +25,22 @@ RETENTION = 24 * 3600.0
 """Seconds for which DynamoDB keeps the records of a stream."""
 
 _FIRST_SEQUENCE = 999_999_999_999_999_999_900
-"""Sequence numbers have 21 to 40 digits. After a hundred records these have one digit more, so texts do not compare."""
+"""Sequence numbers have 21 to 40 digits. After 100 records ours gain a digit, so code that compares them as text fails."""
 _DIGESTS = 1 << 128
 
 
 class StreamShard:
-    """A shard of a table's stream: a part of the partition keys for some hours.
+    """A shard of a table's stream: some of the partition keys, for some hours.
 
     Args:
-        shard_id: Its id, which contains the time of its creation.
-        parent: Id of the shard that it continues; None for the first ones.
-        first_sequence: Lowest sequence number that it may contain.
+        parent: Id of the shard that it continues; None for the first shards.
         created_at: Epoch seconds.
-        digests: First digest of its partition keys, and the one after the last.
+        digests: First digest of its partition keys, and the first digest after them.
 
     Attributes:
-        ending_sequence: Highest sequence number once it is closed; None while it is open.
-        closed_at: Epoch seconds at which it was closed; None while it is open.
-        trimmed: Number of records that were trimmed.
-        trimmed_through: Sequence number of the last of them; 0 if there is none.
+        closed_at: Epoch seconds; None while it is open.
+        trimmed: Number of trimmed records.
+        trimmed_through: Sequence number of the last trimmed record; 0 if there is none.
     """
 
     def __init__(
@@ -68,16 +65,16 @@ class StreamShard:
 
     @property
     def end(self) -> int:
-        """Number of records that it ever had."""
+        """Number of records that it ever held."""
         return self.trimmed + len(self.records)
 
     def index_of(self, sequence: int, *, after: bool) -> int:
-        """Return the place of the first record at or after a sequence number, counted from the shard's first one."""
+        """Return the index of the first record at or after a sequence number, counted from the shard's first record ever."""
         find = bisect_right if after else bisect_left
         return self.trimmed + find(self.sequences, sequence)
 
     def trim(self, before: float) -> None:
-        """Forget the records that are older than a time."""
+        """Forget the records older than a time."""
         count = 0
         for record in self.records:
             if record["dynamodb"]["ApproximateCreationDateTime"] >= before:
@@ -100,22 +97,16 @@ class StreamShard:
 
 
 class ChangeStream:
-    """The stream of one table, from when it is enabled until it is disabled and its records are gone. Thread-safe.
+    """The stream of one table: from the moment it is enabled until it is disabled and its last record is gone. Thread-safe.
 
     Args:
-        table_name: Name of the table.
-        table_arn: Its ARN.
-        key_schema: ``KeySchema`` of the table.
-        view_type: What records contain of the item.
-        region: Region in records.
-        clock: Clock for record times, rollover and trimming.
-        partitions: Number of shards that are open at a time, at first.
-        shard_seconds: Seconds for which a shard is written.
+        partitions: Number of shards that are open at first.
+        shard_seconds: Seconds for which a shard accepts records.
         retention: Seconds for which records are kept.
-        created_at: Epoch seconds; the ARN contains them.
+        created_at: Epoch seconds; part of the ARN.
 
     Attributes:
-        lock: Guards everything; a leaf below the lock of the table.
+        lock: Guards everything; a leaf below the table's lock.
         status: ``ENABLED`` or ``DISABLED``.
     """
 
@@ -157,7 +148,7 @@ class ChangeStream:
     # -- time -----------------------------------------------------------------------------------------------------
 
     def catch_up(self) -> None:
-        """Roll over and trim what the clock has made due."""
+        """Roll over and trim what is due by the clock."""
         now = self._clock.time()
         for shard in [*self.open_shards()]:
             while self.status == "ENABLED" and shard.created_at + self._shard_seconds <= now:
@@ -165,14 +156,14 @@ class ChangeStream:
         self.trim(now - self._retention)
 
     def roll(self, *, split: bool = False) -> None:
-        """Close all open shards now; each gets a child, or two if the partitions are split."""
+        """Close all open shards now. Each gets a child, or two if `split` is set."""
         with self.lock:
             self.catch_up()
             for shard in [*self.open_shards()]:
                 self._continue(shard, self._clock.time(), split=split)
 
     def trim(self, before: float) -> None:
-        """Forget the records that are older than a time, and the closed shards whose last record is gone."""
+        """Forget the records older than a time, and each closed shard with its last record."""
         with self.lock:
             for shard in [*self.shards.values()]:
                 shard.trim(before)
@@ -198,11 +189,11 @@ class ChangeStream:
         return self.status == "DISABLED" and not self.shards
 
     def open_shards(self) -> Iterator[StreamShard]:
-        """Return the shards that are written."""
+        """Return the shards that accept records."""
         return (shard for shard in self.shards.values() if shard.ending_sequence is None)
 
     def _open(self, parent: StreamShard | None, at: float, digests: tuple[int, int]) -> StreamShard:
-        # The id of a child is above that of its parent, also if both are from the same millisecond.
+        # A child's id sorts after its parent's, even if both were created in the same millisecond.
         earliest = 0 if parent is None else int(parent.shard_id.split("-")[1]) + 1
         millis = max(earliest, int(at * 1000))
         shard_id = f"shardId-{millis:020d}-{self._random.getrandbits(32):08x}"
@@ -227,7 +218,7 @@ class ChangeStream:
     # -- writing and reading --------------------------------------------------------------------------------------
 
     def write(self, old: Item | None, new: Item | None) -> None:
-        """Store the change of an item. A write that changes nothing leaves no record, as in DynamoDB."""
+        """Store the change of an item. As in DynamoDB, a write that changes nothing leaves no record."""
         item = new if new is not None else old
         if item is None or old == new:
             return
@@ -281,15 +272,10 @@ class ChangeStream:
 class ChangeStreams:
     """All streams of one account and region. Thread-safe; its lock is a leaf.
 
-    Args:
-        clock: Clock of the account.
-        region: Region in records.
-        partitions: Open shards of a new stream.
-        shard_seconds: Seconds for which a shard is written.
-
     Attributes:
-        partitions, shard_seconds: As the arguments; a change concerns streams that are created later.
-        retention: Seconds for which records are kept, a day. Tests in virtual time may shorten it together with
+        partitions, shard_seconds: Open shards of a new stream, and seconds for which a shard accepts records. A change
+            applies to streams created later.
+        retention: Seconds for which records are kept: a day. Tests in virtual time may shorten it together with
             ``shard_seconds``.
     """
 
@@ -312,7 +298,7 @@ class ChangeStreams:
     ) -> ChangeStream:
         """Enable the stream of a table."""
         with self._lock:
-            # Two streams of a table have different times, because these are part of their ARNs.
+            # The ARN contains the time, so two streams of a table need different times.
             latest = max(
                 (s.created_at for s in self._streams.values() if s.table_name == table_name), default=0.0
             )
@@ -333,7 +319,7 @@ class ChangeStreams:
         return stream
 
     def find(self, arn: object) -> ChangeStream | None:
-        """Return the stream with an ARN, up to date; None if there is none."""
+        """Return the stream with an ARN, after catching up with the clock; None if there is none."""
         with self._lock:
             stream = self._streams.get(arn) if isinstance(arn, str) else None
         if stream is not None:
@@ -342,26 +328,21 @@ class ChangeStreams:
         return None if stream is None or stream.is_gone else stream
 
     def list(self, table_name: str | None = None) -> list[ChangeStream]:
-        """Return the streams, of one table or of all, in the order of their ARNs."""
+        """Return the streams of one table, or of all tables, ordered by ARN."""
         with self._lock:
             arns = sorted(self._streams)
         found = (self.find(arn) for arn in arns)
         return [s for s in found if s is not None and table_name in {None, s.table_name}]
 
     def roll(self, table_name: str, *, split: bool = False) -> None:
-        """Roll over the open shards of a table's enabled stream, as after four hours.
+        """Roll over the open shards of a table's enabled stream, as happens every four hours.
 
-        Args:
-            table_name: The table.
-            split: Whether each shard gets two children, as when its partition is split.
-
-        Raises:
-            ValueError: If the table has no enabled stream.
+        With `split`, each shard gets two children, as when its partition splits. Raises ValueError without an enabled stream.
         """
         self._enabled(table_name).roll(split=split)
 
     def trim(self, table_name: str) -> None:
-        """Forget all records of a table's streams that are stored now, and the closed shards."""
+        """Forget all records that a table's streams hold now, and their closed shards."""
         for stream in self.list(table_name):
             stream.trim(self._clock.time() + 1)
 
@@ -373,11 +354,7 @@ class ChangeStreams:
 
 
 def view_type_of(specification: dict[str, Any]) -> str | None:
-    """Return the view type of a ``StreamSpecification``; None if it disables the stream.
-
-    Raises:
-        AwsError: ValidationException.
-    """
+    """Return the view type of a ``StreamSpecification``; None if it disables the stream."""
     view_type = specification.get("StreamViewType")
     if not specification.get("StreamEnabled"):
         if view_type is not None:

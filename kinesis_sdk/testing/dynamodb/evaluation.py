@@ -24,7 +24,7 @@ def lookup(item: Item, path: Path) -> Value | None:
 
 
 def resolve(node: Node, item: Item) -> Value | None:
-    """Return the value of an operand, or None if its attribute is missing."""
+    """Return the value of an operand; None if its attribute is missing."""
     kind = node[0]
     if kind == "value":
         value: Value = node[1]
@@ -67,7 +67,10 @@ def evaluate(node: Node, item: Item) -> bool:
 
 
 def project(item: Item, paths: list[Path] | None) -> Item:
-    """Return the parts of an item at `paths`, or all of it for None; members of lists move up."""
+    """Return the parts of an item at `paths`, or the whole item if `paths` is None.
+
+    Selected members of a list close up, without gaps between them.
+    """
     if paths is None:
         return item
     tree: dict[Any, Any] = {}

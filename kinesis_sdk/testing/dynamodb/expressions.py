@@ -43,14 +43,7 @@ _CLAUSES = ("SET", "REMOVE", "ADD", "DELETE")
 
 
 class Placeholders:
-    """Placeholder names and values of a request's expressions, and which of them were used.
-
-    Args:
-        request: The request; ``ExpressionAttributeNames`` and ``ExpressionAttributeValues`` are read.
-
-    Raises:
-        AwsError: ValidationException for badly formed placeholders or values.
-    """
+    """Placeholder names and values of a request's expressions, and which of them were used."""
 
     def __init__(self, request: dict[str, Any]) -> None:
         self._names: dict[str, str] = request.get("ExpressionAttributeNames") or {}
@@ -69,11 +62,7 @@ class Placeholders:
         self._used: set[str] = set()
 
     def name(self, token: str, where: str) -> str:
-        """Return the attribute name that a token stands for.
-
-        Raises:
-            AwsError: ValidationException if it is undefined or a reserved word.
-        """
+        """Return the attribute name that a token stands for; reject an undefined placeholder and a reserved word."""
         if not token.startswith("#"):
             if token.lower() in RESERVED_WORDS:
                 raise validation(
@@ -89,11 +78,7 @@ class Placeholders:
         return self._names[token]
 
     def value(self, token: str, where: str) -> Value:
-        """Return the value that a token stands for.
-
-        Raises:
-            AwsError: ValidationException when it is not defined.
-        """
+        """Return the value that a placeholder stands for."""
         self._used.add(token)
         if token not in self._values:
             raise validation(
@@ -103,11 +88,7 @@ class Placeholders:
         return self._values[token]
 
     def finish(self, *, any_expression: bool) -> None:
-        """Reject placeholders that no expression used.
-
-        Raises:
-            AwsError: ValidationException.
-        """
+        """Reject placeholders that no expression used."""
         for what, given in (("Names", self._names), ("Values", self._values)):
             if given and not any_expression:
                 raise validation(
@@ -123,7 +104,7 @@ class Placeholders:
 
 @functools.lru_cache(maxsize=256)
 def _tokens(text: str) -> tuple[tuple[tuple[str, str], ...], str | None]:
-    """Return kind and text of each token, and what follows them if it is not a token. Cached: callers repeat their expressions."""
+    """Return the kind and text of each token, and the rest of the text that is not a token. Cached, because callers repeat expressions."""
     tokens: list[tuple[str, str]] = []
     at, text = 0, text.rstrip()
     while at < len(text):
@@ -137,16 +118,7 @@ def _tokens(text: str) -> tuple[tuple[tuple[str, str], ...], str | None]:
 
 
 class Parser:
-    """Parses one expression.
-
-    Args:
-        text: The expression.
-        placeholders: Resolves ``#name`` and ``:value``.
-        where: Parameter name for messages, for example ``ConditionExpression``.
-
-    Raises:
-        AwsError: ValidationException with what is wrong and where.
-    """
+    """Parses one expression. `where` is the parameter that errors name, for example ``ConditionExpression``."""
 
     def __init__(self, text: Any, placeholders: Placeholders, where: str) -> None:
         if not isinstance(text, str) or not text.strip():
@@ -345,7 +317,7 @@ class Parser:
         return (name, *arguments)
 
     def _check_types(self, operator: str, accepted: tuple[str, ...], *operands: Node) -> None:
-        """Reject operands whose type is wrong, where the type is known without an item."""
+        """Reject operands of a wrong type, if the type is known without an item."""
         for operand in operands:
             kind = _type_of(operand)
             if kind is not None and kind not in accepted:
@@ -373,7 +345,7 @@ class Parser:
         return paths
 
     def update(self) -> list[Node]:
-        """Parse the whole text as an update: nodes ``(clause, path, operand)``, REMOVE without operand."""
+        """Parse the whole text as an update: nodes ``(clause, path, operand)``; REMOVE has no operand."""
         actions: list[Node] = []
         seen: set[str] = set()
         while self._at < len(self._tokens):
@@ -429,18 +401,14 @@ class Parser:
 
 
 def _type_of(operand: Node) -> str | None:
-    """Return the type of an operand if it is known without an item, or None."""
+    """Return the type of an operand if it is known without an item; otherwise None."""
     if operand[0] == "size":
         return "N"
     return attributes.kind_of(operand[1]) if operand[0] == "value" else None
 
 
 def reject_overlaps(paths: list[Path], where: str) -> None:
-    """Reject a path that equals another one or lies inside it.
-
-    Raises:
-        AwsError: ValidationException.
-    """
+    """Reject a path that equals another or lies inside it."""
     ordered = sorted(paths, key=lambda path: [str(part) for part in path])
     for one, other in pairwise(ordered):
         if other[: len(one)] == one:

@@ -1,6 +1,6 @@
 """Conditions of DynamoDB's legacy API: ``Expected``, ``KeyConditions``, ``QueryFilter``, ``ScanFilter``.
 
-The Java KCL still sends ``Expected`` with every lease write. They become the same condition nodes as expressions.
+They become the same condition nodes as expressions. The Java KCL still sends ``Expected`` with every lease write.
 """
 
 from __future__ import annotations
@@ -58,11 +58,7 @@ def _join(nodes: list[Node], operator: Any) -> Node | None:
 
 
 def expected(request: dict[str, Any]) -> Node | None:
-    """Return the condition in ``Expected``, or None.
-
-    Raises:
-        AwsError: ValidationException.
-    """
+    """Return the condition in ``Expected``, or None."""
     nodes: list[Node] = []
     for name, wanted in (request.get("Expected") or {}).items():
         exists = wanted.get("Exists")
@@ -87,11 +83,7 @@ def expected(request: dict[str, Any]) -> Node | None:
 
 
 def filters(request: dict[str, Any], member: str) -> Node | None:
-    """Return the condition in ``KeyConditions``, ``QueryFilter`` or ``ScanFilter``, or None.
-
-    Raises:
-        AwsError: ValidationException.
-    """
+    """Return the condition in ``KeyConditions``, ``QueryFilter`` or ``ScanFilter``, or None."""
     nodes = [
         _comparison(
             name,

@@ -1,6 +1,6 @@
-"""Reserved words of DynamoDB: expressions name such attributes by ``#placeholders`` only.
+"""Reserved words of DynamoDB: in expressions, attributes with these names need ``#placeholders``.
 
-From the developer guide, "Reserved words in DynamoDB". Letter case does not matter.
+From the developer guide, "Reserved words in DynamoDB". Case does not matter.
 """
 
 from __future__ import annotations

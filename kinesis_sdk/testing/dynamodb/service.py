@@ -74,7 +74,7 @@ def _filter(request: dict[str, Any], placeholders: Placeholders, member: str) ->
 class FakeDynamoDB:
     """The DynamoDB service of one account and region. Thread-safe: one lock per table.
 
-    `operations` maps operation names to functions from a request to a response, both as on the wire.
+    `operations` maps an operation's name to a function that takes a request and returns a response, both in wire form.
     """
 
     target_prefix = "DynamoDB_20120810"
@@ -102,11 +102,7 @@ class FakeDynamoDB:
     # -- writes -------------------------------------------------------------------------------------------------
 
     def _prepare(self, kind: str, table: Table, request: dict[str, Any]) -> _Change:
-        """Check a write under the table's lock, and return its table, the old item and the new one.
-
-        Raises:
-            AwsError: ValidationException, or ConditionalCheckFailedException with the item when it was asked for.
-        """
+        """Check a write under the table's lock; return the table, the old item and the new item."""
         placeholders = _check_parameters(request)
         condition = _condition(request, placeholders)
         actions: list[Node] = []
@@ -266,7 +262,7 @@ class FakeDynamoDB:
             return _page(request, table, index, places, item_filter, paths)
 
     def scan(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Scan of a table or an index, whole or one of several segments."""
+        """Scan of a table or an index: all of it, or one of several segments."""
         table = self._table(request)
         placeholders = _check_parameters(request)
         item_filter = _filter(request, placeholders, "ScanFilter")
@@ -331,8 +327,7 @@ class FakeDynamoDB:
     def transact_write_items(self, request: dict[str, Any]) -> dict[str, Any]:
         """TransactWriteItems: up to 100 writes and checks, all or none.
 
-        Raises:
-            AwsError: TransactionCanceledException with one reason per action.
+        A TransactionCanceledException has one reason for each action.
         """
         actions = [next(iter(action.items())) for action in request.get("TransactItems") or []]
         if not 1 <= len(actions) <= 100:
@@ -342,7 +337,8 @@ class FakeDynamoDB:
                 raise validation(f"Unknown transaction action {kind}")
         tables = {table.name: table for _, body in actions for table in [self._table(body)]}
         with contextlib.ExitStack() as locks:
-            # Always in name order: two transactions cannot wait for each other.
+            # Lock in order of the names. Otherwise one transaction could hold A and wait for B, while another
+            # holds B and waits for A.
             for name in sorted(tables):
                 locks.enter_context(tables[name].lock)
             changes: list[_Change] = []
@@ -422,7 +418,7 @@ def _split_key_condition(node: Node, schema: KeySchema) -> tuple[Value, Node | N
 
 
 def _segments(request: dict[str, Any]) -> tuple[bytes, bytes] | None:
-    """Return the first digest of the requested scan segment and of the next one; None for a whole scan."""
+    """Return the first digest of the requested scan segment and of the following one; None for an unsegmented scan."""
     segment, total = request.get("Segment"), request.get("TotalSegments")
     if segment is None and total is None:
         return None
@@ -434,7 +430,7 @@ def _segments(request: dict[str, Any]) -> tuple[bytes, bytes] | None:
 
 
 def _edge(segment: int, total: int) -> bytes:
-    """Return the first digest of a scan segment; beyond the last segment, a value after all digests."""
+    """Return the first digest of a scan segment; past the last segment, a value above all digests."""
     return (-(-(segment << 128) // total)).to_bytes(16, "big") if segment < total else b"\xff" * 17
 
 

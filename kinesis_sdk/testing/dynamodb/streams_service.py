@@ -31,7 +31,7 @@ def _limit(request: dict[str, Any], most: int) -> int:
 class FakeDynamoDBStreams:
     """The service of one account and region. Thread-safe.
 
-    `operations` maps operation names to functions from a request to a response, both as on the wire.
+    `operations` maps an operation's name to a function that takes a request and returns a response, both in wire form.
     """
 
     target_prefix = "DynamoDBStreams_20120810"
@@ -55,7 +55,7 @@ class FakeDynamoDBStreams:
         return stream
 
     def list_streams(self, request: dict[str, Any]) -> dict[str, Any]:
-        """ListStreams: 100 streams for each page."""
+        """ListStreams: 100 streams a page."""
         limit = _limit(request, 100)
         after = request.get("ExclusiveStartStreamArn") or ""
         found = [s for s in self._streams.list(request.get("TableName")) if s.arn > after]
@@ -69,7 +69,7 @@ class FakeDynamoDBStreams:
         return response
 
     def describe_stream(self, request: dict[str, Any]) -> dict[str, Any]:
-        """DescribeStream: 100 shards for each page, in the order of their ids; with a filter, the children of one."""
+        """DescribeStream: 100 shards a page, ordered by id. With a filter, only the children of one shard."""
         limit = _limit(request, _PAGE_SHARDS)
         stream = self._find(request.get("StreamArn"))
         chosen = request.get("ShardFilter")
@@ -89,11 +89,7 @@ class FakeDynamoDBStreams:
         return {"StreamDescription": description}
 
     def get_shard_iterator(self, request: dict[str, Any]) -> dict[str, Any]:
-        """GetShardIterator.
-
-        Raises:
-            AwsError: TrimmedDataAccessException for a sequence number whose record was trimmed.
-        """
+        """GetShardIterator. Raises TrimmedDataAccessException if the record of the sequence number was trimmed."""
         kind, sequence = request.get("ShardIteratorType"), request.get("SequenceNumber")
         stream = self._find(request.get("StreamArn"))
         with stream.lock:
@@ -130,14 +126,10 @@ class FakeDynamoDBStreams:
         return shard.index_of(number, after=after)
 
     def get_records(self, request: dict[str, Any], *, empty: bool = False) -> dict[str, Any]:
-        """GetRecords: 1,000 records or 1 MB.
+        """GetRecords: up to 1,000 records or 1 MB.
 
-        Args:
-            request: The request.
-            empty: Whether to return no records and an iterator for the same place, although records may follow.
-
-        Raises:
-            AwsError: ExpiredIteratorException after 15 minutes; TrimmedDataAccessException if the next record was trimmed.
+        An iterator expires after 15 minutes. With `empty`, returns no records and an iterator for the same place, even if
+        records follow. Raises TrimmedDataAccessException if the next record was trimmed.
         """
         limit = _limit(request, _PAGE_RECORDS)
         arn, shard_id, place, issued = self._read(request.get("ShardIterator"))
@@ -168,7 +160,7 @@ class FakeDynamoDBStreams:
             return response
 
     def position_of(self, iterator: object) -> tuple[str | None, str] | None:
-        """Return the table and the shard of an iterator; None if it is none."""
+        """Return the table and the shard of an iterator; None for other text."""
         try:
             arn, shard_id, _, _ = self._read(iterator)
         except AwsError:
@@ -190,7 +182,7 @@ class FakeDynamoDBStreams:
 
 
 def table_of(arn: str) -> str | None:
-    """Return the table in the ARN of a stream; None if it is none."""
+    """Return the table in the ARN of a stream; None for other text."""
     _, _, rest = arn.partition(":table/")
     return rest.partition("/")[0] or None
 

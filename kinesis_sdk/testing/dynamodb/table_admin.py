@@ -18,13 +18,7 @@ _NAME = re.compile(r"[a-zA-Z0-9_.-]{3,255}", re.ASCII)
 class TableAdmin:
     """Tables of one account and region.
 
-    Args:
-        clock: Clock for timestamps and delays.
-        region: Region in ARNs.
-        account_id: Twelve digits in ARNs.
-        table_delay: Seconds until a new table is ACTIVE.
-        index_delay: Seconds until an index added to a table is ACTIVE.
-        streams: Streams of the tables.
+    A new table is ACTIVE after `table_delay` seconds, an index added to a table after `index_delay` seconds.
     """
 
     def __init__(
@@ -64,11 +58,7 @@ class TableAdmin:
         self.streams.reset()
 
     def find(self, name: Any) -> Table:
-        """Return the table with this name or ARN.
-
-        Raises:
-            AwsError: ResourceNotFoundException.
-        """
+        """Return the table with this name or ARN."""
         if not isinstance(name, str):
             raise constraint("tableName", name, "not be null")
         table = self._tables.get(name.removeprefix(self._prefix))
@@ -79,11 +69,7 @@ class TableAdmin:
         return table
 
     def create_table(self, request: dict[str, Any]) -> dict[str, Any]:
-        """CreateTable.
-
-        Raises:
-            AwsError: ResourceInUseException when the table exists.
-        """
+        """CreateTable."""
         name = request.get("TableName")
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise constraint("tableName", name, "satisfy regular expression pattern: [a-zA-Z0-9_.-]{3,255}")
@@ -96,11 +82,7 @@ class TableAdmin:
         return {"TableDescription": table.describe()}
 
     def _set_stream(self, table: Table, request: dict[str, Any]) -> None:
-        """Enable or disable the stream of a table, if the request says so.
-
-        Raises:
-            AwsError: ValidationException.
-        """
+        """Enable or disable the stream of a table if the request has a ``StreamSpecification``."""
         specification = request.get("StreamSpecification")
         if specification is None:
             return
@@ -121,11 +103,7 @@ class TableAdmin:
             return {"Table": table.describe()}
 
     def update_table(self, request: dict[str, Any]) -> dict[str, Any]:
-        """UpdateTable: indexes, billing mode, throughput, deletion protection, the stream.
-
-        Raises:
-            AwsError: ResourceInUseException while the table is CREATING or UPDATING.
-        """
+        """UpdateTable: indexes, billing mode, throughput, deletion protection, the stream."""
         table = self.find(request.get("TableName"))
         with table.lock:
             if table.status != "ACTIVE":
@@ -152,11 +130,7 @@ class TableAdmin:
             return {"TableDescription": table.describe()}
 
     def delete_table(self, request: dict[str, Any]) -> dict[str, Any]:
-        """DeleteTable; the table is deleted when the call returns.
-
-        Raises:
-            AwsError: ValidationException when the table is protected.
-        """
+        """DeleteTable; the table is deleted when the call returns."""
         table = self.find(request.get("TableName"))
         with self._lock, table.lock:
             if table.deletion_protection:
@@ -170,7 +144,7 @@ class TableAdmin:
             return {"TableDescription": {**table.describe(), "TableStatus": "DELETING"}}
 
     def list_tables(self, request: dict[str, Any]) -> dict[str, Any]:
-        """ListTables: 100 names for each page by default."""
+        """ListTables: 100 names a page by default."""
         limit = request.get("Limit", 100)
         if not isinstance(limit, int) or not 1 <= limit <= 100:
             raise constraint("limit", limit, "have value between 1 and 100, both inclusive")
@@ -192,7 +166,7 @@ class TableAdmin:
         }
 
     def update_backups(self, request: dict[str, Any]) -> dict[str, Any]:
-        """UpdateContinuousBackups: store the setting only."""
+        """UpdateContinuousBackups: only stores the setting."""
         table = self.find(request.get("TableName"))
         specification = request.get("PointInTimeRecoverySpecification") or {}
         table.recovery = bool(specification.get("PointInTimeRecoveryEnabled"))

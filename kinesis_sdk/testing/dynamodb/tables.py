@@ -1,7 +1,7 @@
 """One DynamoDB table: schema, items in key order, secondary indexes.
 
-Items are ordered by the hash of their partition key, then by their sort key, as in DynamoDB: the order of a scan is
-independent of insertion, and a page continues by bisection.
+As in DynamoDB, items are ordered by the hash of their partition key, then by sort key. The order of a scan is therefore
+independent of insertion, and the start of a page is found by bisection.
 """
 
 from __future__ import annotations
@@ -35,11 +35,7 @@ def digest_of(value: Value) -> bytes:
 
 
 class KeySchema:
-    """Partition key and optional sort key, with their types.
-
-    Raises:
-        AwsError: ValidationException if schema and attribute definitions do not match.
-    """
+    """Partition key and optional sort key, with their types."""
 
     def __init__(self, schema: Any, types: dict[str, str]) -> None:
         if not isinstance(schema, list) or not 1 <= len(schema) <= 2:
@@ -67,7 +63,7 @@ class KeySchema:
 
 
 class Index:
-    """Global secondary index: the places of the items that have its keys."""
+    """Global secondary index: the places of the items that have all its keys."""
 
     def __init__(self, description: dict[str, Any], types: dict[str, str], active_at: float) -> None:
         name = description.get("IndexName")
@@ -96,16 +92,10 @@ class Table:
     """A table. Its `lock` guards everything, so a conditional write is atomic.
 
     Args:
-        request: A CreateTable request.
-        arn: The table's ARN.
-        clock: Clock for timestamps and delays.
         delay: Seconds until the table is ACTIVE.
 
     Attributes:
-        stream: The latest stream of the table, also if it is disabled; None if it never had one.
-
-    Raises:
-        AwsError: ValidationException.
+        stream: The latest stream of the table, even if disabled; None if it never had one.
     """
 
     def __init__(self, request: dict[str, Any], arn: str, clock: Clock, *, delay: float) -> None:
@@ -162,7 +152,7 @@ class Table:
         self.types = types
 
     def add_index(self, description: dict[str, Any], *, delay: float) -> None:
-        """Add a global secondary index of the present items, ACTIVE after `delay` seconds."""
+        """Add a global secondary index of the existing items, ACTIVE after `delay` seconds."""
         index = Index(description, self.types, self.clock.monotonic() + delay)
         if index.name in self.indexes:
             raise validation(f"Attempting to create an index which already exists: {index.name}")
@@ -233,11 +223,7 @@ class Table:
         return tuple(_text(item[name]) for name in self.schema.names)
 
     def check_key(self, key: Any) -> Item:
-        """Return a checked copy of a request's ``Key``.
-
-        Raises:
-            AwsError: ValidationException.
-        """
+        """Return a checked copy of a request's ``Key``."""
         if not isinstance(key, dict) or set(key) != set(self.schema.names):
             raise validation("The provided key element does not match the schema")
         checked = {name: normalise(value) for name, value in key.items()}
@@ -257,11 +243,7 @@ class Table:
                 )
 
     def check_item(self, item: Item) -> None:
-        """Check what a table demands of an item: its keys, the types of index keys, its size.
-
-        Raises:
-            AwsError: ValidationException.
-        """
+        """Check an item's keys, the types of its index keys, and its size."""
         for name in self.schema.names:
             if name not in item:
                 raise validation(
@@ -281,18 +263,18 @@ class Table:
     # -- items --------------------------------------------------------------------------------------------------
 
     def get(self, key: tuple[str, ...]) -> Item | None:
-        """Return the item stored under a key. The item is shared and must not be changed."""
+        """Return the item stored under a key. Callers share it and must not change it."""
         return self._items.get(key)
 
     def size_of(self, key: tuple[str, ...]) -> int:
-        """Return the size of the item stored under a key, as `item_size`; zero without one."""
+        """Return the size of the item stored under a key, as `item_size` counts it; zero if there is none."""
         size = self._sizes.get(key)
         if size is None and key in self._items:
             size = self._sizes[key] = item_size(self._items[key])
         return size or 0
 
     def put(self, item: Item) -> None:
-        """Store a checked item and replace the one with the same key."""
+        """Store a checked item, replacing an item with the same key."""
         key = self.key_of(item)
         self.remove(key)
         self._items[key] = item
@@ -313,11 +295,7 @@ class Table:
                 _drop(index.order, index.schema.place(item, key))
 
     def require_index(self, name: str) -> Index:
-        """Return the index with this name, which must be ACTIVE.
-
-        Raises:
-            AwsError: ValidationException.
-        """
+        """Return the index with this name, or raise if it is not ACTIVE."""
         index = self.indexes.get(name)
         if index is None:
             raise validation(f"The table does not have the specified index: {name}")
@@ -326,11 +304,7 @@ class Table:
         return index
 
     def require_active(self) -> None:
-        """Reject reads and writes before the table exists.
-
-        Raises:
-            AwsError: ResourceNotFoundException.
-        """
+        """Raise ResourceNotFoundException until the table exists."""
         if self.status == "CREATING":
             raise AwsError("ResourceNotFoundException", "Requested resource not found")
 

@@ -1,6 +1,6 @@
 """Updates of items: parsed update expressions, and the legacy ``AttributeUpdates``.
 
-Both create a new item; the old one is not changed, because readers may hold it.
+Both build a new item and leave the old one unchanged, because readers may hold it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _operand(node: Node, item: Item) -> Value:
         found, other = (
             lookup(item, node[1][1]),
             _operand(node[2], item),
-        )  # the other operand must exist even then
+        )  # DynamoDB demands that the other operand exists even if it is not needed.
         return other if found is None else found
     if kind == "list_append":
         left, right = _operand(node[1], item), _operand(node[2], item)
@@ -74,7 +74,7 @@ def _delete(current: Value | None, value: Value) -> Value | None:
 
 
 def _parent(item: Item, path: Path) -> Any:
-    """Return the map or list that holds the last part of a path, in an item that may be changed."""
+    """Return the map or list that contains the last element of a path. The caller may change the item."""
     container: Any = item
     for at, part in enumerate(path[:-1]):
         try:
@@ -89,11 +89,7 @@ def _parent(item: Item, path: Path) -> Any:
 
 
 def apply_actions(item: Item, actions: list[Node]) -> Item:
-    """Return the item after an update expression; every operand sees the item as it was before.
-
-    Raises:
-        AwsError: ValidationException if an operand is missing or of the wrong type, or a path does not exist.
-    """
+    """Return the item after an update expression. Every operand sees the item as it was before the update."""
     updated = copy.deepcopy(item) if any(len(action[1]) > 1 for action in actions) else dict(item)
     removed: list[tuple[list[Any], int]] = []
     for action in actions:
@@ -124,11 +120,7 @@ def apply_actions(item: Item, actions: list[Node]) -> Item:
 
 
 def apply_attribute_updates(item: Item, updates: dict[str, Any]) -> Item:
-    """Return the item after ``AttributeUpdates``, the form that the Java KCL writes leases with.
-
-    Raises:
-        AwsError: ValidationException.
-    """
+    """Return the item after ``AttributeUpdates``, with which the Java KCL writes leases."""
     updated = dict(item)
     for name, update in updates.items():
         action = update.get("Action", "PUT")

@@ -17,14 +17,7 @@ _PROMOTIONS = {
 
 
 class AvroSchema:
-    """A parsed Avro schema.
-
-    Args:
-        definition: JSON text.
-
-    Raises:
-        ValueError: If it is not an Avro schema.
-    """
+    """A parsed Avro schema; `definition` is JSON text. Raises ValueError if it is not an Avro schema."""
 
     def __init__(self, definition: str) -> None:
         self._named: dict[str, Mapping[str, Any]] = {}

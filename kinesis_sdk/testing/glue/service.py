@@ -1,7 +1,7 @@
 """Operations of the fake Glue Schema Registry: registries, schemas, versions with PENDING, metadata.
 
-Definitions are compared in a canonical form, as by the service: Avro and JSON without regard to spaces and the order of members,
-Protobuf without comments and spaces. Compatibility is checked for Avro; every version of another format counts as compatible.
+Definitions are compared in a canonical form, as Glue does: Avro and JSON ignore spaces and the order of members,
+Protobuf ignores comments and spaces. Compatibility is checked for Avro only; a version in another format always counts as compatible.
 """
 
 from __future__ import annotations
@@ -71,11 +71,7 @@ class _Schema:
 class FakeGlue:
     """The schema registry of Glue. Thread-safe.
 
-    Args:
-        clock: Clock of the account.
-        region: Region in ARNs.
-        account_id: Account in ARNs.
-        schema_delay: Seconds for which a new version of an existing schema is PENDING.
+    A new version of an existing schema is PENDING for `schema_delay` seconds.
     """
 
     target_prefix = "AWSGlue"
@@ -115,11 +111,7 @@ class FakeGlue:
     # ------------------------------------------------------------------ registries
 
     def create_registry(self, request: dict[str, Any]) -> dict[str, Any]:
-        """CreateRegistry.
-
-        Raises:
-            AwsError: InvalidInputException or AlreadyExistsException.
-        """
+        """CreateRegistry."""
         name = _name(request.get("RegistryName"), "Registry name")
         with self._lock:
             if name in self._registries:
@@ -138,11 +130,7 @@ class FakeGlue:
         return registry
 
     def _registry(self, identity: dict[str, Any] | None) -> str:
-        """Return the name of an existing registry; the default one exists as soon as it is used.
-
-        Raises:
-            AwsError: EntityNotFoundException.
-        """
+        """Return the name of an existing registry. The default registry is created on first use."""
         identity = identity or {}
         arn = identity.get("RegistryArn")
         name = str(arn).rpartition("/")[2] if arn else identity.get("RegistryName") or _DEFAULT_REGISTRY
@@ -156,11 +144,7 @@ class FakeGlue:
         return name
 
     def get_registry(self, request: dict[str, Any]) -> dict[str, Any]:
-        """GetRegistry.
-
-        Raises:
-            AwsError: EntityNotFoundException.
-        """
+        """GetRegistry."""
         with self._lock:
             registry = self._registries[self._registry(request.get("RegistryId"))]
             return {
@@ -183,11 +167,7 @@ class FakeGlue:
             }
 
     def delete_registry(self, request: dict[str, Any]) -> dict[str, Any]:
-        """DeleteRegistry, with its schemas and at once.
-
-        Raises:
-            AwsError: EntityNotFoundException.
-        """
+        """DeleteRegistry: delete it and its schemas at once."""
         with self._lock:
             name = self._registry(request.get("RegistryId"))
             registry = self._registries.pop(name)
@@ -198,11 +178,7 @@ class FakeGlue:
     # ------------------------------------------------------------------ schemas
 
     def create_schema(self, request: dict[str, Any]) -> dict[str, Any]:
-        """CreateSchema, with its first version, which is AVAILABLE at once.
-
-        Raises:
-            AwsError: InvalidInputException, EntityNotFoundException or AlreadyExistsException.
-        """
+        """CreateSchema, with its first version, which is AVAILABLE at once."""
         name = _name(request.get("SchemaName"), "Schema name")
         data_format = _choice(request.get("DataFormat"), "DataFormat", _FORMATS)
         compatibility = _choice(request.get("Compatibility") or "NONE", "Compatibility", _COMPATIBILITIES)
@@ -236,11 +212,7 @@ class FakeGlue:
             return answer
 
     def get_schema(self, request: dict[str, Any]) -> dict[str, Any]:
-        """GetSchema.
-
-        Raises:
-            AwsError: EntityNotFoundException.
-        """
+        """GetSchema."""
         with self._lock:
             schema = self._schema(request.get("SchemaId"))
             return {
@@ -251,11 +223,7 @@ class FakeGlue:
             }
 
     def list_schemas(self, request: dict[str, Any]) -> dict[str, Any]:
-        """ListSchemas, in one page.
-
-        Raises:
-            AwsError: EntityNotFoundException.
-        """
+        """ListSchemas, in one page."""
         with self._lock:
             registry = self._registry(request["RegistryId"]) if request.get("RegistryId") else None
             return {
@@ -274,11 +242,7 @@ class FakeGlue:
             }
 
     def update_schema(self, request: dict[str, Any]) -> dict[str, Any]:
-        """UpdateSchema: compatibility and description.
-
-        Raises:
-            AwsError: InvalidInputException or EntityNotFoundException.
-        """
+        """UpdateSchema: compatibility and description."""
         compatibility = request.get("Compatibility")
         if compatibility is not None:
             _choice(compatibility, "Compatibility", _COMPATIBILITIES)
@@ -290,11 +254,7 @@ class FakeGlue:
             return {"SchemaArn": schema.arn, "SchemaName": schema.name, "RegistryName": schema.registry}
 
     def delete_schema(self, request: dict[str, Any]) -> dict[str, Any]:
-        """DeleteSchema, with its versions and at once.
-
-        Raises:
-            AwsError: EntityNotFoundException.
-        """
+        """DeleteSchema: delete it and its versions at once."""
         with self._lock:
             schema = self._schema(request.get("SchemaId"))
             self._forget(schema)
@@ -340,11 +300,7 @@ class FakeGlue:
     # ------------------------------------------------------------------ versions
 
     def register_schema_version(self, request: dict[str, Any]) -> dict[str, Any]:
-        """RegisterSchemaVersion: the version that has the definition already, or a new one.
-
-        Raises:
-            AwsError: InvalidInputException or EntityNotFoundException.
-        """
+        """RegisterSchemaVersion: return the version that already has the definition, or create one."""
         definition = request.get("SchemaDefinition")
         with self._lock:
             schema = self._schema(request.get("SchemaId"))
@@ -402,11 +358,7 @@ class FakeGlue:
         )
 
     def get_schema_version(self, request: dict[str, Any]) -> dict[str, Any]:
-        """GetSchemaVersion, by id, by number or the latest.
-
-        Raises:
-            AwsError: InvalidInputException or EntityNotFoundException.
-        """
+        """GetSchemaVersion, by id, by number or the latest."""
         with self._lock:
             schema, version = self._find_version(request)
             self._settle(version)
@@ -442,11 +394,7 @@ class FakeGlue:
         )
 
     def get_schema_by_definition(self, request: dict[str, Any]) -> dict[str, Any]:
-        """GetSchemaByDefinition.
-
-        Raises:
-            AwsError: InvalidInputException or EntityNotFoundException.
-        """
+        """GetSchemaByDefinition."""
         with self._lock:
             schema = self._schema(request.get("SchemaId"))
             canonical = _canonical(request.get("SchemaDefinition"), schema.data_format)
@@ -466,11 +414,7 @@ class FakeGlue:
             }
 
     def list_schema_versions(self, request: dict[str, Any]) -> dict[str, Any]:
-        """ListSchemaVersions, in one page.
-
-        Raises:
-            AwsError: EntityNotFoundException.
-        """
+        """ListSchemaVersions, in one page."""
         with self._lock:
             schema = self._schema(request.get("SchemaId"))
             for version in schema.versions:
@@ -489,11 +433,7 @@ class FakeGlue:
             }
 
     def check_schema_version_validity(self, request: dict[str, Any]) -> dict[str, Any]:
-        """CheckSchemaVersionValidity: whether a definition can be parsed.
-
-        Raises:
-            AwsError: InvalidInputException.
-        """
+        """CheckSchemaVersionValidity: tell whether a definition can be parsed."""
         data_format = _choice(request.get("DataFormat"), "DataFormat", _FORMATS)
         try:
             _canonical(request.get("SchemaDefinition"), data_format)
@@ -504,11 +444,7 @@ class FakeGlue:
     # ------------------------------------------------------------------ metadata
 
     def put_schema_version_metadata(self, request: dict[str, Any]) -> dict[str, Any]:
-        """PutSchemaVersionMetadata.
-
-        Raises:
-            AwsError: InvalidInputException, EntityNotFoundException or AlreadyExistsException.
-        """
+        """PutSchemaVersionMetadata."""
         pair = request.get("MetadataKeyValue") or {}
         key, value = pair.get("MetadataKey"), pair.get("MetadataValue")
         if not isinstance(key, str) or not isinstance(value, str):
@@ -532,11 +468,7 @@ class FakeGlue:
             }
 
     def query_schema_version_metadata(self, request: dict[str, Any]) -> dict[str, Any]:
-        """QuerySchemaVersionMetadata, in one page.
-
-        Raises:
-            AwsError: InvalidInputException or EntityNotFoundException.
-        """
+        """QuerySchemaVersionMetadata, in one page."""
         with self._lock:
             _, version = self._find_version(request)
             return {"MetadataInfoMap": dict(version.metadata), "SchemaVersionId": version.id}
@@ -561,11 +493,7 @@ def _choice(value: Any, member: str, choices: tuple[str, ...]) -> str:
 
 
 def _canonical(definition: Any, data_format: str) -> str:
-    """Return the form in which definitions are compared.
-
-    Raises:
-        AwsError: InvalidInputException, if it cannot be parsed.
-    """
+    """Return the form in which definitions are compared."""
     if not isinstance(definition, str) or not definition.strip() or len(definition) > _MAX_DEFINITION:
         raise _invalid(f"Schema definition must have 1 to {_MAX_DEFINITION} characters.")
     problem = f"Schema definition of {data_format} data format is invalid: "

@@ -1,8 +1,8 @@
-"""CBOR (RFC 8949), which the AWS SDK for Java uses with Kinesis: ``application/x-amz-cbor-1.1``. Needs cbor2, of the extra ``fake``.
+"""CBOR (RFC 8949): ``application/x-amz-cbor-1.1``, which the AWS SDK for Java uses with Kinesis. Needs cbor2, from the extra ``fake``.
 
-The fake's documents are JSON objects as on the wire. In CBOR the same documents differ in two places, which the
-two functions here translate: ``Data`` is a byte string instead of base64 text, and a point in time is tag 1 with
-whole milliseconds instead of a number of seconds.
+The fake's documents are JSON objects as on the wire. Their CBOR form differs in two places, which the functions here
+translate: ``Data`` is a byte string instead of base64 text, and a time is tag 1 with whole milliseconds instead of a
+number of seconds.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _TIMES = frozenset(
 )
 _BLOBS = frozenset({"Data"})
 _WITH_A_MEANING = (0, 2, 3, 4, 5, 25, 28, 29, 30, 35, 36, 37, 100, 256, 258, 260, 261, 1004, 43000, 55799)
-"""Tags that cbor2 would turn into dates, patterns, references and the like. No client of AWS writes them."""
+"""Tags that cbor2 would turn into dates, patterns, references and so on. AWS clients do not write them."""
 
 
 def is_installed() -> bool:
-    """Return whether there is cbor2."""
+    """Return whether cbor2 is installed."""
     return find_spec("cbor2") is not None
 
 
@@ -49,8 +49,7 @@ _TAGS = {**dict.fromkeys(_WITH_A_MEANING, _untagged), _EPOCH_TAG: _seconds}
 def decode(data: bytes) -> Any:
     """Convert a CBOR document to a JSON document.
 
-    Raises:
-        ValueError: If the data is not CBOR, is nested too deeply, or has values that JSON lacks.
+    Raises ValueError if the data is not CBOR, is nested too deeply, or has values that JSON lacks.
     """
     import cbor2
 
@@ -83,11 +82,7 @@ def _json(value: Any, undefined: object) -> Any:
 
 
 def encode(value: Any) -> bytes:
-    """Convert a JSON document to a CBOR document.
-
-    Raises:
-        TypeError: If a value has a type that JSON lacks.
-    """
+    """Convert a JSON document to a CBOR document. Raises TypeError for a type that JSON lacks."""
     import cbor2
 
     return cbor2.dumps(_wire(value, cbor2.CBORTag))

@@ -36,7 +36,7 @@ def encode_message(headers: dict[str, str], payload: bytes) -> bytes:
 
 
 def encode_event(event_type: str, payload: bytes) -> bytes:
-    """Encode an event with a JSON payload; the first event must be ``initial-response``."""
+    """Encode an event with a JSON payload. The first event of a stream must be ``initial-response``."""
     return encode_message(
         {":message-type": "event", ":event-type": event_type, ":content-type": _KIND}, payload
     )

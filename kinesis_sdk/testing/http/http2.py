@@ -1,7 +1,7 @@
-"""One connection of HTTP/2, which the SDK for Java insists on for Kinesis.
+"""One connection of HTTP/2, which the SDK for Java requires for Kinesis.
 
-The package h2, which the extra ``fake`` installs, knows the protocol. A connection has a thread that reads, and each request a
-thread that responds, because one client sends all its requests, and all its subscriptions, over a single connection.
+The package h2, from the extra ``fake``, implements the protocol. One client sends all its requests and subscriptions over a
+single connection. So one thread reads, and each request has a thread that responds.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Gone(Exception):  # noqa: N818 — the end of a response, not an error of
 
 
 class _Arriving:
-    """A request whose body is not complete yet."""
+    """A request whose body is still incomplete."""
 
     __slots__ = ("body", "headers")
 
@@ -45,19 +45,17 @@ class _Arriving:
 
 
 class Http2Connection:
-    """A connection whose client has begun with the preface of HTTP/2, after ALPN or with prior knowledge.
+    """A connection whose client has sent the preface of HTTP/2, after ALPN or with prior knowledge.
 
-    Args:
-        responder: Knows the response to each request.
-        channel: The connection. Its `sendall` is called from several threads, one at a time.
-        begun: What was read from the connection already.
+    `begun` is what was read from the connection already. The channel's `sendall` is called from several threads, one at
+    a time.
     """
 
     def __init__(self, responder: Responder, channel: Channel, begun: bytes) -> None:
         self._responder = responder
         self._channel = channel
         self._begun = begun
-        # Guards everything below. Notified when a window may have grown, or a stream or the connection has ended.
+        # Guards everything below. Notified when a window may have grown, and when a stream or the connection has ended.
         self._changed = threading.Condition()
         self._protocol = H2Connection(H2Configuration(client_side=False, header_encoding="utf-8"))
         self._protocol.local_settings = Settings(
@@ -72,11 +70,7 @@ class Http2Connection:
         self._is_open = True
 
     def run(self) -> None:
-        """Read until either side closes the connection.
-
-        Raises:
-            OSError: If the client closes the connection in the middle of something.
-        """
+        """Read until either side closes the connection. Raises OSError if the client closes it within a request."""
         protocol = self._protocol
         try:
             with self._changed:
@@ -90,7 +84,7 @@ class Http2Connection:
                         for event in protocol.receive_data(data):
                             self._take(event)
                     except ProtocolError:
-                        # The protocol has written the reason for the client: a GOAWAY frame.
+                        # h2 has queued a GOAWAY frame, which tells the client why.
                         self._flush()
                         return
                     self._flush()
@@ -118,7 +112,7 @@ class Http2Connection:
                 return
             arriving.body += event.data
             if len(arriving.body) > MAX_BODY:
-                # What still arrives on this stream is ignored.
+                # Ignore the rest of this stream.
                 del self._arriving[event.stream_id]
                 self._protocol.send_headers(event.stream_id, [(":status", "413")], end_stream=True)
         elif isinstance(event, StreamEnded):
@@ -154,7 +148,7 @@ class Http2Connection:
                     self._protocol.reset_stream(stream, ErrorCodes.INTERNAL_ERROR)
                     self._flush()
         except (_Gone, OSError, ProtocolError) as error:
-            # No client waits for the rest of the response: it has reset the stream, or begun to close the connection.
+            # The client does not wait for the rest: it has reset the stream, or begun to close the connection.
             _log.debug("the end of stream %d: %r", stream, error)
         finally:
             with self._changed:
@@ -188,7 +182,7 @@ class Http2Connection:
             self._flush()
 
     def _send(self, stream: int, data: bytes, *, is_last: bool = False) -> None:
-        """Send a part of a body as the client's windows allow. Without data, check that the client is still there."""
+        """Send a part of a body as the client's windows permit. Without data, only check that the client is still there."""
         view, start = memoryview(data), 0
         with self._changed:
             while True:

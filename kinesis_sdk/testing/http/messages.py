@@ -1,4 +1,4 @@
-"""Requests, responders, and events of subscriptions: the part of the server that all versions of HTTP share."""
+"""Requests, responders, and events of subscriptions: the part of the server that both versions of HTTP share."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from kinesis_sdk.testing.kinesis.fanout import Subscription
 MAX_BODY = 64 << 20
 """Maximum size of a request's body in bytes, before and after decompression."""
 
-# Seconds after which a subscription without events checks its client and the (perhaps virtual) clock.
+# Seconds after which an idle subscription checks its client and the (perhaps virtual) clock.
 _PUSH_WAIT = 0.2
 
 
 class Request:
-    """A request, with the names of its headers in lower case."""
+    """A request; the names of its headers are in lower case."""
 
     __slots__ = ("body", "headers", "method", "path")
 
@@ -29,7 +29,7 @@ class Request:
 
 
 class Rejected(Exception):  # noqa: N818 — a response, not an error of the program
-    """A request that gets an error of HTTP as its response."""
+    """A request that is answered with an HTTP error."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -38,29 +38,28 @@ class Rejected(Exception):  # noqa: N818 — a response, not an error of the pro
 
 
 class Channel(Protocol):
-    """The bytes of a connection: a socket, or TLS over one."""
+    """The byte stream of a connection: a socket, or TLS over one."""
 
     def recv(self, size: int, /) -> bytes:
-        """Wait for bytes; none means that the client has closed the connection."""
+        """Wait for bytes; empty if the client has closed the connection."""
 
     def recv_into(self, view: memoryview, /) -> int:
-        """Wait for bytes, write them to the view, and return their number."""
+        """Wait for bytes, write them to the view, and return their number; 0 if the client has closed the connection."""
 
     def sendall(self, data: bytes, /) -> None:
         """Send all bytes."""
 
     def fileno(self) -> int:
-        """Return the number of the socket, for `select`."""
+        """Return the socket's file descriptor, for `select`."""
 
 
 class Responder(Protocol):
     """Knows the response to each request."""
 
     def respond(self, request: Request) -> tuple[int, str, bytes | Subscription]:
-        """Return status, content type and body; a `Subscription` instead of a body is pushed.
+        """Return status, content type and body. A `Subscription` instead of a body is pushed.
 
-        Raises:
-            ResponseLostError: If the client must not get a response.
+        Raises ResponseLostError if the client must not get a response.
         """
 
     def date(self) -> str | None:
@@ -68,12 +67,10 @@ class Responder(Protocol):
 
 
 def event_messages(subscription: Subscription) -> Generator[bytes, None, None]:
-    """Yield the messages of a subscription as they are due, and ``b""`` from time to time if none is.
+    """Yield the messages of a subscription when they are due, and ``b""`` now and then while none is.
 
-    Closing the generator ends the subscription. An error that ends the subscription is its last message.
-
-    Raises:
-        ResponseLostError: If a fault cuts the subscription.
+    Closing the generator ends the subscription. An error that ends the subscription is its last message. Raises
+    ResponseLostError if a fault cuts the subscription.
     """
     try:
         yield encode_event("initial-response", b"{}")

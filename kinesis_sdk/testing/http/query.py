@@ -13,11 +13,7 @@ _NUMBERS = frozenset(
 
 
 def parse_query(pairs: dict[str, str]) -> dict[str, Any]:
-    """Convert flat parameters to nested values: ``MetricData.member.1.Value=3`` becomes a list of objects.
-
-    Raises:
-        AwsError: InvalidParameterValue if the text of a number is invalid.
-    """
+    """Convert flat parameters to nested values: ``MetricData.member.1.Value=3`` becomes a list of objects."""
     tree: dict[str, Any] = {}
     for name, value in pairs.items():
         branch = tree
@@ -39,7 +35,7 @@ def _plain(name: str, value: Any) -> Any:
             except ValueError:
                 raise AwsError("InvalidParameterValue", f"{name}: list members are numbered") from None
             return [_plain(name, members[index]) for index in order]
-        # A dimension also has a Value, which is text.
+        # The Value of a dimension is text, the Value of a datum a number.
         return {part: member if "Name" in value else _plain(part, member) for part, member in value.items()}
     if name in _NUMBERS:
         try:

@@ -1,8 +1,8 @@
 """The fake account over HTTP, for any AWS client in any process.
 
-One thread for each connection on blocking sockets, and no ASGI server: those run the account's blocking calls on a pool, cost three to seven times the
-CPU a request (45 µs here, 185 µs with uvicorn and httptools, which has no HTTP/2, 335 µs with hypercorn), and cannot cut a connection without an
-answer or in the middle of a body, which is what a lost answer is.
+Each connection has a thread and a blocking socket. An ASGI server would run the account's blocking calls on a pool and cost three
+to seven times the CPU a request (45 µs here, 185 µs with uvicorn and httptools, which has no HTTP/2, 335 µs with hypercorn). Above
+all, it could not cut a connection before a response or in the middle of a body, and so not lose a response.
 HTTP/1.1 with keep-alive, and HTTP/2, over plain sockets or TLS; JSON by ``X-Amz-Target`` for Kinesis, DynamoDB, Glue and CloudWatch, the query protocol for
 CloudWatch and STS; for Kinesis also CBOR, which the SDK for Java uses, except for the events of SubscribeToShard.
 Requests are not verified beyond access key and session token.
@@ -75,7 +75,7 @@ def _can_http2() -> bool:
 
 
 def _refuse_http2(channel: Channel) -> None:
-    """Tell an HTTP/2 client what is missing: an empty SETTINGS frame, and GOAWAY with a text and the code HTTP_1_1_REQUIRED."""
+    """Tell an HTTP/2 client why it is rejected: an empty SETTINGS frame, then GOAWAY with a text and the code HTTP_1_1_REQUIRED."""
     text = _NEEDS_H2.encode()
     settings = struct.pack("!BHBBI", 0, 0, 4, 0, 0)
     away = struct.pack("!BHBBIII", 0, len(text) + 8, 7, 0, 0, 0, 13) + text
@@ -224,7 +224,7 @@ class FakeAwsServer:
 
     def _reject(self, sock: socket.socket) -> None:
         try:
-            # A client of TLS would not understand it.
+            # A TLS client would not understand plain text.
             if self._certificate is None:
                 Http1Connection(self, sock).reject(503, "the fake AWS server has too many connections")
         except OSError as error:
@@ -262,7 +262,7 @@ class FakeAwsServer:
 
     def _converse(self, channel: Channel) -> None:
         begun = channel.recv(_READ)
-        # A client with prior knowledge speaks HTTP/2 without asking, so its first bytes count, and not what ALPN agreed.
+        # A client with prior knowledge speaks HTTP/2 without ALPN, so its first bytes decide.
         while begun and len(begun) < len(_PREFACE) and _PREFACE.startswith(begun):
             more = channel.recv(_READ)
             if not more:
@@ -341,7 +341,7 @@ class FakeAwsServer:
         except ResponseLostError:
             raise
         except Exception:  # noqa: BLE001 — logged, and reported to the client
-            # Most likely a member of an unexpected type. The client gets a response, and the log the reason.
+            # Most likely a member of an unexpected type. The client gets an error, the log the traceback.
             _log.exception("%s failed", target)
             document = {"__type": "InternalFailure", "message": "The fake failed; see its log."}
             return 500, kind, cbor.encode(document) if in_cbor else json.dumps(document).encode()

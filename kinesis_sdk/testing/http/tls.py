@@ -1,7 +1,7 @@
 """TLS of the fake: a certificate authority that lives as long as the server, and TLS over a blocking socket.
 
-The certificate is made with trustme, which the extra ``fake`` installs. Its authority is new at each start, and its key is never
-written to a file, so that trusting it cannot harm a developer's machine later.
+trustme, from the extra ``fake``, makes the certificate. The authority is new at each start and its key is never written to
+a file, so trusting it cannot harm a developer's machine later.
 """
 
 from __future__ import annotations
@@ -26,19 +26,15 @@ _Result = TypeVar("_Result")
 
 
 class Certificate:
-    """The certificate of a server, and the authority that a client has to trust.
+    """The certificate of a server, and the authority that clients must trust.
 
     Args:
-        names: Host names and IP addresses by which clients reach the server, besides those of this machine's loopback.
+        names: Host names and IP addresses by which clients reach the server, besides the loopback's.
         ca_file: Where to write the authority's certificate (PEM); None chooses a temporary file, which `close` removes.
         protocols: Protocols to offer to clients (ALPN), the preferred one first.
 
     Attributes:
         ca_file: Path of the authority's certificate, for ``AWS_CA_BUNDLE`` and ``boto3.client(verify=…)``.
-
-    Raises:
-        ModuleNotFoundError: If trustme is not installed.
-        OSError: If the file cannot be written.
     """
 
     def __init__(
@@ -66,10 +62,9 @@ class Certificate:
         Path(self.ca_file).write_bytes(authority.cert_pem.bytes())
 
     def accept(self, sock: socket.socket) -> TlsChannel:
-        """Make the handshake on a connection that a client has opened.
+        """Perform the server's handshake on a connection.
 
-        Raises:
-            OSError: If the client does not speak TLS, does not trust the certificate, or closes the connection.
+        Raises OSError if the client does not speak TLS, does not trust the certificate, or closes the connection.
         """
         channel = TlsChannel(sock, self._context)
         channel.handshake()
@@ -84,9 +79,9 @@ class Certificate:
 class TlsChannel:
     """The server's side of TLS over a blocking socket, for one thread that reads and any number that write.
 
-    `ssl.SSLSocket` does not serve that purpose: a thread that waits in `recv` and one that calls `sendall` would be inside the
-    same OpenSSL object at the same time, or one would wait for the other. Here the object works on memory under a lock, and a
-    reader waits on the socket without the lock.
+    `ssl.SSLSocket` does not work here: a thread in `recv` and one in `sendall` would either be inside the same OpenSSL
+    object at the same time or wait for each other. So the TLS object works on memory under a lock, and a reader waits for
+    the socket without the lock.
     """
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext) -> None:
@@ -97,19 +92,15 @@ class TlsChannel:
         self._lock = threading.Lock()
 
     def handshake(self) -> None:
-        """Agree with the client on keys and protocol.
-
-        Raises:
-            OSError: If that fails.
-        """
+        """Agree with the client on keys and protocol; raise OSError if that fails."""
         self._advance(self._tls.do_handshake)
 
     def recv(self, size: int, /) -> bytes:
-        """Wait for bytes; none means that the client has closed the connection."""
+        """Wait for bytes; empty if the client has closed the connection."""
         return self._advance(lambda: self._tls.read(size)) or b""
 
     def recv_into(self, view: memoryview, /) -> int:
-        """Wait for bytes, write them to the view, and return their number."""
+        """Wait for bytes, write them to the view, and return their number; 0 if the client has closed the connection."""
         data = self.recv(len(view))
         view[: len(data)] = data
         return len(data)
@@ -121,7 +112,7 @@ class TlsChannel:
             self._flush()
 
     def fileno(self) -> int:
-        """Return the number of the socket, for `select`."""
+        """Return the socket's file descriptor, for `select`."""
         return self._sock.fileno()
 
     def close(self) -> None:
@@ -130,7 +121,7 @@ class TlsChannel:
             try:
                 self._tls.unwrap()
             except ssl.SSLError as error:
-                # The client has not told the same yet, or the handshake has failed.
+                # The client has not announced its end yet, or the handshake has failed.
                 _log.debug("the end of a TLS connection: %s", error)
             self._flush()
 

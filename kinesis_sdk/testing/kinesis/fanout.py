@@ -1,7 +1,7 @@
 """SubscribeToShard: subscriptions, and the rules for opening one.
 
-`FakeClient` (in process) and `FakeAwsServer` (over HTTP) pull events from a subscription and pass them on. The events depend
-on the account's clock alone; only the waiting in between is real.
+`FakeClient` (in process) and `FakeAwsServer` (over HTTP) take events from a subscription and pass them on. The events
+depend on the account's clock alone; only the waiting for them takes real time.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from kinesis_sdk.testing.kinesis.throttle import MIB, TokenBucket
 SUBSCRIPTION_SECONDS = 300.0
 """Seconds after which the service ends a subscription (API reference of SubscribeToShard)."""
 TAKE_OVER_SECONDS = 5.0
-"""Seconds after a successful call in which a second one is rejected (same source)."""
+"""Seconds after a successful call during which a second one is rejected (same source)."""
 HEARTBEAT_SECONDS = 5.0
-"""Seconds between two events of an idle shard. Kinesis does not specify the number."""
+"""Seconds between two events of an idle shard. Kinesis does not specify it."""
 _RATE = 2 * MIB
 _EVENT_BYTES = MIB
 
@@ -48,7 +48,7 @@ class Subscription:
         self._error: AwsError | None = None
         self.started: float = registry.clock.monotonic()
         self.is_over: bool = False
-        # The first event comes at once, even if empty: it tells where the subscription begins.
+        # The first event comes at once, even if empty: it tells where the subscription starts.
         self._heartbeat_at = self.started
 
     @property
@@ -57,7 +57,7 @@ class Subscription:
         return min(self._heartbeat_at, self.started + SUBSCRIPTION_SECONDS)
 
     def close(self, error: AwsError | None = None) -> None:
-        """End the subscription: silently if the reader has left, or with an error for the reader."""
+        """End the subscription: silently if its reader has left, or with an error for the reader."""
         with self._stream.lock:
             if error is None:
                 self.is_over = True
@@ -66,17 +66,10 @@ class Subscription:
             self._stream.changed.notify_all()
 
     def take(self, wait: float = 0.0) -> bytes | None:
-        """Return the next event.
+        """Return the next event as the JSON text of a ``SubscribeToShardEvent``.
 
-        Args:
-            wait: Maximum seconds of real time to wait for it.
-
-        Returns:
-            A ``SubscribeToShardEvent`` as JSON text; None if none is due, or if the subscription has ended.
-
-        Raises:
-            AwsError: If an error ends the subscription.
-            ResponseLostError: If a fault cuts the connection.
+        Waits for it at most `wait` seconds of real time. Returns None if no event is due or the subscription has ended, and
+        raises ResponseLostError if a fault cuts the connection.
         """
         with self._stream.lock:
             payload = self._poll()
@@ -86,7 +79,7 @@ class Subscription:
             return payload
 
     def beat(self) -> bytes | None:
-        """Return the next event, an empty one without records; None if the subscription has ended."""
+        """Return the next event, empty if there are no records; None if the subscription has ended."""
         with self._stream.lock:
             self._heartbeat_at = min(self._heartbeat_at, self._registry.clock.monotonic())
             return self._poll(throttled=False)
@@ -129,7 +122,7 @@ class Subscription:
             behind = max(0, millis(registry.clock.time()) - page.behind_arrival)
         tail = f'],"MillisBehindLatest":{behind}'
         if ends:
-            # The end of a shard: children, and no number to continue from.
+            # At the end of a shard there are children and no number to continue from.
             self.is_over = True
             tail += f',"ChildShards":{json.dumps([child.describe_as_child() for child in self._shard.children])}}}'
         else:
@@ -145,11 +138,10 @@ class FanOut:
         self._records = records
 
     def subscribe(self, request: dict[str, Any], stream: Stream, consumer: Consumer) -> Subscription:
-        """Open a subscription, and end the consumer's former one to the same shard.
+        """Open a subscription, which ends the consumer's previous one to the same shard.
 
-        Raises:
-            AwsError: ResourceInUseException if the consumer is not ACTIVE yet or subscribed to the shard less
-                than five seconds ago; InvalidArgumentException or ValidationException for a bad position.
+        Rejected with ResourceInUseException if the consumer is not ACTIVE yet, or subscribed to the shard less than five
+        seconds ago.
         """
         registry = self._registry
         shard_id = request.get("ShardId")

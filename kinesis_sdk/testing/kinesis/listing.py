@@ -24,7 +24,7 @@ _TIMED = ("AT_TIMESTAMP", "FROM_TIMESTAMP")
 
 
 def page_limit(request: dict[str, Any], member: str, default: int, highest: int = 10_000) -> int:
-    """Return the number of entries of a page that a request asks for."""
+    """Return the number of entries that a request wants on a page."""
     value = request.get(member)
     if value is None:
         return default
@@ -35,7 +35,7 @@ def page_limit(request: dict[str, Any], member: str, default: int, highest: int 
 
 
 def _listed(shard: Shard, kind: str, at: int) -> bool:
-    """Return whether a filter lists a shard that still exists; `at` is wall time in milliseconds."""
+    """Return whether a filter selects an existing shard; `at` is wall time in milliseconds."""
     created = millis(shard.created_at)
     closed = None if shard.closed_at is None else millis(shard.closed_at)
     if kind == "AT_LATEST":
@@ -43,7 +43,7 @@ def _listed(shard: Shard, kind: str, at: int) -> bool:
     if kind == "AT_TRIM_HORIZON":
         return created <= at and (closed is None or closed > at)
     if kind == "AT_TIMESTAMP":
-        # Both ends are inclusive, according to the API reference: at the millisecond of a split, the parent and its
+        # Both ends are inclusive (API reference): at the millisecond of a split, the parent and its
         # children are listed.
         return created <= at and (closed is None or closed >= at)
     if kind == "FROM_TIMESTAMP":
@@ -58,12 +58,7 @@ class ShardListing:
         self._registry = registry
 
     def list_shards(self, request: dict[str, Any]) -> dict[str, Any]:
-        """ListShards.
-
-        Raises:
-            AwsError: InvalidArgumentException for a token together with a stream name, or for a missing or excess
-                member of the filter; ExpiredNextTokenException 300 s after the token was issued.
-        """
+        """ListShards. A page token expires after 300 s and excludes a stream name."""
         limit = page_limit(request, "MaxResults", 1000)
         token = request.get("NextToken")
         if token is not None:
@@ -119,7 +114,7 @@ class ShardListing:
             raise invalid_argument(
                 f"ShardFilter: Timestamp belongs to the types {' and '.join(_TIMED)}, and to no other type."
             )
-        # No record is older than the stream, so its first shards were open at the trim horizon.
+        # No record is older than the stream, so its first shards count as open at the trim horizon.
         horizon = max(stream.horizon, millis(stream.created_at))
         if kind == "AT_TRIM_HORIZON":
             return kind, horizon, after
@@ -146,7 +141,7 @@ class ShardListing:
         return stream, after, kind, int(at)
 
     def describe_stream(self, request: dict[str, Any]) -> dict[str, Any]:
-        """DescribeStream: at most 100 shards for each page by default; ``ExclusiveStartShardId`` continues."""
+        """DescribeStream: 100 shards a page by default; ``ExclusiveStartShardId`` continues."""
         stream = self._registry.find(request)
         limit = min(page_limit(request, "Limit", 100), 100)
         after = request.get("ExclusiveStartShardId") or ""
@@ -165,7 +160,7 @@ class ShardListing:
         return {"StreamDescription": description}
 
     def list_streams(self, request: dict[str, Any]) -> dict[str, Any]:
-        """ListStreams: at most 100 for each page by default; ``ExclusiveStartStreamName`` or ``NextToken`` continues."""
+        """ListStreams: 100 a page by default; ``ExclusiveStartStreamName`` or ``NextToken`` continues."""
         limit = page_limit(request, "Limit", 100)
         after = request.get("ExclusiveStartStreamName") or ""
         token = request.get("NextToken")

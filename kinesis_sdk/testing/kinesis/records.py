@@ -36,16 +36,12 @@ _Entry = tuple[str, str, int, "int | None"]
 
 
 def data_size(data: str) -> int:
-    """Return the decoded size of base64 text in bytes, computed from its length.
-
-    Raises:
-        ValueError: If the text is not base64.
-    """
+    """Return the decoded size of base64 text in bytes, computed from its length; raise ValueError if it is not base64."""
     length = len(data)
     size = length // 4 * 3
     if data.endswith("="):
         size -= 2 if data.endswith("==") else 1
-    # The decoder skips invalid characters, so the result is shorter.
+    # The decoder skips invalid characters; its result is then shorter than computed.
     if length % 4 or len(a2b_base64(data)) != size:
         raise ValueError("not base64")
     return size
@@ -142,10 +138,7 @@ class RecordPlane:
     def put_later(self, operation: str, request: dict[str, Any], seconds: float) -> None:
         """Check a PutRecord or PutRecords now, and store its records `seconds` later.
 
-        They arrive at that moment in the shards that are open then. Records above a shard's limit at that moment are lost.
-
-        Raises:
-            AwsError: As `put_record` and `put_records`, if the request is invalid.
+        They arrive at that moment, in the shards that are open then. Records above a shard's limit at that moment are lost.
         """
         if operation == "PutRecord":
             stream = self._registry.find_serving(request)
@@ -161,7 +154,7 @@ class RecordPlane:
     def _store_late(
         self, operation: str, stream: Stream, entries: list[_Entry], arrival: int, now: float
     ) -> None:
-        """Store checked entries whose client has its response already. The stream calls it under its lock."""
+        """Store checked entries after their client got its response. The stream calls it under its lock."""
         for entry in entries:
             _, result = self._store(operation, stream, entry, arrival, now, is_late=True)
             if not isinstance(result, AwsError):
@@ -169,11 +162,7 @@ class RecordPlane:
         stream.changed.notify_all()
 
     def put_record(self, request: dict[str, Any]) -> dict[str, Any]:
-        """PutRecord.
-
-        Raises:
-            AwsError: As Kinesis; ProvisionedThroughputExceededException above the limit of the shard.
-        """
+        """PutRecord."""
         stream = self._registry.find_serving(request)
         entry = self._check(request, "", stream)
         reject_dry_run(request)
@@ -187,14 +176,7 @@ class RecordPlane:
         return {"ShardId": shard.shard_id, "SequenceNumber": str(result)}
 
     def put_records(self, request: dict[str, Any]) -> bytes:
-        """PutRecords.
-
-        Returns:
-            The response as JSON text.
-
-        Raises:
-            AwsError: As Kinesis, if the request as a whole is invalid; nothing is stored then.
-        """
+        """PutRecords; returns JSON text. If the request as a whole is invalid, nothing is stored."""
         stream, entries, total = self._checked(request)
         clock = self._registry.clock
         arrival = millis(clock.time())
@@ -212,13 +194,13 @@ class RecordPlane:
                 else:
                     results.append(f'{{"SequenceNumber":"{result}","ShardId":"{shard.shard_id}"}}')
             stream.changed.notify_all()
-            # Free the memory of expired records that are never read; one shard for each call is enough.
+            # Free expired records that are never read. One shard a call is enough.
             shard.trim(stream.horizon)
         self._registry.count(records_stored=len(entries) - failed, bytes_stored=total - failed_bytes)
         return f'{{"FailedRecordCount":{failed},"Records":[{",".join(results)}]}}'.encode()
 
     def _checked(self, request: dict[str, Any]) -> tuple[Stream, list[_Entry], int]:
-        """Return the stream, the entries and the bytes of a PutRecords request."""
+        """Return the stream, the entries and the total bytes of a PutRecords request."""
         stream = self._registry.find_serving(request)
         records = request.get("Records")
         if not isinstance(records, list):
@@ -259,12 +241,7 @@ class RecordPlane:
         return (fields[1], fields[3]) if fields is not None and fields[0] == "iterator" else None
 
     def get_shard_iterator(self, request: dict[str, Any]) -> dict[str, Any]:
-        """GetShardIterator.
-
-        Raises:
-            AwsError: As Kinesis; InvalidArgumentException for a sequence number of another shard and for a timestamp
-                in the future.
-        """
+        """GetShardIterator. Rejects a sequence number of another shard, and a timestamp in the future."""
         registry = self._registry
         stream = registry.find_serving(request)
         shard_id, kind = request.get("ShardId"), request.get("ShardIteratorType")
@@ -290,10 +267,9 @@ class RecordPlane:
         kind: str,
         operation: str = "GetShardIterator",
     ) -> int:
-        """Return the smallest sequence number that GetShardIterator requests; call it under the stream's lock.
+        """Return the smallest sequence number that GetShardIterator asks for. Call it under the stream's lock.
 
-        Raises:
-            AwsError: As GetShardIterator; `operation` is named in the message.
+        Errors name `operation`.
         """
         if kind == "TRIM_HORIZON":
             return shard.numbers.starting
@@ -339,19 +315,10 @@ class RecordPlane:
         )
 
     def get_records(self, request: dict[str, Any], *, empty: bool = False) -> bytes:
-        """GetRecords.
+        """GetRecords; returns JSON text.
 
-        Args:
-            request: The request.
-            empty: Whether to return no records, as Kinesis may do at any position. If records follow, the response
-                says so with a lag of at least a millisecond.
-
-        Returns:
-            The response as JSON text. At the end of a closed shard it has ``ChildShards`` and no
-            ``NextShardIterator``.
-
-        Raises:
-            AwsError: As Kinesis; ExpiredIteratorException 300 s after the iterator was issued.
+        With `empty`, it returns no records, as Kinesis may do at any position, and a positive lag if records follow. At the end
+        of a closed shard there are ``ChildShards`` and no ``NextShardIterator``. An iterator expires after 300 s.
         """
         registry = self._registry
         token, limit = request.get("ShardIterator"), request.get("Limit")

@@ -21,10 +21,8 @@ class StreamRegistry:
     """Streams by name, and the state that all Kinesis operations share.
 
     Attributes:
-        clock: Clock of records, delays and throttles.
-        faults: Consulted for each record that is written.
-        region: Region in ARNs.
-        account_id: Twelve digits in ARNs and messages.
+        faults: Asked for each record that is written.
+        account_id: Twelve digits.
         throttle: Whether shards enforce their read and write limits.
         throttle_control_plane: Whether administrative calls are limited per account.
         random: Places records on AUTO streams.
@@ -60,7 +58,7 @@ class StreamRegistry:
         self.lock: threading.RLock = threading.RLock()
         self.streams: dict[str, Stream] = {}
         self._counts: Counter[str] = Counter()
-        # A leaf lock: taken while a stream's lock is held, which may be taken under `lock`.
+        # A leaf lock. Order: `lock`, then a stream's lock, then this one.
         self._counts_lock = threading.Lock()
 
     def count(self, **amounts: int) -> None:
@@ -87,17 +85,13 @@ class StreamRegistry:
         return f"arn:aws:kinesis:{self.region}:{self.account_id}:stream/{name}"
 
     def require_name(self, name: Any) -> str:
-        """Check a stream name.
-
-        Raises:
-            AwsError: ValidationException.
-        """
+        """Check a stream name."""
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise constraint("streamName", name, "satisfy regular expression pattern: [a-zA-Z0-9_.-]+")
         return name
 
     def name_in(self, request: dict[str, Any]) -> str | None:
-        """Return the stream that a request names by ``StreamName`` or ``StreamARN``, unchecked, or None."""
+        """Return the name in a request's ``StreamName`` or ``StreamARN``, unchecked; None without one."""
         name = request.get("StreamName")
         if isinstance(name, str):
             return name
@@ -105,11 +99,7 @@ class StreamRegistry:
         return arn.split(":stream/")[-1].split("/")[0] if isinstance(arn, str) else None
 
     def find(self, request: dict[str, Any]) -> Stream:
-        """Return the stream that a request names by ``StreamName``, ``StreamARN`` or both.
-
-        Raises:
-            AwsError: InvalidArgumentException when it names none or two; ResourceNotFoundException.
-        """
+        """Return the stream that a request names by ``StreamName``, ``StreamARN`` or both; they must agree."""
         name, arn = request.get("StreamName"), request.get("StreamARN")
         if name is None and arn is None:
             raise invalid_argument("Either StreamName or StreamARN should be provided in the request.")
@@ -127,11 +117,7 @@ class StreamRegistry:
         return self.by_name(self.require_name(name), arn)
 
     def by_name(self, name: str, arn: str | None = None) -> Stream:
-        """Return the stream with this name (and ARN, when one is given), after carrying out changes that are due.
-
-        Raises:
-            AwsError: ResourceNotFoundException.
-        """
+        """Return the stream with this name, and this ARN if given, after carrying out due changes."""
         stream = self.streams.get(name)
         if stream is None or (arn is not None and arn != stream.arn):
             raise self.not_found(arn or name)
@@ -146,11 +132,7 @@ class StreamRegistry:
         )
 
     def find_serving(self, request: dict[str, Any]) -> Stream:
-        """Find a stream as `find` does, for calls that need one past CREATING.
-
-        Raises:
-            AwsError: ResourceNotFoundException also while the stream is being created, as in Kinesis.
-        """
+        """Return a stream as `find` does; one that is CREATING counts as missing, as in Kinesis."""
         stream = self.find(request)
         if stream.status == "CREATING":
             raise self.not_found(stream.name)

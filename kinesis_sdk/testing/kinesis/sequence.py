@@ -8,9 +8,9 @@ bits  36–71   second in which the record was stored
 bits   4–35   index of the shard in the stream
 bits   0–3    version again
 ```
-The creation second comes first, so every number of a child is larger than every number of its parents if the child is
-created in a later second; `streams` ensures that. The position comes next, so numbers of one shard rise in storage order
-even if the clock is set back. The shard index is at bit 4, where the validator of the Java KCL expects it.
+The creation second comes first, so a child's numbers exceed its parents' if it was created in a later second; `streams`
+ensures that. The position comes next, so the numbers of one shard rise in storage order even if the clock is set back.
+The validator of the Java KCL expects the shard index at bit 4.
 """
 
 from __future__ import annotations
@@ -29,9 +29,7 @@ _LAST_POSITION = (1 << 63) - 1
 class SequenceNumbers:
     """Sequence numbers of one shard, in rising order. Not locked: the stream's lock guards it.
 
-    Args:
-        shard_index: Number in the shard id.
-        created_second: Epoch second in the top bits; later than that of the parents.
+    `created_second` (epoch) fills the top bits and must be later than the parents'.
     """
 
     __slots__ = ("_position", "base", "created_second", "shard_index")
@@ -49,11 +47,11 @@ class SequenceNumbers:
 
     @property
     def starting(self) -> int:
-        """The shard's ``StartingSequenceNumber``: smaller than any record's number."""
+        """The shard's ``StartingSequenceNumber``, below any record's number."""
         return self.base | (self.created_second << _SECOND_SHIFT)
 
     def ending(self, second: int) -> int:
-        """Return the ``EndingSequenceNumber`` of a shard closed at `second`, larger than any record's number."""
+        """Return the ``EndingSequenceNumber`` of a shard closed at `second`, above any record's number."""
         return self.base | (_LAST_POSITION << _POSITION_SHIFT) | (second << _SECOND_SHIFT)
 
     def take(self, second: int) -> int:

@@ -42,7 +42,7 @@ def _choice(value: Any, member: str, choices: tuple[str, ...]) -> str:
 class FakeKinesis:
     """The Kinesis service of one account and region. Thread-safe.
 
-    `operations` maps operation names to functions from a request to a response, both as on the wire.
+    `operations` maps an operation's name to a function that takes a request and returns a response, both in wire form.
     """
 
     target_prefix = "Kinesis_20131202"
@@ -84,11 +84,7 @@ class FakeKinesis:
         }
 
     def check_rate(self, operation: str) -> None:
-        """Apply the account's limit for a control plane operation, if the registry has limits.
-
-        Raises:
-            AwsError: LimitExceededException.
-        """
+        """Apply the account's limit for a control plane operation, if the registry enforces it."""
         rate = CONTROL_RATES.get(operation)
         if rate is None or not self.registry.throttle_control_plane:
             return
@@ -105,11 +101,7 @@ class FakeKinesis:
     # -- streams ------------------------------------------------------------------------------------------------
 
     def create_stream(self, request: dict[str, Any]) -> dict[str, Any]:
-        """CreateStream.
-
-        Raises:
-            AwsError: ResourceInUseException when the stream exists, LimitExceededException over the shard limit.
-        """
+        """CreateStream."""
         registry = self.registry
         name = registry.require_name(request.get("StreamName"))
         mode = (request.get("StreamModeDetails") or {}).get("StreamMode", "PROVISIONED")
@@ -162,11 +154,7 @@ class FakeKinesis:
             )
 
     def delete_stream(self, request: dict[str, Any]) -> dict[str, Any]:
-        """DeleteStream; the stream is deleted when the call returns.
-
-        Raises:
-            AwsError: ResourceInUseException if consumers are registered and not deregistered by this call.
-        """
+        """DeleteStream: the stream is gone when the call returns. Registered consumers prevent it unless the call deregisters them."""
         stream = self.registry.find(request)
         with self.registry.lock, stream.lock:
             if stream.consumers and not request.get("EnforceConsumerDeletion"):
@@ -355,7 +343,7 @@ class FakeKinesis:
             return {"Consumer": consumer.describe(self.registry.clock.monotonic())}
 
     def _consumer(self, request: dict[str, Any]) -> tuple[Stream, Consumer]:
-        """Return the stream and consumer named by ``ConsumerARN`` or by ``StreamARN`` and ``ConsumerName``."""
+        """Return the stream and the consumer that ``ConsumerARN``, or ``StreamARN`` and ``ConsumerName``, name."""
         arn, name, stream_arn = (
             request.get(member) for member in ("ConsumerARN", "ConsumerName", "StreamARN")
         )
@@ -387,7 +375,7 @@ class FakeKinesis:
         return {"ConsumerDescription": {**described, "StreamARN": stream.arn}}
 
     def list_consumers(self, request: dict[str, Any]) -> dict[str, Any]:
-        """ListStreamConsumers: at most 100 for each page by default; ``NextToken`` continues."""
+        """ListStreamConsumers: 100 a page by default; ``NextToken`` continues."""
         stream = self.registry.find({"StreamARN": request.get("StreamARN")})
         limit = page_limit(request, "MaxResults", 100)
         after = ""
@@ -406,13 +394,6 @@ class FakeKinesis:
         return response
 
     def subscribe_to_shard(self, request: dict[str, Any]) -> dict[str, Any]:
-        """SubscribeToShard.
-
-        Returns:
-            ``EventStream`` with a `Subscription`: events are taken from it while it lasts.
-
-        Raises:
-            AwsError: See `FanOut.subscribe`; ResourceNotFoundException for an unknown consumer or shard.
-        """
+        """SubscribeToShard. ``EventStream`` of the response is a `Subscription`, from which events are taken while it lasts."""
         stream, consumer = self._consumer(request)
         return {"EventStream": self._fan_out.subscribe(request, stream, consumer)}

@@ -1,9 +1,9 @@
 """One shard: its range, its lineage and its records.
 
-A record is stored once, as the JSON text that GetRecords returns, in one `bytes` object. Sequence number and arrival time are
-at fixed offsets in that text, so searching needs no other index. The shard also keeps an 8-byte running total of bytes for each
-record, so that the size limit of a page is a search as well. Measured resident memory: about 370 bytes per record of 100 bytes, about 1.45 times the data at 25 KB (base64 is 4/3);
-``benchmarks/bench_fake.py`` measures both.
+A record is stored once, as the JSON text that GetRecords returns, in one `bytes` object. Sequence number and arrival time
+are at fixed offsets in it, so searches need no other index. The shard also keeps an 8-byte running total of bytes for each
+record, so a search finds the end of a page too. Resident memory: about 370 bytes for a record of 100 bytes, about
+1.45 times the data at 25 KB (base64 alone is 4/3); ``benchmarks/bench_fake.py`` measures both.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kinesis_sdk.testing.kinesis.throttle import ReadLimit, TokenBucket, WriteLi
 _NUMBER_AT = len('{"SequenceNumber":"')
 _NUMBER_END = _NUMBER_AT + DIGITS
 _TIME_AT = _NUMBER_END + len('","ApproximateArrivalTimestamp":')
-# Physical removal is batched, because dropping the head of a list moves its tail.
+# Records are removed in batches, because dropping the head of a list moves its tail.
 _TRIM_BATCH = 256
 
 
@@ -34,11 +34,9 @@ class Shard:
     """A shard and its records. Not locked: the stream's lock guards it.
 
     Attributes:
-        shard_id: ``shardId-000000000000`` and so on.
-        start: First hash key of the closed range.
-        end: Last hash key of the closed range.
-        parent: Id of the parent shard, None for the first shards of a stream.
-        adjacent_parent: Id of the other parent after a merge.
+        start, end: First and last hash key.
+        parent: None for the first shards of a stream.
+        adjacent_parent: The other parent after a merge.
         created_at: Wall time in seconds.
         closed_at: Wall time in seconds, None while open.
         children: Shards created when this one was closed.
@@ -93,7 +91,7 @@ class Shard:
         self.iterator_limit: TokenBucket = TokenBucket(5, monotonic)
         self.total_records: int = 0
         self._fragments: list[bytes] = []
-        # Running totals of record sizes since the shard began; `_prefix` is the total of the trimmed records.
+        # Running totals of record sizes since the shard began; `_prefix` is the total that was trimmed.
         self._ends = array("Q")
         self._prefix = 0
         self._last_arrival = 0
@@ -101,17 +99,14 @@ class Shard:
         self._received: array[int] | None = None
 
     def append(self, data: str, partition_key: str, size: int, arrival: int, early: int = 0) -> int:
-        """Store a record.
+        """Store a record and return its sequence number.
 
         Args:
             data: Base64 text, checked by the caller.
             partition_key: ``,"PartitionKey":"…"`` as JSON text, or empty text for a record without one.
             size: Bytes of data and partition key.
-            arrival: Wall time in milliseconds; at least that of the last record, so that times rise in a shard.
-            early: Milliseconds by which the record shows an earlier time.
-
-        Returns:
-            The record's sequence number.
+            arrival: Wall time in milliseconds; at least the last record's, so that times rise within a shard.
+            early: Milliseconds by which the shown arrival time is too early.
         """
         if arrival < self._last_arrival:
             arrival = self._last_arrival
@@ -133,7 +128,7 @@ class Shard:
         return number
 
     def close(self, now: float, children: list[Shard]) -> None:
-        """Close the shard at wall time `now` (seconds); `children` replace it."""
+        """Close the shard at wall time `now` (seconds); `children` continue it."""
         self.closed_at = now
         self.ending_number = self.numbers.ending(int(now))
         self.children = children
@@ -165,29 +160,29 @@ class Shard:
         return int(_number_of(self._fragments[at])) if at < len(self._fragments) else self.next_number
 
     def number_before(self, position: int) -> int:
-        """Return the last record's number below `position`, or the number at which the shard starts."""
+        """Return the number of the last record below `position`, or the number at which the shard starts."""
         at = bisect_left(self._fragments, b"%0*d" % (DIGITS, position), key=_number_of)
         return int(_number_of(self._fragments[at - 1])) if at else self.numbers.starting
 
     @property
     def next_number(self) -> int:
-        """A position after every record stored so far and before every record still to come."""
+        """A position above every record stored so far and below every later one."""
         if self.ending_number is not None:
             return self.ending_number + 1
         return (int(_number_of(self._fragments[-1])) if self._fragments else self.numbers.starting) + 1
 
     @property
     def last_second(self) -> int:
-        """The creation second in the sequence numbers: a child's has to be later."""
+        """The latest creation second in its sequence numbers; a child needs a later one."""
         return self.numbers.created_second
 
     def read(self, position: int, limit: int, max_bytes: int, horizon: int) -> Page:
-        """Read records whose sequence number is at least `position`.
+        """Read records from `position` on, at least one if there is one.
 
         Args:
             position: Smallest sequence number requested.
             limit: Maximum number of records.
-            max_bytes: Maximum bytes of data and partition keys; one record is always returned.
+            max_bytes: Maximum bytes of data and partition keys.
             horizon: Wall time (milliseconds) before which records have expired.
         """
         fragments, ends = self._fragments, self._ends
@@ -205,12 +200,9 @@ class Shard:
         )
 
     def lag(self, position: int, horizon: int, now: int) -> int:
-        """Return the age in milliseconds of the first record that a `read` would return, at least 1; 0 if there is none.
+        """Return the age of the first record that `read` would return, in milliseconds, at least 1; 0 if there is none.
 
-        Args:
-            position: Smallest sequence number requested.
-            horizon: Wall time (milliseconds) before which records have expired.
-            now: Wall time in milliseconds.
+        `horizon` and `now` are wall times in milliseconds.
         """
         first = self._first_from(position, horizon)
         return max(1, now - _arrival_of(self._fragments[first])) if first < len(self._fragments) else 0
@@ -249,9 +241,9 @@ class Page:
 
     Attributes:
         fragments: Records as JSON text.
-        size: Bytes of their data and partition keys.
+        size: Bytes of data and partition keys.
         position: Position of the next read.
-        behind_arrival: Arrival (milliseconds) of the last record returned if more follow; None otherwise.
+        behind_arrival: Arrival (milliseconds) of the last record if more follow; otherwise None.
     """
 
     __slots__ = ("behind_arrival", "fragments", "position", "size")

@@ -47,10 +47,7 @@ class Stream:
     """A stream and its shards. `lock` guards everything else.
 
     Args:
-        name: Stream name.
-        arn: Stream ARN.
         clock: Wall clock for records and shards, monotonic clock for delays and throttles.
-        shard_count: Open shards at the start.
         mode: ``PROVISIONED`` or ``ON_DEMAND``.
         strategy: ``USER_PARTITION_KEY`` or ``AUTO`` (on-demand only).
         max_record_kib: Largest record in KiB, data and partition key together.
@@ -77,7 +74,7 @@ class Stream:
         self.arn = arn
         self.clock = clock
         self.lock: threading.RLock = threading.RLock()
-        # Notified of new records and ended shards; subscriptions wait for it.
+        # Subscriptions wait for it; notified of new records and ended shards.
         self.changed: threading.Condition = threading.Condition(self.lock)
         self.mode = mode
         self.strategy = strategy
@@ -93,7 +90,7 @@ class Stream:
         self._starts: list[int] = []
         self._open: list[Shard] = []
         self._closed: deque[Shard] = deque()
-        # Writes that are carried out late: (monotonic seconds, tie-breaker, write), a heap.
+        # Heap of late writes: (monotonic seconds, tie-breaker, write).
         self._late: list[tuple[float, int, Callable[[], object]]] = []
         self._late_count = 0
         self._pending: tuple[float, str, Callable[[], None]] | None = None
@@ -111,7 +108,7 @@ class Stream:
             self._pending = (self.clock.monotonic() + delay, status, change)
 
     def settle(self) -> None:
-        """Carry out what is due, changes and late writes in order, and forget shards whose records have all expired."""
+        """Carry out due changes and late writes in order, and forget shards whose records have all expired."""
         while self._pending is not None or self._late:
             change_at = math.inf if self._pending is None else self._pending[0]
             write_at = self._late[0][0] if self._late else math.inf
@@ -126,12 +123,12 @@ class Stream:
         if not self._closed:
             return
         horizon = self.horizon
-        # Closed shards are in the order in which they were closed.
+        # `_closed` is ordered by the time of closing.
         while self._closed and millis(self._closed[0].closed_at or 0) < horizon:
             del self.shards[self._closed.popleft().shard_id]
 
     def write_later(self, due: float, write: Callable[[], object]) -> None:
-        """Carry out a write at monotonic time `due`, or with the first access after it."""
+        """Carry out a write on the first access at or after monotonic time `due`."""
         self._late_count += 1
         heapq.heappush(self._late, (due, self._late_count, write))
 
@@ -161,11 +158,7 @@ class Stream:
         return iter(self.shards.values())
 
     def shard(self, shard_id: str, account: str) -> Shard:
-        """Return the shard with this id.
-
-        Raises:
-            AwsError: ResourceNotFoundException.
-        """
+        """Return the shard with this id."""
         found = self.shards.get(shard_id)
         if found is None:
             raise AwsError(
@@ -180,7 +173,7 @@ class Stream:
             index=self._next_index,
             start=start,
             end=end,
-            # Sequence numbers begin with this second, and a child's must be larger than its parents'.
+            # Sequence numbers begin with this second, and a child's must exceed its parents'.
             created_second=max(int(now), *(parent.last_second + 1 for parent in parents), 0),
             now=now,
             monotonic=self.clock.monotonic(),
@@ -196,7 +189,7 @@ class Stream:
         ends = [start - 1 for start in starts[1:]] + [HASH_SPACE - 1]
         self._set_open([self._new_shard(start, end) for start, end in zip(starts, ends, strict=True)])
         for shard in self._open:
-            # As old as the stream, regardless of the time it was CREATING: the trim horizon must list them.
+            # As old as the stream, even if it was CREATING for a while: a filter at the trim horizon must list them.
             shard.created_at = self.created_at
 
     def _set_open(self, shards: list[Shard]) -> None:
@@ -236,11 +229,7 @@ class Stream:
         return shard
 
     def split(self, shard_id: str, new_starting_hash_key: str, account: str) -> None:
-        """Split an open shard in two, of which each gets two hash keys at least.
-
-        Raises:
-            AwsError: ResourceNotFoundException, ResourceInUseException or InvalidArgumentException.
-        """
+        """Split an open shard; each half needs at least two hash keys."""
         self._require_settled()
         shard = self._open_shard(shard_id, account)
         key = int(new_starting_hash_key) if _HASH_KEY.fullmatch(new_starting_hash_key) else -1
@@ -253,13 +242,9 @@ class Stream:
         self._later("UPDATING", self._reshard_delay, lambda: self._split_at(key))
 
     def merge(self, shard_id: str, adjacent_id: str, account: str) -> None:
-        """Merge two open shards whose ranges touch.
-
-        Raises:
-            AwsError: ResourceNotFoundException, ResourceInUseException or InvalidArgumentException.
-        """
+        """Merge two open shards whose ranges touch."""
         self._require_settled()
-        # Check first that both exist: a closed shard must not hide that the other one does not exist.
+        # Check first that both exist, so that a closed shard does not hide that the other one is unknown.
         for name in (shard_id, adjacent_id):
             self.shard(name, account)
         first = self._open_shard(shard_id, account)
@@ -270,17 +255,14 @@ class Stream:
                 "adjacent pair of shards eligible for merging"
             )
         low, high = min(first.start, second.start), max(first.end, second.end)
-        # The order of the arguments decides who is the parent and who the adjacent parent.
+        # The order of the arguments decides which is the parent and which the adjacent parent.
         self._later("UPDATING", self._reshard_delay, lambda: self._replace((first, second), [(low, high)]))
 
     def scale(self, target: int) -> None:
         """Change to `target` equal shards by splits, then merges, as UpdateShardCount does.
 
-        Every boundary of the new layout that is missing becomes a split, every old boundary that the new layout
-        does not have becomes a merge; shards between the two are closed at once and stay in the lineage.
-
-        Raises:
-            AwsError: ResourceInUseException, InvalidArgumentException or LimitExceededException.
+        A boundary that only the new layout has becomes a split, one that only the old layout has becomes a merge.
+        Intermediate shards are closed at once and stay in the lineage.
         """
         self._require_settled()
         current = len(self._open)
@@ -356,11 +338,7 @@ class Stream:
 
 
 class OpenSubscription(Protocol):
-    """A subscription, as its consumer knows it; `fanout` has the class.
-
-    Attributes:
-        started: Monotonic seconds of the call.
-    """
+    """The part of a subscription that its consumer uses; the class is in `fanout`. `started` is in monotonic seconds."""
 
     started: float
 
@@ -389,11 +367,11 @@ class Consumer:
         self.subscriptions: dict[str, OpenSubscription] = {}
 
     def is_active(self, monotonic: float) -> bool:
-        """Return whether its creation is complete at `monotonic` (seconds)."""
+        """Return whether it is no longer CREATING at `monotonic` (seconds)."""
         return monotonic >= self._active_at
 
     def describe(self, monotonic: float) -> dict[str, Any]:
-        """Return the members of ``Consumer``; `monotonic` (seconds) decides whether it is ACTIVE yet."""
+        """Return the members of ``Consumer``, with its status at `monotonic` (seconds)."""
         return {
             "ConsumerName": self.name,
             "ConsumerARN": self.arn,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 MIB = 1 << 20
 
-# Calls per second and account, from the API reference of each operation. Operations that are not listed are
-# not limited here.
+# Calls per second and account, from each operation's API reference. Other operations are not limited here.
 CONTROL_RATES = {
     "CreateStream": 5.0,
     "DeleteStream": 5.0,
@@ -27,12 +26,9 @@ CONTROL_RATES = {
 
 
 class TokenBucket:
-    """Token bucket that refills steadily. Not locked.
+    """Token bucket that refills steadily and starts full. Not locked.
 
-    Args:
-        rate: Tokens per second.
-        now: Monotonic seconds; the bucket starts full.
-        capacity: Tokens when full; one second's worth by default.
+    `rate` is in tokens per second, `capacity` one second's worth by default, `now` monotonic seconds.
     """
 
     __slots__ = ("_at", "capacity", "level", "rate")
@@ -44,7 +40,7 @@ class TokenBucket:
         self._at = now
 
     def refill(self, now: float) -> None:
-        """Add the tokens that have accrued until `now` (monotonic seconds)."""
+        """Add the tokens accrued until `now` (monotonic seconds)."""
         if now > self._at:
             self.level = min(self.capacity, self.level + (now - self._at) * self.rate)
             self._at = now
@@ -61,8 +57,8 @@ class TokenBucket:
 class WriteLimit:
     """A shard's write limit: 1,000 records and 1 MiB per second.
 
-    A full bucket admits a record larger than 1 MiB, which leaves a debt. Otherwise a stream with a larger maximum record
-    size could never accept such a record.
+    A full bucket admits a record above 1 MiB and goes into debt. Otherwise a stream with a larger maximum record size
+    could never accept such a record.
     """
 
     __slots__ = ("_bytes", "_records")
@@ -72,7 +68,7 @@ class WriteLimit:
         self._bytes = TokenBucket(MIB, now)
 
     def admit(self, size: int, now: float) -> bool:
-        """Take the tokens for a record of `size` bytes (data and partition key); return False without enough."""
+        """Take the tokens for a record of `size` bytes (data and partition key); return False if there are too few."""
         records, data = self._records, self._bytes
         records.refill(now)
         data.refill(now)
@@ -86,8 +82,8 @@ class WriteLimit:
 class ReadLimit:
     """A shard's read limit for GetRecords: 5 calls and 2 MiB per second, shared by all callers.
 
-    A read may overdraw the bytes, because its size is known only afterwards. The shard then rejects all reads until the
-    debt is repaid, so a read of 10 MiB blocks the shard for exactly the 5 s that the API reference names.
+    A read can overdraw the bytes, because its size is known only afterwards. The shard then rejects all reads until the
+    debt is repaid: a read of 10 MiB blocks the shard for 5 s, exactly as the API reference says.
     """
 
     __slots__ = ("_bytes", "_calls", "_overdrawn")
@@ -108,7 +104,7 @@ class ReadLimit:
         return self._calls.take(1, now)
 
     def charge(self, size: int) -> None:
-        """Charge `size` bytes that the admitted call returned."""
+        """Charge the `size` bytes that an admitted call returned."""
         self._bytes.level -= size
         if self._bytes.level < 0:
             self._overdrawn = True

@@ -1,7 +1,6 @@
 """Opaque tokens: shard iterators and page tokens.
 
-A token consists of its fields and a checksum, in URL-safe base64. Clients must treat it as opaque; the checksum reveals
-tokens that were not issued here.
+A token is its fields and a checksum in URL-safe base64. The checksum reveals tokens that were not issued here.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import hashlib
 _SEPARATOR = "/"
 
 
-# Cached, because most tokens come back soon after they were issued.
+# Cached, because most tokens come back soon after being issued.
 @functools.lru_cache(maxsize=1024)
 def _checksum(text: str) -> str:
     return hashlib.md5(f"kinesis_sdk fake {text}".encode()).hexdigest()[:16]
@@ -23,15 +22,14 @@ def _checksum(text: str) -> str:
 def seal(*fields: str | int) -> str:
     """Create a token from `fields`, none of which may contain a slash.
 
-    Returns:
-        At most 512 characters for the names and numbers that Kinesis allows.
+    It has at most 512 characters if names and numbers are as long as Kinesis allows.
     """
     text = _SEPARATOR.join(map(str, fields))
     return base64.urlsafe_b64encode(f"{text}{_SEPARATOR}{_checksum(text)}".encode()).decode()
 
 
 def unseal(token: str) -> list[str] | None:
-    """Return the fields of a token, or None if it was not issued here or was changed."""
+    """Return the fields of a token; None if it was changed or not issued here."""
     try:
         text = base64.urlsafe_b64decode(token.encode()).decode()
     except (binascii.Error, UnicodeError, ValueError):
