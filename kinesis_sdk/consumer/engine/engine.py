@@ -65,7 +65,7 @@ _LOGGER = FieldLogger(logging.getLogger(__name__))
 
 _SINK_RETRIES = Backoff(0.5, 5.0)
 _SINK_WAIT = 60.0
-"""Seconds for which a start repeats failures of the sink that usually pass."""
+"""Seconds for which a start retries transient failures of the sink."""
 
 _STREAM_OPERATIONS = ("ListShards", "GetShardIterator", "GetRecords", "DescribeStreamSummary")
 
@@ -75,28 +75,20 @@ def _millis(seconds: float | None) -> int | None:
 
 
 class ConsumerEngine:
-    """A whole worker as functions of the time. Implements `CoordinatorListener` and `StallHandler`.
+    """A whole worker without threads, driven by calls with the time. Implements `CoordinatorListener` and `StallHandler`.
 
-    Locks: ``_lock`` guards the table of consumers and is a leaf. `Worker`'s module states the lock order.
+    ``_lock`` guards the table of consumers and is a leaf. `Worker`'s module states the lock order.
 
     Args:
         stream: The stream to consume, for the single-stream form of the lease table.
-        streams: Instead of ``stream``: several streams, see `Worker`.
-        worker_id: Id of this worker in the lease table.
+        streams: Several streams instead of ``stream``, see `Worker`.
         application_name: Dimension of all metrics, and default name of the registered consumer for enhanced fan-out.
-        config: Settings of the worker.
-        handlers: Creates a handler for each shard.
-        store: Lease table.
-        kinesis: boto3 Kinesis client, or an object with the same methods.
-        runtime: Time, randomness and threads.
         metrics: Sink for metrics; None records nothing.
         membership: Membership in a fleet of Java KCL 3 workers; None for a fleet without them.
         until: The moment at which the worker ends, see `Worker`; None if it does not end by itself.
         sink: Store in which effects and positions change together, see `Worker`; None without one.
 
     Attributes:
-        coordinator: The lease loops.
-        scheduler: The scheduler of the shard consumers.
         error: The first fatal error, or None.
     """
 
@@ -154,7 +146,7 @@ class ConsumerEngine:
             measured=self._metrics.enabled,
         )
         if sink is not None:
-            # The position in the sink is the truth, so the worker makes the checkpoints of the lease by itself.
+            # The position in the sink counts, so the worker checkpoints the lease by itself.
             handlers = replace(handlers, auto_checkpoint=True)
         self._effects = sink
         if config.auto_checkpoint is not None:
@@ -189,7 +181,7 @@ class ConsumerEngine:
         self._shard_runtimes: dict[str | None, ShardRuntime] = {}
 
     def _shard_runtime(self, tracked: TrackedStream) -> ShardRuntime:
-        """Return what the shard consumers of one stream share."""
+        """Return the runtime that the shard consumers of one stream share."""
         runtime = self._shard_runtimes.get(tracked.key)
         if runtime is None:
 
@@ -229,11 +221,7 @@ class ConsumerEngine:
         return BoundMetrics(self._sink, scope, self._sink_failures)
 
     def start(self) -> None:
-        """Check the streams and the lease table, and create missing leases.
-
-        Raises:
-            KinesisSdkError: If the worker cannot work: no such stream, access denied, endpoint not reachable.
-        """
+        """Check the streams and the lease table, and create missing leases."""
         if self._effects is not None:
             self._make_ready(self._effects)
         self.coordinator.start()
@@ -242,11 +230,11 @@ class ConsumerEngine:
             self._logger.info(
                 "worker %s: ends once everything until %s is processed", self.worker_id, self._until
             )
-        # Not on the pool for steps: if handlers hang in all of its threads, this is what has to report it.
+        # Not on the pool for steps: it has to report stalls even if handlers hang in all threads of that pool.
         self.scheduler.wake(self.scheduler.add(self._check_stalls, run_now))
 
     def _make_ready(self, sink: AnySink) -> None:
-        """Make the sink ready; what usually passes is repeated for `_SINK_WAIT` seconds."""
+        """Make the sink ready; transient errors are retried for `_SINK_WAIT` seconds."""
         deadline = self._clock.monotonic() + _SINK_WAIT
         failures = 0
         while True:
@@ -261,7 +249,7 @@ class ConsumerEngine:
                 self._runtime.sleep(pause)
 
     def _resolve_until(self, until: UntilOption) -> Until:
-        """Ask Kinesis for its time, which "now" means and by which idle shards are judged. Cost: one ListShards."""
+        """Resolve ``until`` by the clock of Kinesis, which also decides about idle shards. Cost: one ListShards."""
         tracked = next(iter(self._streams.current()), None)
         if tracked is None:
             raise ConfigError("streams", "none", "at least one stream at the start of a worker with until")
@@ -270,12 +258,9 @@ class ConsumerEngine:
         return Until.resolve(until, date)
 
     def tick(self, now: float) -> float | None:
-        """Do everything that is due, on the caller's thread.
+        """Do everything that is due on the caller's thread; return the next due time, or None once stopped.
 
-        For use without threads only: the runtime must run functions inline, see `InlineRuntime`.
-
-        Returns:
-            Monotonic time of the next due work; None once stopped.
+        Only for a runtime that runs functions inline, see `InlineRuntime`.
         """
         self.renew(now)
         self.tick_table(now)
@@ -290,14 +275,11 @@ class ConsumerEngine:
         return None if self.is_stopped else min(following)
 
     def renew(self, now: float) -> float:
-        """Send the heartbeats that are due and return when the next one is; the body of the renewal loop."""
+        """Send the heartbeats that are due; return the next due time. Body of the renewal loop."""
         return self.coordinator.renew(now)
 
     def tick_table(self, now: float) -> float:
-        """Run the table loops that are due and return when the next one is; the body of the table loop.
-
-        A fatal error begins a clean stop.
-        """
+        """Run the table loops that are due; return the next due time. A fatal error starts a clean stop."""
         with self._lock:
             self._in_table_tick = True
         try:
@@ -313,7 +295,7 @@ class ConsumerEngine:
     # Stopping
 
     def request_stop(self) -> None:
-        """Begin a clean stop: running callbacks finish, handlers may checkpoint, leases are released."""
+        """Start a clean stop: running callbacks finish, handlers may checkpoint, leases are released."""
         with self._lock:
             first, self._stopping = not self._stopping, True
             entries = [*self._consumers.values()]
@@ -327,12 +309,12 @@ class ConsumerEngine:
         self._report_stopped()
 
     def on_until_reached(self) -> None:
-        """End: everything that arrived before ``until`` was processed by the fleet."""
+        """Stop, because the fleet processed everything that arrived before ``until``."""
         self._logger.info("worker %s: everything until %s is processed", self.worker_id, self._until)
         self.request_stop()
 
     def on_fatal_error(self, error: BaseException) -> None:
-        """Record a fatal error, unless there was one before, and begin a clean stop."""
+        """Keep the first fatal error and start a clean stop."""
         with self._lock:
             first = self.error is None
             if first:
@@ -344,7 +326,7 @@ class ConsumerEngine:
         self.request_stop()
 
     def abort(self) -> None:
-        """Stop immediately: deliver and write nothing more, and leave the leases to expire."""
+        """Stop immediately: deliver and write nothing more, and let the leases expire."""
         self.request_stop()
         for held in self.coordinator.held:
             held.let_expire("the worker was aborted")
@@ -370,7 +352,7 @@ class ConsumerEngine:
     def is_stopped(self) -> bool:
         """Whether a requested stop is complete."""
         with self._lock:
-            # A table tick that was under way when the stop was requested may still take a lease, which must then be
+            # A table tick that was running when the stop was requested may still take a lease, which must then be
             # released. Without `_in_table_tick`: the tick has sent its take; the stop finds no consumer and reports
             # that it is complete; the process ends; the take succeeds, and the lease has to expire.
             return (
@@ -391,7 +373,7 @@ class ConsumerEngine:
         """Start a shard consumer for a lease that was taken."""
         tracked = self._streams.find(held.lease)
         if tracked is None:
-            # The scan found the stream, the take was sent, and meanwhile a shard of it suspended the stream.
+            # The scan found the stream and the take was sent; meanwhile an error in one of its shards suspended it.
             self.coordinator.forget(held)
             return
         consumer = ShardConsumer(self._shard_runtime(tracked), held)
@@ -412,13 +394,13 @@ class ConsumerEngine:
         with self._lock:
             entry = self._consumers.get(held.token)
         if entry is not None:
-            # Retire the metrics here and not in the consumer's next step. The handler may hang for long, and the lease's
-            # next owner records the same series already.
+            # Retire the metrics here and not in the consumer's next step: the handler may hang for long, while the next
+            # owner already records the same series.
             entry[0].metrics.retire()
             self.scheduler.wake(entry[1])
 
     def on_handoff_requested(self, held: HeldLease) -> None:
-        """Let the shard consumer of a requested lease end cleanly and release the lease to the requester."""
+        """Let the shard consumer end cleanly and release the lease to the requester."""
         self._logger.info(
             "lease %s: handoff requested by %s",
             held.key,
@@ -431,7 +413,7 @@ class ConsumerEngine:
             self.scheduler.wake(entry[1])
 
     def on_release_wanted(self, held: HeldLease) -> None:
-        """Let the shard consumer of a held lease end cleanly and release the lease."""
+        """Let the shard consumer end cleanly and release the lease."""
         with self._lock:
             entry = self._consumers.get(held.token)
         if entry is not None:
@@ -443,7 +425,7 @@ class ConsumerEngine:
         return log_fields(stream=None if tracked is None else tracked.stream, shard=held.shard_id)
 
     def busy_lease_keys(self) -> Collection[str]:
-        """Return the keys of the leases that have a shard consumer, even if it is only winding down."""
+        """Return the keys of leases with a shard consumer, including consumers that are winding down."""
         with self._lock:
             return {consumer.held.key for consumer, _ in self._consumers.values()}
 
@@ -491,11 +473,7 @@ class ConsumerEngine:
         return due
 
     def _suspends_stream(self, consumer: ShardConsumer, error: BaseException) -> bool:
-        """Suspend the consumer's stream if an error ends only that stream: deleted, or access denied.
-
-        Returns:
-            False if the error must end the worker.
-        """
+        """Suspend the stream if the error ends only it (deleted, access denied); return False if the worker must end."""
         if (
             self._streams.is_single
             or not isinstance(error, PermanentAwsError)
@@ -509,10 +487,10 @@ class ConsumerEngine:
         return True
 
     def _completed(self, consumer: ShardConsumer) -> None:
-        """Remove a consumer that has ended. Called twice for one whose handler hung, was abandoned, and did end."""
+        """Remove a consumer that ended. Called twice if a hung handler was abandoned and ended later."""
         self.coordinator.forget(consumer.held)
         if consumer.reason is ShutdownReason.HANDOFF:
-            self._runtime.wake("table")  # it has to watch the outgoing lease
+            self._runtime.wake("table")  # the table loop watches the outgoing lease
         with self._lock:
             if self._consumers.pop(consumer.held.token, None) is not None:
                 self._delivered_before += consumer.progress.records_delivered
@@ -521,7 +499,7 @@ class ConsumerEngine:
                     del siblings[consumer.held.token]
                     if not siblings:
                         del self._children[parent]
-            # Only these: checking its parents costs a shard a read of the table, and there may be a thousand other shards that wait.
+            # Wake only the children of this shard: each check of parents reads the table, and a thousand other shards may wait.
             children = [*self._children.get(consumer.held.key, {}).values()]
         if consumer.held.changed_from_outside and not self._stopping:
             self.coordinator.request("scan")  # the row still names this worker, which takes the lease again
@@ -573,15 +551,15 @@ class ConsumerEngine:
         return self._stall_detector.check(consumers, now)
 
     def restart_read(self, consumer: ShardConsumer) -> None:
-        """Restart the read of a shard after the last accepted record; the hung read keeps its thread."""
+        """Restart the read after the last accepted record; the hung read keeps its thread."""
         consumer.restart_read()
         self._runtime.replace_stuck_thread("fetches")
         consumer.on_ready()
 
     def release_shard(self, consumer: ShardConsumer) -> None:
-        """Release the lease of a consumer whose handler hangs; the handler keeps its thread."""
+        """Release the lease of a hung handler, which keeps its thread."""
         self._runtime.replace_stuck_thread("steps")
-        # The release is a call to the table, so it must not run on the loop that starts all steps.
+        # The release calls the table, so it must not block the loop that starts all steps.
         self._runtime.run_renewal(lambda: self._release_hung_shard(consumer))
 
     def _release_hung_shard(self, consumer: ShardConsumer) -> None:
@@ -617,7 +595,7 @@ class ConsumerEngine:
         return tuple(LeaseProblem(lease_key=key, problem=problems[key]) for key in sorted(problems))
 
     def shard_health(self) -> tuple[ShardHealth, ...]:
-        """Return a snapshot of every shard consumer, in order of shard ids."""
+        """Return a snapshot of every shard consumer, sorted by shard id."""
         now = self._clock.monotonic()
         with self._lock:
             consumers = [consumer for consumer, _ in self._consumers.values()]

@@ -30,15 +30,8 @@ class FetcherSource:
     """Opens fetchers and schedules their reads. Thread-safe; the lock is a leaf.
 
     Args:
-        kinesis: boto3 Kinesis client, or an object with its methods.
-        retrieval: Settings for reading.
         application_name: Name of the registered consumer, unless the settings name one.
-        budget: Byte budget of the worker.
-        scheduler: Scheduler that runs the reads.
         run: Called with each read to run it: ``submit`` of a thread pool, or the call itself in tests.
-        rng: Source of jitter for the backoff.
-        clock: Clock that measures the calls, and when responses arrive.
-        worker_id: Id of the worker, for the log.
     """
 
     def __init__(
@@ -66,7 +59,7 @@ class FetcherSource:
         self._worker_id = worker_id
         self._service_clock = ServiceClock()
         self._lock = threading.Lock()
-        # They outlive the fetchers: a new fetcher of a shard must not exceed the shard's read limits.
+        # Read rates outlive the fetchers: a new fetcher of a shard must not exceed the shard's read limits.
         self._read_rates: dict[str, ReadRate] = {}
         self._registrations: dict[str, ConsumerRegistration] = {}
 
@@ -85,19 +78,9 @@ class FetcherSource:
     ) -> Fetcher:
         """Start reading a shard.
 
-        Args:
-            stream: Stream of the shard.
-            shard_id: The shard.
-            key: Lease key of the shard.
-            start: Position to start from.
-            now: Monotonic seconds.
-            on_ready: Called from any thread when there is something to fetch.
-            metrics: Metrics of the shard.
-            consumer_arn: ARN of the stream's registered consumer; None looks it up by name.
-            polled: Whether to poll the shard also with enhanced fan-out.
-
-        Raises:
-            AwsError: If a LATEST start could not be resolved.
+        ``on_ready`` is called from any thread when there is something to fetch. Without ``consumer_arn``, the registered
+        consumer is found by name. ``polled`` polls the shard even if the worker uses enhanced fan-out. Raises an `AwsError`
+        if a LATEST start could not be resolved.
         """
         polling = self._poll(stream, shard_id, key, start, now, metrics)
         polling.resolve_start()
@@ -125,17 +108,10 @@ class FetcherSource:
     def open_look_up(
         self, stream: StreamId, shard_id: str, key: str, start: Position, now: float, max_records: int
     ) -> Fetcher:
-        """Return a fetcher whose `Fetcher.fetch` makes the calls, for a look-up in the shard or in an ancestor of it.
+        """Return a fetcher for a look-up in the shard or one of its ancestors; `Fetcher.fetch` makes the calls itself.
 
-        It keeps to the read limits of a shard that this worker reads.
-
-        Args:
-            stream: Stream of the shard.
-            shard_id: The shard.
-            key: Lease key of the shard.
-            start: Position to start from.
-            now: Monotonic seconds.
-            max_records: Maximum Kinesis records of a call.
+        It shares the read limits of the shard with this worker's other reads. ``max_records`` limits the Kinesis records
+        of a call.
         """
         with self._lock:
             read_rate = self._read_rates.get(key) or ReadRate()
@@ -154,7 +130,7 @@ class FetcherSource:
         self, stream: StreamId, shard_id: str, key: str, start: Position, now: float, metrics: BoundMetrics
     ) -> PollingFetcher:
         with self._lock:
-            # DynamoDB Streams documents no limit of bytes, and its records become longer as JSON.
+            # DynamoDB Streams documents no byte limit, and its records grow when converted to JSON.
             rate = ReadRate(float("inf")) if stream.is_of_table else ReadRate()
             read_rate = self._read_rates.setdefault(key, rate)
         max_records = self._retrieval.max_records

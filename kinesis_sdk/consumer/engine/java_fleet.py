@@ -1,4 +1,4 @@
-"""Consideration for the Java workers of a fleet: worker metrics, decisions of a KCL 3 leader, migrations from 2.x to 3.x."""
+"""The Java workers of a mixed fleet: worker metrics, decisions of a KCL 3 leader, migrations from KCL 2.x to 3.x."""
 
 from __future__ import annotations
 
@@ -18,14 +18,10 @@ _NEVER = float("inf")
 
 
 class JavaFleet:
-    """The Java workers beside this one. Used by the table loop; `has_leader` by any thread.
+    """The Java workers of this worker's fleet. Used by the table loop; `has_leader` is thread-safe.
 
     Args:
         membership: Membership in a fleet of Java KCL 3 workers; None for a fleet without them.
-        observer: Ages of the leases.
-        worker_id: Id of this worker in the lease table.
-        failover_time: Seconds without a renewal after which a lease expires.
-        log: Logger of the worker.
     """
 
     def __init__(
@@ -45,7 +41,7 @@ class JavaFleet:
         self._migration_log = LogThrottle(log, interval=PROBLEM_LOG_INTERVAL)
 
     def tick(self, now: float) -> float:
-        """Report this worker's metrics, and read the other workers', if that is due; return when it is due again."""
+        """Report this worker's metrics and read the other workers' if due; return the next due time."""
         return _NEVER if self._membership is None else self._membership.tick(now)
 
     def withdraw(self) -> None:
@@ -55,16 +51,16 @@ class JavaFleet:
 
     @property
     def is_reported(self) -> bool:
-        """Whether metrics of this worker are in the table, as far as this worker knows."""
+        """Whether the table contains metrics of this worker, as far as it knows."""
         return self._membership is not None and self._membership.is_reported
 
     def observe(self, scan: TableScan, now: float, seen_at: float) -> None:
-        """Draw conclusions from a scan that began at ``now`` and ended at ``seen_at``."""
+        """Process a scan that began at ``now`` and ended at ``seen_at``."""
         self._check_leader(scan.leases, now)
         self._warn_of_migration(scan, seen_at)
 
     def _check_leader(self, rows: list[Lease], now: float) -> None:
-        """Presume a KCL 3 leader dead that lets its own leases expire: its lock stands for another two minutes."""
+        """Presume a KCL 3 leader dead once all its leases expired; its lock stays valid for two more minutes."""
         leader = None if self._membership is None else self._membership.leader(now)
         if self._membership is None or leader is None:
             return
@@ -82,7 +78,7 @@ class JavaFleet:
             self._membership.presume_leader_dead()
 
     def _warn_of_migration(self, scan: TableScan, now: float) -> None:
-        """Warn if this worker keeps a fleet of Java workers from completing its migration from KCL 2.x to 3.x."""
+        """Warn if this worker blocks the migration of the Java workers from KCL 2.x to 3.x."""
         membership = self._membership
         item = scan.others.get(MIGRATION_KEY) or (None if membership is None else membership.migration)
         if not is_upgrading_from_2x(item):
@@ -112,13 +108,13 @@ class JavaFleet:
     def decides(self, take: Take, now: float) -> bool:
         """Return whether a take is left to a live KCL 3 leader.
 
-        Such a leader assigns every lease to the worker that it rates best, and would undo what this worker decides by
-        another rule. This worker takes what the leader assigned to it (its id is on the row). It takes an unowned lease
-        only after a time in which any working leader would have assigned it.
+        The leader assigns each lease to the worker that it rates best, and would undo takes that follow another rule. This
+        worker takes the leases that the leader assigned to it (its id is on the row), and unowned leases once any working
+        leader would have assigned them.
         """
         if take.reason is TakeReason.RESUMED or not self.has_leader(now):
             return False
-        # The time is negative while the lease is held, so no lease is requested from a live worker.
+        # `unowned_for` is negative while the lease is held, so no lease is requested from a live worker.
         return self._observer.unowned_for(take.lease, now) < LEADER_GRACE
 
     def supports_handoff(self, lease: Lease) -> bool:

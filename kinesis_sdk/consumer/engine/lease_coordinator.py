@@ -59,34 +59,23 @@ _NEVER = float("inf")
 
 
 class CoordinatorListener(LeaseListener, StreamListener, Protocol):
-    """Receiver of everything that a coordinator reports; `ConsumerEngine` is one."""
+    """Receiver of a coordinator's events; `ConsumerEngine` implements it."""
 
     def on_until_reached(self) -> None:
-        """Every record from before the worker's ``until`` is processed. Called from the table loop."""
+        """End the worker: every record from before its ``until`` is processed. Called from the table loop."""
 
 
 class LeaseCoordinator:
     """Acquires and keeps this worker's leases.
 
-    `renew` belongs to one thread, `tick` to another; `request`, `stop_taking` and `forget` may be called from any thread.
+    One thread calls `renew`, another one `tick`; `request`, `stop_taking` and `forget` are thread-safe.
 
     Args:
-        streams: The streams of the worker.
-        worker_id: Id of this worker in the lease table.
-        config: Settings of the worker.
-        store: Lease table.
-        kinesis: Client for ListShards.
-        runtime: Time, randomness and the pool for renewals.
-        listener: Receives the events of leases and streams.
-        metrics: Metrics of the worker.
         membership: Membership in a fleet of Java KCL 3 workers; None for a fleet without them.
         sink: Sink whose rows of finished shards are deleted; None without one.
-        application_name: Name of the application in the sink.
 
     Attributes:
-        held: The leases held by this worker.
-        rows: The rows that cannot be worked on.
-        until: The moment at which the worker ends; None if it does not end by itself. Set before `start`.
+        until: The moment at which the worker ends; None if it does not end by itself. Set before the first `tick`.
     """
 
     def __init__(
@@ -203,7 +192,6 @@ class LeaseCoordinator:
         return None if tracked is None else tracked.stream
 
     def _fields(self, lease: Lease) -> dict[str, str | None]:
-        """Return the fields of log lines about a lease."""
         return log_fields(
             stream=self._stream_of(lease) or lease.stream_name, shard=lease.shard, worker=self._worker_id
         )
@@ -211,11 +199,7 @@ class LeaseCoordinator:
     # Start and stop
 
     def start(self) -> None:
-        """Create the table if it is missing, compare it with the streams, and schedule the first scan.
-
-        Raises:
-            KinesisSdkError: If the worker cannot work: no such stream, access denied, endpoint not reachable.
-        """
+        """Create the table if it is missing, sync it with the streams, and schedule the first scan."""
         self._store.ensure_ready()
         self._streams.refresh(first=True)
         self._leader_tasks.start()
@@ -234,14 +218,14 @@ class LeaseCoordinator:
             self._due["streams"] = now + self._jittered(self._config.coordination.stream_list_interval)
 
     def stop_taking(self) -> None:
-        """Take no more leases. The held ones are renewed until they are released."""
+        """Take no more leases; held leases are renewed until they are released."""
         if self._taking:
             self._stopped_at = self._clock.monotonic()
             self._taking = False
 
     @property
     def is_draining(self) -> bool:
-        """Whether this worker hands off its leases and takes none, because an operator marked it."""
+        """Whether an operator told this worker to hand off its leases and take none."""
         return self._drain.active
 
     @property
@@ -253,12 +237,12 @@ class LeaseCoordinator:
         return bool(self._handoffs) or self._standby.is_registered or self._java.is_reported
 
     def scan_overdue(self, now: float) -> float | None:
-        """Return the seconds by which the next scan is late; None before the first one. Callable from any thread."""
+        """Return by how many seconds the next scan is late; None before the first one. Thread-safe."""
         due = self._next_scan
         return None if due is None else max(0.0, now - due)
 
     def renewal_overdue(self, now: float) -> float:
-        """Return the seconds by which the renewal of a held lease is late, of all the most. Callable from any thread."""
+        """Return by how many seconds the most overdue renewal is late. Thread-safe."""
         oldest = min((held.written_at for held in self.held if held.gone is None), default=now)
         return max(0.0, now - oldest - self._renewal_interval)
 
@@ -274,7 +258,7 @@ class LeaseCoordinator:
     # The table loops
 
     def tick(self, now: float) -> float:
-        """Run the table loops that are due and return when the next one is."""
+        """Run the table loops that are due; return the next due time."""
         if not self._taking:
             return self._wind_down(now)
         self._due["outgoing"] = self._handoffs.next_reclaim(now)
@@ -326,17 +310,13 @@ class LeaseCoordinator:
         return min(self._due.values())
 
     def _scan_leases(self, now: float) -> float:
-        """Scan the table, plan, and apply the plan.
-
-        Returns:
-            Monotonic time of the next scan: earlier than the interval if a lease would expire before it.
-        """
+        """Scan the table, plan, and apply the plan; return the monotonic time of the next scan."""
         with self._metrics.timed(self._clock, catalogue.LIST_LEASES_TIME, catalogue.LIST_LEASES_SUCCESS):
             scan = self._store.scan()
         rows = scan.leases
         seen_at = self._clock.monotonic()
         self._observer.observe(rows, seen_at)
-        # Leases of other streams, and of the other form of lease keys, are neither counted nor taken.
+        # Leases of other streams, and lease keys of the other form (single or multi-stream), are neither counted nor taken.
         leases = [lease for lease in rows if self._streams.find(lease) is not None]
         self._find_foreign_changes(leases)
         self._update_leadership(scan, leases, now, seen_at)
@@ -359,7 +339,7 @@ class LeaseCoordinator:
             busy={*self._listener.busy_lease_keys(), *unwritable},
             workers=self._standby.workers(seen_at),
             draining=self._drain.workers,
-            # After this time, the worker to which a lease is assigned has scanned the table twice.
+            # By then, the worker to which a lease is assigned has scanned the table twice.
             claim_grace=2 * intervals.scan + self._config.leases.lease_scan_interval,
         )
         if self._drain.active:
@@ -394,16 +374,17 @@ class LeaseCoordinator:
         return due if expiry is None else min(due, expiry + 0.001)
 
     def _is_all_processed(self, until: Until, leases: list[Lease]) -> bool:
-        """Return whether every record from before ``until`` is processed, after a scan that showed no lease with more.
+        """Return whether every record from before ``until`` is processed. Called after a scan that showed no open lease.
 
-        That scan alone proves nothing: it may be stale, and it is not a snapshot. It may show a parent after its end, and
-        miss the leases of its children, which were created meanwhile. The second scan began after all that the first one
-        shows. So if it finds no further lease and all of them are still done, there are none that both scans missed. The
-        shard sync in between finds shards that have no lease. Cost: one ListShards per stream and two Scans, once.
+        Cost, once: one ListShards per stream and two Scans.
         """
+        # The first scan proves nothing: it may be stale, and it is not a snapshot. It may show a parent after its end, yet
+        # miss the leases of its children, which were created meanwhile. The second scan starts after everything that the
+        # first one shows. If it finds no new lease and all leases are still done, the two scans missed none. The shard sync
+        # in between finds shards without a lease.
         current = self._streams.current()
         if len(current) < len(self._streams.all()) or self.rows.problems:
-            return False  # a suspended stream, or a row that cannot be read, may have more
+            return False  # a suspended stream or an unreadable row may have unprocessed records
         if self._leader_tasks.sync():
             self.request("scan")
             return False
@@ -417,7 +398,7 @@ class LeaseCoordinator:
         )
 
     def _find_foreign_changes(self, leases: list[Lease]) -> None:
-        """End the held leases whose rows another worker or an operator has changed; find requests of operators."""
+        """End held leases whose rows another worker or an operator changed; pick up operators' requests."""
         rows = {lease.lease_key: lease for lease in leases} if len(self.held) else {}
         for held in self.held:
             row = rows.get(held.key)
@@ -430,9 +411,9 @@ class LeaseCoordinator:
                 held.observe_handler_request(row)
 
     def _hand_off_all(self, view: TableView, seen_at: float) -> None:
-        """Hand off what this worker holds, because it drains.
+        """Hand off the leases of this draining worker.
 
-        Peers request its leases, so that no shard is idle. What no peer has requested within two of their scans is released.
+        Peers request them, so no shard is idle meanwhile. Leases that no peer requests within two scans are released.
         """
         is_overdue = seen_at - self._drain.since >= view.claim_grace
         if is_overdue:
@@ -441,7 +422,7 @@ class LeaseCoordinator:
                     self._listener.on_release_wanted(held)
         held_keys = {*self.held.keys(), *view.busy}
         for lease in view.leases:
-            # It was assigned to this worker by a leader, or handed off to it, or this process was restarted.
+            # A leader assigned the lease to this worker, a peer handed it off, or this process was restarted.
             resumable = lease.owner == self._worker_id and not lease.in_handoff and not lease.is_finished
             if resumable and lease.lease_key not in held_keys:
                 self._pass_on(lease)
@@ -460,13 +441,10 @@ class LeaseCoordinator:
             )
 
     def _release_finished(self, leases: list[Lease], unwritable: Collection[str], now: float) -> None:
-        """Release finished leases that name this worker and that it does not hold.
+        """Release finished leases that name this worker although it does not hold them.
 
-        Their shards ended while they were handed to it, or its process was killed between the end of a shard and the release. No
-        plan takes a finished lease, so its row would name this worker for as long as it exists.
-
-        During a handoff, the old owner still holds the lease: its `shard_ended` may run for long after the checkpoint, and it
-        releases the lease afterwards. It does not if it is dead, and then the lease expires.
+        The shard ended during the handoff to this worker, or the process was killed between the end of the shard and the
+        release. No plan takes a finished lease, so its row would name this worker forever.
         """
         own = [lease for lease in leases if lease.is_finished and lease.owner == self._worker_id]
         if not own:
@@ -475,11 +453,13 @@ class LeaseCoordinator:
         for lease in own:
             if lease.lease_key in kept:
                 continue
+            # During a handoff the old owner still holds the lease. Its `shard_ended` may run long after the checkpoint; it
+            # releases the lease afterwards. If it died, the lease expires.
             if lease.holder == self._worker_id or self._observer.is_expired(lease, now):
                 self._pass_on(lease)
 
     def _pass_on(self, row: Lease) -> None:
-        """Release a lease that was given to this worker and that it does not take."""
+        """Release a lease that names this worker but that it does not take."""
         try:
             self._store.release(row)
         except KinesisSdkError as error:
@@ -491,8 +471,8 @@ class LeaseCoordinator:
         busy: Collection[str] | None = None
         for row, reason in self._handoffs.poll_incoming(now):
             if row.is_finished or not self._taking or self._drain.active:
-                # The end of the shard, the stop or the drain came after the request. Release the lease instead of letting it
-                # stay under our id, but not while its old owner holds it.
+                # The shard ended, or this worker stops or drains, after it requested the lease. Release the lease so that it
+                # does not stay under our id, but not while its old owner holds it.
                 if not row.in_handoff:
                     self._pass_on(row)
                 continue
@@ -511,17 +491,14 @@ class LeaseCoordinator:
         return self._handoffs.next_reclaim(now)
 
     def _limits_at(self, now: float) -> TakeLimits:
-        """Return the limits for this scan.
-
-        During `initial_rebalance_delay`, no lease is requested from a live worker.
-        """
+        """Return the limits for this scan: nothing is taken from live workers during `initial_rebalance_delay`."""
         if self.held or now >= self._rebalance_allowed_at:
             self._rebalance_allowed_at = 0.0
             return self._limits
         return replace(self._limits, max_steals=0)
 
     def _update_leadership(self, scan: TableScan, leases: list[Lease], now: float, seen_at: float) -> None:
-        """Determine whether this worker leads, and audit the hash range coverage."""
+        """Decide whether this worker leads, and audit the hash range coverage."""
         self._rows = scan.leases
         leads = is_leader(leases, self._worker_id, lambda lease: self._observer.is_expired(lease, now))
         if leads and not self._leads:
@@ -537,7 +514,7 @@ class LeaseCoordinator:
 
     def _report_membership(self, now: float) -> float:
         if self._drain.active:
-            # A KCL 3 leader assigns leases to each worker with fresh metrics, most of them to the one that holds none.
+            # A KCL 3 leader assigns leases to every worker with fresh metrics, most of them to workers without leases.
             self._java.withdraw()
             return now + self._config.leases.lease_scan_interval
         return self._java.tick(now)
@@ -623,7 +600,7 @@ class LeaseCoordinator:
         self._listener.on_lease_acquired(held)
 
     def _wind_down(self, now: float) -> float:
-        """Finish a clean stop at the table: remove what names this worker, and pass incoming leases on."""
+        """Finish a clean stop: remove this worker's traces from the table and pass incoming leases on."""
         assert self._stopped_at is not None
         self._java.withdraw()
         try:
@@ -641,7 +618,7 @@ class LeaseCoordinator:
         return min(self._handoffs.next_incoming_poll(now), now + self._config.leases.lease_scan_interval)
 
     def _measure(self, leases: list[Lease], taken: int, now: float) -> None:
-        """Record what a scan that began at ``now`` showed."""
+        """Record the metrics of a scan that began at ``now``."""
         owned = [lease for lease in leases if lease.owner is not None and not lease.is_finished]
         alive = [lease for lease in owned if not self._observer.is_expired(lease, now)]
         workers = {self._worker_id, *self._standby.workers(now), *(lease.holder for lease in alive)}
@@ -687,7 +664,7 @@ class LeaseCoordinator:
             self._positions.forget()
 
     def _list_streams(self, now: float) -> None:
-        """List the streams to consume; start new ones and release the leases of removed ones."""
+        """List the streams again; start new streams and release the leases of removed ones."""
         before = {tracked.key for tracked in self._streams.current()}
         self._streams.refresh()
         current = {tracked.key: tracked for tracked in self._streams.current()}
@@ -713,7 +690,7 @@ class LeaseCoordinator:
     # Held leases
 
     def renew(self, now: float) -> float:
-        """Send the heartbeats that are due and return when the next one is. For a thread of its own."""
+        """Send the heartbeats that are due; return the next due time. Runs on its own thread."""
         return self._renewer.tick(now)
 
     def forget(self, held: HeldLease) -> None:

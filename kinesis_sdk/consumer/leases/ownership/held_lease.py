@@ -1,8 +1,8 @@
 """Leases held by this worker: renew, checkpoint and release under one lock per lease.
 
-A lease is lost when a conditional write finds another counter, or when this worker has not written for ``failover_time``:
-from then on a peer may consider the lease expired. After a handoff request (see `handoff`), the lease is still renewed
-until its shard consumer has finished; `HeldLease.release` then transfers it to the requester.
+A lease is lost when a conditional write finds another counter, or when this worker has not written for ``failover_time``,
+because a peer may then consider it expired. After a handoff request (see `handoff`), it is still renewed until its shard
+consumer has finished; `HeldLease.release` then transfers it to the requester.
 
 ```
                      another counter (of a write or a scan), or no write for failover_time
@@ -48,32 +48,23 @@ class HeldLease:
     called under this lock.
 
     Args:
-        store: Lease table.
-        lease: The row as this worker's take left it.
-        worker_id: Id of this worker in the lease table.
-        failover_time: Seconds without a successful write after which the lease is lost.
-        clock: Monotonic clock.
         acquired_at: Monotonic time at which the take was *sent*.
         has_kcl3_leader: Returns whether a KCL 3 leader is alive at a monotonic time. It then reads the throughput, which is
             written as measured.
-        metrics: Metrics of the worker.
-        stream: Stream of the shard, for the log.
 
     Attributes:
-        token: Unique id of this acquisition.
         acquired_counter: Counter of the row after the take. A handoff marker on an older row is history.
-        meter: Meter of the bytes that the shard delivers.
-        measure_progress: Returns the progress to write at a monotonic time; set by the shard consumer. Called from any
+        measure_progress: Returns the progress to write at a monotonic time. Set by the shard consumer, called from any
             thread.
         renew_at: Monotonic time of the next heartbeat; owned by the renewal loop.
-        renewing: Whether a renewal is under way; owned by the renewal loop.
+        renewing: Whether a renewal is in flight; owned by the renewal loop.
         handoff_requested_at: Monotonic time at which a handoff request was first seen; None while there is none.
         handed_off_row: The row as `release` left it, if the requester is a worker of this package; else None.
         unwritable: Why DynamoDB rejects writes of this row by any worker; None while it does not.
         problem: Why the shard cannot be consumed although the lease is held, as of the last scan; None if it can.
-        handler_request: What an operator asks for, as of the last scan; None if nothing.
-        on_handler_request: Called from any thread when there is another request; set by the shard consumer.
-        on_change: Called from any thread, with this object, when the lease was requested or has ended; set by `HeldLeases`.
+        handler_request: An operator's request, as of the last scan; None without one.
+        on_handler_request: Called from any thread when the request changes; set by the shard consumer.
+        on_change: Called from any thread, with this object, when the lease is requested or ends; set by `HeldLeases`.
         changed_from_outside: Whether the lease was lost to a row that still names this worker.
     """
 
@@ -153,22 +144,19 @@ class HeldLease:
 
     @property
     def gone(self) -> str | None:
-        """Reason for which the lease is no longer held; None while it is held."""
+        """Reason why the lease is no longer held; None while it is held."""
         return self._gone
 
     @property
     def handoff_requester(self) -> str | None:
-        """Id of the worker that requested this lease; None if no worker did."""
+        """Id of the worker that requested this lease; None without a request."""
         return self._handoff_requester
 
     def observe_handoff_request(self, row: Lease, now: float) -> bool:
-        """Check a scanned row for a handoff request. Does not block on in-flight writes.
+        """Check a scanned row for a handoff request, and return whether it is new. Does not block on in-flight writes.
 
         A marker with this worker's id was written after its take, because the take removed any older one. A stale read may
         still show a row from before the take, so a row with a lower counter does not count.
-
-        Returns:
-            Whether the request was not known before.
         """
         if (
             self._handoff_requester is not None
@@ -184,28 +172,25 @@ class HeldLease:
         return True
 
     def observe_foreign_change(self, row: Lease) -> bool:
-        """Check a scanned row for a change that this worker did not make. Does not block on in-flight writes.
+        """Check a scanned row for a change that this worker did not make; return whether the lease is newly lost.
 
-        Operators change rows of a live fleet (`admin.changes`). Without this check the owner would notice at its next write,
-        up to a renewal interval later, and process records meanwhile that its row no longer asks for.
+        Operators change rows of a live fleet (`admin.changes`). Without this check, the owner would notice at its next
+        write, up to a renewal interval later, and until then process records that its row no longer asks for.
 
-        The scan runs on another thread than the writes, and takes no lock here, because a write may hang for seconds. What
-        it may show of this worker's own writes:
+        The scan runs on another thread than the writes. It takes no lock here, because a write may hang for seconds. It may
+        show this worker's own writes:
 
-        - A stale read: the counter is lower than, or equal to, the one of the last response.
-        - A write that was sent and not answered yet, or whose answer was lost: one more than the last response, with this
-          worker as the holder. The next write starts from there (`_write` adopts the row before it repeats), so it is
-          never two more. The last response is read after the scan, and its counter only rises, so a write that is
-          answered between the scan and this check makes the difference smaller.
-        - A release or the end of a handoff: one more, with another holder; or two more, if the next owner was fast.
-          `_releasing` was set before it was sent, so it is set here whenever the scan shows its effect.
+        - A stale read: the counter is at most the one of the last response.
+        - A write that is in flight or whose response was lost: the counter is one higher than in the last response, with
+          this worker as the holder. It is never two higher, because the next write starts from that row (`_write` adopts
+          the row before it repeats). The last response is read after the scan, and its counter only rises, so a write
+          that completes between the scan and this check makes the difference smaller.
+        - A release or the end of a handoff: one higher, with another holder; or two higher, if the next owner was fast.
+          `_releasing` was set before the write was sent, so it is set here whenever the scan shows the write's effect.
 
-        Everything else was written by another worker, by an operator, or by another process with this worker's id. One
-        exception: a row that was deleted and created again may be followed by a stale read of the old row. The lease is then
-        taken again at its checkpoint.
-
-        Returns:
-            Whether the lease is lost, which was not known before.
+        Any other change was written by another worker, by an operator, or by another process with this worker's id. One
+        exception: after a row was deleted and created again, a stale read may show the old row. The lease is then taken
+        again at its checkpoint.
         """
         if self._gone is not None or self._releasing:
             return False
@@ -215,10 +200,9 @@ class HeldLease:
         return False
 
     def observe_handler_request(self, row: Lease) -> None:
-        """Check a scanned row for a request of an operator. Does not block on in-flight writes.
+        """Check a scanned row for an operator's request. Does not block on in-flight writes.
 
-        A stale read from before the take may show a request that the former owner has removed, so a row with a lower counter does
-        not count.
+        A row with a lower counter than after the take does not count: the former owner may have removed its request.
         """
         if row.counter < self.acquired_counter or row.handler_request == self.handler_request:
             return
@@ -226,19 +210,11 @@ class HeldLease:
         self.on_handler_request()
 
     def end_handler_request(self, request: HandlerRequest) -> None:
-        """Remove a request from the row, unless an operator has replaced it.
-
-        Raises:
-            KinesisSdkError: If the call failed; repeating it is safe.
-        """
+        """Remove a request from the row, unless an operator has replaced it. Safe to repeat after an error."""
         self._store.set_handler_request(self.key, None, instead_of=request)
 
     def accept_repaired_row(self, row: Lease) -> bool:
-        """Continue with a row that was repaired manually, if no worker has written it since this one did.
-
-        Returns:
-            False if another worker has written the row.
-        """
+        """Continue with a manually repaired row; return False if another worker has written it since."""
         with self._lock:
             if row.counter != self._lease.counter or row.holder != self._worker_id:
                 return False
@@ -250,22 +226,14 @@ class HeldLease:
         return self._gone is None and now - self._written_at <= self._failover_time
 
     def mark_lost(self, reason: str) -> bool:
-        """Stop acting as the owner, because the lease is lost. The first reason is kept.
-
-        Returns:
-            Whether this is the first reason.
-        """
+        """Stop acting as the owner of a lost lease. Keep the first reason; return whether this is the first."""
         first = self._end(reason)
         if first:
             self._metrics.add(catalogue.LOST_LEASES, 1)
         return first
 
     def _lose_to(self, row: Lease | None) -> bool:
-        """Stop acting as the owner, because the row is not as this worker left it.
-
-        Returns:
-            As `mark_lost`.
-        """
+        """Do `mark_lost` because the row is not as this worker left it."""
         if row is None:
             return self.mark_lost("its row was deleted, or can no longer be read")
         if row.holder != self._worker_id:
@@ -273,7 +241,7 @@ class HeldLease:
         known = self._lease
         change = f"counter {known.counter} became {row.counter}, checkpoint {known.checkpoint} became {row.checkpoint}"
         if self._gone is None:
-            # Set before the lease counts as lost: a thread that sees that it is lost reads this next.
+            # Set before the lease counts as lost: a thread that sees the loss reads this next.
             self.changed_from_outside = True
         first = self.mark_lost(f"its row was changed from outside: {change}, owner {self._worker_id}")
         if first:
@@ -290,8 +258,8 @@ class HeldLease:
         self._end(reason)
 
     def _end(self, reason: str) -> bool:
-        # The renewal loop sees that the lease was not renewed in time, and at the same moment a checkpoint on a pool thread
-        # gets a conflict. Both end the lease; under this lock, only the first one counts a lost lease.
+        # The renewal loop sees that the lease was not renewed in time; at the same moment, a checkpoint on a pool thread
+        # gets a conflict. Both end the lease; under this lock, only the first one counts as a lost lease.
         with self._gone_lock:
             first = self._gone is None
             if first:
@@ -301,7 +269,7 @@ class HeldLease:
         return first
 
     def renew(self) -> None:
-        """Write a heartbeat, with the throughput and the progress of the shard.
+        """Write a heartbeat with the shard's throughput and progress.
 
         Raises:
             LeaseLostError: If another worker has the lease, or it was not renewed for the failover time.
@@ -315,31 +283,24 @@ class HeldLease:
         self._write(lambda lease: self._store.checkpoint(self._measured(lease), position))
 
     def prepare(self, position: ExtendedSequenceNumber, state: bytes | None = None) -> None:
-        """Store the first half of a two-phase checkpoint. Raises the errors of `renew`.
-
-        Raises:
-            KinesisSdkError: If the call failed, or the state is too large for the row.
-        """
+        """Store the first half of a two-phase checkpoint. Raises as `renew`, also if the state is too large for the row."""
         self._write(lambda lease: self._store.prepare(lease, position, state), own_data=True)
 
     def pin(self, timestamp_millis: int) -> None:
-        """Store the time for which the start position LATEST stands. Raises the errors of `renew`."""
+        """Store the time to which the start position LATEST was resolved. Raises the errors of `renew`."""
         self._write(lambda lease: self._store.pin(lease, timestamp_millis))
 
     def mark_processed(self, millis: int) -> None:
-        """Store that every record which arrived before a time is processed. Raises the errors of `renew`.
+        """Store that every record from before a time (epoch milliseconds by the clock of Kinesis) is processed.
 
-        Args:
-            millis: The time in epoch milliseconds by the clock of Kinesis.
+        Raises the errors of `renew`.
         """
         self._write(lambda lease: self._store.mark_processed(lease, millis))
 
     def release(self) -> None:
-        """Release the lease, to its requester if there is one. Raises the errors of `renew`.
+        """Release the lease, to its requester if there is one; write nothing after that. Raises the errors of `renew`.
 
-        At the end of the shard there is nothing to hand off: the requester may have ended, and would stay the owner of the row.
-
-        This object then writes nothing more.
+        At the end of the shard there is nothing to hand off: a requester that has ended would stay the owner of the row.
         """
         with self._lock:
             self._releasing = True
@@ -375,12 +336,10 @@ class HeldLease:
         return self._store.release(lease)
 
     def _write(self, attempt: Callable[[Lease], Lease | Conflict], *, own_data: bool = False) -> None:
-        """Write the row.
+        """Write the row with ``attempt``, which makes one conditional write from the row as it is known.
 
-        Args:
-            attempt: Makes one conditional write, given the row as it is known.
-            own_data: Whether the caller chose the size of what is written. A row that becomes too large is then the
-                caller's error, and does not end the lease.
+        With ``own_data``, the caller chose the size of the data: a row that becomes too large is then the caller's error,
+        and does not end the lease.
         """
         with self._lock:
             sent_at = self._clock.monotonic()
@@ -388,8 +347,8 @@ class HeldLease:
                 self.mark_lost(f"not renewed for {sent_at - self._written_at:.1f} s")
                 raise LeaseLostError(f"lease {self.key} is no longer held: {self._gone}")
             if self._handoff_requester is not None and not self._lease.in_handoff:
-                # A scan showed the request, but `_lease` is from before it. Complete it with the marker, so that the write
-                # is the one for a requested lease.
+                # A scan showed the request, but `_lease` is older. Add the marker, so that the write expects a requested
+                # lease.
                 self._lease = replace(
                     self._lease, owner=self._handoff_requester, checkpoint_owner=self._worker_id
                 )
@@ -423,7 +382,7 @@ class HeldLease:
             self._uncertain = False
 
     def _is_still_ours(self, current: Lease | None) -> bool:
-        """Return whether a row that a write conflicted with may still be written by this worker."""
+        """Return whether this worker may still write the row that made its write fail."""
         if current is None or current.holder != self._worker_id:
             return False
         ahead = current.counter - self._lease.counter
@@ -441,7 +400,7 @@ class HeldLeases:
         self._changed: deque[HeldLease] = deque()
 
     def add(self, held: HeldLease) -> None:
-        """Add an acquisition, replacing an older one of the same key, whose place it gets."""
+        """Add an acquisition in place of an older one of the same key."""
         held.on_change = self.note_change
         with self._lock:
             self._by_key[held.key] = held
@@ -457,23 +416,23 @@ class HeldLeases:
                 del self._takes[held.key]
 
     def keys(self) -> set[str]:
-        """Keys of all held leases."""
+        """Return the keys of all held leases."""
         with self._lock:
             return set(self._by_key)
 
     def note_change(self, held: HeldLease) -> None:
-        """Let `take_changed` return a lease."""
+        """Include a lease in the next `take_changed`."""
         self._changed.append(held)
 
     def take_changed(self) -> set[HeldLease]:
-        """Return the acquisitions that were added, were requested or have ended since the last call. For one thread."""
+        """Return the acquisitions added, requested or ended since the last call. For one thread."""
         changed: set[HeldLease] = set()
         while self._changed:
             changed.add(self._changed.popleft())
         return changed
 
     def in_order(self, leases: Iterable[HeldLease]) -> list[HeldLease]:
-        """Return those of some acquisitions that are in this set, in its order."""
+        """Return the given acquisitions that are still in this set, in its order."""
         with self._lock:
             present = [held for held in leases if self._by_key.get(held.key) is held]
             return sorted(present, key=lambda held: self._takes[held.key])

@@ -1,8 +1,8 @@
 """The lease table in DynamoDB: each operation is one conditional request.
 
-Rows are changed by update expressions only, so attributes of other versions are kept. Cost per lease with the default
-failover time of 10 s: 0.15 writes per second for renewals (none if a checkpoint has just counted as one), and 1/20 read
-unit per scan (eventually consistent, ten rows of about 400 bytes in a 4 KiB half unit).
+Rows are changed only by update expressions, which keep unknown attributes. Cost per lease with the default failover time of
+10 s: 0.15 writes per second for renewals (fewer where checkpoints replace them), and 1/20 read unit per scan (eventually
+consistent, ten rows of about 400 bytes in a 4 KiB half unit).
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ from kinesis_sdk.consumer.leases.table.store import TableScan
 from kinesis_sdk.consumer.leases.table.transitions import Conflict
 
 OWNER_INDEX = "LeaseOwnerToLeaseKeyIndex"
-"""KCL 3's index. It is created with the table, because adding it later takes DynamoDB many minutes."""
+"""Index of KCL 3. Created with the table, because adding it later takes DynamoDB many minutes."""
 
 TABLE_WAIT = 600.0
 """Maximum seconds to wait for a new table, as in the KCL."""
 
 MAX_PAGES = 10_000
-"""Maximum pages of a scan. DynamoDB's hold 1 MiB, so this is a table of 10 GB, or some 20 million leases."""
+"""Maximum pages of a scan. A page holds 1 MiB, so this limits the table to 10 GB, or some 20 million leases."""
 
 _MIN_POLL_INTERVAL, _MAX_POLL_INTERVAL = 0.2, 2.0
 
 _NO_HANDOFF = ("attribute_not_exists(#{})", attributes.CHECKPOINT_OWNER, None)
-"""KCL 3's second condition of a renewal: no handoff was requested meanwhile."""
+"""Second condition of a renewal, from KCL 3: no handoff was requested meanwhile."""
 
 _LOGGER = FieldLogger(logging.getLogger(__name__))
 
@@ -71,10 +71,10 @@ class DynamoDBLeaseStore:
         billing_mode: ``PAY_PER_REQUEST`` or ``PROVISIONED``, when the table is created.
         read_capacity: Read units of a provisioned table.
         write_capacity: Write units of a provisioned table.
-        deletion_protection: Whether a table that has to be created is protected from deletion.
-        tags: Tags of a table that has to be created.
-        point_in_time_recovery: Whether the table must have point-in-time recovery. It is switched on at the start if it
-            is off (DynamoDB cannot create a table with it), and never switched off.
+        deletion_protection: Whether to protect a newly created table from deletion.
+        tags: Tags of a newly created table.
+        point_in_time_recovery: Whether to switch on point-in-time recovery at the start if it is off (DynamoDB cannot
+            create a table with it). It is never switched off.
         sleep: Replaces `time.sleep` in waits and retries, for tests.
         monotonic: Replaces `time.monotonic` in waits, for tests.
         worker_id: Id of the worker, for the log.
@@ -127,7 +127,7 @@ class DynamoDBLeaseStore:
                     status = self._create()
                     creating = status is not None
                     if status == "ACTIVE":
-                        continue  # at once, as DynamoDB Local does it
+                        continue  # DynamoDB Local creates tables at once
             elif table.get("TableStatus", "ACTIVE") in ("ACTIVE", "UPDATING"):
                 self._check_key(table)
                 if self._recovery:
@@ -156,10 +156,8 @@ class DynamoDBLeaseStore:
         return table
 
     def _switch_recovery_on(self) -> None:
-        """Switch point-in-time recovery on if it is off.
-
-        Checked at every start, because the worker that created the table may have died before this call.
-        """
+        """Switch point-in-time recovery on if it is off."""
+        # Checked at every start: the worker that created the table may have died before this call.
         response = call_with_retries(
             lambda: self._client.describe_continuous_backups(TableName=self.table_name),
             operation="DescribeContinuousBackups",
@@ -181,7 +179,7 @@ class DynamoDBLeaseStore:
         _LOGGER.info("lease table %s: point-in-time recovery is on", self.table_name, extra=self._fields)
 
     def _create(self) -> str | None:
-        """Create the table, and return its status; None if it has to be tried again."""
+        """Create the table and return its status; None if the call must be repeated."""
         request: dict[str, Any] = {
             "TableName": self.table_name,
             "AttributeDefinitions": [
@@ -237,13 +235,13 @@ class DynamoDBLeaseStore:
             consistent: Whether to use strongly consistent reads, which cost twice as much.
 
         Raises:
-            ProtocolError: If DynamoDB repeats a page, or if the table has more than `MAX_PAGES` pages.
+            ProtocolError: If DynamoDB repeats a page, omits the items, or returns more than `MAX_PAGES` pages.
         """
         leases: list[Lease] = []
         unreadable: dict[str, str] = {}
         others: dict[str, Item] = {}
         request: dict[str, Any] = {"TableName": self.table_name, "ConsistentRead": consistent}
-        # A broken endpoint that always has one more page must not keep a worker from starting or renewing.
+        # A broken endpoint that always returns one more page must not keep a worker from starting or renewing.
         limit = PageLimit(f"Scan of {self.table_name}", MAX_PAGES)
         while True:
             page = call_with_retries(
@@ -255,7 +253,7 @@ class DynamoDBLeaseStore:
                 sleep=self._sleep,
             )
             if "Items" not in page:
-                # If it passed for an empty table, the application would start again at its initial position.
+                # Taken as an empty table, it would restart the application at its initial position.
                 raise ProtocolError(f"Scan of {self.table_name}: the response has no Items")
             for item in page["Items"]:
                 if not is_lease_item(item):
@@ -272,7 +270,7 @@ class DynamoDBLeaseStore:
             request["ExclusiveStartKey"] = last
 
     def list(self, *, consistent: bool = False) -> list[Lease]:
-        """Return all leases; other items, and rows that cannot be read, are left out.
+        """Return all leases, without other items and unreadable rows.
 
         Args:
             consistent: Whether to use strongly consistent reads, which cost twice as much.
@@ -283,7 +281,7 @@ class DynamoDBLeaseStore:
         """Read one lease, consistently.
 
         Raises:
-            ProtocolError: If the item is not a lease. It must not pass for an absent one: a shard whose parent has no
+            ProtocolError: If the item is not a readable lease. It must not count as absent: a shard whose parent has no
                 lease is read at once.
         """
         item = self._item(lease_key)
@@ -306,14 +304,14 @@ class DynamoDBLeaseStore:
         return item
 
     def _current(self, error: ConditionFailedError, lease_key: str) -> Lease | None:
-        """Return the row that a write lost against. Old emulators do not return it with the error."""
+        """Return the row that made a write fail. Old emulators do not return it with the error."""
         item = error.item or self._item(lease_key)
         return _readable(item) if item else None
 
     # Writing
 
     def create_if_absent(self, lease: Lease) -> bool:
-        """Put a new row on the condition that there is none with its key."""
+        """Put a new row, unless its key exists."""
         try:
             with translate_errors("PutItem", self._client):
                 self._client.put_item(
@@ -327,7 +325,7 @@ class DynamoDBLeaseStore:
         return True
 
     def take(self, lease: Lease, owner: str) -> Lease | Conflict:
-        """Make ``owner`` the owner."""
+        """Take the lease for ``owner``."""
         wanted = transitions.taken(lease, owner)
         changes = {
             attributes.LEASE_OWNER: {"S": owner},
@@ -348,7 +346,7 @@ class DynamoDBLeaseStore:
         changes = {
             **checkpoint_attributes(checkpoint),
             attributes.OWNER_SWITCHES: {"N": "0"},
-            # A checkpoint counts as a renewal, with which the KCL writes the throughput.
+            # A checkpoint counts as a renewal, and the KCL writes the throughput with each renewal.
             **_measurements(lease),
         }
         removed = (
@@ -381,7 +379,7 @@ class DynamoDBLeaseStore:
         return self._update(lease, transitions.pinned(lease, timestamp_millis), changes, ())
 
     def mark_processed(self, lease: Lease, millis: int) -> Lease | Conflict:
-        """Store that every record which arrived before a time is processed."""
+        """Store that every record from before a time is processed."""
         wanted = transitions.marked_processed(lease, millis)
         assert wanted.processed_until is not None
         return self._update(lease, wanted, processed_until_attributes(wanted.processed_until), ())
@@ -393,7 +391,7 @@ class DynamoDBLeaseStore:
         return self._update(lease, transitions.released(lease), {}, removed, conditions, return_row=False)
 
     def request_handoff(self, lease: Lease, owner: str) -> Lease | Conflict:
-        """Request the lease from its owner."""
+        """Request a handoff from the lease's owner."""
         try:
             with translate_errors("UpdateItem", self._client):
                 response = self._client.update_item(
@@ -440,17 +438,17 @@ class DynamoDBLeaseStore:
         return self._set(lease_key, {name: None if heartbeat is None else {"N": str(heartbeat)}})
 
     def set_drain(self, lease_key: str, worker_id: str, on: bool) -> bool:
-        """Put or remove the mark that tells a worker to hold no leases."""
+        """Set or remove the mark that makes a worker drain."""
         return self._set(lease_key, {attributes.DRAIN + worker_id: {"N": "1"} if on else None})
 
     def set_pin(self, lease_key: str, worker_id: str | None) -> bool:
-        """Store the worker that gets this lease while it is alive."""
+        """Store the worker to which this lease is pinned."""
         return self._set(lease_key, {attributes.PINNED_TO: {"S": worker_id} if worker_id else None})
 
     def set_handler_request(
         self, lease_key: str, request: HandlerRequest | None, *, instead_of: HandlerRequest | None = None
     ) -> bool:
-        """Store what an operator asks the holder for."""
+        """Store an operator's request to the holder."""
         value = None if request is None else {"S": request.to_text()}
         name = attributes.HANDLER_REQUEST
         if instead_of is None:
@@ -493,15 +491,12 @@ class DynamoDBLeaseStore:
         *,
         demanded: Mapping[str, Any] = MappingProxyType({}),
     ) -> bool:
-        """Set attributes of a row that exists and has others as demanded; None removes one.
-
-        Without the condition, a deleted row would be created.
-        """
+        """Set attributes of an existing row whose ``demanded`` attributes match; None removes one. Return whether it did."""
         names = {f"#s{position}": name for position, name in enumerate(changes)}
         values = {f":s{n}": value for n, value in enumerate(changes.values()) if value is not None}
         sets = ", ".join(f"#s{n} = :s{n}" for n in range(len(changes)) if f":s{n}" in values)
         removes = ", ".join(f"#s{n}" for n in range(len(changes)) if f":s{n}" not in values)
-        conditions = ["attribute_exists(#key)"]
+        conditions = ["attribute_exists(#key)"]  # otherwise the update would create a deleted row again
         for n, (name, value) in enumerate(demanded.items()):
             names[f"#d{n}"], values[f":d{n}"] = name, value
             conditions.append(f"#d{n} = :d{n}")
@@ -532,16 +527,10 @@ class DynamoDBLeaseStore:
         *,
         return_row: bool = True,
     ) -> Lease | Conflict:
-        """Update a row and add one to its counter, on the condition that the counter is the one seen.
+        """Update a row and increment its counter if the counter is still the one in ``seen`` and ``conditions`` hold.
 
-        Args:
-            seen: The row as the caller knows it.
-            wanted: The row after the write.
-            changes: Attributes to set.
-            removed: Attributes to remove.
-            conditions: Further conditions: a template, the attribute, the value (None if the template needs none).
-            return_row: Whether DynamoDB returns the new row, which costs no capacity. It shows a handoff request that
-                the condition does not demand to be absent.
+        A condition is a template, an attribute and a value (None if the template needs none). With ``return_row``, DynamoDB
+        returns the new row at no cost, which shows a handoff request that the conditions allow.
         """
         names = {"#c": attributes.LEASE_COUNTER}
         values: dict[str, Any] = {":seen": {"N": str(seen.counter)}, ":next": {"N": str(wanted.counter)}}
@@ -593,7 +582,7 @@ def _key_of(item: Item) -> str:
 
 
 def _readable(item: Item) -> Lease | None:
-    """Return the lease of an item, or None if it cannot be read as one; the next scan reports why."""
+    """Return the lease of an item, or None if it is not a readable lease; the next scan reports why."""
     try:
         return lease_from_item(item) if is_lease_item(item) else None
     except ValueError:
@@ -601,7 +590,7 @@ def _readable(item: Item) -> Lease | None:
 
 
 def _measurements(lease: Lease) -> dict[str, Any]:
-    """Return the attributes that each heartbeat may change: throughput and progress."""
+    """Return the attributes that a heartbeat may change: throughput and progress."""
     result: dict[str, Any] = {}
     if lease.throughput_kbps is not None:
         result[attributes.THROUGHPUT_KBPS] = {"N": format(lease.throughput_kbps, "f")}

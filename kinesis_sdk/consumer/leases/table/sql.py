@@ -1,8 +1,8 @@
 """Leases in a SQL database: SQLite for the workers of one machine, PostgreSQL for fleets.
 
-Needs the extra ``sql`` (SQLAlchemy 2). Each operation is one statement, which the database commits by itself: an UPDATE whose
-WHERE clause is the condition. So no lock outlives a statement, and a worker that is frozen between two of them does not keep
-others from taking its leases. The counter of a row orders its changes; no clock is read, neither here nor by the database.
+Needs the extra ``sql`` (SQLAlchemy 2). Each write is one auto-committed statement whose WHERE clause is the condition. No lock
+outlives a statement, so a worker that freezes between two statements does not keep peers from taking its leases. The counter
+of a row orders its changes; neither this module nor the database reads a clock.
 """
 
 from __future__ import annotations
@@ -76,14 +76,14 @@ _COLUMNS: Mapping[str, tuple[str, str]] = {
     attributes.PINNED_TO: ("pinned_to", "S"),
     attributes.HANDLER_REQUEST: ("handler_request", "S"),
 }
-"""Attributes that have a column, because writes change or demand them: name and type of the column."""
+"""Attributes with a column of their own (name, type), because writes change or check them."""
 _REST = "attributes"
-"""Column with all other attributes, as JSON in DynamoDB's wire form."""
+"""Column of all other attributes, as JSON in DynamoDB's wire form."""
 _KEY_COLUMNS = ("application", "lease_key")
 
 _READ_ATTEMPTS = 4
 _CHANGE_ATTEMPTS = 50
-"""Attempts to change an attribute without a column; each other one succeeded for another worker."""
+"""Attempts to change an attribute without a column. An attempt fails only because another worker's write succeeded."""
 _REPETITIONS = 8
 
 
@@ -105,7 +105,7 @@ class SqlLeaseStore:
         engine: The engine.
 
     Raises:
-        ConfigError: If the database is neither, neither SQLite nor PostgreSQL, or a SQLite database in memory.
+        ConfigError: If ``database`` is neither a URL nor an engine, not SQLite or PostgreSQL, or SQLite in memory.
         ImportError: If SQLAlchemy, or the driver, is not installed.
     """
 
@@ -143,15 +143,15 @@ class SqlLeaseStore:
 
     @property
     def file(self) -> Path | None:
-        """The file that is the database; None for a server, and for a name that only the driver understands."""
+        """File of the database; None for a server or for a name that only the driver understands."""
         return self._dialect.file(self.engine.url)
 
     def ensure_ready(self) -> None:
         """Create the table if it is missing, and check its version.
 
         Raises:
-            ConfigError: If the server refuses the user, the password or the database.
-            LeaseStoreError: If the database cannot be used; a `TransientLeaseStoreError` after some attempts.
+            ConfigError: If the server rejects the user, the password or the database.
+            LeaseStoreError: If the database cannot be used; a `TransientLeaseStoreError` only after several attempts.
         """
         self._repeat(lambda: self._call(self._ensure_tables))
 
@@ -163,7 +163,7 @@ class SqlLeaseStore:
             raise
 
     def close(self) -> None:
-        """Close the connections of an engine that was made here; one that was passed in is left alone."""
+        """Close the connections of the engine, unless the caller passed it in."""
         if self._owns_engine:
             self.engine.dispose()
 
@@ -201,7 +201,7 @@ class SqlLeaseStore:
         return self._execute(lambda connection: connection.execute(query, parameters).one_or_none())
 
     def _current(self, lease_key: str) -> Lease | None:
-        """Return the row that a write lost against; None if there is none, or if the next scan reports it as unreadable."""
+        """Return the row that made a write fail; None if it is missing or unreadable (the next scan reports that)."""
         try:
             return self.get(lease_key)
         except ProtocolError:
@@ -225,7 +225,7 @@ class SqlLeaseStore:
         return self._execute(insert)
 
     def take(self, lease: Lease, owner: str) -> Lease | Conflict:
-        """Make ``owner`` the owner."""
+        """Take the lease for ``owner``."""
         wanted = transitions.taken(lease, owner)
         changes = {
             "lease_owner": owner,
@@ -277,7 +277,7 @@ class SqlLeaseStore:
         return self._update(lease, wanted, {"initial_timestamp_millis": timestamp_millis})
 
     def mark_processed(self, lease: Lease, millis: int) -> Lease | Conflict:
-        """Store that every record which arrived before a time is processed."""
+        """Store that every record from before a time is processed."""
         wanted = transitions.marked_processed(lease, millis)
         assert wanted.processed_until is not None
         changes = _values(processed_until_attributes(wanted.processed_until), every_column=False)
@@ -291,7 +291,7 @@ class SqlLeaseStore:
         )
 
     def request_handoff(self, lease: Lease, owner: str) -> Lease | Conflict:
-        """Request the lease from its owner."""
+        """Request a handoff from the lease's owner."""
         conditions = {"lease_owner": lease.owner, "checkpoint_owner": None}
         changes = {"lease_owner": owner, "checkpoint_owner": lease.owner, "handoff_owner": owner}
         row = self._write(lease.lease_key, conditions, changes)
@@ -322,17 +322,17 @@ class SqlLeaseStore:
         return self._set(lease_key, {attributes.STANDBY + worker_id: value})
 
     def set_drain(self, lease_key: str, worker_id: str, on: bool) -> bool:
-        """Put or remove the mark that tells a worker to hold no leases."""
+        """Set or remove the mark that makes a worker drain."""
         return self._set(lease_key, {attributes.DRAIN + worker_id: {"N": "1"} if on else None})
 
     def set_pin(self, lease_key: str, worker_id: str | None) -> bool:
-        """Store the worker that gets this lease while it is alive."""
+        """Store the worker to which this lease is pinned."""
         return self._changes_a_row(lease_key, {}, {"pinned_to": worker_id or None})
 
     def set_handler_request(
         self, lease_key: str, request: HandlerRequest | None, *, instead_of: HandlerRequest | None = None
     ) -> bool:
-        """Store what an operator asks the holder for."""
+        """Store an operator's request to the holder."""
         demanded = {} if instead_of is None else {"handler_request": instead_of.to_text()}
         value = None if request is None else request.to_text()
         return self._changes_a_row(lease_key, demanded, {"handler_request": value})
@@ -348,13 +348,13 @@ class SqlLeaseStore:
             return True
         return self._row(lease_key) is None
 
-    # For the tools of operators, which see rows as they are stored
+    # For operators' tools, which see rows as they are stored
 
     def exists(self) -> bool:
-        """Return whether the table is there. Nothing is created.
+        """Return whether the table exists, without creating it.
 
         Raises:
-            LeaseStoreError: If the database cannot be used, or if the table has a version that this release does not know.
+            LeaseStoreError: If the database cannot be used, or if this release does not know the table's version.
         """
         return self._repeat(lambda: self._call(lambda: self._tables.exist(LeaseStoreError)))
 
@@ -368,7 +368,7 @@ class SqlLeaseStore:
         return {str(found): int(count) for found, count in rows}
 
     def items(self) -> tuple[Sequence[Item], Mapping[str, str]]:
-        """Return all rows of the application in the wire form of the KCL's attributes, and why others cannot be read, by key."""
+        """Return the application's rows in DynamoDB's wire form, and the reason for each unreadable row by key."""
         items: list[Item] = []
         unreadable: dict[str, str] = {}
         for row in self._rows():
@@ -399,11 +399,11 @@ class SqlLeaseStore:
         sets: Item,
         removes: Iterable[str] = (),
     ) -> bool:
-        """Change attributes of a row in one statement, on condition of others. All are in wire form.
+        """Change attributes of a row, given in wire form, if others have the expected values. Condition and write are atomic.
 
-        The row is read first. The statement demands that everything which the condition concerns is still as it was read then,
-        so condition and write are one atomic step. Attributes that share a column with others are changed by compare-and-set on the
-        whole column, and the write is repeated if another one came between.
+        The row is read first. One statement then writes it, provided that all columns of the condition are unchanged.
+        Attributes that share a column are changed by compare-and-set on the whole column; after a conflict, the write is
+        repeated.
 
         Args:
             lease_key: Key of the row.
@@ -413,7 +413,7 @@ class SqlLeaseStore:
             removes: Attributes to remove.
 
         Returns:
-            False if the condition does not hold, or if there is no such row; nothing is changed then.
+            False if the condition does not hold or the row does not exist; nothing is changed then.
 
         Raises:
             LeaseRowRejectedError: If the row cannot be read.
@@ -452,10 +452,10 @@ class SqlLeaseStore:
         )
 
     def remove(self, lease_key: str, *, equals: Item) -> bool:
-        """Delete a row that is as it was read, in wire form. A row that cannot be read is deleted whatever it has.
+        """Delete a row if it still equals ``equals`` (in wire form). An unreadable row is deleted if ``equals`` is empty.
 
         Returns:
-            False if it is another one now, or if there is none; nothing is deleted then.
+            False if the row has changed or does not exist; nothing is deleted then.
         """
         row = self._row(lease_key)
         if row is None:
@@ -485,14 +485,10 @@ class SqlLeaseStore:
         *,
         returns_row: bool = True,
     ) -> Lease | Conflict:
-        """Update a row and its counter, on the condition that the counter is the one seen.
+        """Update a row and its counter if the counter is still the one in ``seen`` and further conditions hold.
 
-        Args:
-            seen: The row as the caller knows it.
-            wanted: The row after the write.
-            changes: Columns to set.
-            conditions: Further conditions: columns and what they must hold.
-            returns_row: Whether to return the row as stored, which shows a handoff request that the conditions allow.
+        With ``returns_row``, return the stored row, which shows a handoff request that the conditions allow; otherwise
+        return ``wanted``.
         """
         demanded = {"lease_counter": seen.counter, **conditions}
         values = {"lease_counter": wanted.counter, **changes}
@@ -515,7 +511,7 @@ class SqlLeaseStore:
     ) -> Lease | None:
         """Update a row if conditions hold, and return it; None if they do not.
 
-        ``wanted`` is returned if the row need not be read, or if it cannot be read; the next scan reports that.
+        Returns ``wanted`` if the row need not or cannot be read; the next scan reports an unreadable row.
         """
         if (returns_row or wanted is None) and self.engine.dialect.update_returning:
             statement, parameters = self._prepared.write(lease_key, conditions, values, returns_row=True)
@@ -530,18 +526,18 @@ class SqlLeaseStore:
             return None
         if wanted is not None and not returns_row:
             return wanted
-        # SQLite before 3.35 returns no rows. Another write may come between, and what it shows is true as well.
+        # SQLite before 3.35 has no RETURNING. Another write may come before this read; its row is just as true.
         return self._current(lease_key) or wanted
 
     def _changes_a_row(
         self, lease_key: str, conditions: Mapping[str, Any], values: Mapping[str, Any] | None
     ) -> bool:
-        """Set columns of a row if conditions hold, or delete it if ``values`` is None; return whether it was there and they held."""
+        """Set columns of a row, or delete it if ``values`` is None; return False if it is missing or a condition fails."""
         statement, parameters = self._prepared.write(lease_key, conditions, values)
         return bool(self._execute(lambda connection: connection.execute(statement, parameters).rowcount))
 
     def _set(self, lease_key: str, changes: Mapping[str, Any]) -> bool:
-        """Set attributes without a column, of a row that exists; None removes one. The counter stays."""
+        """Set attributes without a column; None removes one. The counter stays. Return False if the row is missing."""
         for attempt in range(_CHANGE_ATTEMPTS):
             row = self._row(lease_key)
             if row is None:
@@ -567,7 +563,7 @@ class SqlLeaseStore:
     # Calls
 
     def _execute(self, call: Callable[[Connection], T]) -> T:
-        """Carry out a statement on a connection of its own."""
+        """Run a statement on its own connection."""
 
         def connected() -> T:
             with self._one_at_a_time, self._statements.connect() as connection:
@@ -576,7 +572,7 @@ class SqlLeaseStore:
         return self._call(connected)
 
     def _call(self, call: Callable[[], T]) -> T:
-        """Make a call to the database; every failure ends in the errors of this package."""
+        """Call the database and translate its errors into those of this package."""
         from sqlalchemy.exc import DataError
 
         for attempt in range(_REPETITIONS):
@@ -602,19 +598,9 @@ class SqlLeaseStore:
 
 
 class _Statements:
-    """Statements on the rows of one application, each built once: to build one costs more than SQLite needs to carry it out.
+    """Cache of the statements for one application: building one costs more than SQLite needs to run it.
 
     Thread-safe: two threads that build the same statement build equal ones.
-
-    Args:
-        sqlalchemy: The module.
-        table: The table.
-        application: Name of the application.
-
-    Attributes:
-        all_rows: Reads the rows of the application in the order of their keys.
-        one_row: Reads a row; its parameters are those of `parameters`.
-        insert: Inserts a row; its parameters are all columns.
     """
 
     def __init__(self, sqlalchemy: Any, table: Any, application: str) -> None:
@@ -630,12 +616,11 @@ class _Statements:
         )
         self.one_row: Any = table.select().where(*self._is_row)
         self.insert: Any = table.insert()
-        # By the columns that they demand empty, demand with a value, and set (None: the row is deleted), and whether they return the row.
+        # Key: columns that must be empty, columns that must have a value, columns to set (None deletes), whether to return the row.
         self._writes: dict[tuple[Any, ...], Any] = {}
 
     @staticmethod
     def parameters(lease_key: str) -> dict[str, Any]:
-        """Return the parameters that select a row."""
         return {"key": lease_key}
 
     def write(
@@ -646,13 +631,9 @@ class _Statements:
         *,
         returns_row: bool = False,
     ) -> tuple[Any, dict[str, Any]]:
-        """Return a statement that changes or deletes a row if conditions hold, and its parameters.
+        """Return a conditional statement and its parameters: it updates a row, or deletes it if ``values`` is None.
 
-        Args:
-            lease_key: Key of the row.
-            conditions: Columns and what they must hold; None: nothing.
-            values: Columns to set; None deletes the row.
-            returns_row: Whether an update is to return the row as it is afterwards.
+        A condition of None means that the column must be empty.
         """
         parameters = self.parameters(lease_key)
         empty, full = [], []
@@ -708,18 +689,13 @@ def _make_table(sqlalchemy: Any, metadata: Any, name: str, schema: str | None) -
 
 
 def _values(item: Mapping[str, Any], *, every_column: bool = True) -> dict[str, Any]:
-    """Return the columns of an item.
-
-    Args:
-        item: The item.
-        every_column: Whether it is a whole row, whose other columns are empty; otherwise only what the item has is returned.
-    """
+    """Return the columns of an item. With ``every_column``, absent attributes become None; otherwise they are left out."""
     rest = dict(item)
     rest.pop(attributes.LEASE_KEY, None)
     result: dict[str, Any] = {}
     for name, (column, kind) in _COLUMNS.items():
         wire = "N" if kind == "F" else kind
-        # An attribute of another type, which a KCL once wrote, stays as it is.
+        # An attribute of an unexpected type (a KCL once wrote such) stays among the rest.
         value = rest.pop(name)[wire] if wire in rest.get(name, ()) else None
         if value is not None or every_column:
             result[column] = _READ[kind](value) if value is not None else None
@@ -739,20 +715,12 @@ def _measurements(lease: Lease) -> dict[str, Any]:
 
 
 def _lease_of(row: Any) -> Lease:
-    """Return the lease of a row.
-
-    Raises:
-        ValueError: If it cannot be read.
-    """
+    """Return the lease of a row, or raise `ValueError` if it cannot be read."""
     return lease_from_item(_item_of(row))
 
 
 def _item_of(row: Any) -> dict[str, Any]:
-    """Return a row in wire form.
-
-    Raises:
-        ValueError: If its other attributes are malformed.
-    """
+    """Return a row in wire form, or raise `ValueError` if its other attributes are malformed."""
     columns = row._mapping
     item = decode_item(columns[_REST])
     item[attributes.LEASE_KEY] = {"S": columns["lease_key"]}
@@ -764,7 +732,7 @@ def _item_of(row: Any) -> dict[str, Any]:
 
 
 def _column_of(name: str, item: Item) -> str:
-    """Return the column that holds an attribute of an item, or would hold it."""
+    """Return the column in which an attribute of an item is stored."""
     column, kind = _COLUMNS.get(name, (_REST, ""))
     is_of_another_type = name in item and ("N" if kind == "F" else kind) not in item[name]
     return _REST if is_of_another_type else column
