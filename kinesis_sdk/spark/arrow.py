@@ -7,8 +7,7 @@ an aggregate: a batch has at most `MAX_ROWS` rows and `MAX_BYTES` bytes, or a si
 its Kinesis record (3 bytes replace each byte of a key that is not UTF-8), plus some hundred bytes. While a batch is created, its
 columns exist twice.
 
-A batch has the columns that the reader asked for, and nothing is created for the others: a partition key that no column shows takes no
-part in the size of a row.
+A batch has only the columns that the reader asked for. A partition key that no column shows does not count for the size of a row.
 
 Kinesis rejects partition keys over 256 characters, but cannot see those inside an aggregate. Records with longer keys are
 delivered like others, unless the keys of an aggregate would be more than `MAX_EXPANDED_CHARACTERS`: then the Kinesis record is
@@ -69,10 +68,11 @@ COLUMNS = (
     ("explicitHashKey", "string"),
 )
 """Names and Spark types. ``subSequenceNumber`` is null for a record that was not aggregated, and ``partitionKey`` for one that was put
-without a key into a stream whose records the service distributes."""
+without a key into a stream that distributes records itself.
+"""
 
 HEADERS = ("headers", "map<string,binary>")
-"""A further column, with the option ``includeHeaders``: headers of the record; empty without any."""
+"""A further column, with the option ``includeHeaders``: headers of the record; empty if it has none."""
 
 COLUMN_NAMES = tuple(name for name, _ in COLUMNS)
 
@@ -90,16 +90,14 @@ RECORD_ID = "concat_ws('/', streamName, shardId, sequenceNumber, coalesce(subSeq
 
 
 Judge = Callable[[KinesisRecord, SubRecordColumns], "Sequence[tuple[int, int]] | None"]
-"""Decides about a tagged aggregate: first and last row of each part to drop, in order; None treats it like that of any other producer."""
+"""Decides about a tagged aggregate: first and last row of each part to drop, in order; None treats it like any untagged aggregate."""
 
 
 class BatchBuilder:
     """Builder of record batches from the pages of one stream.
 
-    Args:
-        stream_name: Value of the column ``streamName``.
-        deaggregate: Whether aggregated records are deaggregated. A record that is not an intact aggregate is passed as it is.
-        columns: Names of the columns of a batch, in order, of `COLUMNS` and `HEADERS`; all of `COLUMNS` by default.
+    ``columns`` are names of `COLUMNS` and `HEADERS`, in the order of the batch; all of `COLUMNS` by default. Without
+    ``deaggregate``, and for a record that is not an intact aggregate, the Kinesis record is passed unchanged.
 
     Raises:
         ConfigError: If ``columns`` is empty, names a column twice, or names one that does not exist.
@@ -135,11 +133,9 @@ class BatchBuilder:
     ) -> Iterator[pa.RecordBatch]:
         """Yield the record batches of a page, in order.
 
-        Args:
-            shard_id: The shard.
-            records: Records of the page.
-            owned: Hash key range of the shard: an aggregate with a user record outside of it is discarded. None discards none.
-            judge: Decides about the aggregates of idempotent producers; None treats them like those of others.
+        An aggregate with a user record outside of ``owned``, the hash key range of the shard, is discarded; None
+        discards none. ``judge`` decides about the aggregates of idempotent producers; None treats them like all other
+        aggregates.
         """
         pa, pc = self._pa, self._pc
         deaggregate = self._deaggregate
@@ -325,24 +321,13 @@ class BatchBuilder:
 
 
 class _Columns:
-    """Columns of an aggregate from which the number of rows that fit into a batch is known.
-
-    Args:
-        keys: Partition key of each user record.
-        found: The aggregate.
-        chosen: Names of the columns of a batch.
-        row_bytes: Bytes of the other columns of a row.
-        payload_bytes: Maximum bytes of all payloads.
+    """Columns of an aggregate from which the number of rows that fit into a batch is known. A column that is not shown is None.
 
     Attributes:
-        keys: Partition keys; None if no column shows them.
-        explicit: Explicit hash keys; None if there are none, or if no column shows them.
-        payloads: Payloads; None if no column shows them.
-        headers: Headers; None if there are none, or if no column shows them.
         rows: Number of rows.
         longest_key: Characters of the longest partition key or explicit hash key.
-        expanded_characters: Characters of both key columns if a key is longer than Kinesis accepts; else 0. They do not depend on
-            the chosen columns, so that a read has the same rows whatever its columns are.
+        expanded_characters: Characters of both key columns if a key is longer than Kinesis accepts; else 0. They do not
+            depend on the chosen columns, so that a read has the same rows whatever its columns are.
     """
 
     def __init__(
@@ -361,7 +346,7 @@ class _Columns:
         self.headers = found.headers if HEADERS[0] in chosen else None
         self._row_bytes = row_bytes
         self._payload_bytes = 0 if self.payloads is None else payload_bytes
-        # The table is usually shorter than the column, and as good a bound unless it has long keys that no row has.
+        # The table is usually shorter than the column, and the same bound unless it has long keys that no row uses.
         longest = max(map(len, found.key_table)) if found.keyed else _LONGEST_KEY + 1
         if longest > _LONGEST_KEY:
             longest = max(map(len, keys))
@@ -398,7 +383,7 @@ class _Columns:
         if bound <= room:
             return end, bound
         if room < MAX_BYTES:
-            return begin, 0  # the exact sizes of its rows only matter in an empty batch
+            return begin, 0  # the exact row sizes matter in an empty batch only
         total = 0
         for row in range(begin, end):
             needed = self._row_bytes
@@ -424,7 +409,7 @@ class _Columns:
 
 
 def _kept(rows: int, dropped: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Yield the parts of an aggregate that are left, each as its first row and the row after its last one."""
+    """Yield the remaining parts of an aggregate, each as its first row and the row after its last one."""
     begin = 0
     for first, last in [*dropped, (rows, rows)]:
         if begin < first:
@@ -433,7 +418,7 @@ def _kept(rows: int, dropped: Sequence[tuple[int, int]]) -> Iterator[tuple[int, 
 
 
 def _places(found: SubRecordColumns) -> Iterator[SubRecord]:
-    """Yield each different pair of partition key and explicit hash key of an aggregate once."""
+    """Yield each distinct pair of partition key and explicit hash key of an aggregate."""
     keys, explicit = found.partition_keys, found.explicit_hash_keys
     pairs = zip(keys, repeat(None) if explicit is None else explicit)  # noqa: B905 — `repeat` has no end
     return (SubRecord(key, hash_key, b"") for key, hash_key in set(pairs))

@@ -1,18 +1,21 @@
 """Decides which tasks of a streaming query are known to write their rows for the first time.
 
-A row with a name may be written by several attempts: Spark repeats tasks and batches. Readers find the first copy by looking into the stream for
-earlier ones, which reads it once more for each batch. They need not look for what is known to be a first attempt
-(`kinesis_sdk.common.once.table.FIRST`), as long as nothing else puts the row before the hold-off of that attempt has passed. That takes two rules:
+A row with a name may be written by several attempts: Spark repeats tasks and batches. Readers find the first copy by
+searching the stream for earlier ones, which reads it once more for each batch. They skip that search for a row that is
+known to come from a first attempt (`kinesis_sdk.common.once.table.FIRST`), as long as nothing else puts the row before
+the hold-off of that attempt has passed. That takes two rules:
 
-1. A first attempt is dated by a moment before which no attempt of its batch began, by whatever task or driver. That is when this process had
-   written its last task of a lower batch of the run: a batch begins after the commit of the one before. The start of the task itself would not do: a
-   driver may freeze before it, while another one takes the checkpoint over and writes the batch.
-2. What may be a repetition of a first attempt puts nothing before `FIRST_HOLD_OFF` seconds after its own start.
+1. A first attempt is dated by a moment before which no attempt of its batch began, by whatever task or driver: the
+   moment at which this process had written its last task of a lower batch of the run. A batch begins only after the
+   commit of the one before. The start of the task itself would not do: a driver may freeze before it, while another
+   driver takes the checkpoint over and writes the batch.
+2. An attempt that may repeat a first one puts nothing before `FIRST_HOLD_OFF` seconds after its own start.
 
-A batch that is repeated after a restart has another run id, so the first batch that a process writes of a run is never a first attempt. Within a run,
-only attempts of tasks repeat a batch, and they are counted, with one exception: a stage that runs again, because the output of a stage before it is lost,
-begins with attempt 0. So no stage may come before that which writes: the id of the stage has to grow by one for each batch. A batch takes at
-least one stage, so no other sum is possible; further queries of the same application make it grow faster, too.
+A batch that is repeated after a restart has another run id, so the first batch of a run that a process writes is never
+a first attempt. Within a run, only attempts of tasks repeat a batch, and they are counted, with one exception: a stage
+that runs again, because the output of an earlier stage is lost, begins with attempt 0. So the writing stage must be the
+only one of its batch, which shows in stage ids that grow by one for each batch. A batch takes at least one stage, and
+other queries of the same application only make the ids grow faster.
 
 Pure: no clock, no Spark.
 """
@@ -26,7 +29,7 @@ from typing import NamedTuple
 from kinesis_sdk.common.once import FIRST_HOLD_OFF
 
 _MAX_RUNS = 64
-"""Runs of queries that a process remembers. One that it forgot counts as new."""
+"""Runs of queries that a process remembers. A forgotten run counts as new."""
 
 _MAX_DIGITS = 18
 
@@ -35,9 +38,7 @@ class StreamTask(NamedTuple):
     """A task of a streaming query.
 
     Attributes:
-        run: Id of the query's run: each start of the query has another one.
-        batch: Id of the micro-batch.
-        stage: Id of the stage.
+        run: Id of the query's run; each start of the query has a new one.
         attempt: Number of the attempt of the task, from 0.
         speculates: Whether Spark may run a task twice at a time.
     """
@@ -50,16 +51,7 @@ class StreamTask(NamedTuple):
 
     @classmethod
     def of(cls, property_of: Callable[[str], str | None], *, stage: int, attempt: int) -> StreamTask | None:
-        """Return the task with these properties.
-
-        Args:
-            property_of: Returns a local property of the task; None if it has none of that name.
-            stage: As the attribute.
-            attempt: As the attribute.
-
-        Returns:
-            None if the properties do not tell: the task has no streaming query, or its Spark version names them otherwise.
-        """
+        """Return the task with these local properties, or None if it has no streaming query, or its Spark version names them otherwise."""
         run, batch = property_of("spark.jobGroup.id"), property_of("streaming.sql.batchId")
         if (
             not run
@@ -75,9 +67,10 @@ class Attempt(NamedTuple):
     """Manner in which a task writes its rows.
 
     Attributes:
-        first: Milliseconds since 1970 that Kinesis had reached before any attempt of the batch began; None if it may be a repetition.
+        first: Milliseconds since 1970 that Kinesis had reached before any attempt of the batch began; None if it may be
+            a repetition.
         wait: Seconds after its start before which it puts nothing.
-        again: Whether an attempt before it may have written the rows; readers do not warn of copies of such rows.
+        again: Whether an earlier attempt may have written the rows; readers do not warn of copies of such rows.
     """
 
     first: int | None = None
@@ -89,9 +82,7 @@ class _Written(NamedTuple):
     """The last task of a batch that this process wrote.
 
     Attributes:
-        batch: The batch.
-        stage: The stage of the task.
-        millis: Milliseconds since 1970 that Kinesis had reached when all was stored; None if that is not known.
+        millis: Milliseconds since 1970 that Kinesis had reached when everything was stored; None if unknown.
     """
 
     batch: int
@@ -100,18 +91,17 @@ class _Written(NamedTuple):
 
 
 class FirstAttempts:
-    """Memory of what a process has written of each run, from which follows whether its next task is a first attempt. Used by one thread at a time."""
+    """Memory of what a process has written of each run, which shows whether its next task is a first attempt.
+
+    Used by one thread at a time.
+    """
 
     def __init__(self) -> None:
         # The last two batches of each run; the run that was used last is the last one.
         self._runs: OrderedDict[str, tuple[_Written | None, _Written]] = OrderedDict()
 
     def begin(self, task: StreamTask | None) -> Attempt:
-        """Return how a task that starts now writes its rows.
-
-        Args:
-            task: The task; None if it is not known, so that none of its kind is a first attempt.
-        """
+        """Return how a task that starts now writes its rows. An unknown task (None) is never a first attempt."""
         if task is None:
             return Attempt()
         before = self._before(task)
@@ -125,12 +115,7 @@ class FirstAttempts:
         return Attempt(first=before.millis, again=before.millis is None)
 
     def end(self, task: StreamTask | None, millis: int | None) -> None:
-        """Note that a task has written all of its rows.
-
-        Args:
-            task: As for `begin`.
-            millis: Milliseconds since 1970 that Kinesis had reached meanwhile; None if that is not known.
-        """
+        """Note that a task has written all of its rows; ``millis`` is the time that Kinesis had reached by then, or None if unknown."""
         if task is None:
             return
         lower, latest = self._runs.get(task.run, (None, None))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import boto3
 
 POOL = 32
-"""Connections kept per client. There are fewer probe threads and task threads."""
+"""Connections kept per client: more than there are probe threads or task threads."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,6 +139,6 @@ def shared_client(connection: ConnectionSettings) -> KinesisClient:
     with _lock:
         client = _clients.get(slot)
         if client is None:
-            # The planner looks at up to 1,000 shards per trigger, most of which have nothing new.
+            # The planner probes up to 1,000 shards per trigger, most of which have nothing new.
             client = _clients[slot] = cast("KinesisClient", Transport(connection.client()))
         return client

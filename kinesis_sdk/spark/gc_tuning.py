@@ -3,9 +3,9 @@
 Records in flight are many objects without cycles. By default Python's collector traverses the young objects after every 700
 allocations, and from time to time all objects of a Spark worker. That is a fifth of the cost of writing.
 
-After each task, Spark itself traverses all objects. Most of them belong to modules and to the client, which stay as long as the
-process: 95,000 objects, 40 ms of CPU. Where a task reads one shard near its tip, that is half of the task. So what exists when
-the first task of a process has created its client is left out of collections.
+After each task, Spark itself traverses all objects. Most of them belong to modules and to the client, which live as
+long as the process: 95,000 objects, 40 ms of CPU, half of a task that reads one shard near its tip. So all objects that
+exist when the first task of a process has created its client are excluded from collections.
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _THRESHOLDS = (50_000, 20, 100)
-"""Allocations until the young objects are collected, and rounds until the older ones are. The collector is never switched off,
-because some objects do form cycles, such as an exception and its frames."""
+"""Allocations until the young objects are collected, and rounds until the older ones are. The collector stays on,
+because some objects do form cycles, such as an exception and its frames.
+"""
 
 _frozen_in: int | None = None
-"""Process whose long-lived objects are left out of collections."""
+"""Process whose long-lived objects are excluded from collections."""
 
 
 @contextmanager
 def rare_collections() -> Iterator[None]:
-    """Collect less often for the duration of a with statement, in a process that runs one task at a time.
+    """Collect less often within a with statement, in a process that runs one task at a time.
 
-    Thresholds that the user's own code has set higher stay as they are.
+    Higher thresholds, set by the user's own code, are kept.
     """
     before = gc.get_threshold()
     if 0 < before[0] < _THRESHOLDS[0]:
@@ -39,7 +40,7 @@ def rare_collections() -> Iterator[None]:
 
 
 def exclude_loaded_objects() -> None:
-    """Exclude the objects that exist now from all later collections; the first call in a process does it, others do nothing.
+    """Exclude the objects that exist now from all later collections. Only the first call in a process does so.
 
     Reference counting still releases them. Only a cycle among them that becomes garbage later stays until the process ends.
     """

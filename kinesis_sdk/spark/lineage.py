@@ -1,8 +1,9 @@
 """Shards that a query reads, and their positions: pure decisions from the list of shards and the offset.
 
-A child starts at its oldest record, after every listed parent was read to its end: in an earlier batch, or in the same one. Then the
-parents' last records and the child are read one after another by one task: they are a *family*. So the records of a
-partition key keep their order across splits and merges, and a child's first records do not have to wait for the next trigger.
+A child starts at its oldest record, after every listed parent was read to its end, in an earlier batch or in the same
+one. In the same batch, one task reads the parents' last records and then the child: they are a *family*. So the records
+of a partition key keep their order across splits and merges, and a child's first records do not wait for the next
+trigger.
 """
 
 from __future__ import annotations
@@ -16,24 +17,18 @@ from kinesis_sdk.spark.offsets import QueryOffset, ShardPosition
 from kinesis_sdk.spark.positions import StartingPosition
 
 MAX_FAMILY = 8
-"""Maximum shards that one task reads one after another, because of reshards in one batch."""
+"""Maximum number of shards that one task reads one after another, because of reshards in one batch."""
 
 
 def initial_positions(
     graph: ShardGraph, candidates: Iterable[str], starting: StartingPosition, started: int
 ) -> dict[str, ShardPosition]:
-    """Return the positions from which a query starts.
+    """Return the positions from which a query starts; LATEST was resolved to ``started``, in epoch milliseconds.
 
-    Args:
-        graph: All listed shards.
-        candidates: Shards that existed at the default position: the open ones for LATEST, those that were open then for
-            AT_TIMESTAMP, all for TRIM_HORIZON.
-        starting: Starting position that the user wrote.
-        started: Time that LATEST was resolved to, in epoch milliseconds.
-
-    Returns:
-        Positions of the oldest candidates; younger ones enter when their parents are finished. A shard that the user named
-        replaces its ancestors; its siblings start at the default position, and its descendants enter when it is finished.
+    ``candidates`` are the shards that existed at the default position: the open ones for LATEST, those that were open
+    then for AT_TIMESTAMP, all for TRIM_HORIZON. Only the oldest of them have a position; younger ones enter when their
+    parents are finished. A shard that the user named replaces its ancestors. Its siblings start at the default
+    position, and its descendants enter when it is finished.
 
     Raises:
         ConfigError: If a named shard does not exist.
@@ -47,30 +42,30 @@ def initial_positions(
         # Shards that were open at the same time do not descend from each other. Some emulators list others, too. An old
         # parent among them would let its children enter at their oldest record.
         chosen -= ancestors(graph, chosen)
-    # A named shard replaces its ancestors. Their other descendants, such as its sibling in a split, are read from the default.
+    # A named shard replaces its ancestors. Other descendants of theirs, such as its sibling in a split, start at the default.
     replaced = ancestors(graph, named)
     chosen |= _descendants(graph, chosen & replaced)
     chosen -= replaced
     younger = _descendants(graph, chosen | named)
     chosen -= younger
     chosen |= named - _descendants(graph, named)
-    # A merge of a named shard and another one enters after both, so the other one is tracked, although it may be closed.
+    # The merge of a named shard with a second one enters after both, so the second one is tracked, although it may be closed.
     chosen |= {parent for child in younger for parent in graph.parents(child)} - younger - chosen - replaced
     return {name: starting.resolve(name, started) for name in sorted(chosen)}
 
 
 def _descendants(graph: ShardGraph, names: Iterable[str]) -> set[str]:
-    """Return the listed shards that descend from others."""
+    """Return the listed shards that descend from any of these."""
     return _reached(names, graph.children)
 
 
 def ancestors(graph: ShardGraph, names: Iterable[str]) -> set[str]:
-    """Return the listed shards from which others descend."""
+    """Return the listed ancestors of any of these shards."""
     return _reached(names, graph.parents)
 
 
 def _reached(names: Iterable[str], step: Callable[[str], Iterable[str]]) -> set[str]:
-    """Return the shards that are reached from others by one step or more, each looked at once."""
+    """Return all shards that one or more steps reach from these."""
     found: set[str] = set()
     layer = set(names)
     while layer:
@@ -82,10 +77,7 @@ def _reached(names: Iterable[str], step: Callable[[str], Iterable[str]]) -> set[
 def admitted(graph: ShardGraph, tracked: Mapping[str, ShardPosition], old: Collection[str]) -> list[str]:
     """Return the shards that enter now, in the order of their ids: all their listed parents are finished.
 
-    Args:
-        graph: All listed shards.
-        tracked: Positions of the query.
-        old: Ancestors of tracked shards (`ancestors`), which never enter.
+    ``old`` are ancestors of tracked shards (`ancestors`), which never enter.
     """
     return [
         name
@@ -96,7 +88,7 @@ def admitted(graph: ShardGraph, tracked: Mapping[str, ShardPosition], old: Colle
 
 
 def _is_finished(graph: ShardGraph, tracked: Mapping[str, ShardPosition], parent: str) -> bool:
-    """Return whether a child of a shard may enter. A tracked parent counts even if a listing omits it."""
+    """Return whether a parent lets its child enter. A tracked parent counts even if a listing omits it."""
     position = tracked.get(parent)
     return isinstance(position, Ended) if position is not None else parent not in graph.shards
 
@@ -104,7 +96,7 @@ def _is_finished(graph: ShardGraph, tracked: Mapping[str, ShardPosition], parent
 def retired(graph: ShardGraph, tracked: Mapping[str, ShardPosition]) -> set[str]:
     """Return the finished shards that the offset no longer needs: not listed, or all their listed children are tracked.
 
-    A finished shard whose children are not listed yet stays. Without it, nothing would record that it was read.
+    A finished shard stays until its children are listed. Otherwise, nothing would record that it was read.
     """
     gone: set[str] = set()
     for name, position in tracked.items():
@@ -118,9 +110,9 @@ def retired(graph: ShardGraph, tracked: Mapping[str, ShardPosition]) -> set[str]
 def start_of(stream: str, shard_id: str, start: QueryOffset, end: QueryOffset) -> ShardPosition:
     """Return the position at which a batch starts in a shard, from its two offsets alone.
 
-    The start of the first batch has no shards. The end says what the starting position was resolved to, even after a restart
-    that resolved it again. A stream that only the end has was added to the query: it starts where the query was. A shard that only
-    the end has is a child, or belongs to a recreated stream.
+    The start of the first batch has no shards: the end says what the starting position was resolved to, even after a
+    restart that resolved it again. A stream that only the end has was added to the query, and starts where the query
+    did. A shard that only the end has is a child, or belongs to a recreated stream.
     """
     before, after = start.streams.get(stream), end.streams[stream]
     if before is None or not before.shards:

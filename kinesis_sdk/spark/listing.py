@@ -19,18 +19,14 @@ from kinesis_sdk.spark.shardio import ShardIo
 _DESCRIBE_INTERVAL = 60.0
 
 _SERVICE_MARGIN = 1_000
-"""Milliseconds by which a time in a request is kept behind our estimate of the clock of Kinesis, which rejects later ones."""
+"""Times in requests stay this many milliseconds behind our estimate of Kinesis's clock, because Kinesis rejects future ones."""
 
 
 class StreamListing:
     """Shards, retention period and identity of one stream, as of the last calls.
 
     Args:
-        client: boto3 Kinesis client, or an object with its methods.
-        stream: The stream.
         io: Calls of the stream; its clock learns from the responses.
-        clock: Monotonic and wall clock.
-        sleep: Called with the seconds to wait before a retry.
         retry_timeout: Seconds for which a failing call is retried.
         refresh_interval: Seconds after which the shards are listed again.
 
@@ -66,7 +62,7 @@ class StreamListing:
 
     @property
     def graph(self) -> ShardGraph:
-        """The shards of the last listing; listed now if there was none."""
+        """The shards of the last listing; the first access lists them."""
         if self._listed_at == float("-inf") and not self._graph.shards:
             self.list_shards()
         return self._graph
@@ -98,7 +94,7 @@ class StreamListing:
         self._described_at = self._clock.monotonic()
 
     def refresh(self) -> None:
-        """Describe the stream and list its shards again, where that is due.
+        """Repeat DescribeStreamSummary and ListShards, each if it is due.
 
         Raises:
             AwsError: If a call failed permanently, or for ``retry_timeout``.
@@ -121,7 +117,7 @@ class StreamListing:
         return self._graph
 
     def refresh_soon(self) -> None:
-        """Let the next `refresh` list the shards: a shard ended, so that others are about to enter."""
+        """Let the next `refresh` list the shards, because a shard ended and its children are about to enter."""
         self._listed_at = float("-inf")
 
     def open_at(self, millis: int) -> list[str]:

@@ -1,8 +1,8 @@
 """Log lines of this package in Spark's Python processes, where neither Spark nor the user configures logging.
 
-Without this, Python's last resort prints warnings as bare messages, without time, level or logger, and INFO is never shown.
-Spark starts these processes itself, so the driver program cannot configure them. They write to standard error, which Spark passes
-on: lines of the planner and of commits to that of the driver, lines of tasks to that of the executor.
+Without this, Python's last resort prints warnings as bare messages, without time, level or logger, and INFO is never
+shown. Spark starts these processes itself, so the driver program cannot configure them. They write to standard error,
+which Spark passes on: to the driver's for the planner and commits, to the executor's for tasks.
 
 Logging of the driver program is never touched. In Spark's processes, handlers of others take precedence: no line is written
 here as long as the root logger or the logger ``kinesis_sdk`` has another handler. This includes the handler of Spark's
@@ -27,13 +27,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class ProcessLog(logging.Handler):
-    """Handler for the package's logger in one process of Spark.
-
-    Args:
-        package: Logger of the package.
-        root: Root logger.
-        output: Text stream for the lines; None for standard error.
-    """
+    """Handler for the package's logger in one process of Spark; ``output`` defaults to standard error."""
 
     def __init__(self, package: logging.Logger, root: logging.Logger, output: TextIO | None = None) -> None:
         super().__init__()
@@ -51,9 +45,8 @@ class ProcessLog(logging.Handler):
     def configure(self, where: str, level: str | None) -> None:
         """Name what the process does from now on, and set the level.
 
-        Args:
-            where: Text for the brackets of each line: the stream, and the task or the role of the process.
-            level: One of `LEVELS`; None leaves it to logging, whose default is WARNING.
+        ``where`` stands in the brackets of each line: the stream, and the task or the role of the process. ``level`` is
+        one of `LEVELS`; None leaves it to logging, whose default is WARNING.
         """
         self._context = where
         if self not in self._package.handlers:
@@ -75,7 +68,7 @@ class ProcessLog(logging.Handler):
         self._lines.flush()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Skip records that another handler shows, and add the context to the others."""
+        """Skip records that another handler shows; add the context to all others."""
         if self._root.handlers or any(handler is not self for handler in self._package.handlers):
             return False
         record.where = self._context
@@ -101,7 +94,7 @@ def current_task() -> str:
 
 
 def is_retry() -> bool:
-    """Return whether this code runs in a task that Spark runs again."""
+    """Return whether this code runs in a retried task."""
     context = _task_context()
     return context is not None and context.attemptNumber() > 0
 
@@ -114,10 +107,8 @@ def _task_context() -> Any:
 def configure(stream: str, role: str | None = None, *, level: str | None = None) -> None:
     """Configure logging of the package in a process of Spark; do nothing in any other process.
 
-    Args:
-        stream: Name of the stream.
-        role: What the process does (``planner``, ``commit``); None if it runs a task.
-        level: Level of the option ``logLevel``; None for that of the environment variable ``KINESIS_SDK_LOG_LEVEL``.
+    ``role`` is what the process does (``planner``, ``commit``); None if it runs a task. ``level`` is the option
+    ``logLevel``; None uses the environment variable ``KINESIS_SDK_LOG_LEVEL``.
     """
     global _process_log  # noqa: PLW0603 — one handler per process
     if not in_spark_process():

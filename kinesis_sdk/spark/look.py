@@ -1,15 +1,16 @@
 """Search for the end of a batch in one shard, by the driver.
 
-A batch holds, of every shard, the records before its first record that arrived at or after the *cut*, one time for the whole query.
-The search therefore has two parts. `ShardLook.walk` finds when the first unread record of the shard arrived; from these times of all
-shards the planner chooses the cut. `ShardLook.find_end` then finds the end in the shard: a record that exists (the first one at or after
-the cut), the last record if nothing follows it, or the end of the shard. Arrival times are approximate, and only choose where the
-batch ends: a wrong or disordered time moves the border between two batches, and cannot lose or repeat a record.
+A batch holds, of every shard, the records before its first record that arrived at or after the *cut*, one time for the
+whole query. The search therefore has two parts. `ShardLook.walk` finds when the first unread record of the shard
+arrived; from these times of all shards the planner chooses the cut. `ShardLook.find_end` then finds the end in the
+shard: the first record at or after the cut, the last record if nothing follows it, or the end of the shard. Arrival
+times are approximate, and only choose where the batch ends: a wrong or disordered time moves the border between two
+batches, and cannot lose or repeat a record.
 
-A timestamp finds the first record after a time in one call, but never the last record before it. That is why an end is
-exclusive where a next record is known, and why only a shard that became quiet before the cut needs a search.
+A timestamp finds the first record after a time in one call, but never the last record before it. Therefore an end is
+exclusive where the next record is known, and only a shard that became quiet before the cut needs a search.
 
-API cost per look:
+API cost per probe:
 
 | shard | GetRecords + GetShardIterator |
 | --- | --- |
@@ -37,60 +38,57 @@ MAX_PAGE = 10_000
 """Maximum records of a GetRecords response (API reference)."""
 
 FIRST_PAGE = 25
-"""Records of a first read. They are often all that is new in a quiet shard, and the executors read them again: at the KPL's usual
-50 KB they are an eighth of a page."""
+"""Records of a first read. In a quiet shard, they are often all that is new, and the executors read them again: at the KPL's usual
+50 KB they are an eighth of a page.
+"""
 
 _WALK_PAGE = 1_000
 _SEARCH_PAGE = 4_000
 _JUMP_PAGE = 10
-"""Records of a read at a cut in the past: the first one is the end, unless the service found an earlier one."""
+"""Records of a read at a past cut. The first one is the end, unless Kinesis returned a record from before the cut."""
 
 _BUSY_RECORDS = 500
-"""Expected new records from which the walk is left out: the page at the tip shows the end."""
+"""Expected new records from which the walk is skipped, because the page at the tip shows the end."""
 
 _HOPS = 5
 """Empty pages that one read follows. Kinesis may return them anywhere; they do not mean that a shard is idle."""
 
 _CONFIRMATIONS = 4
-"""Empty reads after which a closed shard has ended. At three a second they take at least a second."""
+"""Empty reads that prove that a closed shard has ended. At three a second they take at least a second."""
 
 _PAGES_AT_CUT = 5
-"""Pages that are read on from a time before the cut until one reaches it."""
+"""Pages that are read from a time before the cut, until one reaches it."""
 
 _MAX_BACK = 60_000
 _RECORDS_BACK = 8
 """The read at the tip starts so far back that it finds about this many records, but at most ``_MAX_BACK`` milliseconds."""
 
 _LAST_SECONDS = 10_000
-"""Milliseconds before the time from which on a shard is known to be quiet at which the search begins: a shard takes 1,000 records a
-second, so a few pages hold what arrived then."""
+"""The search starts this many milliseconds before the moment since which the shard is known to be quiet. A shard takes 1,000 records
+a second, so a few pages hold what arrived then.
+"""
 
 _NOT_YET_READABLE = 1_000
-"""Milliseconds for which a record may not be readable after its arrival."""
+"""Milliseconds after its arrival for which a record may be unreadable."""
 
 _CLOSE_ENOUGH = 20
-"""Milliseconds between two times at which the search stops."""
+"""The search stops when its two times are this many milliseconds apart."""
 
 _IDLE_FRACTION = 16
-"""An idle shard is looked at again after this fraction of the time for which it has been quiet."""
+"""An idle shard is probed again after this fraction of the time for which it has been quiet."""
 
 _KEEP = 240.0
-"""Seconds for which an unused iterator is certain to be valid; the service keeps it for five minutes."""
+"""Seconds for which an unused iterator is certainly valid; Kinesis keeps it for five minutes."""
 
 _MAX_RATE = 1.0
 """Records per millisecond that a shard takes."""
 
 _UNKNOWN_WEIGHT = 1_000
-"""Expected records of an end for which nothing is known."""
+"""Expected records up to an end about which nothing is known."""
 
 
 class Mark(NamedTuple):
-    """A record without its data.
-
-    Attributes:
-        sequence_number: Sequence number.
-        arrival: Arrival time in epoch milliseconds.
-    """
+    """A record without its data; ``arrival`` is in epoch milliseconds."""
 
     sequence_number: str
     arrival: int
@@ -106,7 +104,7 @@ class Cut(NamedTuple):
 
     Attributes:
         millis: Epoch milliseconds; records that arrived then or later belong to the next batch.
-        now: Epoch milliseconds at which the look began.
+        now: Epoch milliseconds at which the probe began.
         at_tip: Whether no limit holds the cut back.
     """
 
@@ -119,12 +117,12 @@ class End(NamedTuple):
     """The end of a batch in one shard.
 
     Attributes:
-        position: The position; the start itself if there is nothing to read.
-        records: Expected number of records up to it, for balancing tasks.
+        position: The start itself if there is nothing to read.
+        records: Expected number of records up to the position, for balancing tasks.
         cut: An earlier cut, which all shards must accept because this one could not be read up to the cut; None otherwise.
         following: Arrival in epoch milliseconds of the record behind the position, if it is known.
         cursor: Cursor at the position, if there is one.
-        seen_at: Monotonic seconds at which nothing followed the position; None if something did, or if that is not known.
+        seen_at: Monotonic seconds at which nothing followed the position; None if something did, or if that is unknown.
     """
 
     position: ShardPosition
@@ -136,15 +134,11 @@ class End(NamedTuple):
 
 
 class ShardLook:
-    """One shard as the planner sees it, and what is kept from look to look to save calls.
+    """One shard as the planner sees it, and what is kept between probes to save calls.
 
-    Everything in it is a cache: a new one at the same position finds an end as well, with more calls. A look is `begin`, perhaps
-    `walk`, then `find_end` (again with an earlier cut, if another shard asks for it), then `accept`.
-
-    Args:
-        io: Calls of the stream.
-        shard_id: The shard.
-        tip_lag: Milliseconds before the current time at which the read at the tip starts.
+    Everything in it is a cache: a new one at the same position finds an end as well, with more calls. A probe is
+    `begin`, perhaps `walk`, then `find_end` (again with an earlier cut, if another shard needs one), then `accept`. The
+    read at the tip starts ``tip_lag`` milliseconds before the current time.
     """
 
     def __init__(self, io: ShardIo, shard_id: str, tip_lag: int) -> None:
@@ -155,17 +149,17 @@ class ShardLook:
         self._pace = Pace()
         self._position: ShardPosition = TrimHorizon()
         self._via: ShardPosition | None = None
-        # Kept between looks, for the position:
+        # Kept between probes, for the position:
         self._cursor: Cursor | None = None
         self._following: int | None = None
         self._seen_at: float | None = None
         self._rate = 0.0  # records per millisecond
         self._rate_at_cut = 0.0  # the same behind a cut in the past
         self._busy_at: float | None = (
-            None  # monotonic seconds at which there were records, or of the first look
+            None  # monotonic seconds at which there were records, or of the first probe
         )
         self._used_at = float("-inf")  # monotonic seconds of the last read
-        # Of this look:
+        # Of this probe:
         self._patient = False
         self._count: int | None = None
         self._marks: list[Mark] = []  # what follows the position, without a gap
@@ -187,13 +181,11 @@ class ShardLook:
         count: int | None = None,
         patient: bool = False,
     ) -> None:
-        """Begin a look at a position. What is known of the shard is kept if the last look ended there.
+        """Begin a probe. What is known of the shard is kept if the last probe ended at ``position``, which is not `Ended`.
 
-        Args:
-            position: Start of the batch; not `Ended`.
-            via: Position to open an iterator at, if Kinesis may no longer know ``position``; None opens it there.
-            count: Maximum records of the batch in this shard; None if they are not limited.
-            patient: Whether to follow empty pages for as long as it takes, for reads that stop at the current records.
+        ``via`` is where to open an iterator if Kinesis may no longer know ``position``. ``count`` is the maximum number
+        of records of the batch in this shard (None: unlimited). ``patient`` follows any number of empty pages, for
+        reads that stop at the current records.
         """
         if position != self._position:
             self._position = position
@@ -212,23 +204,19 @@ class ShardLook:
             self._busy_at = self._io.clock.monotonic()
 
     def is_due(self, bound: float) -> bool:
-        """Return whether the shard is to be looked at, or was idle so recently that it is left out.
-
-        Args:
-            bound: Seconds after which it is looked at in any case.
-        """
+        """Return whether to probe the shard now. An idle shard waits, but for at most ``bound`` seconds."""
         if self._following is not None or self._seen_at is None or self._busy_at is None:
             return True
         now = self._io.clock.monotonic()
         pause = (now - self._busy_at) / _IDLE_FRACTION
         if pause >= bound > 0:
-            # At a place of its own in each period: a thousand shards that became idle together are not looked at together.
+            # Each shard has its own place in the period, so that a thousand shards that became idle together are not probed together.
             pause = bound - (self._seen_at + self._phase * bound) % bound
         return now >= self._seen_at + min(pause, bound)
 
     @property
     def quiet_for(self) -> float:
-        """Seconds for which no look found a record."""
+        """Seconds for which no probe found a record."""
         return 0.0 if self._busy_at is None else self._io.clock.monotonic() - self._busy_at
 
     def was_seen_empty_since(self, moment: float) -> bool:
@@ -245,7 +233,7 @@ class ShardLook:
             return
         gap = self._gap
         expected = self._rate * gap
-        # A read at a time may show records before a position that has no sequence number: then the walk tells the first one.
+        # A read at a time may return records before a position without a sequence number. Only the walk then finds the first one.
         if is_numbered and expected > min(_BUSY_RECORDS, FIRST_PAGE * (1 + gap / 1000)):
             self._skipped = True
             return
@@ -264,8 +252,9 @@ class ShardLook:
             self._rate = records / max(self._gap, 500.0)
 
     def _note_rate_at_cut(self, page: Page) -> None:
-        """Note how many records the shard received behind a cut. No more than a shard takes: a request stores hundreds in a millisecond."""
+        """Note at what rate the shard received records behind a cut, at most the rate that a shard accepts."""
         arrivals = [arrival_of(record) for record in page.records]
+        # Bounded, because one request may store hundreds of records in a millisecond.
         if arrivals and arrivals[-1] > arrivals[0]:
             self._rate_at_cut = min(_MAX_RATE, (len(arrivals) - 1) / (arrivals[-1] - arrivals[0]))
 
@@ -278,18 +267,14 @@ class ShardLook:
 
     @property
     def count_limit(self) -> int | None:
-        """Cut in epoch milliseconds by which this shard has the counted records in the batch; None if it has no more of them."""
+        """Cut in epoch milliseconds up to which this shard has as many records as the batch may hold; None if it has no more than that."""
         if self._count is None or len(self._marks) <= self._count:
             return None
-        # The largest of the arrival times, which may fall. Of what arrived in the same millisecond, other shards deliver everything.
+        # The maximum, because arrival times may decrease. Other shards deliver all records of that millisecond.
         return max(mark.arrival for mark in self._marks[: self._count]) + 1
 
     def lower_bound(self, now: int) -> int:
-        """Return a time before which no unread record of the shard arrived; ``now`` if it has none.
-
-        Args:
-            now: Epoch milliseconds at which the look began.
-        """
+        """Return a time before which no unread record arrived, in epoch milliseconds; ``now``, the start of the probe, if there is none."""
         if self._marks:
             return self._marks[0].arrival
         if self._following is not None:
@@ -305,22 +290,17 @@ class ShardLook:
         return End(self._position, following=self._following, cursor=self._cursor, seen_at=self._seen_at)
 
     def find_end(self, cut: Cut, *, closed: bool) -> Steps[End]:
-        """Find the end of the batch in this shard.
-
-        Args:
-            cut: The cut.
-            closed: Whether the listing says that the shard takes no more records.
-        """
+        """Find the end of the batch in this shard; ``closed`` if the listing says that it takes no more records."""
         end = yield from self._find_end(cut, closed=closed)
         if closed and end.seen_at is not None and end.following is None and not cut.at_tip:
             end = yield from self._confirm(end)
         return end
 
     def _confirm(self, end: End) -> Steps[End]:
-        """Return the end of a closed shard behind whose last record nothing followed, although it does not say that it has ended.
+        """Return `Ended` for a closed shard if nothing follows its last record, even if no response says that it has ended.
 
-        Its children enter in this batch, because the cut may lie behind their first records. Reads at a limited rate take longer than a
-        record takes to become readable, so nothing follows if they find nothing.
+        Its children enter in this batch, because the cut may lie behind their first records. The reads are so slow that
+        a record that arrived before them has become readable, so nothing follows if they find nothing.
         """
         cursor = end.cursor or self._io.cursor(self.shard_id, end.position, via=self._via, pace=self._pace)
         for _ in range(_CONFIRMATIONS):
@@ -342,7 +322,7 @@ class ShardLook:
         lowest = self.lower_bound(cut.now)
         floor, behind = None, None
         if self._marks:
-            # One page more: most of what is quiet ends in it. Its records are not kept, because all shards together may have many.
+            # One more page: most quiet shards end in it. Its records are not kept, because all shards together may have many.
             cursor, self._cursor = self._cursor or self._cursor_at_marks(), None
             page = yield from self._read(cursor, _WALK_PAGE)
             marks = self._marks + self._unread(page)
@@ -374,11 +354,8 @@ class ShardLook:
     def _jump(self, cut: Cut, lowest: int, floor: Mark | None, behind: int | None) -> Steps[End]:
         """Find the first record at or after the cut, or the last one of the shard, by a read at a time.
 
-        Args:
-            cut: The cut.
-            lowest: Time before which there is no unread record.
-            floor: Last record that was read on from the position; None if none was.
-            behind: Milliseconds behind the tip that the read of ``floor`` reported.
+        No unread record arrived before ``lowest``. ``floor`` is the last record that was read from the position, if
+        any; its read reported that it was ``behind`` milliseconds behind the tip.
         """
         at, limit = cut.millis, _JUMP_PAGE
         back = 0
@@ -418,13 +395,8 @@ class ShardLook:
     def _search(self, cut: Cut, low: int, high: int, floor: Mark | None, behind: int | None) -> Steps[End]:
         """Find the last record of a shard that became quiet before the cut.
 
-        Args:
-            cut: The cut.
-            low: Time at or after which there is a record, in epoch milliseconds, if ``floor`` is given.
-            high: Time from which on no record can be read.
-            floor: Last record that was read on from the position; None if none was.
-            behind: Milliseconds behind the tip that the read of ``floor`` reported, if Kinesis said so. Whether that is the
-                distance to the newest record or to the present is not documented; as a first guess both are good.
+        If ``floor`` (the last record read from the position) is given, there is a record at or after ``low``; none can
+        be read from ``high`` on.
         """
         if floor is None:
             page = yield from self._read_on(_WALK_PAGE)
@@ -435,6 +407,7 @@ class ShardLook:
                 return self._give_up(cut)
             floor, behind = self._marks[-1], page.behind
             low = floor.arrival  # without a walk, the time that was passed says nothing
+        # Whether `behind` is the distance to the newest record or to the present is not documented; both are good first guesses.
         guess = min(high, low + behind if behind else high) - _LAST_SECONDS
         while high - low > _CLOSE_ENOUGH:
             middle = guess if low < guess < high else (low + high) // 2
@@ -451,7 +424,7 @@ class ShardLook:
                 high = middle
             else:
                 return self._give_up(cut)
-        # What follows the floor arrived within a moment: one call may have put hundreds of records.
+        # All that follows the floor arrived within a few milliseconds, but one call may have put hundreds of records.
         cursor = self._io.cursor(self.shard_id, AfterSequence(floor.sequence_number), pace=self._pace)
         while True:
             page = yield from self._read(cursor, _WALK_PAGE)
@@ -468,12 +441,8 @@ class ShardLook:
     ) -> End | None:
         """Return the end if unread records show it: before the first one at the cut, or behind the last one of the shard.
 
-        Args:
-            marks: Unread records, in order; the last ones of the page, perhaps with others before them.
-            page: Last page that was read.
-            cut: The cut.
-            cursor: Cursor behind the page.
-            records: Expected records up to the end.
+        ``marks`` are in order and end with those of ``page``, behind which ``cursor`` stands; ``records`` is the
+        expected number up to the end.
         """
         for mark in marks:
             if mark.arrival >= cut:
@@ -499,7 +468,7 @@ class ShardLook:
         return self._up_to_marks(self._gave_up_at)._replace(cut=self._gave_up_at)
 
     def _up_to_marks(self, cut: int) -> End:
-        """Return the end among the records that were read, of a shard that could not be read further."""
+        """Return the end among the records that were read, for a shard that could not be read further."""
         for index, mark in enumerate(self._marks):
             if mark.arrival >= cut:
                 return End(AtSequence(mark.sequence_number), index, following=mark.arrival)
@@ -508,7 +477,7 @@ class ShardLook:
         return End(AfterSequence(self._marks[-1].sequence_number), len(self._marks), cursor=self._cursor)
 
     def accept(self, end: End) -> None:
-        """Make an end that `find_end` or `stay` returned the position from which the next look is expected to begin."""
+        """Make the position of an end, from `find_end` or `stay`, the expected start of the next probe."""
         self._position = end.position
         self._marks = []
         self._cursor, self._following, self._seen_at = end.cursor, end.following, end.seen_at
@@ -526,7 +495,7 @@ class ShardLook:
         return page
 
     def _read(self, cursor: Cursor, limit: int) -> Steps[Page]:
-        """Read the next page that has records, or that nothing follows."""
+        """Read until a page has records, or nothing follows."""
         hops = 0
         began = self._io.clock.monotonic()
         while True:
@@ -559,7 +528,7 @@ class ShardLook:
             try:
                 page = yield from self._read(cursor, limit)
             except InvalidPositionError:
-                continue  # Kinesis rejects a time ahead of its own clock, which our estimate may be.
+                continue  # Kinesis rejects a time ahead of its own clock, and our estimate of it may be ahead.
             return cursor, page
         raise InvalidPositionError(
             f"shard {self.shard_id}: the clock of this machine is more than 5 s ahead of the clock of Kinesis",
@@ -568,7 +537,7 @@ class ShardLook:
         )
 
     def _cursor_at_marks(self) -> Cursor:
-        """Return a cursor behind the records that were read in this look, or at the position."""
+        """Return a cursor behind the records that this probe has read, or at the position."""
         if self._marks:
             return self._io.cursor(
                 self.shard_id, AfterSequence(self._marks[-1].sequence_number), pace=self._pace

@@ -30,10 +30,10 @@ sorted, no spaces, and one way to write each position. `QueryOffset.from_json` r
 | ``"SHARD_END"`` | consumed to the end of the shard |
 
 The characters after ``>`` and ``=`` are digits to base 64, the highest one first. Their values from 0 to 63 are
-``A`` to ``Z``, ``a`` to ``z``, ``0`` to ``9``, ``-``, ``_``. Highest digits that are those of the previous number are left out.
-The previous number belongs to the closest preceding key of the same stream, in the order of the keys as text, with a number to
-base 64; before the first one it is 0. To decode a number by hand, put its digits in the place of the last digits of the previous
-number: ``>LR4Bv`` and then ``>7w`` stand for the numbers ``LR4Bv`` and ``LR47w``.
+``A`` to ``Z``, ``a`` to ``z``, ``0`` to ``9``, ``-``, ``_``. Leading digits that equal those of the previous number are omitted.
+The previous number is that of the closest preceding key of the same stream that has a number to base 64, in the order of the keys as
+text; before the first one it is 0. To decode a number manually, replace the last digits of the previous number by its digits:
+``>LR4Bv`` and then ``>7w`` stand for the numbers ``LR4Bv`` and ``LR47w``.
 """
 
 from __future__ import annotations
@@ -76,12 +76,13 @@ class QueryOffset:
 
     Attributes:
         starting: Canonical text of the starting position (`kinesis_sdk.spark.positions`).
-        started: Time that LATEST was resolved to, in epoch milliseconds. Every offset repeats it, because the checkpoint does
-            not contain the initial offset of a query. If LATEST were resolved again after a crash in the first batch, the
-            records that arrived in between would be skipped.
-        cut: Epoch milliseconds. The records that arrived before it are consumed, in all shards, but for those that could not be read
-            when the batch was planned. None in the initial offset of a query only.
-        streams: Positions by stream name. It is never an ARN, so that a query may change from the name to the ARN of a stream.
+        started: Time that LATEST was resolved to, in epoch milliseconds. Every offset repeats it, because the
+            checkpoint does not contain the initial offset of a query. If LATEST were resolved again after a crash in
+            the first batch, the records that arrived in between would be skipped.
+        cut: Epoch milliseconds. All records that arrived earlier are consumed, in all shards, except those that could
+            not be read when the batch was planned. None in the initial offset of a query only.
+        streams: Positions by stream name. It is never an ARN, so that a query may change from the name to the ARN of a
+            stream.
     """
 
     starting: str
@@ -95,12 +96,7 @@ class QueryOffset:
         return self.cut is None
 
     def with_streams(self, streams: Mapping[str, StreamOffset], cut: int) -> QueryOffset:
-        """Return the offset of the same query at other positions.
-
-        Args:
-            streams: Positions by stream name.
-            cut: The cut in epoch milliseconds.
-        """
+        """Return the offset of the same query at other positions; the cut is in epoch milliseconds."""
         return replace(self, streams=dict(streams), cut=cut)
 
     def to_dict(self) -> dict[str, Any]:
@@ -236,7 +232,8 @@ def _stream_from_json(name: str, item: Any) -> StreamOffset:
 
 _WIDTH = 72
 """Digits to base 64 that hold the greatest sequence number, of 129 decimal digits. A multiple of four, so that base64 encoding
-of the number's bytes is its notation to base 64."""
+of the number's bytes is its notation to base 64.
+"""
 _BYTES = _WIDTH * 6 // 8
 _ZEROS = b"A" * _WIDTH
 _TO_URL_SAFE = bytes.maketrans(b"+/", b"-_")
@@ -288,7 +285,7 @@ def _shards_from_json(stream: str, items: Mapping[str, Any]) -> dict[str, ShardP
     """Return the positions that `_shards_to_json` wrote, in any order of keys.
 
     Raises:
-        OffsetError: If a key is not that of a shard, or a value is not a position in its canonical form.
+        OffsetError: If a key does not name a shard, or a value is not a position in its canonical form.
     """
     previous = 0
     result: dict[str, ShardPosition] = {}
@@ -328,7 +325,7 @@ def _shards_from_json(stream: str, items: Mapping[str, Any]) -> dict[str, ShardP
 
 
 def _key_of(shard_id: str) -> str:
-    """Return the key of a shard: the number of a usual id, otherwise the id, with ``=`` where it would be read as another one."""
+    """Return the key of a shard: the number of a usual id; otherwise the id, after ``=`` if it could be mistaken for another key."""
     number = shard_id[8:].lstrip("0") or "0"
     if shard_id == _PREFIX + number.zfill(12) and _NUMBERED(number):
         return number

@@ -2,7 +2,7 @@
 
 Names are case-insensitive. Durations and positions are in the grammar of `kinesis_sdk.common.position_text`.
 
-The reader checks the options of the writer and ignores them, and the other way round, because a temporary view passes the same
+The reader checks and ignores the options of the writer, and the writer those of the reader, because a temporary view passes the same
 options to both.
 """
 
@@ -48,9 +48,10 @@ class SourceOptions:
     ending_position: Latest | AtTimestamp = field(default_factory=Latest)
     """Position at which a batch read ends: LATEST (when the read is planned) or a time."""
     max_batch_span: float | None = None
-    """Maximum stream time per batch. None means that it adapts to the speed of the query, so that a query that is behind catches up
-    in batches of about the length of its trigger. A duration is a hard upper bound: a query with a longer trigger falls behind.
-    0 means unlimited. Spark before 4.2 runs AvailableNow as one batch, so none of them applies there."""
+    """Maximum stream time per batch. None adapts it to the speed of the query, so that a query that is behind catches up
+    in batches of about the length of its trigger. A duration is a hard upper bound: a query with a longer trigger falls
+    behind. 0 means unlimited. Spark before 4.2 runs AvailableNow as one batch, to which no span applies.
+    """
     max_records_per_shard: int | None = None
     """Exact maximum of Kinesis records per shard and batch; None means unlimited."""
     tip_lag: float = 0.3
@@ -89,7 +90,9 @@ class SourceOptions:
     max_repetition_bytes: int = MAX_BYTES
     """Maximum bytes that a task remembers of the records of idempotent producers for each shard, to recognize repetitions."""
     max_look_up_span: float = OLDEST_MILLIS / 1000
-    """For how long before a record its earlier copies are looked for at most. Programs that may put records can make a task read as much again."""
+    """Maximum time before a record in which its earlier copies are searched. Programs that may put records can make a task
+    read as much again.
+    """
     fail_on_data_loss: bool = True
     """Whether the query fails if records that the checkpoint needs are deleted; otherwise it logs that and continues."""
     log_level: str | None = None
@@ -102,14 +105,11 @@ class SourceOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, clock: Clock = _CLOCK) -> SourceOptions:
-        """Parse the options that Spark passes.
-
-        Args:
-            options: The options.
-            clock: Tells the time for positions such as ``-15m``.
+        """Parse the options that Spark passes. The clock is for positions such as ``-15m``.
 
         Raises:
-            ConfigError: If an option is unknown, the streams are missing or do not fit together, or a value is out of range.
+            ConfigError: If an option is unknown, the streams are missing or do not fit together, or a value is out of
+                range.
         """
         values = _read(options, _SOURCE, ignored=_SINK, engine=frozenset())
         if values.pop("retrieval_mode", "polling") != "polling":
@@ -148,7 +148,7 @@ class SinkOptions:
     log_level: str | None = None
     """Level of the package's log lines in the Python processes of Spark; see `kinesis_sdk.spark.logs`."""
     dedup_window: float = 300.0
-    """For how long readers recognize another row with the same ``dedupId``."""
+    """Time for which readers recognize another row with the same ``dedupId``."""
     first_attempts: bool = True
     """Whether tasks of a streaming query mark rows with a ``dedupId`` that are known to be written for the first time."""
 
@@ -263,7 +263,7 @@ def _names(text: str, option: str) -> frozenset[str]:
 
 
 def _starting_text(text: str, option: str) -> str:
-    """Return the text itself. It is parsed again when the streams are known, and the time that it may be relative to."""
+    """Return the text itself. It is parsed again when the streams, and the time for relative positions, are known."""
     StartingPosition.parse(text, option, now=_LAST)
     return text
 
@@ -355,13 +355,10 @@ _SINK: _Table = {
 def _read(
     options: Mapping[str, str], table: _Table, *, ignored: _Table, engine: frozenset[str]
 ) -> dict[str, Any]:
-    """Return fields by name from the options. Every option must be known, and its value acceptable.
+    """Return the values of the options by field name. Every option must be known, and its value acceptable.
 
-    Args:
-        options: The options that Spark passes.
-        table: Options of this direction.
-        ignored: Options of the other direction, which are only checked.
-        engine: Names of Spark's own options.
+    The ``ignored`` options of the other direction are checked, but not returned; ``engine`` are names of Spark's own
+    options.
     """
     known = {name.lower(): name for name in table}
     others = {name.lower(): name for name in ignored}

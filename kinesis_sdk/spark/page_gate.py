@@ -31,11 +31,7 @@ class PageGate:
         self._limited = True
 
     def pages(self, pages: Iterator[list[KinesisRecord]]) -> Iterator[list[KinesisRecord]]:
-        """Yield the pages. The calling thread is inside the gate until it asks for the page after them, or closes the iterator.
-
-        Args:
-            pages: Pages of a range, which are read when they are asked for.
-        """
+        """Yield the pages of a range. The thread stays inside the gate until it asks for the next page, or closes the iterator."""
         self._enter()
         try:
             for records in pages:
@@ -49,7 +45,7 @@ class PageGate:
     def outside(self, sleep: Callable[[float], None]) -> Callable[[float], None]:
         """Return a function that leaves the gate while it sleeps, for threads that are inside.
 
-        A shard rejects reads for up to five seconds after a large page. Threads that wait for that must not keep out others.
+        A shard rejects reads for up to five seconds after a large page. A thread that waits for it must not block others.
         """
 
         def rest(seconds: float) -> None:
@@ -67,11 +63,7 @@ class PageGate:
             self._inside += 1
 
     def _leave(self, size: int | None = None) -> None:
-        """Leave the gate.
-
-        Args:
-            size: Bytes of the page that was read; None if there is none.
-        """
+        """Leave the gate. ``size`` is the bytes of the page that was read; None if none was."""
         with self._changed:
             self._inside -= 1
             if size is not None:

@@ -49,7 +49,7 @@ _WINDOW = 300.0
 """Seconds; the default of `Producer.put`."""
 
 _SWEEP = 10_000
-"""Records put between two checks of which of a task's records are final."""
+"""A task checks after this many puts which of its records are final."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,11 +258,11 @@ class TaskProducer:
         return self._stored
 
     def time_at_kinesis(self, stream: str) -> int | None:
-        """Return a time in epoch milliseconds that Kinesis has reached; None if no response for a stream has told it."""
+        """Return a time in epoch milliseconds that Kinesis has reached; None before the first response for the stream."""
         return self._producer._time_at_kinesis(stream)
 
     def _sweep(self, *, final: bool = False) -> None:
-        """Count and drop the records that are final, so that the memory of a task does not grow with its partition."""
+        """Count and drop the records that are final. Otherwise the memory of a task would grow with its partition."""
         waiting: list[PendingRecord] = []
         stored = 0
         for record in self._pending:
@@ -284,7 +284,7 @@ class TaskProducer:
             self._causes[code] += 1
         self._stored += stored
         self._pending = waiting
-        # Count from the records that wait. Otherwise a full buffer would make every further `put` check all of them.
+        # Count from the waiting records. Otherwise a full buffer would make every further `put` check all of them.
         self._sweep_at = len(waiting) + _SWEEP
 
     def _raise(self) -> None:
@@ -398,13 +398,7 @@ class KinesisPartitionWriter:
 def describe_row(
     index: int, partition_key: str | None = None, explicit_hash_key: str | int | None = None
 ) -> str:
-    """Return text that identifies a row without its payload: its number in the task, and its keys.
-
-    Args:
-        index: Index of the row in the task, from 0.
-        partition_key: Partition key; its first 40 characters are shown.
-        explicit_hash_key: Explicit hash key, if the row has one.
-    """
+    """Return text that identifies a row without its payload: its index in the task, from 0, and the first 40 characters of its keys."""
     parts = [f"row {index + 1:,} of this task{_in_task()}"]
     if partition_key is not None:
         parts.append(f"partitionKey '{printable(str(partition_key), _SHOWN_KEY)}'")

@@ -1,15 +1,15 @@
 """The driver's part of the reader: it fixes the records of a batch before any task runs.
 
-A batch ends at one *cut*, a time for all shards of all streams: it holds, of every shard, the records before its first record that
-arrived at or after the cut. Without a limit the cut is the time at which the look began. Behind the tip it is the arrival of the
-oldest unread record plus a span (`kinesis_sdk.spark.span`). So no shard runs ahead of another, and a watermark drops nothing that it
-would not drop from records that are read as they arrive.
+A batch ends at one *cut*, a time for all shards of all streams: it holds, of every shard, the records before its first
+record that arrived at or after the cut. Without a limit the cut is the time at which planning began. Behind the tip it
+is the arrival of the oldest unread record plus a span (`kinesis_sdk.spark.span`). So no shard runs ahead of another,
+and a watermark drops no record that it would not drop if records were read as they arrive.
 
-The state of a planner is a cache: everything that decides what is read is in the offsets.
+The state of a planner is a cache: the offsets alone decide what is read.
 
-A call of `plan` within ``minProbeInterval`` makes no calls and returns the start, unless a limit ended the last batch, or the query stops
-at the current records. `kinesis_sdk.spark.look` tells what a look costs in a
-shard, `kinesis_sdk.spark.listing` in a stream.
+A call of `plan` within ``minProbeInterval`` makes no calls and returns the start, unless a limit ended the last batch,
+or the query stops at the current records. `kinesis_sdk.spark.look` lists the calls per shard,
+`kinesis_sdk.spark.listing` per stream.
 """
 
 from __future__ import annotations
@@ -49,29 +49,32 @@ _FRESH = 0.9
 """Fraction of the retention period after which a position is opened by time instead of by sequence number."""
 
 _CUT_MARGIN = 600_000
-"""Milliseconds before the cut at which an old position is opened. Arrival times are approximate, and a record that was put a moment
-before may not have been readable yet. Compared with a retention period of a day or more, ten minutes do not matter."""
+"""Milliseconds before the cut at which an old position is opened. Arrival times are approximate, and a record that was put just
+before the cut may have been unreadable then. Ten minutes are little compared with a retention period of a day or more.
+"""
 
 _AHEAD = 5_000
-"""Milliseconds by which a time may lie ahead of the estimated time at Kinesis: it is waited for, as the estimate may be wrong."""
+"""Milliseconds by which a time may lie ahead of the estimated time at Kinesis: it is waited for, because the estimate may be wrong."""
 
 _CUTS_PER_RETENTION = 4
-"""An idle query writes a new cut this often per retention period: a cut that is older than the period means lost records."""
+"""An idle query writes a new cut this often per retention period, because a cut older than the period means lost records."""
 
 _ARRIVAL_MARGIN = 600_000
-"""Milliseconds after its ending position up to which a batch read goes. Arrival times are approximate and need not increase; each
-record is checked on its own."""
+"""A batch read continues for this many milliseconds after its ending position. Arrival times are approximate and need not increase; each
+record is checked on its own.
+"""
 
 _LATEST_MARGIN = 1_000
 """Milliseconds before a LATEST start at which the open shards are listed. A split at the same time must not hide the parent, which
 has records to deliver."""
 
 _STOP_MARGIN = 1_000
-"""Milliseconds after the present up to which a read goes that stops at the current records: the uncertainty of our estimate of the
-clock of Kinesis."""
+"""A read that stops at the current records continues for this many milliseconds after the present, the uncertainty of our estimate of
+Kinesis's clock.
+"""
 
 _FALLING_BEHIND = 8
-"""Number of limited batches over which the lag is compared; half of them are enough for the first comparison."""
+"""Number of limited batches over which the lag is compared; the first comparison takes half of them."""
 
 
 _OWN_LIMITS = frozenset({"span", "maxBatchSpan", "maxRecordsPerShard"})
@@ -79,12 +82,7 @@ _OWN_LIMITS = frozenset({"span", "maxBatchSpan", "maxRecordsPerShard"})
 
 
 class Key(NamedTuple):
-    """A shard of a stream.
-
-    Attributes:
-        stream: Stream name.
-        shard: Shard id.
-    """
+    """A shard of a stream, by their names."""
 
     stream: str
     shard: str
@@ -94,9 +92,9 @@ class _Lag:
     """Whether a query keeps up.
 
     Attributes:
-        limited_by: What ended the last batch before the tip; None if nothing did.
+        limited_by: Limit that ended the last batch before the tip; None if none did.
         behind: Milliseconds from the last cut to the tip; 0 if nothing limited it.
-        falling: Whether that has grown over the last limited batches.
+        falling: Whether ``behind`` has grown over the last limited batches.
     """
 
     def __init__(self) -> None:
@@ -107,7 +105,7 @@ class _Lag:
         self._warned = False
 
     def note(self, cut: Cut, limited_by: str | None) -> None:
-        """Note the cut of a batch. Warns if the query falls behind, once until it has reached the tip again."""
+        """Note the cut of a batch. Warns once when the query falls behind, and again only after it has reached the tip."""
         self.limited_by = limited_by
         self.behind = max(0, cut.now - cut.millis) if limited_by else 0
         if not limited_by:
@@ -133,12 +131,7 @@ class _Lag:
 
 
 class _Lowered(NamedTuple):
-    """An earlier cut that a shard needs.
-
-    Attributes:
-        millis: Epoch milliseconds.
-        reason: Why, for the report.
-    """
+    """An earlier cut (epoch milliseconds) that a shard needs, and the reason for the report."""
 
     millis: int
     reason: str
@@ -146,12 +139,7 @@ class _Lowered(NamedTuple):
 
 @dataclass
 class _Found:
-    """Result of one look.
-
-    Attributes:
-        cut: The cut.
-        ends: Ends by shard.
-    """
+    """The cut and the ends by shard that planning found."""
 
     cut: Cut
     ends: dict[Key, End] = field(default_factory=dict)
@@ -160,14 +148,8 @@ class _Found:
 class StreamPlanner:
     """Plans the batches of one query. Not thread-safe, because Spark makes one call at a time.
 
-    Args:
-        client: boto3 Kinesis client, or an object with its methods.
-        options: Options of the reader.
-        clock: Monotonic and wall clock.
-        sleep: Called with the seconds to wait before a retry.
-        rng: Source of jitter for the backoff; None for a new one.
-        admission_control: Whether Spark runs AvailableNow in several batches (4.2 and later). Otherwise it ends after one, so that
-            a span must not end it.
+    ``admission_control`` says whether Spark runs AvailableNow in several batches (4.2 and later). Otherwise it ends
+    after one, which a span must not end.
     """
 
     def __init__(
@@ -244,9 +226,7 @@ class StreamPlanner:
     def plan(self, start: QueryOffset, *, unlimited: bool = False) -> QueryOffset:
         """Return the end of the batch that starts at ``start``, or ``start`` itself if there is nothing to read.
 
-        Args:
-            start: An offset of this source.
-            unlimited: Whether to ignore the limits of the options.
+        ``unlimited`` ignores the limits of the options.
 
         Raises:
             DataLossError: If records that ``start`` needs are deleted.
@@ -267,7 +247,7 @@ class StreamPlanner:
         try:
             found, limited_by = self._look(start, begin, unlimited=unlimited)
         except BaseException:
-            # Their cursors were read on, and the positions were not: a look that continued would not see what they read.
+            # Their cursors have advanced, but their positions have not: the next probe would miss the records in between.
             self._looks.clear()
             raise
         self._lag.note(found.cut, None if self._has_all(found) else limited_by)
@@ -276,7 +256,7 @@ class StreamPlanner:
         return end
 
     def _has_all(self, found: _Found) -> bool:
-        """Return whether a batch has all that was in the stream when it was planned, wherever its cut is."""
+        """Return whether a batch has all records that were in the stream when it was planned, wherever its cut is."""
         return all(
             isinstance(end.position, Ended) or (end.seen_at is not None and end.seen_at >= self._looked_at)
             for end in found.ends.values()
@@ -323,12 +303,9 @@ class StreamPlanner:
         ]
 
     def plan_read(self, *, shard_ids: frozenset[str] | None = None) -> list[ShardRange]:
-        """Return the ranges of a batch read: everything between the starting and the ending position, in all shards.
+        """Return the ranges of a batch read: everything between the starting and the ending position, in all shards or those named.
 
         Parents and children are read in parallel: completely, but without an order between shards.
-
-        Args:
-            shard_ids: Shards to read; None for all.
 
         Raises:
             ConfigError: If the starting position is LATEST, or a shard is named that does not exist.
@@ -404,7 +381,7 @@ class StreamPlanner:
         ]
 
     def report(self) -> dict[str, Any] | None:
-        """Return where the last `plan` ended the batch, and how far that is behind; None before it."""
+        """Return where the last `plan` ended the batch, and how far behind the tip that is; None before the first one."""
         planned = self._planned
         if planned is None:
             return None
@@ -426,7 +403,7 @@ class StreamPlanner:
         return round(self._options.tip_lag * 1000)
 
     def _now(self) -> int:
-        """Return the time at Kinesis in epoch milliseconds: the earliest of what the streams' responses say."""
+        """Return the time at Kinesis in epoch milliseconds: the earliest estimate from the responses of the streams."""
         return min(io.service_clock.millis() for io in self._io.values())
 
     def _check_streams(self, offset: QueryOffset) -> None:
@@ -440,7 +417,8 @@ class StreamPlanner:
     def _begin(self, start: QueryOffset) -> QueryOffset:
         """Return the start with positions in every stream.
 
-        They are resolved in the initial offset, in a stream that was added to the query, and in a stream that was recreated.
+        They are resolved for the initial offset, for a stream that was added to the query, and for a stream that was
+        recreated.
         """
         streams: dict[str, StreamOffset] = {}
         for name, listing in self._listings.items():
@@ -470,14 +448,14 @@ class StreamPlanner:
         started = start.started if start.cut is None else start.cut
         candidates: Iterable[str] = listing.graph.shards
         if isinstance(starting.default, Latest):
-            # Not the shards that are open now: a child created since the query started has a parent with records to deliver.
+            # Not the shards that are open now: the parent of a child created since the query started has records to deliver.
             candidates = listing.open_at(started - _LATEST_MARGIN)
         elif isinstance(starting.default, AtTimestamp):
             candidates = listing.open_at(starting.default.millis)
         return initial_positions(listing.graph, candidates, starting, started)
 
     def _is_same(self, name: str, start: QueryOffset, offset: StreamOffset) -> bool:
-        """Return whether the cut of a start holds for a stream: it was read up to then."""
+        """Return whether a stream was read up to the cut of a start."""
         before = start.streams.get(name)
         return before is not None and bool(before.shards) and before.created == offset.created
 
@@ -486,11 +464,7 @@ class StreamPlanner:
     ) -> ShardPosition | None:
         """Return where to open an iterator if Kinesis may no longer know a position; None opens it at the position.
 
-        Args:
-            name: Name of the stream.
-            shard_id: The shard.
-            position: Position of the query in the shard.
-            cut: Time in epoch milliseconds before which the query has read all of the stream; None if it has read nothing.
+        The query has read all of the stream before ``cut``, in epoch milliseconds; None if it has read nothing.
         """
         if cut is None or isinstance(position, Ended):
             return None
@@ -510,7 +484,7 @@ class StreamPlanner:
     # -- the look -------------------------------------------------------------------------------------------------
 
     def _look(self, start: QueryOffset, begin: QueryOffset, *, unlimited: bool) -> tuple[_Found, str | None]:
-        """Find the cut and the ends of a batch; also what limited it."""
+        """Find the cut and the ends of a batch, and which option limited it."""
         options = self._options
         count = None if unlimited else options.max_records_per_shard
         span = None if unlimited or self._span is None else self._span
@@ -518,7 +492,7 @@ class StreamPlanner:
         now = self._now()
         for key, position in tracked.items():
             if not isinstance(position, Ended):
-                # A child that enters was not read up to the cut, and neither was a stream that was added or recreated.
+                # Not read up to the cut: a child that enters, and a stream that was added or recreated.
                 before = start.streams.get(key.stream)
                 is_read = (
                     before is not None
@@ -534,7 +508,7 @@ class StreamPlanner:
         now = min(now, self._now())
         looked = set(due)
         oldest = min((self._looks[key].lower_bound(now) for key in due), default=now)
-        # The cut is exclusive: what arrived up to now belongs to the batch. If a clock was set back, the cut stays where it was until the
+        # The cut is exclusive: all that arrived up to now belongs to the batch. If a clock was set back, the cut stays where it was until the
         # clock has reached it.
         tip = max(now + 1, begin.cut or 0) if self._stop is None else self._stop[0]
         limit = tip
@@ -544,8 +518,8 @@ class StreamPlanner:
                 self._clock.monotonic(), limited=self._lag.limited_by in {"span", "maxBatchSpan"}
             )
             if oldest + held * 1000 < min(tip, now) - self._tip_lag:
-                # Records that are about to be deleted belong to the batch, however many they are. The cut says of all streams up to
-                # when they were read, so the shortest retention period counts.
+                # Records that are about to be deleted belong to the batch, however many they are. One cut holds for all streams, so the
+                # shortest retention period counts.
                 keep = min(listing.retention for listing in self._listings.values()) * _FRESH
                 limit = max(oldest + round(held * 1000), now - round(keep))
                 limited_by = "maxBatchSpan" if options.max_batch_span == held else "span"
@@ -563,7 +537,7 @@ class StreamPlanner:
             limit, limited_by = lowered.millis, limited_by or lowered.reason
 
     def _tracked(self, begin: QueryOffset) -> dict[Key, ShardPosition]:
-        """Return the positions of the start, with the shards that enter at once, and without those that are gone."""
+        """Return the positions of the start, with the shards that enter at once, and without shards that no longer exist."""
         tracked: dict[Key, ShardPosition] = {}
         for name, offset in begin.streams.items():
             listing = self._listings[name]
@@ -587,7 +561,8 @@ class StreamPlanner:
         return tracked
 
     def _exists(self, name: str, shard_id: str) -> bool:
-        """Return whether a stream has a shard that two listings omit. Listings lag behind; the shard itself answers as long as it has data."""
+        """Return whether a stream has a shard that two listings omit."""
+        # Listings lag behind; calls for the shard itself succeed as long as it has data.
         io = self._io[name]
         try:
             call_with_retries(
@@ -605,7 +580,7 @@ class StreamPlanner:
         return True
 
     def _is_closed(self, key: Key) -> bool:
-        """Return whether the listing says that a shard takes no more records; not if it has left the listing since the look began."""
+        """Return whether the listing has the shard as one that takes no more records. The shard may have left the listing meanwhile."""
         shard = self._listings[key.stream].graph.shards.get(key.shard)
         return shard is not None and not shard.is_open
 
@@ -631,8 +606,8 @@ class StreamPlanner:
     ) -> _Lowered | None:
         """Find the ends of a batch at its cut. Returns an earlier cut if a shard needs one, otherwise None.
 
-        A child never lowers the cut so far that the batch would have no record of its ancestors. Otherwise, if arrival times are out of
-        order, it could exclude the last record of its own parent: neither would ever be read.
+        A child never lowers the cut so far that the batch would have no record of its ancestors. Otherwise, if arrival
+        times are out of order, it could exclude the last record of its own parent, and neither would ever be read.
         """
         cut = found.cut
         lowered: list[_Lowered] = []
@@ -646,7 +621,7 @@ class StreamPlanner:
 
         def lower(key: Key, millis: int, reason: str) -> None:
             least = max(millis, self._first_of_ancestors(key, found) + 1)
-            # Not where it changes nothing: the children of other shards are still to be found.
+            # Ignore a cut that changes nothing: the loop must still find the children of other shards.
             if least < cut.millis:
                 lowered.append(_Lowered(least, reason))
 
@@ -697,7 +672,7 @@ class StreamPlanner:
         return min((bound for bound in bounds if bound < found.cut.now), default=0)
 
     def _born(self, found: _Found, tracked: Mapping[Key, ShardPosition]) -> list[Key]:
-        """Return the children whose parents all ended in this batch, or before, and that did not enter yet."""
+        """Return the children that have not entered, and whose parents have all ended, in this batch or before."""
         born: list[Key] = []
         for name, listing in self._listings.items():
             ended = [
@@ -708,7 +683,7 @@ class StreamPlanner:
             if not ended:
                 continue
             if not self._relisted and any(not listing.graph.children(shard_id) for shard_id in ended):
-                # A shard that was read to its end has children, which the last listing did not have.
+                # A shard that was read to its end has children; the last listing did not have them.
                 listing.list_shards()
             positions = {key.shard: position for key, position in tracked.items() if key.stream == name}
             positions.update(
@@ -724,7 +699,7 @@ class StreamPlanner:
     # -- the end of a batch -------------------------------------------------------------------------------------
 
     def _end_offset(self, start: QueryOffset, begin: QueryOffset, found: _Found) -> QueryOffset:
-        """Return the offset of what a look found, or the start itself; keep for the next look what saves calls."""
+        """Return the offset of what was found, or the start itself; keep for the next plan what saves calls."""
         positions: dict[str, dict[str, ShardPosition]] = {}
         moved = False
         for name, before in begin.streams.items():
@@ -742,7 +717,7 @@ class StreamPlanner:
                 self._listings[name].refresh_soon()
             positions[name] = shards
             old = start.streams.get(name)
-            # A parent that leaves the offset does not make a batch necessary: it leaves with the next one.
+            # A parent that leaves the offset does not cause a batch: it leaves with the next one.
             with_gone = {**shards, **{n: before.shards[n] for n in gone}}
             moved = moved or old is None or old.created != before.created or old.shards != with_gone
         result = start
@@ -754,7 +729,7 @@ class StreamPlanner:
                 name: StreamOffset(created=begin.streams[name].created, shards=shards)
                 for name, shards in positions.items()
             }
-            # A read that stops at the present may go a second further, but what arrives until then is not all there yet.
+            # A read that stops at the present may go a second further, but more records may still arrive before that time.
             result = begin.with_streams(
                 streams, min(found.cut.millis, max(found.cut.now + 1, begin.cut or 0))
             )
@@ -771,10 +746,10 @@ class StreamPlanner:
     def _renewed(self, key: Key, end: End, begin: QueryOffset, cut: Cut) -> End:
         """Return the end with a position that stays valid, for a shard that has been idle for long.
 
-        If a shard is idle for a whole retention period, its sequence number is no longer usable, although nothing was lost. So it
-        continues from a time. Its last record was read, and arrived, long before that time, because the shard was quiet for much
-        longer than the margin; the next one has not arrived yet. It happens only in offsets that change for another reason, because
-        each new offset is a batch.
+        If a shard is idle for a whole retention period, its sequence number becomes unusable, although nothing was
+        lost. So it continues from a time. Its last record was read, and arrived, long before that time, because the
+        shard was quiet for much longer than the margin; the next one has not arrived yet. A position is renewed only in
+        an offset that changes for another reason, because each new offset is a batch.
         """
         position = end.position
         if end.seen_at is None or end.seen_at < self._looked_at:
@@ -795,7 +770,7 @@ class StreamPlanner:
         return end
 
     def _cut_is_due(self, start: QueryOffset, cut: Cut) -> bool:
-        """Return whether an idle query writes a new cut, which is a batch without records."""
+        """Return whether an idle query must write a new cut, which is a batch without records."""
         if start.cut is None:
             return True
         retention = min(listing.retention for listing in self._listings.values())
@@ -806,8 +781,8 @@ class StreamPlanner:
     ) -> tuple[str, ...]:
         """Return the parents that end in a batch in which a shard enters.
 
-        A parent leaves the offset in the batch after the one in which it ended, so a shard whose parent is in the end of a batch, but
-        which is not in its start, entered in this batch.
+        A parent leaves the offset in the batch after the one in which it ended. So a shard entered in this batch if it
+        is missing from the start, and its parent is in the end.
         """
         before = start.streams.get(name)
         if before is not None and shard_id in before.shards:
@@ -826,7 +801,7 @@ class StreamPlanner:
         return None if shard is None else shard.hash_key_range
 
     def _lineage(self, name: str, shard_id: str) -> tuple[Shard, ...]:
-        """Return a shard and its ancestors, as far as they are listed; nothing if the shard is not."""
+        """Return a shard and its listed ancestors; empty if the shard is not listed."""
         graph = self._listings[name].graph
         if shard_id not in graph.shards:
             return ()

@@ -8,8 +8,9 @@
 | ``{"default": "TRIM_HORIZON", "shardId-000000000001": "after:4957…"}`` | positions by shard, if the query reads one stream |
 | ``{"default": "LATEST", "orders": "TRIM_HORIZON", "flights": {"default": …, "shardId-…": …}}`` | positions by stream |
 
-The positions are in the grammar of `kinesis_sdk.common.position_text`. A key that begins with ``shardId-`` is a shard id, unless its value is an object; another key is a stream name. Within the object of a
-stream, every key but ``default`` is a shard id. Where ``default`` is missing, it is that of all streams, and LATEST for these.
+The positions are in the grammar of `kinesis_sdk.common.position_text`. A key that begins with ``shardId-`` is a shard id, unless its
+value is an object; any other key is a stream name. Within the object of a stream, every key but ``default`` is a shard id. A missing
+``default`` of a stream is the ``default`` of all streams; if that is missing, it is LATEST.
 
 A shard that is created later always starts at its oldest record, whatever the starting position is.
 """
@@ -53,7 +54,7 @@ class StartingPosition:
     Attributes:
         default: Position in every shard without one of its own.
         shards: Positions by shard id, if the query reads one stream.
-        streams: Positions by stream name, each complete, so without ``streams``. Other streams have ``default``.
+        streams: Positions by stream name, each without ``streams``. All other streams have ``default``.
     """
 
     default: Start
@@ -71,12 +72,9 @@ class StartingPosition:
     ) -> StartingPosition:
         """Parse what the user wrote, or its canonical text.
 
-        Args:
-            text: The text.
-            option: Name of the option, for the error.
-            now: Epoch seconds, for times such as ``-15m``; None for canonical text, which has none.
-            streams: Names of the streams that the query reads; None if they are unknown. If there is one, positions by shard
-                become positions of that stream, so that they never apply to a stream that the query reads later.
+        ``now`` (epoch seconds) is for times such as ``-15m``; None for canonical text, which has none. If ``streams``
+        (None: unknown) names one stream, positions by shard become positions of it, so that they never apply to a
+        stream that the query reads later.
 
         Raises:
             ConfigError: If the text has none of the accepted forms, or names a stream that is not one of ``streams``.
@@ -120,23 +118,17 @@ class StartingPosition:
         return cls(default, shards, found)
 
     def for_stream(self, name: str) -> StartingPosition:
-        """Return the position in a stream, which has no ``streams``.
-
-        Args:
-            name: Stream name, not an ARN.
-        """
+        """Return the position in a stream, by its name (not its ARN); the result has no ``streams``."""
         return self.streams.get(name) or StartingPosition(self.default, self.shards)
 
     def of(self, shard_id: str) -> Start:
-        """Return the position that was written for a shard of the only stream. With several streams, see `for_stream`."""
+        """Return the position that the user gave for a shard of the only stream. With several streams, see `for_stream`."""
         return self.shards.get(shard_id, self.default)
 
     def resolve(self, shard_id: str, started: int) -> ShardPosition:
         """Return the position at which a query starts in a shard of the only stream. With several streams, see `for_stream`.
 
-        Args:
-            shard_id: The shard.
-            started: Time that LATEST was resolved to, in epoch milliseconds.
+        LATEST was resolved to ``started``, in epoch milliseconds.
         """
         start = self.of(shard_id)
         return AtTimestamp(started) if isinstance(start, Latest) else start
@@ -151,7 +143,7 @@ class StartingPosition:
         items: dict[str, Any] = {_DEFAULT: str(self.default)}
         items.update((name, str(start)) for name, start in self.shards.items())
         for name, position in self.streams.items():
-            # The object also tells a stream whose name begins like a shard id from a shard.
+            # The object also distinguishes a stream whose name begins like a shard id from a shard.
             plain = not position.shards and not name.startswith(_SHARD_PREFIX)
             items[name] = str(position.default) if plain else position._items()
         return items

@@ -1,7 +1,7 @@
 """Progress of a running query: a line per batch, and a data frame for plots.
 
-Spark does not transport metrics of Python sources. Available are the cut in the end offset (all versions), and the planner's report
-(``sources[].latestOffset``, 4.2 and later).
+Spark transports no metrics of Python sources. Two things are available: the cut in the end offset (all versions), and
+the planner's report (``sources[].latestOffset``, 4.2 and later).
 """
 
 from __future__ import annotations
@@ -90,12 +90,12 @@ def _loaded(value: Any) -> Any:
 
 
 def _report(value: Any) -> Mapping[str, Any]:
-    """Return the planner's report, or nothing if the value is something else. Before 4.2 it is the end offset again."""
+    """Return the planner's report, or an empty mapping: before Spark 4.2, the value is the end offset again."""
     return value if isinstance(value, Mapping) and "maxBehindMs" in value else {}
 
 
 def _age(cut: int | None, moment: str) -> int | None:
-    """Return the milliseconds from a cut to a time in ISO 8601; None if one of them is missing."""
+    """Return the milliseconds from a cut to a time in ISO 8601; None if either is missing."""
     if cut is None or not moment:
         return None
     try:

@@ -20,7 +20,7 @@ MAX_TASKS_VARIABLE = "KINESIS_SDK_MAX_TASKS"
 """Environment variable of Spark's Python processes with the number of tasks that suits the cluster."""
 
 _TASKS_PER_SLOT = 2
-"""Tasks per task that runs at a time: so a task that takes longer does not keep the others waiting for much of a batch."""
+"""Two, so that one slow task does not hold up a batch for long."""
 
 _NEEDED = ("kinesis_sdk", "pyarrow")
 _TIMEOUT = 60.0
@@ -30,11 +30,8 @@ def use_this_environment(spark: Any) -> None:
     """Make sure that the Python processes that Spark starts can import this package.
 
     The choice of the user is never changed. If there is none and the master is ``local``, where all processes run on this
-    machine, the session gets the interpreter of this process. This does not concern sessions of Spark Connect, whose server
+    machine, the session gets the interpreter of this process. Sessions of Spark Connect are left alone: their server
     chooses the interpreter.
-
-    Args:
-        spark: Session of Spark.
 
     Raises:
         ConfigError: If the interpreter of the session cannot import this package, and only the user can change that.
@@ -59,12 +56,10 @@ def use_this_environment(spark: Any) -> None:
 def pass_on_parallelism(spark: Any) -> None:
     """Let the planning processes of a session know how many tasks suit its cluster.
 
-    Spark tells a data source in Python nothing about the cluster, but passes it the environment of the session. On a ``local`` master
-    that is two tasks per slot. A cluster may have registered few of its executors when the session starts, so there the number is
-    only raised: to two per slot that is known now, if that is more than the default.
-
-    Args:
-        spark: Session of Spark; nothing happens for a session of Spark Connect.
+    Spark tells a data source in Python nothing about the cluster, but passes it the environment of the session. On a
+    ``local`` master the number is two tasks per slot. A cluster may have registered few of its executors when the
+    session starts, so there the number is only raised: to two per known slot, if that is more than the default. Nothing
+    happens for a session of Spark Connect.
     """
     context = _classic_context(spark)
     if context is None:
@@ -91,13 +86,9 @@ def _classic_context(spark: Any) -> Any:
 
 
 def missing_modules(python: str) -> list[str]:
-    """Return which of the needed modules an interpreter cannot find.
+    """Return which of the needed modules an interpreter cannot find. ``python`` is a command, searched on the ``PATH`` as Spark does.
 
-    Args:
-        python: Command of the interpreter; found on the ``PATH`` as Spark finds it.
-
-    Returns:
-        Names of modules. Empty also if the interpreter cannot be asked, because only Spark then knows how it is started.
+    The list is also empty if the interpreter does not run here: then only Spark knows how it is started.
     """
     code = (
         "import importlib.util, sys; print(*[n for n in sys.argv[1:] if importlib.util.find_spec(n) is None])"

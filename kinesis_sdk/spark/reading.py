@@ -30,10 +30,10 @@ _LOGGER = logging.getLogger(__name__)
 _MAX_THREADS = 8
 
 _SPARE = 5
-"""Records that are asked for beyond the expected ones and a quarter of them. A record may have 10 MB."""
+"""Records requested beyond the expected ones and a quarter of them. Few, because a record may have 10 MB."""
 
 _NEXT = 100
-"""Records that are asked for at least where a range turns out to be longer than expected."""
+"""Minimum number of records to request where a range turns out to be longer than expected."""
 
 _CONFIRMATIONS, _CONFIRM_SECONDS = 5, 5.0
 """Number of empty pages at the tip, and their minimum duration in seconds, after which a missing record counts as deleted."""
@@ -44,21 +44,18 @@ class ShardRange:
     """Range of one shard that one task reads.
 
     Attributes:
-        stream: Stream of the shard; a task may read shards of several streams.
-        shard_id: The shard.
         start: Position before the first record.
-        end: `AfterSequence`: the last record, inclusive. `AtSequence`: the record after the last one; the range ends before it, and
-            the record must still exist. `Ended`: the end of the shard.
+        end: `AfterSequence`: the last record, inclusive. `AtSequence`: the record after the last one; the range ends
+            before it, and the record must still exist. `Ended`: the end of the shard.
         via: Position to open the iterator at, if Kinesis may no longer know ``start``; None opens it at ``start``.
         before: Epoch milliseconds. In batch reads, only records that arrived before this time belong to the range; None for
             all records.
         owned: Hash key range of the shard, if aggregates with records of other shards are discarded; None otherwise.
         lineage: The shard and its ancestors, as far as they are listed, to recognize repetitions of idempotent producers;
             empty if the shard is not listed.
-        parents: Ids of the parent shards that have a range in the same batch. Their ranges are in the same task, and this one is
-            read after them.
-        weight: Expected number of Kinesis records, by which `tasks.group` balances tasks, and by which a task does not read a whole page
-            behind a near end; None if it is not known.
+        parents: Ids of the parent shards that have a range in the same batch. The same task reads their ranges first.
+        weight: Expected number of Kinesis records, or None. It balances tasks (`tasks.group`), and keeps a task from
+            reading a whole page behind a near end.
     """
 
     stream: StreamId
@@ -92,11 +89,6 @@ class ReadPolicy:
 
 def read_range(io: ShardIo, item: ShardRange, policy: ReadPolicy) -> Iterator[list[KinesisRecord]]:
     """Yield the Kinesis records of a range, page by page.
-
-    Args:
-        io: Calls of the range's stream.
-        item: The range.
-        policy: Limits and timeouts.
 
     Raises:
         DataLossError: If the record at which the range ends is deleted.
@@ -152,7 +144,7 @@ def read_range(io: ShardIo, item: ShardRange, policy: ReadPolicy) -> Iterator[li
 
 
 def _next_limit(item: ShardRange, policy: ReadPolicy, read: int) -> int:
-    """Return the records to ask for: a quarter more than expected, and ever more if the range turns out to be longer."""
+    """Return the number of records to request: a quarter more than expected, and growing if the range turns out to be longer."""
     if item.weight is None:
         return policy.limit
     if read > item.weight:
@@ -180,11 +172,7 @@ _Item = tuple[ShardRange, list[KinesisRecord]]
 
 
 class _Finished(NamedTuple):
-    """All pages of a range were put before this.
-
-    Attributes:
-        number: Index of the range.
-    """
+    """Marker behind all pages of the range with this index."""
 
     number: int
 
@@ -192,16 +180,12 @@ class _Finished(NamedTuple):
 def read_ranges(
     make_io: Callable[[StreamId], ShardIo], items: Sequence[ShardRange], policy: ReadPolicy
 ) -> Generator[_Item, None, None]:
-    """Yield the pages of several ranges, those of each shard in order, and those of a shard after those of its parents.
+    """Yield the pages of several ranges: of each shard in order, and of a shard after its parents.
 
-    Up to eight threads read ahead of the caller. At most one page waits, and each thread holds another one. A page has up to 10
-    MB; see `kinesis_sdk.spark.page_gate`. No call is made for a range with parents until the caller has asked for more after the last page of each parent. Closing
-    the iterator stops the threads at their next page.
-
-    Args:
-        make_io: Called by each thread with each stream that it reads, to create its calls.
-        items: The ranges, in any order.
-        policy: Limits and timeouts.
+    Up to eight threads read ahead of the caller. At most one page waits, and each thread holds another one. A page has
+    up to 10 MB; see `kinesis_sdk.spark.page_gate`. No call is made for a range with parents until the caller has asked
+    for more after the last page of each parent. Closing the iterator stops the threads at their next page. Each thread
+    calls ``make_io`` for each stream that it reads.
 
     Raises:
         KinesisSdkError: If reading a range failed; the first failure. The ranges of its children are not read.
@@ -280,7 +264,7 @@ def read_ranges(
 
 
 def _order(items: Sequence[ShardRange]) -> TopologicalSorter[int]:
-    """Return the order of the ranges, by index: a range is ready when those of its parents are done."""
+    """Return the order of the ranges, by index: a range is ready when its parents are done."""
     numbers: dict[tuple[StreamId, str], int] = {}
     for number, item in enumerate(items):
         if numbers.setdefault((item.stream, item.shard_id), number) != number:

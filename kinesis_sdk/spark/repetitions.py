@@ -1,10 +1,11 @@
 """Repetitions of idempotent producers in the ranges of a task: each record is a row of one batch only.
 
-A task begins with an empty memory, and looks up what it does not have in the stream. So what a range has as rows depends on the stream
-and not on where the range begins, and a range that is read again has the same rows.
+A task begins with an empty memory, and looks up in the stream what it does not remember. So the rows of a range depend
+only on the stream, not on where the range begins, and a range that is read again has the same rows.
 
-Nearly every page has nothing to look up, and its aggregates are judged one by one while their rows are made. At the first one that has, the rest
-of the page is judged with it, so that the stream is read once for a page and not once for each aggregate.
+Nearly every page needs no look-up, and its aggregates are judged one by one while their rows are made. The first
+aggregate that needs one causes the rest of the page to be judged with it, so that the stream is read once for a page
+and not once for each aggregate.
 """
 
 from __future__ import annotations
@@ -26,19 +27,15 @@ class RangeRepetitions:
     """Recognizes the repetitions of one range. Used by one thread.
 
     Args:
-        item: The range.
-        client: boto3 Kinesis client, or an object with its methods.
-        clock: Monotonic and wall clock.
-        sleep: Called with the seconds to wait before a retry.
-        max_bytes: Maximum bytes of what is remembered.
         recognizes: Whether repetitions are left out at all.
-        max_span: Seconds before a record's arrival from which on earlier copies are looked for at most. A bound of bytes would depend on
-            how the stream is read, and a range that is read again must have the same rows.
+        max_bytes: Maximum bytes of memory for records that were seen.
+        max_span: Maximum age, in seconds before a record's arrival, of the copies that are searched. A bound of bytes
+            would depend on how the stream is read, and a range that is read again must have the same rows.
 
     Attributes:
-        dropped: Number of user records that were left out.
-        unknown: Number of user records that were kept although an earlier copy may exist, because it could not be looked for.
-        look_ups: Number of pages for which the stream was read again.
+        dropped: User records that were left out.
+        unknown: User records that were kept although an earlier copy may exist, because it could not be searched.
+        look_ups: Pages for which the stream was read again.
     """
 
     def __init__(
@@ -95,7 +92,7 @@ class RangeRepetitions:
         return self._judged.pop(number)
 
     def _judge(self, record: KinesisRecord, columns: SubRecordColumns) -> None:
-        """Decide about an aggregate, and about all others of the page behind it if something has to be looked up."""
+        """Decide about an aggregate; if that takes a look-up, decide about the later ones of its page, too."""
         reader = self._reader
         is_ours = {record.sequence_number: reader.add(record, columns)}
         if reader.needs_look_up:

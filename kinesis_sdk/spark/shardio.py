@@ -1,7 +1,7 @@
-"""Calls that read shards, with retries. The driver's search for the end of a batch and the executors' tasks share it.
+"""Calls that read shards, with retries, for the driver's search for the end of a batch and for the executors' tasks.
 
-What is read, and from which iterator, is up to `ShardCursor`. Waiting is up to the caller: the calls are generators of steps
-(`kinesis_sdk.spark.steps`), which the driver runs for many shards at once, and a task for one.
+`ShardCursor` decides what is read, and from which iterator. The caller decides how to wait: the calls are generators of
+steps (`kinesis_sdk.spark.steps`), which the driver runs for many shards at once, and a task for one.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ _RETRIES = Backoff(0.25, 4.0)
 _WARN_AFTER_FAILURES = 3
 
 _SKEW = 5_000
-"""Milliseconds by which the clock of Kinesis may be behind our estimate. With ``Date`` headers it is at most one second;
-without them nothing is known."""
+"""Milliseconds by which the clock of Kinesis may be behind our estimate. With ``Date`` headers the error is at most one second;
+without them it is unknown.
+"""
 
 
 class Page(NamedTuple):
@@ -75,16 +76,7 @@ def first_number(position: ShardPosition) -> int:
 
 
 class ShardIo:
-    """Calls that read shards of one stream, retried until ``retry_timeout``. Thread-safe if its client is.
-
-    Args:
-        client: boto3 Kinesis client, or an object with its methods.
-        stream: The stream.
-        clock: Monotonic and wall clock.
-        sleep: Called with the seconds to wait before a retry.
-        rng: Source of jitter for the backoff.
-        retry_timeout: Seconds for which a failing call is retried.
-    """
+    """Calls that read shards of one stream, each retried for up to ``retry_timeout`` seconds. Thread-safe if its client is."""
 
     def __init__(
         self,
@@ -105,12 +97,7 @@ class ShardIo:
         self.retry_timeout: float = retry_timeout
 
     def retry(self, call: Callable[[], T], what: str, pace: Pace | None = None) -> Steps[T]:
-        """Make a call until it succeeds, fails permanently, or ``retry_timeout`` is over.
-
-        Args:
-            call: The call.
-            what: Subject of the log lines.
-            pace: Limit of the attempts; None for none.
+        """Make a call until it succeeds, fails permanently, or ``retry_timeout`` is over; ``what`` begins the log lines.
 
         Raises:
             AwsError: If the last attempt failed.
@@ -157,11 +144,9 @@ class ShardIo:
 
 
 class Cursor:
-    """A place in a shard that moves with what is read, and retries failed reads.
+    """A place in a shard that advances as it is read, and retries failed reads.
 
     Args:
-        io: Calls of the stream.
-        shard_id: The shard.
         position: Position to start from. Records before it are dropped, by sequence number or by arrival time.
         via: Position to open the iterator at, if ``position`` is too old for Kinesis; None opens it at ``position``.
         await_instant: Kinesis rejects a timestamp ahead of its own clock. True retries until that time has come, because
@@ -198,14 +183,11 @@ class Cursor:
         self._min_arrival = position.millis if isinstance(position, AtTimestamp) else -1
 
     def read(self, limit: int) -> Page:
-        """Return the next page, and wait in this thread where a call has to be retried; see `steps`."""
+        """Return the next page, and wait in this thread for retries; see `steps`."""
         return run(self.steps(limit), self._io.clock, self._io.sleep)
 
     def steps(self, limit: int) -> Steps[Page]:
-        """Return the next page. An error leaves the place unchanged.
-
-        Args:
-            limit: Maximum number of Kinesis records, from 1 to 10,000.
+        """Return the next page of at most ``limit`` (1 to 10,000) Kinesis records. An error leaves the place unchanged.
 
         Raises:
             AwsError: If a call failed permanently, or until ``retry_timeout``.
@@ -217,7 +199,7 @@ class Cursor:
             if self._min_number >= 0 and int(records[0].sequence_number) < self._min_number:
                 records = [r for r in records if int(r.sequence_number) >= self._min_number]
             if self._min_arrival >= 0:
-                # The first record at that time or later; what follows it belongs to the position, even if its time is earlier.
+                # The first record at that time or later. All records after it belong to the position, even with an earlier time.
                 first = next((n for n, r in enumerate(records) if arrival_of(r) >= self._min_arrival), None)
                 records = [] if first is None else records[first:]
                 self._min_arrival = self._min_arrival if first is None else -1

@@ -53,21 +53,21 @@ _WRITTEN = {
 _WRITTEN_NAMES = "data, partitionKey, explicitHashKey, dedupId, headers"
 _IGNORED_COLUMNS = [(name, kind) for name, kind in COLUMNS if name.lower() not in _WRITTEN]
 _IGNORED = {name.lower(): ("bigint" if kind == "long" else kind,) for name, kind in _IGNORED_COLUMNS}
-"""Columns of the reader that say where a record came from. A frame that was read can be written as it is, and INSERT INTO a view
-passes them as null."""
+"""Columns of the reader that say where a record came from. They are ignored, so that a frame that was read can be written unchanged. INSERT
+INTO a view passes them as null.
+"""
 _IGNORED_NAMES = ", ".join(name for name, _ in _IGNORED_COLUMNS)
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Names of the columns to write.
+    """Names of the columns to write; each but ``data`` may be None: no such column.
 
     Attributes:
-        data: Name of the payload column, binary or string.
-        partition_key: Name of the key column; None for random keys.
-        explicit_hash_key: Name of the hash key column; None if there is none.
-        dedup_id: Name of the column with the rows' names; None if there is none.
-        headers: Name of the column with maps of headers; None if there is none.
+        data: Payload column, binary or string.
+        partition_key: None draws random keys.
+        dedup_id: Column with the rows' names.
+        headers: Column with maps of headers.
     """
 
     data: str
@@ -78,12 +78,7 @@ class Columns:
 
 
 class Written(WriterCommitMessage):  # type: ignore[misc]
-    """Result of a task.
-
-    Attributes:
-        records: Number of user records stored.
-        payload_bytes: Bytes of their payloads.
-    """
+    """Result of a task: user records stored, and the bytes of their payloads."""
 
     def __init__(self, records: int, payload_bytes: int) -> None:
         self.records = records
@@ -94,11 +89,6 @@ def plan_columns(schema: Any, options: SinkOptions, *, overwrite: bool) -> Colum
     """Check the columns of a DataFrame on the driver, before any task runs.
 
     The reader's other columns (shard, sequence number, …) are accepted and ignored.
-
-    Args:
-        schema: Schema of the DataFrame.
-        options: Options of the writer.
-        overwrite: Whether the save mode is ``overwrite``.
 
     Raises:
         ConfigError: If a column is missing, unknown or of the wrong type, or the mode is ``overwrite``.
@@ -158,19 +148,12 @@ def write_batches(
     """Put every row and wait until all are stored.
 
     Memory is bounded by ``maxOutstandingBytes`` and one Arrow batch, because `put` blocks while the buffer is full.
-
-    Args:
-        options: Options of the writer.
-        columns: Names of the columns.
-        batches: Arrow batches of the task.
-        task: The task of a streaming query whose rows have names; None if it writes them as any other.
-        attempts: What this process has written.
-        clock: Replaced in tests.
-        sleep: Replaced in tests.
+    ``task`` is None if the rows have no names, or the task belongs to no streaming query.
 
     Raises:
         PartitionFailedError: If records were not stored; it has the counts by cause.
-        InvalidRecordError: If Kinesis would reject a row, because it is null or too large. The message has the row's number and keys.
+        InvalidRecordError: If Kinesis would reject a row, because it is null or too large. The message has the row's
+            number and keys.
         AwsError: If a row has no partition key, and the stream cannot be described.
     """
     import pyarrow as pa
@@ -236,7 +219,7 @@ def write_batches(
 
 
 def _mapping(entries: Sequence[tuple[str, Any]] | None) -> dict[str, Any] | None:
-    """Return a value of a map column as a mapping: Arrow gives its entries."""
+    """Return a value of a map column as a mapping; Arrow passes it as a sequence of entries."""
     return dict(entries) if entries else None
 
 
@@ -254,15 +237,7 @@ def _service_places(options: SinkOptions) -> bool:
 
 
 def _reject_nulls(name: str, batch: pa.RecordBatch, columns: Columns, before: int, hint: str = "") -> None:
-    """Raise the error for the first row of a batch that has no value in a column.
-
-    Args:
-        name: The column.
-        batch: The batch.
-        columns: Names of the columns.
-        before: Rows of the task before this batch.
-        hint: What to add to the message.
-    """
+    """Raise the error for the first row of a batch that has no value in a column; the task has put ``before`` rows of earlier batches."""
     column = batch.column(name)
     if not column.null_count:
         return
@@ -343,7 +318,7 @@ class KinesisStreamWriter(_StreamWriter):  # type: ignore[misc]
 
 
 def _current_task() -> StreamTask | None:
-    """Return the task that runs; None if Spark does not tell."""
+    """Return the running task; None if Spark does not name it."""
     context = TaskContext.get()
     if context is None:
         return None

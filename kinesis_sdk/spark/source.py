@@ -164,7 +164,7 @@ class KinesisDataSource(DataSource):  # type: ignore[misc]
 
         del (
             overwrite
-        )  # set in complete and update mode; a stream only grows, so the rows of each batch are put
+        )  # set in complete and update mode; a stream is append-only, so the rows of each batch are put
         options = SinkOptions.parse(check_write_options(self.options))
         return KinesisStreamWriter(options, plan_columns(schema, options, overwrite=False))
 
@@ -178,8 +178,8 @@ def _read_request(options: Any, schema: Any) -> tuple[SourceOptions, tuple[str, 
 def _columns_of(schema: Any, *, include_headers: bool = False) -> tuple[str, ...]:
     """Return the names of the columns to read.
 
-    Spark passes the whole schema, whatever the query uses: its Python API has no column pruning. A user who wants less reads with a
-    schema of some columns, in any order.
+    Spark passes the whole schema, whatever the query uses: its Python API has no column pruning. To read less, a user
+    gives a schema of some columns, in any order.
 
     Raises:
         ConfigError: If the schema is empty, or has a column that the source does not have, with another type, or twice.
@@ -289,10 +289,11 @@ def _read(
 class KinesisReader(DataSourceReader):  # type: ignore[misc]
     """Batch reader. Its end is fixed when Spark plans the read.
 
-    It has no ``pushFilters`` (Spark 4.1 and later), because filters would cost rows: Spark keeps the partitions of a filtered scan for
-    all other scans of the same frame or view. ``df.filter("shardId = 'a'").count()`` followed by ``df.count()`` counts shard ``a``
-    twice, and a union of two shards reads one of them twice (4.1.4, 4.2.1 and 4.3.0; `integration/spark/test_sql.py` shows it). The
-    options ``shardIds``, ``startingPosition`` and ``endingPosition`` restrict a read safely.
+    It has no ``pushFilters`` (Spark 4.1 and later), because filters would lose rows: Spark keeps the partitions of a
+    filtered scan for all other scans of the same frame or view. ``df.filter("shardId = 'a'").count()`` followed by
+    ``df.count()`` counts shard ``a`` twice, and a union of two shards reads one of them twice (4.1.4, 4.2.1 and 4.3.0;
+    `integration/spark/test_sql.py` shows it). The options ``shardIds``, ``startingPosition`` and ``endingPosition``
+    restrict a read safely.
     """
 
     def __init__(self, options: SourceOptions, columns: Sequence[str] = COLUMN_NAMES) -> None:
@@ -342,10 +343,9 @@ class KinesisStreamReader(_StreamReader):  # type: ignore[misc]
     def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802 — Spark's name
         """Return the end of the next batch.
 
-        Args:
-            start: Start of the batch; None before 4.2, which calls this before `initialOffset` in a new query, and after
-                `partitions` in a restarted one.
-            limit: `ReadAllAvailable` lifts the limits of the options; anything else keeps them.
+        ``start`` is None before Spark 4.2, which calls this before `initialOffset` in a new query, and after
+        `partitions` in a restarted one. The limit `ReadAllAvailable` lifts the limits of the options; anything else
+        keeps them.
 
         Raises:
             DataLossError: If records that the checkpoint needs are deleted.
@@ -367,10 +367,11 @@ class KinesisStreamReader(_StreamReader):  # type: ignore[misc]
         return HAS_ADMISSION_CONTROL and isinstance(limit, ReadAllAvailable)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 — Spark's name
-        """Return what Spark then passes to `latestOffset`.
+        """Return the limit that Spark then passes to `latestOffset`.
 
-        Spark knows limits in rows, files and bytes, but none in stream time. So this says only whether there is a limit at all: a number
-        of rows that no batch has stands for the limits of the options, and `ReadAllAvailable` then lifts them.
+        Spark has limits in rows, files and bytes, but not in stream time. So this says only whether there is a limit at
+        all: a number of rows that no batch has stands for the limits of the options, and `ReadAllAvailable` then lifts
+        them.
         """
         if self._options.max_batch_span == 0 and self._options.max_records_per_shard is None:
             return ReadAllAvailable()

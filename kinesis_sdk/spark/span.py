@@ -1,15 +1,16 @@
 """Limit of the stream time in one batch while a query catches up.
 
-Spark runs one batch per trigger. A batch that holds less stream time than passes until the next one falls behind for ever; a batch
-that holds a whole backlog may never finish. So the span follows what the batches themselves take, by the monotonic clock of the
-driver, without any report from the executors:
+Spark runs one batch per trigger. A batch that holds less stream time than passes until the next one falls behind for
+ever; a batch that holds a whole backlog may never finish. So the span follows the durations of the batches, by the
+monotonic clock of the driver, without any report from the executors:
 
 - It doubles while that makes the catch-up faster (stream seconds per second).
-- Where doubling stops paying, the duration of that batch, or ten seconds, becomes the goal, and the span follows it. Every eighth
-  batch tries a doubled span: batches that were slow for another reason become large again.
-- It is never less than one and a half times what has passed since the last plan, unless the batches themselves became slow: the
-  lag then falls by at least half an interval with every batch, for any trigger. If a larger batch took longer than what it
-  held, the cluster is too slow for any span, and a larger one would only make batches longer and longer.
+- Where doubling stops paying, the duration of that batch, or ten seconds, becomes the goal, and the span follows it.
+  Every eighth batch tries a doubled span, so that the span recovers after batches that were slow for another reason.
+- It is at least one and a half times the time since the last plan, unless the batches themselves became slow. The lag
+  then falls by at least half an interval with every batch, for any trigger. If a larger batch took longer than the
+  stream time that it held, the cluster is too slow for any span, and a larger one would only make batches longer and
+  longer.
 
 ``maxBatchSpan`` is an upper bound of it.
 """
@@ -21,26 +22,22 @@ INITIAL_SPAN = 120.0
 
 _MIN_SPAN = 1.0
 _MIN_GOAL = 10.0
-"""Seconds: shorter batches cost more in overhead than they gain in latency."""
+"""Seconds. Shorter batches cost more in overhead than they gain in latency."""
 
 _KEEPS_UP = 1.5
-"""Stream seconds per second since the last plan that a batch holds at least."""
+"""Minimum stream seconds in a batch, per second since the last plan."""
 
 _PAYS = 1.25
-"""Factor of speed by which a doubled span must be faster, and of duration by which a batch may miss the goal."""
+"""A doubled span must be faster by this factor, and a batch may miss the goal for its duration by it."""
 
 _GREW = 1.2
-"""Factor by which a span, or a duration, is larger than the last one."""
+"""Factor from which a span, or a duration, counts as larger than the last one."""
 
 _RETRY_EVERY = 8
 
 
 class BatchSpan:
-    """The span of a query's batches.
-
-    Args:
-        longest: Upper bound in seconds, which the user set; None for none.
-    """
+    """Span of a query's batches, up to ``longest`` seconds (None: unbounded)."""
 
     def __init__(self, longest: float | None = None) -> None:
         self._longest = longest
@@ -54,11 +51,9 @@ class BatchSpan:
         self._last: tuple[float, float] | None = None  # span and duration of the last limited batch
 
     def next(self, now: float, *, limited: bool) -> float:
-        """Return the seconds of stream time that the next batch may hold. Call it once at each plan.
+        """Return the seconds of stream time that the next batch may hold. Call it once per plan.
 
-        Args:
-            now: Monotonic seconds.
-            limited: Whether the span ended the last batch.
+        ``limited`` says whether the span ended the last batch; ``now`` is monotonic.
         """
         planned_at, self._planned_at = self._planned_at, now
         if planned_at is None:
@@ -77,14 +72,14 @@ class BatchSpan:
         return self._bounded(self._span)
 
     def _judge(self, passed: float) -> None:
-        """Change the span by what the last batch, which it ended, took."""
+        """Adapt the span to the duration of the last batch, which the span had ended."""
         self._judged += 1
         speed = self._span / passed
         last_span, last = self._last or (self._span, passed)
         if speed >= 1:
             self._slow = False
         elif self._span > _GREW * last_span:
-            # A batch that held more took longer, so it was the batch and not the trigger that took so long.
+            # A larger batch took longer, so the batch caused the delay, and not the trigger.
             self._slow = passed > _GREW * last
         if self._judged == 1:
             return  # a query starts between two triggers, so that its first interval is short and proves nothing

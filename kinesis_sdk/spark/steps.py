@@ -1,9 +1,9 @@
 """Work on many shards at once: generators that wait without holding a thread.
 
-A *step* function is a generator that makes its calls itself and yields only when it has to wait: it yields the monotonic time
-before which it does not continue. `run_all` runs many of them on a few threads, so that a shard that waits (for its share of the
-reads per second, or for a retry) does not keep the others waiting. With one thread it runs in the caller, and waits by the function
-that it is given: tests run it in virtual time.
+A *step* function is a generator that makes its calls itself and yields only when it has to wait: it yields the
+monotonic time before which it does not continue. `run_all` runs many of them on a few threads, so that a shard that
+waits (for its share of the reads per second, or for a retry) does not hold up other shards. With one thread it runs in
+the caller, and waits with the function that it is given: tests run it in virtual time.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ Steps = Generator[float, None, T]
 class Pace:
     """Limit of the calls for one shard: at most ``count`` in any ``seconds``.
 
-    Kinesis allows five reads per second and shard, for all readers together. The planner takes three, so that other readers, and
-    the tasks of the same query, keep some.
+    Kinesis allows five reads per second and shard, for all readers together. The planner takes three and leaves two to
+    other readers and to the tasks of the same query.
     """
 
     __slots__ = ("_seconds", "_times")
@@ -59,17 +59,13 @@ def run(steps: Steps[T], clock: Clock, sleep: Callable[[float], None]) -> T:
 def run_all(
     work: Iterable[Steps[None]], *, clock: Clock, sleep: Callable[[float], None], threads: int
 ) -> None:
-    """Run generators of steps until all have ended.
+    """Run generators of steps until all have ended. Each is used by one thread at a time.
 
-    Args:
-        work: The generators. Each is used by one thread at a time.
-        clock: Clock of the times that they yield.
-        sleep: Called with the seconds until the next step, if there is only one thread. Several threads wait for each other, in real
-            time.
-        threads: Maximum number of threads.
+    ``sleep`` waits for the next step, in seconds, if there is only one thread. Several threads wait for each other, in
+    real time.
 
     Raises:
-        Exception: The first exception that a generator raised. The others are closed at their next step.
+        Exception: The first exception that a generator raised. All other generators are closed at their next step.
     """
     waiting = [(float("-inf"), number, steps) for number, steps in enumerate(work)]
     threads = min(threads, len(waiting))
@@ -128,7 +124,7 @@ class _Crew:
             raise self._error
 
     def _next(self) -> tuple[int, Steps[None]] | None:
-        """Return the generator that is due next, as soon as it is; None if there is nothing left to do."""
+        """Wait until a generator is due, and return it; None if there is nothing left to do."""
         with self._changed:
             while True:
                 if self._error is not None or not self._left:

@@ -43,9 +43,6 @@ def creation_options(options: Mapping[str, str]) -> dict[str, str] | None:
 
     For ``CREATE TABLE``, Spark passes each option twice, once with a prefix, among properties of the table.
 
-    Args:
-        options: The options that Spark passes.
-
     Raises:
         ConfigError: If they contain credentials, which would be readable in the catalog and in the schema of every query.
     """
@@ -65,13 +62,10 @@ def creation_options(options: Mapping[str, str]) -> dict[str, str] | None:
 
 
 def read_options(given: Mapping[str, str], schema: Any) -> Mapping[str, str]:
-    """Return the options of a read: those of its table, with the given ones in their place.
+    """Return the options of a read: the options of its table, overridden by the given ones.
 
-    Options with a stream stand for themselves, so that a schema taken from a table can be used to read another stream.
-
-    Args:
-        given: The options that Spark passes.
-        schema: Schema that Spark passes; its fields have ``metadata``.
+    Given options that name a stream replace the table's options completely, so that a schema taken from a table can be
+    used to read another stream.
 
     Raises:
         ConfigError: If there are no options at all.

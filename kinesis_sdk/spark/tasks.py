@@ -22,19 +22,14 @@ MAX_TASKS = 10_000
 def group(
     ranges: Sequence[ShardRange], *, max_tasks: int, shards_per_task: int | None
 ) -> list[tuple[ShardRange, ...]]:
-    """Divide the ranges of a batch among tasks.
+    """Divide the ranges of a batch among tasks, each with parents before their children.
 
-    If there are at least as many tasks as families, each family has its own task. Otherwise families with the same expected
-    number of records and adjacent shard ids go to different tasks, because the children of a hot shard have adjacent ids.
+    If there are at least as many tasks as families, each family has its own task. Otherwise families with the same
+    expected number of records and adjacent shard ids go to different tasks, because the children of a hot shard have
+    adjacent ids. The task with the most expected records is first, so that Spark starts it first. No task is empty.
 
-    Args:
-        ranges: The ranges, in any order.
-        max_tasks: Maximum number of tasks, at least 1. Not used if ``shards_per_task`` is set.
-        shards_per_task: Maximum number of ranges per task, at least 1; only a larger family exceeds it. None for no maximum.
-
-    Returns:
-        The ranges of each task, parents before their children. The task with the most expected records is first, so that Spark
-        starts it first. No task is empty.
+    If ``shards_per_task`` (at least 1) is set, it limits the ranges per task, except for a larger family, and
+    ``max_tasks`` is not used.
 
     Raises:
         ValueError: If a maximum is below 1, or if ranges are parents of each other.
@@ -64,7 +59,7 @@ def _families(ranges: Sequence[ShardRange]) -> list[list[ShardRange]]:
     items = sorted(ranges, key=lambda item: (str(item.stream), item.shard_id))
     numbers = {(item.stream, item.shard_id): number for number, item in enumerate(items)}
     order: TopologicalSorter[int] = TopologicalSorter()
-    root = list(range(len(items)))  # union-find: a range with a smaller number in the same family, or itself
+    root = list(range(len(items)))  # union-find: a range of the same family with a smaller number, or itself
 
     def find(number: int) -> int:
         while root[number] != number:
