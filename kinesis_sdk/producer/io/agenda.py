@@ -1,8 +1,8 @@
-"""Agenda of the I/O loop: which streams it has to look at, and when. What a turn costs follows what is due, not how many streams there are.
+"""Agenda of the I/O loop: which streams it polls, and when. A turn costs what is due in it, however many streams there are.
 
-A pipeline is looked at if something has happened to it, if its next event is due, or if it has requests that wait for a free connection
-and there is one. Nothing else can have anything to do: `SendQueue.next_event` names the moment, and whatever changes a pipeline calls
-`touch` before it gives the lock back.
+A pipeline is polled if something has happened to it, if its next event is due, or if it has requests that wait for a connection and one
+is free. No other pipeline can have work: `SendQueue.next_event` names the moment, and every change of a pipeline calls `touch` before
+it releases the lock.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _SPARE_EVENTS = 1_000
 class Agenda:
     """The pipelines of a producer by their next event. Not thread-safe: the producer's lock protects it.
 
-    Streams take turns: each pipeline has a place, and those that are due in one turn of the loop are looked at in the order of their
-    places. `enter` gives a pipeline the last place, again and again.
+    Streams take turns: each pipeline has a place, and pipelines that are due in one turn of the loop are polled in the order of their
+    places. `enter` moves a pipeline to the last place.
     """
 
     __slots__ = ("_bound", "_changed", "_events", "_listed", "_places", "_waiting")
@@ -32,7 +32,7 @@ class Agenda:
         # (moment, place, pipeline). Lazily cleaned: an element counts only while it names the pipeline's moment.
         self._events: list[tuple[float, int, StreamPipeline]] = []
         self._bound = _SPARE_EVENTS
-        # (place, pipeline), each once. `_listed` tells of each whether it still waits.
+        # (place, pipeline), each once. `_listed` says whether it still waits.
         self._waiting: list[tuple[int, StreamPipeline]] = []
         self._listed: dict[StreamPipeline, bool] = {}
 
@@ -42,16 +42,14 @@ class Agenda:
         pipeline.place = self._places
 
     def touch(self, pipeline: StreamPipeline) -> None:
-        """Have a pipeline looked at in the next turn, because something has happened to it."""
+        """Have a pipeline polled in the next turn, because something has happened to it."""
         self._changed[pipeline] = None
         pipeline.next_look = -_NEVER
 
     def due(self, now: float, has_connection: Callable[[], bool]) -> Iterator[StreamPipeline]:
-        """Remove and yield the pipelines to look at, in the order of their places. Give each back with `put_back`.
+        """Remove and yield the pipelines to poll, in the order of their places. Give each back with `put_back`.
 
-        Args:
-            now: Monotonic seconds.
-            has_connection: Whether a connection is free, for the pipelines that wait for one; asked before each of them.
+        ``has_connection`` is asked again before each pipeline that waits for a connection.
         """
         due, self._changed = self._changed, {}
         events = self._events
@@ -65,12 +63,9 @@ class Agenda:
         yield from self._take_waiting(_NEVER, due, has_connection)
 
     def put_back(self, pipeline: StreamPipeline, moment: float, *, waits: bool) -> None:
-        """Note when to look at a pipeline again.
+        """Poll a pipeline again at ``moment`` (monotonic seconds; infinity for never).
 
-        Args:
-            pipeline: The pipeline.
-            moment: Its next event (monotonic seconds); infinity if there is none.
-            waits: Whether it also has requests that wait for a connection.
+        With ``waits``, it also has requests that wait for a connection.
         """
         if waits and pipeline not in self._listed:
             heapq.heappush(self._waiting, (pipeline.place, pipeline))
@@ -89,7 +84,7 @@ class Agenda:
 
     @property
     def next_moment(self) -> float:
-        """Moment at which `due` has something to yield, if nothing happens until then; infinity if never."""
+        """Moment at which `due` has something to yield, if nothing happens before; infinity if never."""
         events = self._events
         while events and events[0][0] != events[0][2].next_look:
             heapq.heappop(events)
@@ -98,7 +93,7 @@ class Agenda:
     def _take_waiting(
         self, before: float, due: dict[StreamPipeline, None], has_connection: Callable[[], bool]
     ) -> Iterator[StreamPipeline]:
-        """Remove and yield the pipelines that wait for a connection and have places before the given one, as long as one is free."""
+        """Remove and yield pipelines before a place that wait for a connection, as long as one is free."""
         waiting = self._waiting
         while waiting and waiting[0][0] < before and has_connection():
             place, pipeline = heapq.heappop(waiting)

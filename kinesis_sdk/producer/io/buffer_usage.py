@@ -2,7 +2,7 @@
 
 A record is charged from `put` until its final result: payload, key and a fixed overhead against ``max_buffered_bytes``, one against
 ``max_buffered_records``. It also counts for the flush epoch in which it was put, until its callbacks have run. A flush ends the current
-epoch and waits until no record of it, or of an earlier one, is left.
+epoch and waits until no record of this epoch or an earlier one is left.
 
 Listeners let an event loop wait without a thread: each is called once, when there may be room or when a flush completes. Pure and not
 thread-safe; the producer's lock protects it.
@@ -19,7 +19,7 @@ from kinesis_sdk.producer.records.record import CallbackRun, PendingRecord
 
 
 class Charged(Protocol):
-    """User records that are charged together: those in a Kinesis record, or of a final result."""
+    """User records that are charged together: all in a Kinesis record, or in a final result."""
 
     @property
     def records(self) -> Sequence[PendingRecord]:
@@ -33,12 +33,12 @@ class Charged(Protocol):
 
     @property
     def epoch(self) -> int:
-        """Flush epoch of the records that have none of their own."""
+        """Flush epoch of the records without an epoch of their own."""
         ...
 
     @property
     def mixed(self) -> bool:
-        """Whether some of the records may have a flush epoch of their own."""
+        """True if some of the records may have their own flush epoch."""
         ...
 
 
@@ -49,15 +49,11 @@ Listener: TypeAlias = Callable[[], None]
 class BufferUsage:
     """Counts of what is buffered, and the listeners that wait for less.
 
-    Args:
-        max_bytes: Bound on the bytes charged.
-        max_records: Bound on the records; None for no bound.
-
     Attributes:
         bytes: Bytes charged now.
         count: Records charged now.
         epoch: Flush epoch of records that are put now.
-        callbacks: Runs of callbacks that have not ended, of records that are no longer charged.
+        callbacks: Runs of callbacks that have not ended. Their records are no longer charged.
         room_listeners: Called by `notify_room`; a dict for its order.
     """
 
@@ -86,11 +82,11 @@ class BufferUsage:
         self._flush_listeners: dict[Listener, int] = {}
 
     def has_room(self, cost: int) -> bool:
-        """Return whether a record of that cost fits. One that is larger than the bound fits if the buffer is empty."""
+        """Return whether a record of that cost fits. A record above the bound fits if the buffer is empty."""
         return self.count == 0 or (self.bytes + cost <= self.max_bytes and self.count < self.max_records)
 
     def charge(self, cost: int) -> None:
-        """Charge a record of that cost, for the current epoch."""
+        """Charge a record to the current epoch."""
         self.bytes += cost
         self.count += 1
 
@@ -111,7 +107,7 @@ class BufferUsage:
 
     @property
     def outstanding(self) -> Mapping[int, int]:
-        """Records charged now, by epoch; only epochs that have some."""
+        """Records charged now, by epoch; without epochs that have none."""
         counts = dict(self._ended)
         if current := self.count - sum(counts.values()):
             counts[self.epoch] = counts.get(self.epoch, 0) + current
@@ -125,7 +121,7 @@ class BufferUsage:
         self.forget()
 
     def end_epoch(self) -> int:
-        """Begin a new epoch for what is put from now on; return the one that ended."""
+        """Begin a new epoch; return the one that ended."""
         ended = self.epoch
         if current := self.count - sum(self._ended.values()):
             self._ended[ended] += current
@@ -133,13 +129,13 @@ class BufferUsage:
         return ended
 
     def left(self, epoch: int) -> int:
-        """Return how many records of that epoch and earlier ones have no final result, or callbacks that have not run."""
+        """Return how many records up to that epoch have no final result, or callbacks that have not run."""
         left = sum(count for e, count in self.outstanding.items() if e <= epoch)
         return left + sum(run.left for run in self.callbacks if run.epoch <= epoch)
 
     @property
     def open_callbacks(self) -> int:
-        """Records with callbacks that have not run, although they have their final result."""
+        """Records that have their final result, and callbacks that have not run."""
         return sum(run.left for run in self.callbacks)
 
     def add_flush_listener(self, epoch: int, listener: Listener) -> None:
@@ -169,11 +165,7 @@ class BufferUsage:
             self._flush_listeners.pop(listener, None)
 
     def full(self, waited: float | None) -> BufferFullError:
-        """Return the error that says that there is no room, and why.
-
-        Args:
-            waited: Seconds that the caller waited for room; None or 0 if it did not wait.
-        """
+        """Return the error for a full buffer, after the caller waited for some seconds; None or 0 if it did not wait."""
         time = f" for {waited:g} s" if waited else ""
         bounds = f"max_buffered_bytes={self.max_bytes:,}"
         if self.max_records != float("inf"):
@@ -184,12 +176,7 @@ class BufferUsage:
 
 
 def callback_runs(records: Sequence[PendingRecord], charged: Charged) -> Iterable[CallbackRun]:
-    """Return the callbacks of records, by flush epoch.
-
-    Args:
-        records: Records with callbacks.
-        charged: The records that they were charged with.
-    """
+    """Return the callbacks of records, by flush epoch."""
     if not charged.mixed:
         return (CallbackRun(records, charged.epoch),)
     by_epoch: dict[int, list[PendingRecord]] = {}

@@ -39,23 +39,16 @@ from kinesis_sdk.producer.stream.pipeline import StreamPipeline
 _LOGGER = FieldLogger(logging.getLogger(__name__))
 
 Relay: TypeAlias = Callable[[Sequence[PendingRecord]], None]
-"""Called with each group of records that became final, without the lock, before `flush` counts them. Must not raise."""
+"""Called without the lock with each group of records that became final, before `flush` counts them as done. Must not raise."""
 
 Group: TypeAlias = tuple[StreamPipeline, list[Settled]]
 """Final results of one stream."""
 
 
 class Completion:
-    """Brings final results to futures, hooks, metrics and callbacks. Thread-safe.
+    """Delivers final results to futures, hooks, metrics and callbacks. Thread-safe.
 
-    Args:
-        shared: State shared with callers and the I/O loop.
-        hooks: Called with failed records; None if there are none.
-        sampler: Samples what is pending; None if nothing is measured.
-        metrics: Called with all results; None if nothing is measured.
-
-    Attributes:
-        relay: Brings results to event loops.
+    ``relay`` delivers them to event loops.
     """
 
     def __init__(
@@ -86,7 +79,7 @@ class Completion:
 
     @property
     def unfinished(self) -> list[Settled]:
-        """Final results that the futures may not have yet. Read under the lock."""
+        """Final results that may not have reached their futures. Read under the lock."""
         items = [item for groups in self._completing.values() for _, settled in groups for item in settled]
         items.extend(
             item for pipeline in self._shared.pipelines.values() for item in pipeline.pending.settled
@@ -103,9 +96,7 @@ class Completion:
     def finish(self, groups: list[Group], pool: TaskPool | None = None) -> None:
         """Take records through the four steps at the top of this module. Call without the lock.
 
-        Args:
-            groups: Their final results.
-            pool: Where callbacks run; None runs them on this thread.
+        Callbacks run on ``pool``; None runs them on this thread.
         """
         if not groups:
             return
@@ -121,7 +112,7 @@ class Completion:
                 for item in settled:
                     self._resolve(item, runs)
         except BaseException:
-            # An interrupt, in `close`: the other records get their results anyway, and a result is never replaced.
+            # An interrupt, in `close`: the other records still get their results. A result is never replaced.
             for _, settled in groups:
                 for item in settled:
                     self._resolve(item, runs)
@@ -143,15 +134,9 @@ class Completion:
                 self._run_callbacks(runs)
 
     def reject_all(self, kind: type[ProducerError], text: str, cause: BaseException | None = None) -> int:
-        """Accept nothing any longer, and fail everything without a final result. Responses that still come are dropped.
+        """Reject new records, fail all records without a final result, and return how many failed.
 
-        Args:
-            kind: Class of the error that records fail with, and that callers get.
-            text: Text of the error.
-            cause: Its cause.
-
-        Returns:
-            Number of records that failed.
+        Responses that still come are dropped. ``kind``, ``text`` and ``cause`` make the error for these records and for callers.
         """
         shared = self._shared
         with shared.lock:
@@ -166,7 +151,7 @@ class Completion:
             try:
                 self._abandon(failure)
             except BaseException as error:  # noqa: BLE001 - raised below
-                # An interrupt, in `close`: the other records fail anyway. A later `close` would wait for them for ever.
+                # An interrupt, in `close`: fail the other records first, or a later `close` would wait for them for ever.
                 interrupt = error
                 self._abandon(failure)
             failed = self.take(shared.pipelines.values())
@@ -194,7 +179,7 @@ class Completion:
         )
 
     def forget_after_fork(self, error: ProducerError) -> None:
-        """Fail the parent's records in a forked child: no thread of this process completes them."""
+        """Fail the parent's records in a forked child, where no thread completes them."""
         records = [record for pipeline in self._shared.pipelines.values() for record in pipeline.pending.live]
         records.extend(record for item in self.unfinished for record in item.records)
         for record in records:
@@ -227,12 +212,12 @@ class Completion:
             self.crash(error)
 
     def _run_callbacks(self, runs: list[CallbackRun]) -> None:
-        """Run callbacks that are counted, and stop counting them."""
+        """Run callbacks, and stop counting them."""
         try:
             for run in runs:
                 run.run()
         except BaseException:
-            for run in runs:  # an interrupt, in `close`: the others run anyway
+            for run in runs:  # an interrupt, in `close`: the remaining callbacks still run
                 run.run()
             raise
         finally:
@@ -254,10 +239,6 @@ class ReentryGuard:
     - a signal handler that interrupted the holder of the producer's lock, or of the state lock of `record`.
 
     A signal handler that interrupted anything else may wait, even inside `flush`, `close` or `result`: no lock is held while they wait.
-
-    Args:
-        shared: State shared by callers and the I/O loop.
-        completion: Where records end.
     """
 
     def __init__(self, shared: SharedState, completion: Completion) -> None:
@@ -270,11 +251,7 @@ class ReentryGuard:
             raise ProducerError(REENTERED)
 
     def check_may_wait(self, what: str) -> None:
-        """Raise `ProducerError` if what this thread wants to wait for cannot come before the thread continues.
-
-        Args:
-            what: The call, for the error's text.
-        """
+        """Raise `ProducerError` if this thread would wait for itself. The error names the call, ``what``."""
         if self._shared.held_here() or interrupted_here():
             raise ProducerError(REENTERED)
         if self._shared.delivering.here:
@@ -291,8 +268,7 @@ class ReentryGuard:
     def may_wait_for_room(self) -> bool:
         """Return whether a `put` without room may wait: not on the threads that have to make the room.
 
-        Raises:
-            ProducerError: In a signal handler that interrupted a change of a record's state.
+        Raises `ProducerError` in a signal handler that interrupted a change of a record's state.
         """
         if self._shared.delivering.here:
             return False
@@ -301,7 +277,7 @@ class ReentryGuard:
         return True
 
     def _owes(self, record: PendingRecord) -> bool:
-        """Return whether the record belongs to this producer and has no final result."""
+        """Return whether this producer still owes the record its final result."""
         with self._shared.lock:
             entry = record._delivery.entry
             return any(

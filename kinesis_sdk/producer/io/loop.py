@@ -1,12 +1,11 @@
 """I/O loop of the producer: one coordinating thread and a pool of sender threads.
 
 The loop sleeps until the earliest deadline of all streams, polls the pipelines that are due (`Agenda`), and submits requests and
-loads to the pool. A pool thread makes one call, brings its outcome back to the pipeline under the lock, and completes the records
+loads to the pool. A pool thread makes one call, reports its outcome to the pipeline under the lock, and completes the records
 that are final.
 
-After a freeze (AWS Lambda between two invocations, a paused container), the lost time does not count against `record_ttl`: the loop
-reads the clock at least once a second while there are records, and a jump of several seconds is a freeze
-(`SharedState.read_clock`).
+After a freeze (AWS Lambda between two invocations, a paused container), the lost time does not count against `record_ttl`. The loop
+reads the clock at least once a second while there are records; a jump of several seconds is a freeze (`SharedState.read_clock`).
 """
 
 from __future__ import annotations
@@ -40,15 +39,9 @@ PutRecords: TypeAlias = Callable[[KinesisClient, StreamId, Batch], Mapping[str, 
 
 
 class IoLoop:
-    """The producer's threads: they poll the pipelines, call Kinesis and bring the outcomes back.
+    """The producer's threads: they poll the pipelines, call Kinesis and report the outcomes.
 
-    Args:
-        client: Kinesis client; thread-safe.
-        shared: State shared with callers.
-        completion: Where final results go.
-        metrics: Called with every request; None if nothing is measured.
-        sampler: Samples what is pending; None if nothing is measured.
-        put: Sends a request: `sender.put_records`, or something around it.
+    ``put`` sends a request: `sender.put_records`, or a wrapper of it. ``metrics`` and ``sampler`` are None if nothing is measured.
     """
 
     def __init__(
@@ -82,7 +75,7 @@ class IoLoop:
         return self._thread is not None
 
     def start(self) -> None:
-        """Start the thread of the loop, unless it runs. Call under the lock."""
+        """Start the thread of the loop unless it runs. Call under the lock."""
         if self._thread is not None:
             return
         thread = threading.Thread(target=self._run, name="kinesis-sdk-producer", daemon=True)
@@ -90,12 +83,12 @@ class IoLoop:
         try:
             thread.start()
         except BaseException:
-            # Not started, or interrupted on the way: then the thread ends by itself as soon as it sees this.
+            # Not started. Or interrupted after the start: then the thread sees this and ends by itself.
             self._thread = None
             raise
 
     def wake_for(self, pipeline: StreamPipeline) -> None:
-        """Have the loop look at a pipeline, at once if that has something to do before the loop would wake up by itself.
+        """Have the loop poll a pipeline: at once if the pipeline is due before the loop would wake up by itself.
 
         Call under the lock.
         """
@@ -111,7 +104,7 @@ class IoLoop:
             shared.sleeping_until = -NEVER
 
     def stop(self) -> None:
-        """Let the threads of the pool end when they have nothing left to do."""
+        """Let the threads of the pool end when nothing is left to do."""
         self._shared.stopped = True
         self._pool.stop()
 
@@ -141,7 +134,7 @@ class IoLoop:
             self._completion.crash(error)
 
     def _turn(self) -> bool:
-        """Do what is due, or sleep until there is more; False ends the thread."""
+        """Do what is due, or sleep until something is. Return False to end the thread."""
         shared, completion, sampler = self._shared, self._completion, self._sampler
         with shared.lock:
             if shared.rejection is not None or self._thread is not threading.current_thread():
@@ -170,7 +163,7 @@ class IoLoop:
         return True
 
     def _collect_work(self, now: float) -> tuple[list[Callable[[], None]], list[Group]]:
-        """Return what the pool has to do (send requests, load shard maps, seal aggregates), and the final results that there are."""
+        """Return tasks for the pool (send requests, load shard maps, seal aggregates) and the final results to complete."""
         shared = self._shared
         pipelines, agenda = shared.pipelines, shared.agenda
         sends: list[Callable[[], None]] = []
@@ -215,7 +208,7 @@ class IoLoop:
     def _next_hurry(self) -> float:
         """Return when to send early because a `put` waits for room; infinity if none does.
 
-        Not all the time: requests should still be shared, and retries have a delay of their own.
+        Not all the time: requests should still be shared, and retries have their own delay.
         """
         waiting = self._shared.waiting_puts or self._shared.usage.room_listeners
         return self._hurried + _HURRY_INTERVAL if waiting else NEVER
@@ -237,7 +230,7 @@ class IoLoop:
     # ------------------------------------------------------------------ pool threads
 
     def _send(self, pipeline: StreamPipeline, batch: Batch) -> None:
-        """Make one PutRecords call, and bring its outcome back."""
+        """Make one PutRecords call, and report its outcome."""
         shared = self._shared
         shared.delivering.here = True
         try:
@@ -269,7 +262,7 @@ class IoLoop:
             self._completion.crash(error)
 
     def _seal(self, pipeline: StreamPipeline, task: SealTask) -> None:
-        """Seal an aggregate, and bring it back."""
+        """Seal an aggregate, and report it."""
         shared = self._shared
         shared.delivering.here = True
         try:
@@ -295,7 +288,7 @@ class IoLoop:
             self._completion.crash(error)
 
     def _load(self, pipeline: StreamPipeline) -> None:
-        """Load what there is to know about a stream, and bring it back."""
+        """Load the facts of a stream, and report them."""
         shared = self._shared
         shared.delivering.here = True
         try:

@@ -56,15 +56,7 @@ class SettledRecords(Protocol):
 
 
 class Reading(NamedTuple):
-    """Sample of the pipeline of one stream.
-
-    Attributes:
-        stream: Stream of the pipeline.
-        received: User records that were accepted so far.
-        wrong_shard: Kinesis records so far that were sent again because they landed across a reshard.
-        pending: User records without a final result.
-        begun_anew: User records so far that were sent with a new identity although they may be stored.
-    """
+    """Sample of the pipeline of one stream; see `Counters`. ``received``, ``wrong_shard`` and ``begun_anew`` count since the start."""
 
     stream: StreamId
     received: int
@@ -76,13 +68,8 @@ class Reading(NamedTuple):
 class ProducerMetrics:
     """Records the events of a producer as the KPL's metrics. Thread-safe; never raises.
 
-    All methods are called without the engine's lock, so a slow sink does not block other threads.
-
-    Args:
-        sink: Metrics sink. A Kinesis record or a request causes one call for each metric.
-
-    Attributes:
-        next_sample: Monotonic seconds at which the next `sample` is due.
+    All methods are called without the engine's lock, so a slow sink does not block other threads. The sink gets one call per metric for each
+    Kinesis record or request. ``next_sample`` is when the next `sample` is due (monotonic seconds).
     """
 
     def __init__(self, sink: Metrics) -> None:
@@ -103,12 +90,7 @@ class ProducerMetrics:
         return None if sink is None or isinstance(sink, NoMetrics) else cls(sink)
 
     def sample(self, now: float, readings: Iterable[Reading]) -> None:
-        """Record the pending records, and the changes since the last sample.
-
-        Args:
-            now: Monotonic seconds; the next sample is due `SAMPLE_INTERVAL` later.
-            readings: Readings of all streams.
-        """
+        """Record the pending records of all streams, and the changes since the last sample. The next one is due `SAMPLE_INTERVAL` later."""
         with self._lock:
             self.next_sample = now + SAMPLE_INTERVAL
             try:
@@ -125,15 +107,7 @@ class ProducerMetrics:
         failure: KinesisSdkError | None,
         ended: float,
     ) -> None:
-        """Record a completed PutRecords call.
-
-        Args:
-            stream: Stream of the call.
-            batch: Entries of the call, with its start time.
-            response: Response; ignored if the call failed.
-            failure: Error of a call that failed as a whole; None otherwise.
-            ended: Monotonic seconds at the end of the call.
-        """
+        """Record a completed PutRecords call; ``failure`` is the error of a call that failed as a whole, ``ended`` its end."""
         try:
             self._request(stream, batch, response, failure, ended)
         except Exception as error:  # noqa: BLE001 - as in sample
@@ -147,12 +121,8 @@ class ProducerMetrics:
     ) -> None:
         """Record user records of one stream that have their final result.
 
-        Call it before their futures complete, which releases the payloads and their sizes.
-
-        Args:
-            stream: Stream of the records.
-            items: Records with their results.
-            predict: Returns the shard for a hash key, or None if it is unknown; called only for failed records.
+        Call it before their futures complete, which releases the payloads and their sizes. ``predict`` returns the shard of a hash key, or None
+        if it is unknown; it is called only for failed records.
         """
         try:
             failed: dict[str | None, _Failed] = {}
@@ -272,7 +242,7 @@ class ProducerMetrics:
         self._add_all(catalogue.RETRIES_PER_RECORD, failures.retries, scope)
 
     def _add_outcomes(self, metric: Metric, count: int, ones: int, scope: Scope) -> None:
-        """Record a number of observations, of which ``ones`` are 1 and the others 0."""
+        """Record a number of observations: ``ones`` of them are 1, the rest 0."""
         self._add(metric, scope, ones, count, int(ones == count), int(ones > 0))
 
     def _add_all(self, metric: Metric, values: list[Any], scope: Scope) -> None:
@@ -300,7 +270,7 @@ class ProducerMetrics:
         return scope
 
     def _forget_shards(self) -> None:
-        """Drop the scopes of shards and error codes; the sink keeps their counts. Those of streams have gauges and stay."""
+        """Drop the scopes of shards and error codes; the sink keeps their counts. Scopes of streams have gauges and stay."""
         shards = [key for key in [*self._scopes] if key[1] is not None or key[2] is not None]
         for key in shards:
             scope = self._scopes.pop(key, None)
@@ -338,12 +308,7 @@ class _Failed:
 
 
 class MetricsSampler:
-    """Tells metrics how many records are pending, as long as there are any. Thread-safe.
-
-    Args:
-        shared: State shared with callers and the I/O loop.
-        metrics: Where samples go.
-    """
+    """Samples how many records are pending, as long as there are any. Thread-safe."""
 
     def __init__(self, shared: SharedState, metrics: ProducerMetrics) -> None:
         self._shared = shared
@@ -351,7 +316,7 @@ class MetricsSampler:
         self._unsampled = False
 
     def observe(self) -> None:
-        """Note that the I/O loop is awake: a further sample is due if there are records. Call under the lock."""
+        """Note that the I/O loop is awake: another sample is due if there are records. Call under the lock."""
         self._unsampled |= self._shared.usage.count > 0
 
     @property
@@ -360,7 +325,7 @@ class MetricsSampler:
         return self._metrics.next_sample if self._unsampled else NEVER
 
     def sample(self) -> None:
-        """Report what is pending, and what was put. Call without the lock."""
+        """Report pending and accepted records. Call without the lock."""
         with self._shared.lock:
             now = self._shared.now()
             readings = [

@@ -28,30 +28,28 @@ _LOGGER = FieldLogger(logging.getLogger(__name__))
 
 
 def put_records(client: KinesisClient, stream: StreamId, batch: Batch) -> Mapping[str, Any]:
-    """Send one request. It is encoded here, once, on the thread of the pool.
+    """Encode and send one request, on the thread of the pool; return its response, with one result for each Kinesis record.
 
-    Returns:
-        The response, with one result for each Kinesis record. A result has a textual ``ErrorCode``, or a textual
-        ``ShardId`` and a sequence number; a malformed one is replaced by an empty one, which has neither.
+    A result has a textual ``ErrorCode``, or a textual ``ShardId`` and a sequence number; a malformed one is replaced by an empty one.
 
     Raises:
         AwsError: If the call fails.
         ProtocolError: If the call succeeds and its response cannot be read.
     """
-    # Encoding, too: all that can fail there is the allocation of memory, which is transient.
+    # The encoding is inside, too: only the allocation of memory can fail there, which is transient.
     with translate_errors("PutRecords", client):
         entries = []
         for entry in batch.entries:
             aggregate = entry.aggregate
             key = aggregate.partition_key
-            # A record without a key is for a stream that places records itself, so it has no hash key either.
+            # Only a stream that places records itself takes records without a key, so they have no hash key either.
             hash_key = aggregate.explicit_hash_key if key else None
             entries.append(transport.PutEntry(entry.form.encode(), key or None, hash_key))
         response = transport.put_records(client, stream, entries)
         results: list[Any] = response["Records"]
         if len(results) != len(entries):
             raise ProtocolError(f"PutRecords: {len(entries)} records sent, {len(results)} results came back")
-        # The only place that checks the types: everything that handles the response later relies on them.
+        # Only this place checks the types; all code that handles the response later relies on it.
         for index, result in enumerate(results):
             if not _is_well_formed(result):
                 results[index] = {}
@@ -59,7 +57,7 @@ def put_records(client: KinesisClient, stream: StreamId, batch: Batch) -> Mappin
 
 
 def _is_well_formed(result: Any) -> bool:
-    """Return whether the result of one Kinesis record can be understood."""
+    """Return whether the result of one Kinesis record has the fields and types that are relied on later."""
     if not isinstance(result, dict):
         return False
     code = result.get("ErrorCode")
@@ -83,15 +81,10 @@ def without_frames(error: KinesisSdkError) -> KinesisSdkError:
 
 
 def load_facts(client: KinesisClient, stream: StreamId, *, describe: bool) -> StreamFacts:
-    """Load the shards of a stream, its record size limit and its record distribution.
+    """Load the shards of a stream and, with ``describe``, its record size limit and its record distribution.
 
-    Neither call is required: without the permission for one, the producer continues with less, and says so in the log. A stream that
-    does not exist is an error.
-
-    Args:
-        client: Kinesis client.
-        stream: The stream.
-        describe: Whether to load the record size limit and the record distribution, too.
+    Neither call is required: if the permission for one is missing, the producer continues with less, and says so in the log. A stream
+    that does not exist is an error.
 
     Raises:
         AwsError: If a call fails.
@@ -146,12 +139,8 @@ def load_facts(client: KinesisClient, stream: StreamId, *, describe: bool) -> St
 class TaskPool:
     """Threads that make calls, started on demand.
 
-    They are daemon threads, unlike those of `concurrent.futures`: a producer that was not closed still sends its records from its exit
-    handler, when executors no longer accept work.
-
-    Args:
-        name: Prefix of the threads' names.
-        max_threads: Maximum number of threads.
+    They are daemon threads, unlike those of `concurrent.futures`: a producer that was not closed sends its records from its exit handler,
+    when executors no longer accept work.
     """
 
     def __init__(self, name: str, max_threads: int) -> None:
@@ -165,8 +154,8 @@ class TaskPool:
     def submit(self, task: Callable[[], None]) -> None:
         """Run a task on a thread of the pool. Tasks must not raise: they report failures themselves.
 
-        If there is no thread and none can be started, the task runs here: from Python 3.12 on, no thread starts while the
-        interpreter ends, and records may still have to be sent.
+        The task runs here if no thread exists and none can be started. From Python 3.12 on, no thread starts while the interpreter ends, and
+        records may still have to be sent.
         """
         inline = False
         with self._lock:
@@ -175,7 +164,7 @@ class TaskPool:
             elif len(self._threads) < self._max_threads and self._start_thread():
                 pass
             elif self._threads:
-                # All are busy: the first that becomes idle takes the task. It must not count as idle then.
+                # All are busy. The first thread that becomes idle takes the task, and must not count as idle then.
                 self._idle -= 1
             else:
                 inline = True
@@ -185,8 +174,8 @@ class TaskPool:
             self._tasks.put(task)
 
     def stop(self) -> None:
-        """Let every thread end when it has nothing left to do. Tasks that are submitted later may not run."""
-        # Each thread passes it on. One for each thread would not be enough: the I/O loop may start another one right after this.
+        """Let every thread end when nothing is left to do. Tasks that are submitted later may be left out."""
+        # Each thread passes the None on. One None per thread would not be enough: the I/O loop may start another thread now.
         self._tasks.put(None)
 
     def join(self, timeout: float) -> None:

@@ -1,6 +1,6 @@
 """State that callers of a producer share with its threads, under one lock.
 
-Lock order: `SharedState.lock`, then nothing else. Futures become final, callbacks run and network calls are made only after it has been
+Lock order: `SharedState.lock`, then nothing else. Futures are completed, callbacks run and network calls made only after the lock was
 released, so a callback may call `put`. The state lock of `record` and the conditions of futures are never taken under it.
 """
 
@@ -19,7 +19,7 @@ from kinesis_sdk.producer.stream.pipeline import StreamPipeline
 NEVER = float("inf")
 
 _FREEZE = 5.0
-"""Seconds between two readings of the clock, while there are records, from which on the process counts as frozen."""
+"""If this many seconds pass between two readings of the clock while there are records, the process was frozen."""
 
 
 class _Delivering(threading.local):
@@ -31,21 +31,14 @@ class _Delivering(threading.local):
 class SharedState:
     """State shared by callers and the producer's threads. Guarded by `lock`, except where stated.
 
-    Args:
-        config: Settings of the producer.
-        clock: Monotonic and wall clock; replaced in tests.
-
     Attributes:
         lock: Guards pipelines and counts. Re-entrant only so that a signal handler that interrupted its holder is noticed.
         held_here: Whether the current thread holds the lock. Callable without it.
         wake: Condition that the I/O loop waits on.
         changed: Condition for room in the buffer, ended flushes and the end of the producer.
-        usage: Accounting of the buffer.
-        pipelines: The pipeline of each stream.
-        agenda: Which of them the I/O loop has to look at, and when.
         accepting: Whether `put` is open: false from `close`, a crash or a fork on.
         closing: Whether `close` has begun.
-        rejection: Why nothing is accepted and nothing is sent any longer: class and text of the error, and its cause. None until then.
+        rejection: Error (class, text, cause) from which on nothing is accepted or sent; None until then.
         stopped: Whether the pool of sender threads takes no further tasks.
         sleeping_until: When the I/O loop wakes up by itself (monotonic seconds); minus infinity while it is awake.
         flush_requested: Latest flush epoch that the I/O loop should send.
@@ -79,11 +72,11 @@ class SharedState:
         self.delivering: _Delivering = _Delivering()
 
     def has_ended(self) -> bool:
-        """Return whether every record has been failed: responses that still come are dropped. Callable without the lock."""
+        """Return whether every record was failed, so responses that still come are dropped. Callable without the lock."""
         return self.rejection is not None
 
     def read_clock(self) -> float:
-        """Return the time. If the process was frozen until now, do not count the freeze against its records."""
+        """Return the monotonic time. If the process was frozen, the freeze does not count against its records."""
         now = self.now()
         gap, self._clock_read_at = now - self._clock_read_at, now
         if gap > _FREEZE and self.usage.count:
@@ -93,7 +86,7 @@ class SharedState:
         return now
 
     def notify_room(self) -> None:
-        """Wake everything that waits for room, for the end of a flush, or for the end of the producer."""
+        """Wake all threads that wait for room, for the end of a flush, or for the end of the producer."""
         self.changed.notify_all()
         self.usage.notify_room()
 
@@ -106,6 +99,6 @@ class SharedState:
     def check_usable(self) -> None:
         """Raise the error that ended the producer, if one did."""
         if self.rejection is not None:
-            # A new object each time: one that is raised again and again collects tracebacks.
+            # A new object each time: an error that is raised repeatedly collects tracebacks.
             kind, text, cause = self.rejection
             raise kind(text) from cause
