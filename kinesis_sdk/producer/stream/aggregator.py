@@ -26,7 +26,7 @@ _NEVER = float("inf")
 class _Bin:
     """Holder of a group's open aggregate, if there is one.
 
-    The fast path of `put` remembers it for each key, while aggregates open and close in it.
+    The fast path of `put` remembers the bin of each key, while aggregates open and close in it.
     """
 
     __slots__ = ("entry", "generation", "group", "number")
@@ -39,7 +39,7 @@ class _Bin:
 
 
 class OpenAggregates:
-    """Open aggregates as the fast path of `put` knows them: where a record without an explicit hash key goes.
+    """Open aggregates as the fast path of `put` sees them: where a record without an explicit hash key goes.
 
     Attributes:
         by_key: Bins of partition keys. Bounded: when it is full, further keys are found by their hash key; without shards, it is emptied.
@@ -55,7 +55,7 @@ class OpenAggregates:
         self.bins: Sequence[_Bin] = ()
 
     def find(self, partition_key: str, hash_key: bytes) -> _Bin | None:
-        """Return the bin of a key that is not in `by_key`, where it is from now on; None without a shard map."""
+        """Return the bin of a key that is not in `by_key`, and note it there; None without a shard map."""
         if not self.ends or not partition_key:
             return None
         place = self.bins[bisect_left(self.ends, hash_key)]
@@ -64,7 +64,7 @@ class OpenAggregates:
         return place
 
     def forget(self) -> None:
-        """Forget everything: records may be grouped in another way from now on."""
+        """Forget everything: from now on, records may be grouped differently."""
         self.by_key.clear()
         self.ends = self.bins = ()
 
@@ -74,12 +74,12 @@ class Aggregator:
 
     Args:
         max_size: Maximum bytes of an aggregated record.
-        max_count: Maximum user records of one; 1 switches aggregation off.
-        entries: Every Kinesis record that is opened is added here, before anything is in it.
-        tagged: Whether the aggregates that are opened have a table of runs.
-        estimate: Decides how large an aggregate becomes before it is sealed; None if none is.
+        max_count: Maximum user records of an aggregate; 1 switches aggregation off.
+        entries: Receives every Kinesis record that is opened, before anything is in it.
+        tagged: Whether new aggregates have a table of runs.
+        estimate: Decides how large an aggregate becomes before it is sealed; None if aggregates are not sealed.
         shards: Shards by which records are grouped; None if they are not.
-        known: Kept up to date for the fast path of `put`, which adds to an open aggregate without asking here; None if that path is
+        known: Kept up to date for the fast path of `put`, which appends to open aggregates without calling this class; None if that path is
             closed.
     """
 
@@ -138,18 +138,8 @@ class Aggregator:
     ) -> Entry | None:
         """Put a record into the open aggregate of its group.
 
-        Args:
-            record: The record.
-            data: Its payload.
-            hash_key: Its effective hash key (16 bytes).
-            group: Records of one group may share an aggregate.
-            deadline: Moment at which it leaves the aggregate at the latest (monotonic seconds).
-            expires: Moment at which it fails if it is not stored (monotonic seconds).
-            epoch: Its flush epoch.
-
-        Returns:
-            A Kinesis record that is ready to be sent: the aggregate that had no room left for this record, or the one that this
-            record filled. None if nothing is ready.
+        Returns a Kinesis record that is ready to be sent: the aggregate that had no room left for this record, or the one that this record
+        filled. None if nothing is ready.
         """
         place = self._bins.get(group)
         if place is None:
@@ -192,7 +182,7 @@ class Aggregator:
                 yield self._close(place)
 
     def close_all(self) -> Iterator[Entry]:
-        """Close and yield everything, earliest deadline first."""
+        """Close and yield all aggregates, earliest deadline first."""
         places = [
             (place.entry.deadline, place.number, place)
             for place in self._open_bins
@@ -203,7 +193,7 @@ class Aggregator:
         self._deadlines.clear()
 
     def forget_keys(self) -> None:
-        """Forget which aggregate the records of a key go to: it may be another one from now on."""
+        """Forget which aggregate the records of a key go to: from now on, it may be another one."""
         if self._known is not None:
             self._known.forget()
 
@@ -220,7 +210,7 @@ class Aggregator:
 
     def _push(self, deadline: float, place: _Bin) -> None:
         if len(self._deadlines) > 2 * len(self._open_bins) + _SPARE_DEADLINES:
-            # Aggregates that close by size leave their deadlines behind: with minutes of buffered time, millions of them.
+            # An aggregate that closes by size leaves its deadline behind: millions, with minutes of buffered time.
             self._deadlines[:] = [
                 item
                 for item in self._deadlines
@@ -249,7 +239,7 @@ class Aggregator:
         assert entry is not None
         entry.aggregate.seal()
         if len(entry.records) == 1:
-            entry.records = entry.records[:]  # a list that was appended to has room for more
+            entry.records = entry.records[:]  # the copy has no spare room, unlike a list that was appended to
         place.entry = None
         del self._open_bins[place]
         if isinstance(place.group, bytes):

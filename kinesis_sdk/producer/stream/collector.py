@@ -26,13 +26,10 @@ class Batch:
 
 
 class Collector:
-    """Kinesis records that wait for their request to be full or due. Pure, not thread-safe.
+    """Kinesis records that wait until their request is full or due. Pure, not thread-safe.
 
-    A request is cut when a connection is free, so that everything that came while all connections were busy shares it.
-
-    Args:
-        max_count: Maximum Kinesis records in a request.
-        max_size: Maximum bytes in a request (data and partition keys); a single larger record has a request of its own.
+    A request is cut when a connection is free, so records that arrive while all connections are busy share it. A single record above
+    ``max_size`` (bytes of data and partition keys) gets its own request.
     """
 
     __slots__ = ("_deadline", "_entries", "_next_expiry", "_size", "max_count", "max_size")
@@ -54,9 +51,9 @@ class Collector:
         self._next_expiry = min(self._next_expiry, entry.expires)
 
     def expedite(self) -> None:
-        """Make everything inside due at once."""
+        """Make all records due at once."""
         if self._entries:
-            # One deadline object for all, and no new tuple for entries that an earlier flush made due.
+            # One deadline object for all entries, and no new tuple for entries that an earlier flush made due.
             self._keep([item if item[0] == _AT_ONCE else (_AT_ONCE, item[1]) for item in self._entries])
 
     def is_due(self, now: float) -> bool:

@@ -21,16 +21,16 @@ Rules:
 
 - A fresh record gets an incarnation, a number and a date each time it is sent: a failed attempt that certainly stored nothing leaves no trace.
 - The incarnation is drawn for each request and never continued. A process image may run twice (a restored virtual machine, CRIU, SnapStart), and
-  no clock tells a process that it was copied. Two copies that counted on from one state would give one identity to two records, and
-  readers would drop one of them. A record that is HELD in the image is repeated by both with one identity: it is one put.
-- The date is never later than the time at Kinesis at which any attempt with this identity is made, and `HOLD_OFF` seconds of the
-  monotonic clock pass between the first such attempt and the second. So a copy that arrives earlier than the date and the hold-off
-  is the first one, and readers look nothing up for it.
-- A named record whose caller knows a moment before which no attempt to put it began (`Identity.first`) is dated by that moment and says so (`FIRST`) until
-  an attempt of it may be stored. Its hold-off ends no later than that of the producer, `HOLD_OFF` seconds after this attempt, and no later than that of
-  another process that may put it: `FIRST_HOLD_OFF` seconds after that process began.
-- A repetition is marked, and marked for good, with the identity of the first attempt that may be stored.
-- After `REPEAT_WINDOW` seconds, readers do not look back far enough: the record gets a new identity, which may store it twice.
+  no clock tells a process that it was copied. If two copies continued from one state, they would give one identity to two records, and
+  readers would drop one of them. A record that is HELD in the image is repeated by both copies with one identity: it is one put.
+- The date is never later than the time at Kinesis of any attempt with this identity. At least `HOLD_OFF` seconds of the monotonic clock
+  pass between the first such attempt and the second. So a copy that arrives before the date plus the hold-off is the first one,
+  and readers look nothing up for it.
+- The caller of a named record may know a moment before which no attempt to put it began (`Identity.first`). Until an attempt may be
+  stored, the record is dated by that moment and says so (`FIRST`). Its hold-off ends no later than `HOLD_OFF` seconds after this attempt,
+  and no later than `FIRST_HOLD_OFF` seconds after another process that may put it began.
+- A repetition is marked for good, with the identity of the first attempt that may be stored.
+- After `REPEAT_WINDOW` seconds, readers do not look back far enough: the record gets a new identity and may be stored twice.
 """
 
 from __future__ import annotations
@@ -66,17 +66,17 @@ if TYPE_CHECKING:
 _LOGGER = FieldLogger(logging.getLogger(__name__))
 
 REPEAT_WINDOW = 600.0
-"""Seconds after the first attempt that may be stored, after which a record gets a new identity. Readers look back 900 s."""
+"""A record gets a new identity this many seconds after the first attempt that may be stored. Readers look back 900 s."""
 
 WRAPPING = 128
-"""Bytes by which a user record may grow that is sent as an aggregate of one: magic and digest, the key table and a hash key, its tag and the
-one-byte partition key, without its own key."""
+"""Bytes by which a user record may grow if it is sent as an aggregate of one: magic and digest, the key table and a hash key, its tag and
+the one-byte partition key, without its own key."""
 
 _UNDATED = 2.0
-"""Seconds that are subtracted from the wall clock, where responses have no ``Date``: it may be ahead by so much."""
+"""Seconds by which the wall clock may be ahead. They are subtracted where responses have no ``Date``."""
 
 _FRESH = 600.0
-"""Seconds for which the ``Date`` of a response is moved on by the monotonic clock alone."""
+"""Seconds for which the monotonic clock alone advances the ``Date`` of a response."""
 
 _FIRST_NUMBERS = 1 << 40
 
@@ -85,7 +85,7 @@ _CLOCKS = Struct("<3qI")
 
 
 _LAPSED = Identity(b"", 0, lapsed=True)
-"""Stands for the former identity of a record that has none now."""
+"""For a record without an identity: a former one lapsed, so it may be stored."""
 
 
 def idempotence_error(topology: Topology, stream: StreamId) -> KinesisSdkError | None:
@@ -98,10 +98,10 @@ def idempotence_error(topology: Topology, stream: StreamId) -> KinesisSdkError |
 
 
 def fresh_entropy(size: int) -> bytes:
-    """Return up to 32 bytes that no other process draws, nor another copy of this process image.
+    """Return up to 32 bytes that neither another process nor another copy of this process image draws.
 
-    A restored virtual machine may go on with the kernel's former random state until the kernel is told (VM generation id). Its clocks are
-    never in step with those of the other copy to a nanosecond.
+    A restored virtual machine may continue with the kernel's former random state until the kernel is told (VM generation id). But its clocks
+    never match the clocks of the other copy to a nanosecond.
     """
     clocks = _CLOCKS.pack(time.time_ns(), time.monotonic_ns(), time.perf_counter_ns(), os.getpid())
     return hashlib.sha256(os.urandom(32) + clocks).digest()[:size]
@@ -110,16 +110,9 @@ def fresh_entropy(size: int) -> bytes:
 class Identities:
     """The identities that a producer gives to the records of one stream. Not thread-safe.
 
-    Args:
-        stream: The stream.
-        enabled: ``ProducerConfig.idempotent``; without it, nothing here has an effect.
-        wall_clock: Returns epoch seconds; replaced in tests.
-        entropy: Returns that many random bytes; `fresh_entropy` except in tests. Two producers that draw the same ones in the same
-            millisecond lose records, so this is not the generator that a user may seed.
-
-    Attributes:
-        enabled: As the argument.
-        begun_anew: User records so far that were sent with a new identity although an earlier attempt may be stored.
+    Without ``enabled`` (``ProducerConfig.idempotent``), nothing here has an effect. ``entropy`` is `fresh_entropy` except in tests. Two
+    producers that draw the same bytes in the same millisecond lose records, so it is not the generator that a user may seed. ``begun_anew``
+    counts user records that got a new identity although an earlier attempt may be stored.
     """
 
     def __init__(
@@ -160,7 +153,7 @@ class Identities:
         return False
 
     def waits_for_map(self, topology: Topology) -> bool:
-        """Return whether records wait for a load: without a map, nothing can be judged, and the time at Kinesis is not known."""
+        """Return whether records wait for a load. Without a map, their placement cannot be checked, and the time at Kinesis is unknown."""
         return (
             self.enabled
             and topology.shard_map is None
@@ -170,12 +163,7 @@ class Identities:
     # ------------------------------------------------------------------ time at Kinesis
 
     def observe(self, metadata: Mapping[str, Any] | None, now: float) -> None:
-        """Take the ``Date`` of a response.
-
-        Args:
-            metadata: ``ResponseMetadata`` of the response.
-            now: Monotonic seconds at which it had arrived.
-        """
+        """Take the ``Date`` of a response (its ``ResponseMetadata``) that had arrived at ``now``."""
         if not self.enabled:
             return
         text = date_text(metadata)
@@ -184,24 +172,20 @@ class Identities:
             self.observe_date(response_date(metadata), now)
 
     def observe_date(self, date: float | None, now: float) -> None:
-        """Take a time that Kinesis had reached (epoch seconds; None if it is not known) at a moment of this process."""
+        """Take a time that Kinesis had reached (epoch seconds; None if unknown) when the monotonic clock was ``now``."""
         if date is not None:
             self._service_clock.observe(date, now)
             self._observed = now
 
     def time_at_kinesis(self, now: float) -> int | None:
-        """Return a time in epoch milliseconds that Kinesis has reached; None if its responses have not told. May be called by any thread.
-
-        Args:
-            now: Monotonic seconds.
-        """
+        """Return epoch milliseconds that Kinesis has reached; None before a response has told it. Thread-safe."""
         return None if self._service_clock.time_at(now) is None else self._date(now, self._wall_clock())
 
     def _date(self, now: float, wall: float) -> int:
-        """Return a time in epoch milliseconds that Kinesis has reached."""
+        """Return epoch milliseconds that Kinesis has reached."""
         seconds = self._service_clock.time_at(now)
         if seconds is not None and now - self._observed > _FRESH:
-            # The monotonic clock may have drifted ahead meanwhile, or not have counted the time that the machine slept.
+            # Meanwhile, the monotonic clock may have drifted ahead, or may not have counted the time that the machine slept.
             seconds = min(seconds, wall - _UNDATED)
         elif seconds is None:
             seconds = wall - _UNDATED
@@ -217,12 +201,7 @@ class Identities:
     # ------------------------------------------------------------------ an attempt
 
     def stamp(self, entries: Sequence[Entry], now: float) -> None:
-        """Give identities to the fresh records of a request that is sent now, and encode the tables of runs.
-
-        Args:
-            entries: The Kinesis records of the request.
-            now: Monotonic seconds.
-        """
+        """Give identities to the fresh records of a request that is sent now, and encode the tables of runs."""
         if not self.enabled or all(entry.attempt is None for entry in entries):
             return
         incarnation, wall = self._entropy(INCARNATION_SIZE), self._wall_clock()
@@ -250,7 +229,7 @@ class Identities:
         records = entry.records[start:end]
         identity = records[0].identity
         if identity is not None and identity.date is not None:
-            # A machine that was suspended shows its age only by the wall clock.
+            # After a suspension of the machine, only the wall clock shows the age.
             if max(stamp.made - identity.made, stamp.wall - identity.wall) <= REPEAT_WINDOW:
                 flags = REPEAT | NAMED if identity.window else REPEAT
                 return Run(
@@ -272,10 +251,9 @@ class Identities:
         return Run(1, holdoff, NAMED | FIRST, identity.incarnation, date, identity.number)
 
     def keep(self, entry: Entry) -> None:
-        """Keep the identities of an attempt that may be stored: the records are held, and marked from now on.
+        """Keep the identities of an attempt that may be stored: from now on, its records are held and marked.
 
-        Args:
-            entry: The Kinesis record; nothing happens if it was sent without identities.
+        Does nothing for an entry that was sent without identities.
         """
         attempt = entry.attempt
         stamp = None if attempt is None else attempt.stamp
@@ -291,14 +269,14 @@ class Identities:
             elif identity.date is None:
                 date = _from(stamp, identity)
                 if identity.first is not None:
-                    # So that date and window tell when it was sent, as for others; see `resumed`.
+                    # So that date and window tell when it was sent, as for other named records; see `resumed`.
                     identity = identity._replace(window=max(1.0, (stamp.date - date) / 1000), first=None)
                 record.identity = identity._replace(date=date, made=stamp.made, wall=stamp.wall)
         attempt.held_until = max(attempt.held_until, stamp.made + HOLD_OFF)
 
 
 def _from(stamp: Stamp, identity: Identity) -> int:
-    """Return the date of a named record: readers look for earlier ones from then on."""
+    """Return the date of a named record: readers search for earlier copies from then on."""
     since = stamp.date - int(identity.window * 1000)
     if identity.first is not None:
         since = max(since, min(identity.first, stamp.date))

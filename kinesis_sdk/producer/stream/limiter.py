@@ -3,21 +3,21 @@
 The numbers are the KPL's: 1,000 records/s and 1 MiB/s for a shard, times the configured per cent, refilled by time, full at the start
 (core/limiter.h and token_bucket.h of awslabs/amazon-kinesis-producer). There are two differences. The bytes of the partition key are
 charged, too, because Kinesis counts them. And a Kinesis record that is larger than the bucket passes when the bucket is full and leaves
-a debt, so a 10 MiB record does not need a burst of 10 MiB for all others.
+a debt, so a 10 MiB record does not need a burst of 10 MiB for all other records.
 
-The KPL sends at 150 % of the limits whatever the response. Here a throttle makes the shard's rate adapt, by a
-search for the capacity in the manner of TCP CUBIC (RFC 9438):
+The KPL sends at 150 % of the limits whatever the response. Here a throttle adapts the shard's rate, by a search for the capacity like
+that of TCP CUBIC (RFC 9438):
 
 * A cut sets the rate a little below the rate that was throttled, and never above the published limit of a shard. A
-  producer that had most of the shard is cut by a few per cent. One that had a small part of it shares the shard with
-  other producers and is cut deeper, because deep cuts are what makes the shares of several producers equal. If more
+  producer that had most of the shard is cut by a few per cent. A producer with a small part shares the shard with
+  other producers and is cut deeper, because deep cuts make the shares of several producers equal. If more
   entries were throttled than such a cut would save, the cut is as deep as the share of throttled entries, at most half.
 * The rate then climbs back to a plateau between the cut rate and the throttled one, quickly at first, and stays near it
   for the rest of the plateau time. After that it rises faster and faster until the next throttle, so a rate that is too
   low after a competing producer has gone recovers in half a minute. The rise is the same for all producers of a shard.
 * The plateau lasts longer if the shard takes few entries per second, because each probe costs about one throttled entry.
-* A producer that was throttled does not probe far beyond the published limit until a quiet time has passed. The configured
-  rate of 150 % returns after that; it is also what applies as long as the shard is never throttled.
+* A producer that was throttled does not probe far beyond the published limit until a quiet time has passed. Then the
+  configured rate of 150 % returns. A shard that is never throttled always gets it.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ _LEAST_CUT = 0.04
 """Share of the rate that a cut takes from a producer that had the whole shard."""
 
 _CUT_OF_COMPETITORS = 0.25
-"""Share of the rate that a cut takes in addition, times the part of the shard's limit that this producer did not use."""
+"""Further share of the rate that a cut takes, times the part of the shard's limit that this producer did not use."""
 
 _CUT_JITTER = (0.7, 1.3)
-"""Factor of a cut, drawn between these, so that producers of one shard do not move in step."""
+"""A cut is multiplied by a random factor between these, so that producers of one shard do not move in step."""
 
 _DEEPEST_CUT = 0.5
 
 _REMEMBERED_ENTRIES = 20.0
-"""Entries whose outcome counts in the next cut as well: a single throttled entry after a cut does not prove overload."""
+"""Weight, in entries, that earlier outcomes have in the next cut: a single throttled entry after a cut does not prove overload."""
 
 _PLATEAU_ENTRIES = 500
 """Entries that all producers together can store on the shard during a plateau."""
@@ -59,28 +59,21 @@ _PLATEAU_HEIGHT = 0.5
 
 _PROBE_STEP = 0.03
 _PROBE_SECONDS = 4.0
-"""Beyond the plateau the rate rises by the first times the cube of the time in units of the second, as a share of the
-shard's limit."""
+"""After the plateau, the rate has risen by `_PROBE_STEP` * (seconds / `_PROBE_SECONDS`)³, as a share of the shard's limit."""
 
 _PUBLISHED_MARGIN = 1.02
 _QUIET_SECONDS = 12.0
-"""A throttled shard is not sent more than the first times its published limit until the second after the plateau."""
+"""Until `_QUIET_SECONDS` after the plateau, a throttled shard is sent at most `_PUBLISHED_MARGIN` times its published limit."""
 
 _NOT_RELEASED = float("-inf")
-"""Moment at which an entry was released that has not paid."""
+"""Release time of an entry that has not paid."""
 
 _LEAST_RATE = 0.05
-"""Share of the shard's limit that no cut goes below: one aggregate of the KPL's usual size per second."""
+"""Minimum share of the shard's limit after a cut: one aggregate of the KPL's usual size per second."""
 
 
 class TokenBucket:
-    """Tokens that refill with time. Pure: ``now`` comes in.
-
-    Args:
-        capacity: Maximum tokens it holds; it starts full.
-        rate: Tokens per second.
-        now: Monotonic seconds.
-    """
+    """Tokens that refill with time, full at the start. Pure: ``now`` comes in."""
 
     __slots__ = ("_tokens", "_updated", "capacity", "rate")
 
@@ -97,15 +90,14 @@ class TokenBucket:
 
     def ready_in(self, amount: float, now: float) -> float:
         """Return the seconds until ``amount`` may be taken; 0 if at once."""
-        if now > self._updated:  # not always: a shard's rate has often refilled it for this moment
+        if now > self._updated:  # often it was refilled for this moment already
             self._refill(now)
         missing = min(amount, self.capacity) - self._tokens
-        # A sliver of rounding error must not become a wait that never ends, nor one so short that adding it
-        # to the time changes nothing.
+        # A rounding error must not become a wait that never ends, nor one so short that adding it to the time changes nothing.
         return max(missing / self.rate, _SHORTEST_WAIT) if missing > 1e-9 else 0.0
 
     def slow_to(self, rate: float, now: float) -> None:
-        """Refill at another rate from now on, and drop the tokens that were saved up."""
+        """Refill at another rate from now on, and drop the saved tokens."""
         self._refill(now)
         self._tokens = min(self._tokens, 0.0)
         self.rate = rate
@@ -116,19 +108,14 @@ class TokenBucket:
         self.rate = rate
 
     def take(self, amount: float) -> None:
-        """Take ``amount``; only after `ready_in` returned 0. What exceeds the capacity becomes a debt."""
+        """Take ``amount``; only after `ready_in` returned 0. An amount above the capacity leaves a debt."""
         self._tokens -= amount
 
 
 class ShardRate:
     """Rate limit of one shard: what it may be sent now, and how a throttle changes that.
 
-    Args:
-        rate_limit: Per cent of the published limits.
-        now: Monotonic seconds.
-
-    Attributes:
-        share: Share of the configured rate that is used now; 1 unless the shard was throttled lately.
+    ``share`` is the share of the configured rate that is used now; 1 unless the shard was throttled lately.
     """
 
     __slots__ = (
@@ -177,15 +164,10 @@ class ShardRate:
         self._sent_bytes += size
 
     def on_throttled(self, entries: list[Entry], now: float, rng: random.Random) -> None:
-        """Cut the rate, because Kinesis throttled the shard in a request.
+        """Cut the rate, because Kinesis throttled these entries of one request on this shard.
 
         Entries that passed this limiter before the last cut do not count, even if their request was sent later: they
         say nothing about the new rate. So requests that are in flight together cut the rate once.
-
-        Args:
-            entries: The entries of one request that were throttled on this shard.
-            now: Monotonic seconds.
-            rng: Source of jitter.
         """
         count = sum(entry.released >= self._cut_at for entry in entries)
         if not count:
@@ -201,7 +183,7 @@ class ShardRate:
         self._cut_at = now
         self.share = self._cut_share = after
         self._plateau_share = after + _PLATEAU_HEIGHT * max(0.0, before - after)
-        # What one entry takes of the seconds of a shard, by the limit that it uses up first.
+        # Seconds of a shard that one entry takes, by the limit that it uses up first.
         cost = max(1 / SHARD_RECORDS_PER_SECOND, self._sent_bytes / self._sent / SHARD_BYTES_PER_SECOND)
         shortest, longest = _PLATEAU_SECONDS
         self._plateau_seconds = min(max(shortest, _PLATEAU_ENTRIES * cost), longest)
@@ -220,7 +202,7 @@ class ShardRate:
             self._bytes.speed_up_to(self._byte_rate * self.share, now)
 
     def _share_after(self, elapsed: float) -> float:
-        """Share of the configured rate some seconds after the last cut."""
+        """Return the share of the configured rate some seconds after the last cut."""
         beyond = elapsed - self._plateau_seconds
         if beyond <= 0:
             left = -beyond / self._plateau_seconds
@@ -232,12 +214,7 @@ class ShardRate:
 
 
 class RateLimit:
-    """Dispatch policy that keeps each shard's rate limit.
-
-    Args:
-        rate_limit: Per cent of the published limits of a shard.
-        rng: Source of jitter.
-    """
+    """Dispatch policy that keeps each shard's rate limit, in per cent of the published limits."""
 
     __slots__ = ("_rate_limit", "_rates", "_rng")
 
@@ -247,7 +224,7 @@ class RateLimit:
         self._rates: dict[Group, ShardRate] = {}
 
     def may_send(self, entry: Entry, now: float) -> float:
-        """Return the moment at which both buckets of the shard hold what the entry takes."""
+        """Return the moment at which both buckets of the shard hold enough for the entry."""
         if _has_paid(entry):
             return now
         rate = self._rates.get(entry.group)
@@ -262,19 +239,13 @@ class RateLimit:
             self._rates[entry.group].charge(entry.size)
 
     def cut(self, group: Group, entries: list[Entry], now: float) -> None:
-        """Slow down a shard that was throttled.
-
-        Args:
-            group: The shard.
-            entries: The entries of one request that were throttled on it.
-            now: Monotonic seconds.
-        """
+        """Slow down a shard that throttled these entries of one request."""
         rate = self._rates.get(group)
         if rate is not None:
             rate.on_throttled(entries, now, self._rng)
 
     def on_returned(self, entry: Entry, how: Returned, landed_in: str | None) -> None:  # noqa: ARG002
-        """Tokens are not given back. An entry that failed and is sent again pays again."""
+        """Do not give tokens back. An entry that failed and is sent again pays again."""
         if how is Returned.RETRY:
             entry.released = _NOT_RELEASED
 
@@ -292,10 +263,10 @@ class RateLimit:
 
 
 def _has_paid(entry: Entry) -> bool:
-    """Return whether the tokens of an entry were taken: before it went back to its lane, or for the entry that it is a part of."""
+    """Return whether an entry's tokens were taken: before it went back to its lane, or for the entry that it is a part of."""
     return entry.released > _NOT_RELEASED or entry.alone
 
 
 def _probe(seconds: float) -> float:
-    """Rise of the rate beyond a plateau, as a share of the shard's limit."""
+    """Return the rise of the rate beyond a plateau, as a share of the shard's limit."""
     return _PROBE_STEP * (max(0.0, seconds) / _PROBE_SECONDS) ** 3

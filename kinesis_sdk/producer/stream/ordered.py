@@ -2,18 +2,17 @@
 
 PutRecords does not promise an order among its entries, and a retry could overtake entries that were sent meanwhile. Two dispatch
 policies prevent both: `OneInFlight` lets at most one Kinesis record of a shard be on its way, and `ReshardBarrier` stops all lanes
-after a reshard. The rest is data: lanes sort by order of acceptance, and a retry returns to the front of its lane.
+after a reshard. Besides, lanes sort by order of acceptance, and a retry returns to the front of its lane.
 
 When the stream is resharded, everything unsent moves into the lanes of the new map, in order of acceptance. No lane moves until the
-last Kinesis record that was sent on the old map has come back, because it may have to be sent again, before records that were put
-later.
+last Kinesis record that was sent on the old map has come back: it may have to be sent again, before records that were put later.
 
-The promise is about first appearances. A retry after a lost response stores a Kinesis record twice, one right behind the other
+The promise is about first appearances. A retry after a lost response stores a Kinesis record twice, one copy right behind the other
 (1 2 1 2 3), but never a later record before the first copy of an earlier one. The promise cannot cover a request that the producer
-gave up waiting for and that reaches Kinesis after its retry.
+stopped waiting for and that reaches Kinesis after its retry.
 
-The cost: a shard takes one Kinesis record per round trip (51,200 bytes each, if there is enough to aggregate), ListShards must be
-allowed, and a stream that places records itself cannot be used.
+The cost: a shard takes one Kinesis record per round trip (51,200 bytes each, if there is enough to aggregate), the permission
+ListShards is required, and streams that place records themselves cannot be used.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from kinesis_sdk.producer.stream.topology import Topology
 
 
 class OneInFlight:
-    """At most one Kinesis record of a lane is on its way: collected, in a request, or accepted by an unknown shard."""
+    """Lets at most one Kinesis record of a lane be on its way: collected, in a request, or accepted by an unknown shard."""
 
     __slots__ = ("_busy",)
 
@@ -51,7 +50,7 @@ class OneInFlight:
             del self._busy[entry.group]
 
     def on_shard_map(self, shard_map: ShardMap | None, in_flight: Collection[Entry]) -> None:
-        """Do nothing: lanes stay occupied until their entry has come back."""
+        """Do nothing: a lane stays occupied until its entry has come back."""
 
     def forget(self, group: Group) -> None:
         """Forget the entry of a lane that was removed. `ReshardBarrier` waits for it."""
@@ -59,15 +58,14 @@ class OneInFlight:
 
     @property
     def outstanding(self) -> int:
-        """Lanes that are occupied."""
+        """Number of occupied lanes."""
         return len(self._busy)
 
 
 class ReshardBarrier:
     """Stops lanes after a reshard until everything that was sent on the old map has come back.
 
-    Args:
-        require_load: Requests a new shard map. Called when an entry landed in another shard than predicted.
+    ``require_load`` requests a new shard map when an entry landed in another shard than predicted.
     """
 
     __slots__ = ("_closed", "_drained", "_draining", "_holds", "_require_load")
@@ -78,7 +76,7 @@ class ReshardBarrier:
         self._draining: set[Entry] = set()
         self._drained = False
         self._holds = False
-        # Shards that turned out to be closed: what follows would land in another shard than its predecessors.
+        # Shards that turned out to be closed: further records would land in another shard than their predecessors.
         self._closed: set[Group] = set()
 
     def may_send(self, entry: Entry, now: float) -> float:
@@ -89,7 +87,7 @@ class ReshardBarrier:
         """Do nothing: an entry is sent on the map in use."""
 
     def on_returned(self, entry: Entry, how: Returned, landed_in: str | None) -> None:
-        """Note where the entry landed; if its result is final, no longer wait for it."""
+        """Note where the entry landed, and whether it has come back for good."""
         if landed_in is not None and landed_in != entry.shard_id:
             self._closed.add(entry.group)
             self._require_load()
@@ -113,11 +111,10 @@ class ReshardBarrier:
     def resume(self, *, reloaded: bool) -> None:
         """Open the lanes if they have nothing to wait for any longer.
 
-        All entries of a response are handled before any lane opens: entry 2 of a response may have to be sent again, and must
-        not be overtaken by what the success of entry 1 sets free.
+        All entries of a response are handled before any lane opens. Otherwise, the success of entry 1 could let a record leave that overtakes
+        entry 2, which has to be sent again.
 
-        Args:
-            reloaded: Whether a load of the shard map has just ended: shards that seemed closed get another chance.
+        After a load (``reloaded``), lanes whose shard seemed closed open, too.
         """
         if (reloaded or self._drained) and not self._draining:
             self._holds = False
@@ -130,7 +127,7 @@ class ReshardBarrier:
 
     @property
     def outstanding(self) -> int:
-        """Entries that were sent on an old map and are not back."""
+        """Number of entries that were sent on an old map and are not back."""
         return len(self._draining)
 
 

@@ -1,13 +1,13 @@
-"""Outcome of an attempt to store a Kinesis record: is it stored, and where every consumer reads it?
+"""Outcome of an attempt to store a Kinesis record: is it stored where every consumer reads it?
 
-`check_placement` judges what Kinesis accepted. A KCL discards an aggregate if any of its user records lies outside the range of the
+`check_placement` judges accepted records. A KCL discards an aggregate if any of its user records lies outside the range of the
 shard it was read from (`AggregatorUtil.deaggregate`). An aggregate therefore counts as stored only if all its hash keys lie in the
 range of the shard that accepted it; otherwise all of it is sent again. A record that was not aggregated is stored wherever it landed.
 A single user record with a table of runs or with headers is in an aggregate: readers drop it wherever its hash key does not belong.
 
-`stored_nothing` judges what failed: a call as a whole, or an entry that was rejected. It is the only place that decides this. A mistake
-in one direction repeats a record that is stored, without the mark by which readers would recognize the repetition; a mistake in the
-other direction only delays a retry. So whatever is not known to be certain counts as unknown.
+`stored_nothing` judges failures: of a call as a whole, or of an entry that was rejected. It is the only place that decides this. If it
+is wrong about an attempt that did store, the record is repeated without the mark by which readers recognize the repetition. The opposite
+error only delays a retry. So every doubtful case counts as unknown.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from kinesis_sdk.common.shards import ShardMap
 from kinesis_sdk.producer.records.entry import Entry
 
 _TIMEOUTS = frozenset({"RequestTimeout", "RequestTimeoutException"})
-"""Codes of the service for a request that it did not read to its end, as it says. Its front end may see it differently."""
+"""Codes with which the service says that it did not read a request to its end. Not certain: its front end may have."""
 
 _NEVER_SENT = frozenset({"CredentialRetrievalError", "MetadataRetrievalError"})
 """Errors of botocore before a request is signed."""
 
 _NO_DOCUMENT = frozenset({"", "Unknown", "ClientError"})
-"""Codes of responses without an error document, or with one that was cut off: not the service may have answered. The status as a
-code says the same."""
+"""Codes of responses without an error document, or with a truncated one: they may not come from the service. A status instead of
+a code says the same."""
 
 _PROXY = "ProxyConnectionError"
-"""With a proxy, urllib3 1.26 reports every broken connection as this, also one that broke after the request was sent."""
+"""With a proxy, urllib3 1.26 reports every broken connection as this, even if it broke after the request was sent."""
 
 
 class Placement(Enum):
-    """Result of the placement check of a Kinesis record that Kinesis accepted."""
+    """Result of the placement check of an accepted Kinesis record."""
 
     STORED = "stored"
     WRONG_SHARD = "wrong shard"
@@ -53,14 +53,8 @@ def check_placement(
 ) -> Placement:
     """Return whether a Kinesis record landed where all its user records belong.
 
-    Args:
-        entry: The Kinesis record.
-        actual_shard_id: The ``ShardId`` in the response.
-        shard_map: The newest map, if there is one.
-        service_places: Whether the stream places records without regard to their hash keys.
-
-    Returns:
-        ``UNKNOWN_SHARD`` if a new map has to be loaded before the check can be repeated.
+    ``UNKNOWN_SHARD`` means: load a new map, then check again. ``service_places`` says that the stream places records without regard to
+    their hash keys.
     """
     if not entry.form.is_wrapped:
         return Placement.STORED
@@ -82,12 +76,9 @@ def fits_within(entry: Entry, hash_key_range: HashKeyRange) -> bool:
 def stored_nothing(error: KinesisSdkError) -> bool:
     """Return whether an attempt that ended with this error stored nothing for certain.
 
-    These are certain: throttled; rejected with status 4xx (except 408) and an error document of the service; an entry that
-    was rejected with a code which says that the same entry would be rejected again; no connection; no credentials. Everything else
-    is not: a timeout, a closed connection, 5xx, an unreadable response, an internal failure of one entry.
-
-    Args:
-        error: Error of the PutRecords call, or of one of its entries. An entry has no HTTP status.
+    Certain are: throttled; rejected with status 4xx (except 408) and an error document of the service; an entry that was rejected with a
+    code which says that the same entry would be rejected again; no connection; no credentials. Not certain is everything else: a timeout, a
+    closed connection, 5xx, an unreadable response, an internal failure of one entry. The error of an entry has no HTTP status.
     """
     if not isinstance(error, AwsError):
         return False

@@ -1,8 +1,8 @@
 """Pending records of a stream: user records without a final result, and final results on their way to the futures.
 
-A record is pending from `StreamPipeline.add` until it is stored or has failed with its real cause. It is in the list of exactly
-one Kinesis record in `PendingRecords.entries`, and its delivery state names that one. Everything that was not sent can be grouped
-again from these lists, even after a caller was interrupted at an arbitrary instruction.
+A record is pending from `SendQueue.add` until it is stored or has failed with its real cause. It is in the list of exactly one Kinesis
+record in `PendingRecords.entries`, and its delivery state names that one. Everything that was not sent can be grouped again from these
+lists, even after a caller was interrupted at an arbitrary instruction.
 """
 
 from __future__ import annotations
@@ -21,13 +21,12 @@ class Settled(NamedTuple):
     """Final result of the user records of a stored Kinesis record, or of one record that failed.
 
     Attributes:
-        records: The user records.
         stored: Where they are stored; None if they failed.
         error: Why they failed; None if they are stored.
         entry: The stored Kinesis record; None if they failed.
         cost: Bytes that they are charged for.
-        epoch: Flush epoch of the records that have none of their own.
-        mixed: Whether some of the records may have a flush epoch of their own.
+        epoch: Flush epoch of the records without an epoch of their own.
+        mixed: True if some of the records may have their own flush epoch.
     """
 
     records: list[PendingRecord]
@@ -76,15 +75,11 @@ class StreamFailures:
 class PendingRecords:
     """Records of a stream that have no final result yet, and the results on their way to the futures. Not thread-safe.
 
-    Args:
-        stream: The stream.
-
     Attributes:
         entries: Kinesis records whose user records have no final result yet, oldest first.
         settled: Final results since the last `take_settled`.
-        counters: Counts of the stream, except for those that follow from others (see `StreamPipeline.counters`).
-        failures: Last failures of the stream.
-        identified: Whether records are sent with identities, so that it is known of each failed one whether it may be stored.
+        counters: Counts of the stream, except for those that follow from other counts (see `StreamPipeline.counters`).
+        identified: Whether records are sent with identities, so that a failure says whether its record may be stored.
     """
 
     __slots__ = ("_leaving", "counters", "entries", "failures", "identified", "settled", "stream")
@@ -105,11 +100,11 @@ class PendingRecords:
 
     @property
     def count(self) -> int:
-        """Number of records without a final result, provided that no record has moved on without its neighbors."""
+        """Number of records without a final result. Wrong while records of an entry have moved on without their neighbors."""
         return sum([len(entry.records) for entry in self.entries])
 
     def take_settled(self) -> list[Settled]:
-        """Return the final results since the last call. The I/O layer gives them to the futures without its lock."""
+        """Return the final results since the last call. `Completion` gives them to the futures without the lock."""
         settled, self.settled = self.settled, []
         return settled
 
@@ -135,13 +130,7 @@ class PendingRecords:
         self.drop_empty((entry,))
 
     def fail_expired(self, record: PendingRecord, now: float, why: str) -> None:
-        """Fail a user record whose time-to-live has ended.
-
-        Args:
-            record: The record.
-            now: Monotonic seconds.
-            why: What it waited for, for the error's text.
-        """
+        """Fail a user record whose time-to-live has ended. ``why`` says what it waited for, for the error's text."""
         self.counters.expired_user_records += 1
         failures = self.failures
         cause = record.last_error
@@ -157,11 +146,7 @@ class PendingRecords:
         self._settle_failure(record, text, cause)
 
     def drop_empty(self, entries: Iterable[Entry] | None = None) -> None:
-        """Forget Kinesis records whose user records have all moved to other ones, or failed.
-
-        Args:
-            entries: The Kinesis records to check; None for all.
-        """
+        """Forget Kinesis records whose user records have all failed or moved to other ones; None checks all."""
         for entry in list(self.entries) if entries is None else entries:
             if entry.is_empty:
                 self.entries.pop(entry, None)
@@ -190,10 +175,9 @@ class PendingRecords:
         self._leaving = None
 
     def finish_interrupted(self, without: PendingRecord | None = None) -> None:
-        """Finish a failure of a record that an interrupt stopped halfway. Without one, do nothing.
+        """Finish a failure of a record that an interrupt stopped halfway, if there is one.
 
-        Args:
-            without: A record that was not accepted; its failure is dropped.
+        ``without`` is a record that was not accepted; its failure is dropped.
         """
         item, self._leaving = self._leaving, None
         if item is None:

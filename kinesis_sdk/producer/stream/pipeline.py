@@ -1,4 +1,4 @@
-"""Everything of one stream in the producer, without threads, clock or network.
+"""All state of one stream in the producer, without threads, clock or network.
 
 | object | knows |
 |---|---|
@@ -7,9 +7,9 @@
 | `SendQueue` | how records become requests, and when each may leave |
 | `ResponseHandler` | what responses, failures and shard maps mean for them |
 
-The engine gives records to the `queue`. The I/O loop takes requests from it and tells `responses` their outcomes. A user record is owned by exactly one component at a time: an open aggregate, a lane, the collector,
-an isolated request, a request in flight, the entries that wait for a shard map, the backoff before a third or later retry, or the
-settled list.
+The engine gives records to the `queue`. The I/O loop takes requests from it and tells `responses` their outcomes. A user record is owned
+by exactly one component at a time: an open aggregate, a lane, the collector, an isolated request, a request in flight, the entries that
+wait for a shard map, the backoff before a third or later retry, or the settled list.
 """
 
 from __future__ import annotations
@@ -38,31 +38,15 @@ MAX_PARTITION_KEY_LENGTH = 256
 class StreamPipeline:
     """The producer's state of one stream. Not thread-safe: the engine calls it under its lock.
 
-    Args:
-        stream: The stream.
-        config: Settings of the producer.
-        rng: Source of jitter.
-        wall_clock: Returns epoch seconds; replaced in tests.
-        entropy: Returns that many random bytes, for the identities of records; replaced in tests.
-        codec: Seals aggregates before they are sent; None sends them as they are.
-
     Attributes:
-        stream: The stream.
-        known: Open aggregates, for the fast path of `put`: one object and one dict for the pipeline's life.
-        serializer: Encodes the values that callers put; None if they put bytes.
-        topology: What is known about the stream.
-        pending: The records without a final result, and the results on their way out.
-        identities: Identities of the records that are sent.
-        queue: The way from a record to a request.
-        responses: The way from a response to results and retries.
+        known: Open aggregates, for the fast path of `put`: one object and one dict as long as the pipeline exists.
         buffered_time: Seconds after `put` at which a record leaves its aggregate at the latest.
         record_ttl: Seconds after `put` at which a record fails if it is not stored.
         max_record_size: Maximum bytes (data and partition key) of a user record, as far as is known.
-        wrapping: Bytes of the stream's limit that are not available to a user record, because an aggregate of one is around it.
-        plain_record_size: Maximum bytes of data with which a user record is no larger than that, whatever its partition key.
-        place: Place among the streams that take turns; the agenda of the I/O loop sets it, and the next one.
-        next_look: Monotonic seconds at which the I/O loop looks at the pipeline; minus infinity if it does so in its next turn,
-            infinity if it has no reason to.
+        wrapping: Bytes of the stream's limit that a user record cannot use, because it is sent as an aggregate of one.
+        plain_record_size: Maximum bytes of data that fit into `max_record_size` with any partition key.
+        place: Place among the streams that take turns; set by the agenda of the I/O loop, as is `next_look`.
+        next_look: Monotonic seconds at which the I/O loop polls the pipeline; minus infinity in its next turn, infinity for never.
     """
 
     def __init__(
@@ -109,14 +93,14 @@ class StreamPipeline:
     @property
     def pending_count(self) -> int:
         """Number of records without a final result."""
-        # While some records of an entry back off, the others may be in other entries, and would be counted twice.
+        # While some records of an entry back off, its other records may be in other entries, and would be counted twice.
         return len(self.pending.live) if self.queue.is_backing_off else self.pending.count
 
     @property
     def counters(self) -> Counters:
         """Counts of the stream so far."""
         counters = self.pending.counters
-        # Not counted one by one: every record that was put is still pending, or settled.
+        # Not counted one by one: every accepted record is still pending, or settled.
         counters.begun_anew_records = self.identities.begun_anew
         counters.user_records_put = (
             self.pending_count + counters.user_records_stored + counters.user_records_failed

@@ -1,7 +1,7 @@
 """Handling of responses, failed calls and shard maps: what becomes of the Kinesis records of a stream.
 
-Each entry of a response ends in one of: stored; failed; sent again; or, if it landed in a shard that the shard map does not know,
-deferred until the next map. For each of them, `SendQueue.returned` is told exactly once.
+Each entry of a response is stored, failed, sent again, or, if it landed in a shard that the shard map does not know, deferred until the
+next map. In each case, `SendQueue.returned` is told exactly once.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from kinesis_sdk.producer.stream.send_queue import SendQueue
 from kinesis_sdk.producer.stream.topology import DEFAULT_RECORD_LIMIT, MISSING_BACKOFF, StreamFacts, Topology
 
 _MAX_FAILED_LOADS = 3
-"""Consecutive loads that may fail (about a second) before entries that wait for a placement check are sent again."""
+"""After this many failed loads in a row (about a second), entries that wait for a placement check are sent again."""
 
 _ABOUT_ONE_RECORD = frozenset({"ValidationException", "InvalidArgumentException"})
 """Codes with which Kinesis rejects a whole request because of one bad entry."""
 
 _MAX_SINGLE_REJECTIONS = 100
-"""Consecutive rejections of single records, with nothing stored between, after which requests are no longer divided: the cause is
+"""After this many rejections of single records in a row, with nothing stored between, requests are no longer divided: the cause is
 not a single record."""
 
 
@@ -51,14 +51,7 @@ class Deferred(NamedTuple):
 class ResponseHandler:
     """Decides what becomes of the Kinesis records of a stream after each call. Not thread-safe.
 
-    Args:
-        pending: Records of the stream without a final result.
-        queue: Where records come back to that are sent again.
-        topology: What is known about the stream.
-        config: Settings of the producer.
-
-    Attributes:
-        deferred: Accepted Kinesis records that wait for a shard map.
+    ``deferred`` are accepted Kinesis records that wait for a shard map.
     """
 
     def __init__(
@@ -75,7 +68,7 @@ class ResponseHandler:
     # ------------------------------------------------------------------ PutRecords
 
     def on_response(self, batch: Batch, response: Mapping[str, Any], now: float) -> None:
-        """Handle the response of a PutRecords call, as `sender.put_records` returns it."""
+        """Handle the response of a PutRecords call, in the form that `sender.put_records` returns."""
         queue, counters, topology = self._queue, self._pending.counters, self._topology
         queue.end_request(batch)
         queue.pause.succeeded()
@@ -162,7 +155,7 @@ class ResponseHandler:
         if (topology.shard_map, topology.service_places) != before:
             queue.on_shard_map(now)
         if missing:
-            queue.rebuild(now)  # also what was ready to be sent: it was grouped without a map
+            queue.rebuild(now)  # requests that were ready, too: they were grouped without a map
         # A map that was requested before the record was sent cannot know the shard in which it landed.
         loaded_at = topology.shard_map.loaded_at if topology.shard_map else NEVER
         deferred, self.deferred = self.deferred, []
@@ -172,9 +165,9 @@ class ResponseHandler:
         queue.resume_lanes(now, reloaded=True)
 
     def on_facts_failed(self, error: KinesisSdkError, now: float) -> None:
-        """Handle a failed load: placement checks wait for the next one, but not for ever; fatal errors fail what is buffered."""
+        """Handle a failed load: placement checks wait for at most `_MAX_FAILED_LOADS` loads; fatal errors fail what is buffered."""
         topology, queue, failures = self._topology, self._queue, self._pending.failures
-        # Another error does not say that the stream is still missing: then requests may go, and find out.
+        # After another error, the stream may exist again: requests are sent, and show it.
         failures.missing = waits = self._waits_for_stream(error)
         topology.fail_load(now, awaited=waits)
         # With a shard map in use, no record waits for this load.
@@ -192,10 +185,7 @@ class ResponseHandler:
         queue.resume_lanes(now, reloaded=True)
 
     def abandon(self, now: float, error: KinesisSdkError) -> None:
-        """Fail every record without a final result, what is in flight included.
-
-        Responses that still come have to be dropped by the caller.
-        """
+        """Fail every record without a final result, in flight or not. The caller must drop responses that still come."""
         self.deferred.clear()
         self._queue.withdraw_in_flight()
         self._fail_unsent(now, type(error).__name__, error)
@@ -207,16 +197,11 @@ class ResponseHandler:
     ) -> None:
         """Settle an accepted entry, defer it, or send its records again.
 
-        Args:
-            entry: The entry.
-            stored: Where it landed.
-            now: Monotonic seconds.
-            last_chance: Whether it is sent again instead of deferred.
-            landed_in: Its shard, if this is the response to its request.
+        With ``last_chance``, it is sent again instead of deferred. ``landed_in`` is its shard, if this is the response to its request.
         """
         topology = self._topology
         if not topology.described and entry.form.is_wrapped and entry.shard_id is None:
-            # Whether its hash key placed it is known once Kinesis has said whether the stream places records itself.
+            # Whether its hash key placed it is not known before the summary says whether the stream places records itself.
             placement = Placement.WRONG_SHARD if last_chance else Placement.UNKNOWN_SHARD
         else:
             placement = check_placement(
@@ -234,7 +219,7 @@ class ResponseHandler:
             message = f"predicted {entry.shard_id}, landed in {stored.shard_id}, where a KCL may discard it"
             error = ProtocolError(f"PutRecords: {message}")
             started, ended = stored.started, stored.ended
-            # Readers drop it if its hash keys do not belong there. If the shard is unknown, perhaps they do.
+            # Readers drop it if its hash keys do not belong there. In an unknown shard, they may belong there.
             nothing = placement is Placement.WRONG_SHARD
             self._retry(entry, started, ended, "Wrong Shard", message, error, nothing, now, landed_in)
 
@@ -277,7 +262,7 @@ class ResponseHandler:
         now: float | None = None,
         landed_in: str | None = None,
     ) -> None:
-        """Note the attempt of every user record of an entry; fail those that have expired, send the others again."""
+        """Note the attempt for every user record of an entry; fail the expired records, and send the other ones again."""
         if not nothing_stored:
             self._queue.identities.keep(entry)
         moment = ended if now is None else now
@@ -293,10 +278,9 @@ class ResponseHandler:
         self._pending.drop_empty((entry,))
 
     def _divide(self, batch: Batch, now: float) -> bool:
-        """Divide a request that Kinesis rejected because of one bad record, again and again until that record is alone.
+        """Divide a request that Kinesis rejected, repeatedly, until the bad record is alone.
 
-        Returns:
-            False if there is nothing to divide, or if dividing does not help: then all of it fails.
+        Return False if there is nothing to divide, or if dividing does not help: then all of it fails.
         """
         entries = batch.entries
         if len(entries) == 1 and entries[0].size > DEFAULT_RECORD_LIMIT:
@@ -320,9 +304,9 @@ class ResponseHandler:
     def _doubt_distribution(self, batch: Batch) -> bool:
         """Return whether a rejected request is sent again after a load of the stream's summary.
 
-        Kinesis rejects a request with records without a partition key if the stream does not place records itself. If the
-        producer thinks that it does, that has changed, and the load shows it: such records then fail, and others do not.
-        Each of these records is sent again for this reason only once.
+        Kinesis rejects a request with records without a partition key if the stream does not place records itself. If the producer assumes
+        that it does, the stream has changed. The load shows it: then records without a key fail, and the remaining ones are sent. Each of
+        these records is sent again for this reason only once.
         """
         first = next((entry for entry in batch.entries if not entry.aggregate.partition_key), None)
         if first is None or any(
@@ -347,5 +331,5 @@ class ResponseHandler:
         self._pending.drop_empty()
 
     def _waits_for_stream(self, error: KinesisSdkError) -> bool:
-        """Return whether the error says that the stream is missing, and records wait until it exists."""
+        """Return whether the error says that the stream is missing, and records wait for it."""
         return isinstance(error, ResourceNotFoundError) and self._config.missing_stream == "wait"

@@ -20,20 +20,19 @@ _FLUSH_DELAY = 0.1
 _FIRST_DELAY = 0.02
 _MAX_DELAY = 1.0
 """Seconds of backoff. The first two retries of a record wait for half the buffered time, as in the KPL, but at least
-`_FIRST_DELAY`; each further one waits twice as long as the one before, at most `_MAX_DELAY`. That bounds the attempts that a record
+`_FIRST_DELAY`; each further retry waits twice as long as the one before, at most `_MAX_DELAY`. That bounds the attempts that a record
 remembers, and the requests that a producer without buffered time sends to a throttled shard."""
 
 _QUICK_RETRIES = 2
 
 LAST_CHANCE = 1.0
-"""Seconds before its expiry at which a record leaves its aggregate at the latest: so that it is still sent."""
+"""Seconds before its expiry at which a record leaves its aggregate at the latest, so that it is still sent."""
 
 
 class AttemptLog:
-    """Notes failed attempts in the histories of user records. What the records of one response share is one object.
+    """Notes failed attempts in the histories of user records. Records with equal attempts share one object. Not thread-safe.
 
-    A record that keeps failing remembers some dozens of attempts; each of its own would cost more memory than the record.
-    Not thread-safe.
+    A record that keeps failing remembers some dozens of attempts. If it did not share them, they would cost more memory than the record.
     """
 
     __slots__ = ("_attempts", "_errors", "_response")
@@ -77,11 +76,7 @@ class AttemptLog:
 
 
 class Retries:
-    """Backoff of the records of one stream. Pure: time comes in. Not thread-safe.
-
-    Args:
-        buffered_time: ``record_max_buffered_time`` (seconds).
-    """
+    """Backoff of the records of one stream. Pure: time comes in. Not thread-safe."""
 
     __slots__ = ("_delay", "_pushed", "_waiting")
 
@@ -91,12 +86,9 @@ class Retries:
         self._pushed = 0
 
     def delay(self, record: PendingRecord, left: float, *, hurry: bool) -> float:
-        """Return the seconds until a record is sent again.
+        """Return the seconds until a record is sent again, after its last attempt was noted.
 
-        Args:
-            record: The record; its last attempt has been noted.
-            left: Seconds until it expires.
-            hurry: Whether a flush waits for it.
+        ``left`` are the seconds until it expires. ``hurry`` says that a flush waits for it.
         """
         delay = min(self._delay, _FLUSH_DELAY) if hurry else self._delay
         repeated = len(record.history or ()) - _QUICK_RETRIES
@@ -105,16 +97,16 @@ class Retries:
         return min(delay, left - min(LAST_CHANCE, left / 2))
 
     def backs_off(self, record: PendingRecord) -> bool:
-        """Return whether the record should be held until its deadline; else it may leave as soon as an aggregate fills."""
+        """Return whether the record is held until its deadline. Else it may leave as soon as an aggregate fills."""
         return len(record.history or ()) > _QUICK_RETRIES
 
     def hold(self, record: PendingRecord, entry: Entry, until: float) -> None:
-        """Hold a record until a moment (monotonic seconds). It stays in the list of the Kinesis record that it was in."""
+        """Hold a record until a moment (monotonic seconds). It stays in the list of its present Kinesis record."""
         self._pushed += 1
         heapq.heappush(self._waiting, (until, self._pushed, record, entry))
 
     def take_due(self, now: float) -> Iterator[tuple[PendingRecord, Entry]]:
-        """Remove and yield the records whose backoff has ended, and the Kinesis records that they are in."""
+        """Remove and yield the records whose backoff has ended, and their Kinesis records."""
         waiting = self._waiting
         while waiting and waiting[0][0] <= now:
             yield heapq.heappop(waiting)[2:]

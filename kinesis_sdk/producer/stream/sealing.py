@@ -1,4 +1,4 @@
-"""Sealing of closed aggregates: when, how large they may become before, and what becomes of those that stay too large.
+"""Sealing of closed aggregates: when, how large they may become before, and what happens to those that stay too large.
 
 ```
 OPEN ──closed──► SEALING, in its lane ──pool thread──► READY: sealed, or plain if that is not larger ──► sent
@@ -6,10 +6,10 @@ OPEN ──closed──► SEALING, in its lane ──pool thread──► READY
  estimate                                    └─ larger than a record may be: two halves, each SEALING, at its place in the lane
 ```
 
-An estimate is used for nothing but the size at which the next aggregate is closed. From READY on, every size is exact.
+The estimate decides only at which size the next aggregate is closed. From READY on, every size is exact.
 
-What was sealed is kept with its Kinesis record until that has its result. Records that leave their Kinesis record (a retry without
-ordered mode, another shard map) leave it with their payloads, and are sealed again.
+The sealed form is kept with its Kinesis record until that has its result. Records that leave their Kinesis record (a retry without
+ordered mode, another shard map) take only their payloads along, and are sealed again.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from kinesis_sdk.producer.records.entry import Entry, Group
 from kinesis_sdk.producer.stream.dispatch import NEVER, Returned
 
 _LARGEST_BODY = 8 * 1024 * 1024
-"""Maximum bytes of an aggregate before it is sealed: half of what readers open."""
+"""Maximum bytes of an aggregate before it is sealed: half of the readers' limit."""
 
 _SMALLEST = 256
-"""Bytes below which an aggregate is sent plain: what stands around a sealed body would cost more than it saves."""
+"""Bytes below which an aggregate is sent plain: the envelope of a sealed body would cost more than it saves."""
 
 _WEIGHT = 1 / 8
 _GROWTH = 4
@@ -42,8 +42,8 @@ _LONGEST_PAUSE = 4_096
 class SizeEstimate:
     """Estimate of how small the aggregates of one stream become. Pure, not thread-safe.
 
-    It is the mean of sealed by plain size, the recent ones counting most, with twice their mean deviation as a margin. Aggregates
-    grow at most four-fold from one to the next: the first ones are packed as if they did not become smaller.
+    It is the mean ratio of sealed to plain size, recent ones counting most, plus twice its mean deviation as a margin. Aggregates grow at
+    most four-fold from one to the next; the first ones are packed as if sealing saved nothing.
     """
 
     __slots__ = ("_deviation", "_largest", "_pause", "_poor", "_ratio", "_skipped")
@@ -62,7 +62,7 @@ class SizeEstimate:
         return self._poor < _POOR_SEALS
 
     def inner_for(self, target: int) -> int:
-        """Return the bytes at which to close the next aggregate, for a sealed one of ``target`` bytes."""
+        """Return the plain size at which to close the next aggregate, so that it has ``target`` bytes when it is sealed."""
         if not self._largest or not self.is_worth_it:
             return target
         inner = int(target / (self._ratio + 2 * self._deviation))
@@ -79,12 +79,7 @@ class SizeEstimate:
         return True
 
     def learn(self, inner: int, sealed: int) -> None:
-        """Note an aggregate that was sealed.
-
-        Args:
-            inner: Its bytes before.
-            sealed: Its bytes afterwards.
-        """
+        """Note the bytes of an aggregate before and after it was sealed."""
         ratio = sealed / inner
         error = ratio - self._ratio
         if not self._largest:
@@ -102,12 +97,9 @@ class SizeEstimate:
 
 
 class SealTask:
-    """One aggregate to seal. `run` may be called on any thread; the rest belongs to the producer's lock.
+    """One aggregate to seal. `run` may be called on any thread; everything else belongs to the producer's lock.
 
-    Attributes:
-        entry: The Kinesis record.
-        result: Its sealed form; None before `run`, and if that failed.
-        error: Why it failed; None if it did not.
+    ``result`` is its sealed form, None before `run` and after a failure; ``error`` is the failure.
     """
 
     __slots__ = ("_codec", "entry", "error", "result")
@@ -119,7 +111,7 @@ class SealTask:
         self.error: Exception | None = None
 
     def run(self) -> None:
-        """Seal it. A closed aggregate does not change, wherever its records go meanwhile."""
+        """Seal it. A closed aggregate does not change, even if its records are moved meanwhile."""
         try:
             self.result = self.entry.aggregate.seal_with(self._codec)
         except Exception as error:  # noqa: BLE001 - a codec is another package's code; the caller logs it
@@ -127,14 +119,7 @@ class SealTask:
 
 
 class Sealing:
-    """Dispatch policy that keeps an entry in its lane until it is sealed, or is known to be sent plain. Not thread-safe.
-
-    Args:
-        codec: What seals.
-
-    Attributes:
-        estimate: Estimate of the stream's sealed sizes.
-    """
+    """Dispatch policy that keeps an entry in its lane until it is sealed, or is known to be sent plain. Not thread-safe."""
 
     __slots__ = ("_codec", "_out", "_settled", "_waiting", "estimate")
 
@@ -145,12 +130,7 @@ class Sealing:
         self._out: dict[Entry, SealTask] = {}
 
     def want(self, entry: Entry, limit: int) -> None:
-        """Take an entry that joins its lane. One that comes back to it is as it was.
-
-        Args:
-            entry: The entry.
-            limit: Maximum bytes of a Kinesis record.
-        """
+        """Take an entry that joins its lane. An entry that returns to it is left as it was."""
         if entry.chosen is not None or entry in self._waiting or entry in self._out:
             return
         size = entry.aggregate.size
@@ -165,21 +145,13 @@ class Sealing:
         return bool(self._waiting)
 
     def take(self) -> Sequence[SealTask]:
-        """Return the tasks to run since the last call; each of them comes back to `finish`."""
+        """Return the tasks since the last call. Run each, and give it back to `finish`."""
         taken, self._waiting = self._waiting, {}
         self._out.update(taken)
         return tuple(taken.values())
 
     def finish(self, task: SealTask, limit: int) -> bool:
-        """Note that a task has run, and let its entry leave.
-
-        Args:
-            task: The task.
-            limit: Maximum bytes of a Kinesis record.
-
-        Returns:
-            False if the entry must not be sent, because it is too large and can be divided.
-        """
+        """Note that a task has run, and let its entry leave. Return False if the entry is too large and must be divided."""
         entry, result = task.entry, task.result
         del self._out[entry]
         plain = entry.aggregate
@@ -191,14 +163,14 @@ class Sealing:
     # ------------------------------------------------------------------ dispatch policy
 
     def may_send(self, entry: Entry, now: float) -> float:
-        """Return ``now`` once the form in which the entry is sent is known, else infinity: then sealing is on its way."""
+        """Return ``now`` once the form in which the entry is sent is known, else infinity: it is still being sealed."""
         return NEVER if entry in self._out or entry in self._waiting else now
 
     def on_sent(self, entry: Entry, now: float) -> None:
-        """Do nothing: what is sent is sealed already."""
+        """Do nothing: the form to send is chosen already."""
 
     def on_returned(self, entry: Entry, how: Returned, landed_in: str | None) -> None:
-        """Do nothing: it is as it was sent."""
+        """Do nothing: the entry keeps the form in which it was sent."""
 
     def on_shard_map(self, shard_map: ShardMap | None, in_flight: Collection[Entry]) -> None:
         """Do nothing: shards do not matter."""
@@ -208,5 +180,5 @@ class Sealing:
 
     @property
     def outstanding(self) -> int:
-        """Entries that are being sealed, or wait for it."""
+        """Number of entries that are being sealed, or wait for it."""
         return len(self._waiting) + len(self._out)

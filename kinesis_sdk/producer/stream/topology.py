@@ -26,11 +26,11 @@ shards only after a moment, and faster loads would not help."""
 
 
 _DOUBT_INTERVAL = 60.0
-"""Seconds between two checks whether a stream takes larger records by now."""
+"""Seconds between two checks whether a stream's record limit was raised."""
 
 
 DEFAULT_RECORD_LIMIT = 1024 * 1024
-"""Maximum bytes of a Kinesis record that every stream takes, as long as the stream's own limit is not known."""
+"""Maximum bytes of a Kinesis record while the stream's own limit is not known; every stream takes it."""
 
 
 class StreamFacts(NamedTuple):
@@ -58,12 +58,7 @@ class Admission(Enum):
 
 
 class Topology:
-    """The state above. Pure: the I/O loop loads, this object decides when and keeps the result.
-
-    Args:
-        rng: Source of the backoff's jitter.
-        config: Settings of the producer; the defaults if None.
-    """
+    """The state above. Pure: the I/O loop loads; this object decides when, and keeps the result."""
 
     __slots__ = (
         "_backoffs",
@@ -105,17 +100,14 @@ class Topology:
         self._hastened = False
 
     def predict(self, hash_key: bytes) -> str | None:
-        """Return the shard to which a record of that hash key goes; None if it cannot be predicted."""
+        """Return the shard to which a hash key belongs; None if it cannot be predicted."""
         return None if self.shard_map is None or self.service_places else self.shard_map.predict(hash_key)
 
     def keyless(self, now: float) -> Admission:
-        """Return what to do with a record without a partition key, which only streams that place records themselves accept.
+        """Return what to do with a record without a partition key. Only streams that place records themselves accept it.
 
         Until the first summary has been read, `Admission.WAIT`, unless the configuration says that the stream needs keys. If the
         load of the summary fails, the configuration decides.
-
-        Args:
-            now: Monotonic seconds.
         """
         if not self.described:
             if self.service_places and self._failures:
@@ -125,14 +117,14 @@ class Topology:
             return Admission.WAIT
         if self.service_places:
             return Admission.SEND
-        # It may have changed since. Nothing else would show that if all records are without a key.
+        # The stream may have changed. If no record has a key, only a load shows it.
         return Admission.REJECT if now - self._last_load < self._interval else Admission.WAIT
 
     def headed(self) -> Admission:
         """Return what to do with a record with headers, which streams that place records themselves do not take.
 
-        Headers need an aggregate, and readers drop an aggregate in a shard where its keys do not belong. Once a shard map is in use, a
-        stream that begins to place records itself is noticed by where aggregates land, so they need not wait then.
+        Headers need an aggregate, and readers drop an aggregate in a shard where its keys do not belong. With a shard map, such records
+        need not wait: if the stream begins to place records itself, the shards in which aggregates land show it.
         """
         if self.described and self.service_places:
             return Admission.REJECT
@@ -156,18 +148,18 @@ class Topology:
         if not config.aggregation_enabled or self.service_places:
             return 1
         if self.shard_map is None and self._failures and not self.described:
-            # It takes a while until it is known who places records. What was sent until now can wait for that,
-            # more cannot.
+            # It is not known yet whether the stream places records itself. Aggregates that were sent can wait for that; further
+            # ones must not.
             return 1
         return config.aggregation_max_count
 
     def aggregation_size(self, config: ProducerConfig) -> int:
-        """Return the maximum bytes of an aggregate: as a record, it has the stream's limit, less its one-byte partition key."""
+        """Return the maximum bytes of an aggregate: at most the stream's record limit, less its one-byte partition key."""
         return min(config.aggregation_max_size, self.record_limit - 1)
 
     @property
     def record_limit(self) -> int:
-        """Maximum bytes of a Kinesis record, data and partition key: the default while the stream's is not known."""
+        """Maximum bytes of a Kinesis record, data and partition key; the default until the stream's limit is known."""
         return self.max_record_size or DEFAULT_RECORD_LIMIT
 
     def wants_load(self, now: float) -> bool:
@@ -202,7 +194,7 @@ class Topology:
             ProtocolError: If the shards do not tile the hash key space; call `fail_load` then.
         """
         started = self._loading_since if self._loading_since is not None else now
-        # Without the permission to list shards, an old map is worse than none: it would never be corrected.
+        # If the permission to list shards is gone, an old map is worse than none: it would never be corrected.
         self.shard_map = ShardMap(facts.shards, started, self.shard_map) if facts.shards is not None else None
         if facts.max_record_size is not None:
             self.max_record_size = facts.max_record_size
@@ -224,9 +216,7 @@ class Topology:
     def fail_load(self, now: float, *, awaited: bool = False) -> None:
         """Note that a load failed. The next one waits, longer after each failure.
 
-        Args:
-            now: Monotonic seconds.
-            awaited: Whether records wait for a stream that does not exist; the pauses are shorter then.
+        The pauses are shorter if the load is ``awaited``, by records for a stream that does not exist.
         """
         self._loading_since = None
         self._failures += 1
@@ -238,7 +228,7 @@ class Topology:
         """Note that a record landed in another shard than predicted.
 
         Args:
-            seen_at: Start of the request (monotonic seconds); only a request after the load of the map in use counts.
+            seen_at: Start of the request (monotonic seconds); ignored unless the map in use was loaded before.
             actual_shard_id: Shard in which it landed. If that is open in the map, records are not placed by this map at
                 all: it is another stream of the same name, or the stream places records itself.
         """
@@ -251,21 +241,17 @@ class Topology:
         self.require_load()
 
     def require_load(self) -> None:
-        """Schedule a load, not before the minimum interval has passed, unless one is running."""
+        """Schedule a load unless one is running, but not within the minimum interval."""
         if self._loading_since is None and (self._next_load is None or not self._failures):
             soonest = self._last_load + _MIN_INTERVAL
             self._next_load = soonest if self._next_load is None else min(self._next_load, soonest)
 
     def on_stream_seen(self, started: float) -> None:
-        """Load soon, because the stream took a PutRecords request after a load had failed.
+        """Load soon, because the stream took a PutRecords request that started after a failed load.
 
-        A stream that comes back is found by the next load, and the backoff of many failed ones may be half a minute:
-        for so long, every record would be sent as a Kinesis record of its own. The backoff is cut short only once
-        until a load succeeds or the stream is missing again. Where loads fail for another reason, each request would
-        cause one otherwise.
-
-        Args:
-            started: When the request started (monotonic seconds).
+        After many failures, the backoff may be half a minute, and until then every record would be sent as a Kinesis record of its own. The
+        backoff is cut short only once, until a load succeeds or the stream is missing again. Otherwise, where loads fail for another reason,
+        each request would cause one.
         """
         if (
             self._failures
@@ -278,20 +264,19 @@ class Topology:
             self._next_load = min(self._next_load, self._last_load + _MIN_INTERVAL)
 
     def doubt(self) -> None:
-        """Load the stream's summary again, because Kinesis behaves differently from it."""
+        """Load the stream's summary again, because Kinesis contradicts it."""
         self.described = False
         self.require_load()
 
     def doubt_rarely(self, now: float) -> None:
-        """Load the summary again, unless it was loaded recently: a record is larger than the known limit."""
+        """Load the summary again, unless it was loaded recently, because a record is larger than the known limit."""
         if self.described and now - self._last_load >= _DOUBT_INTERVAL:
             self.doubt()
 
     def forget(self, latest_load: float = float("inf")) -> None:
         """Drop the shard map, because the stream does not exist: if it comes back, it is another one.
 
-        Args:
-            latest_load: Moment at which a load should start at the latest (monotonic seconds), whatever failed before.
+        A load starts at ``latest_load`` at the latest, even if earlier ones failed.
         """
         self.shard_map = None
         self.described = False
