@@ -1,4 +1,4 @@
-"""Applications: lease tables wherever they are kept (`kinesis_sdk.admin.lease_tables`), and the streams that they consume."""
+"""Applications: lease tables wherever they are kept (`kinesis_sdk.admin.lease_tables`), and the streams they consume."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from kinesis_sdk.consumer.leases import Item, attributes
 from kinesis_sdk.consumer.shard_sync import find_contradiction, find_misfits
 
 MAX_CANDIDATES = 100
-"""Maximum number of streams that are compared with a lease table to find the one it belongs to: one ListShards each."""
+"""Maximum number of streams to compare with a lease table to find its own: one ListShards each."""
 METRICS_ENTITY = "WORKER_METRIC_STATS"
 """``entityType`` of a worker's metrics in the lease table of KCL 3.5."""
 
 _MAX_ASKED = 3
-"""Maximum number of checkpoints that are looked for in a stream."""
+"""Maximum number of checkpoints to search for in a stream."""
 _MAX_SHOWN = 5
-"""Maximum number of streams that a message names."""
+"""Maximum number of streams named in a message."""
 
 
 class Applications:
@@ -48,7 +48,7 @@ class Applications:
 
     Args:
         connection: Account and region; with `Connection.lease_store` the database.
-        names: Applications to look at; then nothing is listed. None finds all of them.
+        names: The only applications to look up, without listing tables; None finds all.
         sleep: Replaces `time.sleep` between attempts, for tests.
     """
 
@@ -63,10 +63,10 @@ class Applications:
         self._tables = lease_tables_of(connection, sleep=sleep)
 
     def find(self) -> list[ApplicationInfo]:
-        """Return the applications, by name. Names that were given are in the result only if there is such a lease table.
+        """Return the applications, by name. A given name is in the result only if its lease table exists.
 
-        Cost in DynamoDB: one ListTables per 100 tables, unless names were given, and one DescribeTable per table that was not asked
-        before: what a table is is kept. In another database: one SELECT.
+        Cost in DynamoDB: one ListTables per 100 tables, unless names were given, and one DescribeTable per table. Results are
+        kept, so that each table is described once. In another database: one SELECT.
 
         Raises:
             LeaseTableNotFoundError: If the database has no leases at all.
@@ -75,7 +75,7 @@ class Applications:
         return self._tables.find(self._names)
 
     def forget(self) -> None:
-        """Ask again for every table."""
+        """Forget what is known of the tables."""
         self._tables.forget()
 
 
@@ -103,14 +103,14 @@ class StreamFacts:
 
 
 class Application:
-    """One application: its lease table and its streams. Thread-safe; each method makes calls, and keeps nothing but the stream.
+    """One application: its lease table and its streams. Thread-safe; each method makes calls, and only the stream is cached.
 
     Args:
         connection: Account and region.
         name: Name of the application.
         table_name: Name of the lease table, if it is not the application's.
-        stream: Name or ARN of the stream. A table of several streams names them in its rows, and the table of one stream
-            does not: without this argument, `streams` looks for the stream that fits.
+        stream: Name or ARN of the stream. The rows of a multi-stream table name their streams; those of a single-stream table
+            do not, so without this argument, `streams` searches for the stream that fits.
         sleep: Replaces `time.sleep` between attempts, for tests.
 
     Attributes:
@@ -121,8 +121,8 @@ class Application:
         store: Its rows, read and written as workers do.
 
     Raises:
-        ConfigError: If ``stream`` is neither a stream name nor an ARN, if no lease table can have the name, or if the connection names
-            a database that cannot be opened.
+        ConfigError: If ``stream`` is neither a stream name nor an ARN, if no lease table can have the name, or if the
+            connection names a database that cannot be opened.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class Application:
         return self._given
 
     def info(self) -> ApplicationInfo:
-        """Return what DescribeTable says of the lease table; of another database the number of leases.
+        """Return the description of the lease table by DescribeTable; of another database the number of leases.
 
         Raises:
             LeaseTableNotFoundError: If there is no such table, or if it has another key.
@@ -181,10 +181,10 @@ class Application:
         return self.table.scan(self.name, consistent=consistent)
 
     def streams(self, scan: TableScan) -> dict[str | None, StreamId]:
-        """Return the streams of a table's rows, by their ``streamName``, which is None in the table of one stream.
+        """Return the streams of a table's rows, by their ``streamName``, which is None in a single-stream table.
 
-        Cost: none if the stream was given or the rows name theirs. Otherwise one ListStreams, and for each stream, until
-        `MAX_CANDIDATES`, one ListShards; if several fit, up to three reads of one record each. The answer is kept.
+        Cost: none if the stream was given or the rows name theirs. Otherwise one ListStreams, and one ListShards for each
+        stream, up to `MAX_CANDIDATES`; if several fit, up to three reads of one record each. The result is kept.
 
         Args:
             scan: The rows.
@@ -196,7 +196,7 @@ class Application:
         return streams_of(scan, self._single_stream)
 
     def reads_table_stream(self, scan: TableScan) -> bool:
-        """Return whether the application reads the stream of a DynamoDB table: `streams` refuses it.
+        """Return whether the application reads the stream of a DynamoDB table, which `streams` rejects.
 
         Args:
             scan: The rows.
@@ -204,7 +204,7 @@ class Application:
         return _are_of_table(scan.leases)
 
     def shards(self, stream: StreamId) -> list[Shard]:
-        """Return all shards of a stream, see `list_shards`; a transient failure is repeated."""
+        """Return all shards of a stream, see `list_shards`; transient failures are retried."""
         return call_with_retries(
             lambda: list_shards(self.connection.kinesis, stream),
             operation=None,
@@ -214,7 +214,7 @@ class Application:
         )
 
     def stream_facts(self, stream: StreamId) -> StreamFacts:
-        """Return what DescribeStreamSummary says of a stream.
+        """Return the facts of a stream by DescribeStreamSummary.
 
         Raises:
             ResourceNotFoundError: If there is no such stream.
@@ -253,7 +253,7 @@ class Application:
 
     def _single_stream(self, leases: Sequence[Lease]) -> StreamId:
         if _are_of_table(leases):
-            # Also with a given stream: its shards would be written beside those of the table.
+            # Also if the stream was given: its shards would be written beside the table's.
             raise ConfigError(
                 "application",
                 self.name,
@@ -273,12 +273,7 @@ def _are_of_table(leases: Sequence[Lease]) -> bool:
 
 
 def streams_of(scan: TableScan, single: Callable[[Sequence[Lease]], StreamId]) -> dict[str | None, StreamId]:
-    """Return the streams of a table's rows, by their ``streamName``.
-
-    Args:
-        scan: The rows.
-        single: Finds the stream of the rows that name none.
-    """
+    """Return the streams of a table's rows, by their ``streamName``. ``single`` finds the stream of rows without one."""
     by_name: dict[str | None, list[Lease]] = {}
     for lease in scan.leases:
         by_name.setdefault(lease.stream_name, []).append(lease)
@@ -298,11 +293,7 @@ def streams_of(scan: TableScan, single: Callable[[Sequence[Lease]], StreamId]) -
 
 
 def metrics_in(others: Mapping[str, Item]) -> dict[str, float]:
-    """Return when each KCL 3.5 worker last reported, in epoch seconds of its own clock, by worker id.
-
-    Args:
-        others: Items of the lease table that are not leases.
-    """
+    """Return when each KCL 3.5 worker last reported, in epoch seconds of its own clock, by worker id."""
     found: dict[str, float] = {}
     for item in others.values():
         entity = item.get(attributes.ENTITY_TYPE)
@@ -312,7 +303,7 @@ def metrics_in(others: Mapping[str, Item]) -> dict[str, float]:
 
 
 def fits(shards: Iterable[Shard], leases: Sequence[Lease]) -> bool:
-    """Return whether rows of a table of one stream may belong to a stream.
+    """Return whether the rows of a single-stream table may belong to a stream.
 
     At least one row must be of a listed shard, every other row must be finished (its shard has expired), and nothing may
     contradict, see `find_contradiction`.
@@ -326,7 +317,7 @@ def fits(shards: Iterable[Shard], leases: Sequence[Lease]) -> bool:
 
 
 def _without_misfits(shards: Sequence[Shard], leases: Sequence[Lease]) -> Sequence[Lease]:
-    """Return the rows without those that a person or another program has spoiled, if they are few: those of another stream are many."""
+    """Return the rows without a few that a person or another program has spoiled; many bad rows mean that the stream is another one."""
     misfits = find_misfits(shards, leases)
     return (
         [lease for lease in leases if lease.lease_key not in misfits]
@@ -342,16 +333,10 @@ def find_stream(
     *,
     sleep: Callable[[float], None] = time.sleep,
 ) -> StreamId:
-    """Find the stream that the table of one stream belongs to. Its rows do not name it, so all streams are compared with them.
+    """Find the stream of a single-stream table. Its rows do not name the stream, so they are compared with all streams.
 
-    Shard ids and hash key ranges exclude streams; streams of the same shape are told apart by a checkpoint: the stream has
-    a record with this number, or rejects it.
-
-    Args:
-        connection: Account and region.
-        application: Name of the application, for messages.
-        leases: Its rows.
-        sleep: Replaces `time.sleep` between attempts.
+    Shard ids and hash key ranges exclude streams. A checkpoint tells streams of the same shape apart: the stream has a record
+    with its sequence number, or rejects it.
 
     Raises:
         ConfigError: If no stream fits, or if several do; the message says why and asks for the stream.
@@ -383,7 +368,7 @@ def find_stream(
                 sleep=sleep,
             )
         except PermanentAwsError:
-            continue  # no permission to see it, or deleted a moment ago; what it cannot be compared with is left out
+            continue  # No permission to see the stream, or it was deleted a moment ago: it cannot be compared.
         if fits(shards, leases):
             candidates.append((stream, {shard.shard_id: shard for shard in shards}))
         elif fits(shards, _without_misfits(shards, leases)):
@@ -391,7 +376,8 @@ def find_stream(
     candidates = candidates or with_misfits
     if len(candidates) > 1:
         evidence = [_evidence(connection, stream, shards, leases, sleep) for stream, shards in candidates]
-        # The stream that has a record with this very number is the one; failing that, those that accept the number.
+        # The stream that has a record with this very number is the right one; failing that, the streams that accept the
+        # number.
         best = max(evidence)
         candidates = [
             candidate
@@ -430,12 +416,12 @@ def _stream_names(connection: Connection, sleep: Callable[[float], None]) -> lis
 
 
 class _Evidence(IntEnum):
-    """Evidence that a checkpoint of the table gives for or against a stream."""
+    """Evidence of a checkpoint for or against a stream."""
 
     AGAINST = 0
-    """Kinesis rejects it as a position of the stream."""
+    """Kinesis rejects the checkpoint as a position of the stream."""
     NONE = 1
-    """Kinesis accepts it, or there is no checkpoint to ask for."""
+    """Kinesis accepts the checkpoint, or there is none to ask for."""
     FOR = 2
     """The stream has a record with this sequence number."""
 
@@ -464,12 +450,12 @@ def _evidence(
 
 
 def short_shard(shard_id: str) -> str:
-    """Return the short form of a shard id with at least four digits, ``0003``, so that columns stay even; other ids are escaped."""
+    """Return the short form of a shard id, with at least four digits so that columns align, such as ``0003``; other ids are escaped."""
     return shard_label(shard_id).rjust(4, "0") if is_shard_id(shard_id) else printable(shard_id)
 
 
 def find_lease_key(text: str, lease_keys: Iterable[str]) -> str:
-    """Return the lease that a user means: by its key, or by the number of its shard with or without leading zeros.
+    """Return the key of the lease that a user names by its key, or by its shard number with or without leading zeros.
 
     Args:
         text: Text of the user, for example ``3``, ``0003`` or ``shardId-000000000003``; in a table of several streams also

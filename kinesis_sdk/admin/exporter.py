@@ -1,10 +1,10 @@
 """Metrics of whole fleets for Prometheus and KEDA, from the views of a `FleetPoller`.
 
-Values that are not known have no sample: a lag that was not measured is absent and not 0, so that an average or a maximum over it
-is right. The newest view is all there is, so series of shards that are gone end with the next scrape. A view that
-grew old loses its shards, because a lag that no longer changes looks like a calm one; `kinesis_fleet_up` is 0 then.
+Unknown values have no sample: a lag that was not measured is absent and not 0, so that averages and maximums over it are
+right. Only the newest view is kept, so series of shards that are gone end with the next scrape. An old view loses its shards,
+because a lag that no longer changes looks like a calm one; `kinesis_fleet_up` is then 0.
 
-Cost: that of one `FleetPoller` for each application. A scrape makes no call.
+Cost: one `FleetPoller` for each application. A scrape makes no call.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kinesis_sdk.admin.fleet.model import FleetView, LeaseState, LeaseView, Move
 from kinesis_sdk.common.clock import Clock, SystemClock
 
 STALE = 60.0
-"""Seconds without a successful look at the lease table after which a view counts as old."""
+"""Seconds without a successful scan of the lease table after which a view counts as old."""
 
 OWNER_KINDS: Mapping[OwnerKind | None, str] = {
     OwnerKind.SDK: "sdk",
@@ -37,12 +37,9 @@ class FleetMetric:
     """A metric of the exporter.
 
     Attributes:
-        name: Name of the family.
-        text: Its description.
-        labels: Its labels.
-        is_counter: Whether it only grows; its samples end in ``_total`` then.
+        is_counter: Whether it only grows; its samples then end in ``_total``.
         per_shard: Whether it has a series for each shard. With ``per_owner`` it also has the label ``owner``.
-        per_owner: Whether it has a series for each worker, and only where that was asked for.
+        per_owner: Whether it has a series for each worker, where labels for workers are enabled.
     """
 
     name: str
@@ -139,7 +136,7 @@ CATALOGUE = (
 _UNOWNED_STATES = (LeaseState.SILENT, LeaseState.UNOWNED, LeaseState.MISSING, LeaseState.UNREADABLE)
 
 _STUCK = ("handler", "handler-fails")
-"""Codes of the problems of a handler."""
+"""Codes of problems of a handler."""
 
 Samples = Mapping["FleetMetric", Sequence[tuple[tuple[str, ...], float]]]
 """Samples by metric: values of the labels, and the number."""
@@ -149,8 +146,8 @@ class FleetMetrics:
     """Keeps the newest view of each application, and counts moves. Thread-safe.
 
     Args:
-        applications: Names of the applications. One whose table could not be read yet has ``kinesis_fleet_up`` 0.
-        per_owner: Whether worker ids are labels. They are not bounded: each restart of a worker makes a new one.
+        applications: Names of the applications. ``kinesis_fleet_up`` is 0 until the table was read.
+        per_owner: Whether worker ids are labels. Their number is unbounded: each restart of a worker makes a new one.
         clock: Clock.
     """
 
@@ -225,13 +222,13 @@ class FleetMetrics:
         return result
 
     def labels(self, metric: FleetMetric) -> tuple[str, ...]:
-        """Return the labels of a metric as it is exported."""
+        """Return the exported labels of a metric."""
         return (*metric.labels, "owner") if metric.per_shard and self._per_owner else metric.labels
 
     # For `prometheus_client`
 
     def describe(self) -> Iterator[Any]:
-        """Yield no family: the names are not checked against other collectors."""
+        """Yield nothing, so that names are not checked against other collectors."""
         return iter(())
 
     def collect(self) -> Iterator[Any]:
@@ -253,8 +250,8 @@ class FleetMetrics:
     def summary(self, application: str) -> dict[str, Any] | None:
         """Return the numbers by which an application is scaled; None if its view is not fresh, or has no lag at all.
 
-        A number that is not known must not pass for 0: the workers would be scaled away while nothing is measured. The
-        lag of an application without unfinished shards is 0.
+        An unknown number must not become 0: the workers would be scaled down while nothing is measured. The lag of an
+        application without unfinished shards is 0.
         """
         view, fresh = self.view(application)
         if view is None or not fresh:
@@ -278,7 +275,7 @@ class FleetMetrics:
 def samples_of(
     view: FleetView, *, per_owner: bool = False
 ) -> Iterator[tuple[FleetMetric, tuple[str, ...], float | None]]:
-    """Yield what a view says: metric, values of its labels, and the number; None if it is not known."""
+    """Yield metric, label values and number of each value in a view; the number is None if it is unknown."""
     name, totals = view.application, view.totals
     only = (name,)
     states: Counter[tuple[str, str]] = Counter()
@@ -328,7 +325,7 @@ def _shard_samples(
     if per_owner:
         labels = (*labels, lease.owner or "")
     if lease.owner is not None or lease.state is not LeaseState.WAITING:
-        # A shard that waits for its parents needs no owner yet.
+        # A shard that waits for its parents does not need an owner yet.
         yield SHARD_OWNED, labels, lease.owner is not None and lease.state not in _UNOWNED_STATES
     yield SHARD_LAG, labels, None if lease.lag is None else lease.lag.millis / 1000
     yield SHARD_RETENTION_LEFT, labels, None if lease.lag is None else lease.retention_left

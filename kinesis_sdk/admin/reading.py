@@ -45,14 +45,14 @@ from kinesis_sdk.common.validation import check_int
 
 DEFAULT_THREADS = 8
 _LONGEST_WAIT = 0.5
-"""Maximum seconds of one wait, so that Ctrl-C is noticed soon on every platform."""
+"""Maximum seconds of one wait, so that Ctrl-C takes effect soon on every platform."""
 _MAX_EXPRESSION = 1_000
-"""Largest number of characters of a JMESPath expression."""
+"""Maximum number of characters of a JMESPath expression."""
 _GIVE_UP_AFTER = 20
-"""Failures of one shard in a row, about three minutes, after which the error is the caller's. Throttling never is."""
+"""Consecutive failures of one shard, about three minutes, after which the error is raised. Throttling never is."""
 
 Notice = Callable[[str], None]
-"""Called with a sentence about something that the reader should know: a shard ended, or is throttled."""
+"""Called with a message about the stream, such as that a shard ended or is throttled."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,8 +61,8 @@ class RecordFilter:
 
     Attributes:
         keys: Partition keys; empty for all.
-        pattern: Regular expression that the payload has to contain; None for all. It is matched against the bytes.
-        where: Returns whether the JSON value of a payload is wanted; None for all. A payload that is not JSON is not wanted.
+        pattern: Regular expression to search for in the bytes of the payload; None for all.
+        where: Returns whether to select the JSON value of a payload; None for all. Other payloads are not selected.
     """
 
     keys: frozenset[str] = frozenset()
@@ -78,8 +78,8 @@ class RecordFilter:
         Args:
             keys: Partition keys.
             grep: Regular expression of Python for the payload's UTF-8 text.
-            where: JMESPath expression for payloads of JSON, as ``--query`` of the AWS command line: those are wanted for which it is
-                neither false, null nor empty, for example ``order.status == 'failed'``.
+            where: JMESPath expression for JSON payloads, as ``--query`` of the AWS command line; selects payloads for which it
+                is neither false, null nor empty, for example ``order.status == 'failed'``.
 
         Raises:
             ConfigError: If an expression is invalid.
@@ -96,11 +96,11 @@ class RecordFilter:
 
     @property
     def is_all(self) -> bool:
-        """Whether every record is wanted."""
+        """Whether every record is selected."""
         return not self.keys and self.pattern is None and self.where is None
 
     def accepts(self, record: UserRecord) -> bool:
-        """Return whether a record is wanted."""
+        """Return whether a record is selected."""
         return (
             (not self.keys or record.partition_key in self.keys)
             and (self.pattern is None or self.pattern.search(record.data) is not None)
@@ -116,7 +116,7 @@ class RecordFilter:
 
 
 def _json_condition(text: str) -> Callable[[Any], bool]:
-    """Return the condition of a JMESPath expression. boto3 brings the library."""
+    """Return the condition of a JMESPath expression. boto3 depends on the library."""
     import jmespath
     from jmespath.exceptions import JMESPathError, JMESPathTypeError
 
@@ -143,7 +143,7 @@ def _json_condition(text: str) -> Callable[[Any], bool]:
 
 
 class _Answer(NamedTuple):
-    """The end of a read on a thread."""
+    """The result of a read on a thread."""
 
     shard_id: str
     limit: int
@@ -159,9 +159,9 @@ class ReadProgress:
     """State of a reader; the fields change while it runs.
 
     Attributes:
-        worst_behind_millis: Largest lag that an open shard reported; None before the first answer.
-        shards: Number of shards that are read now.
-        reads: GetRecords calls that were answered.
+        worst_behind_millis: Largest lag that an open shard reported; None before the first response.
+        shards: Number of shards being read.
+        reads: GetRecords calls with a response.
     """
 
     worst_behind_millis: int | None = None
@@ -187,25 +187,25 @@ def read_stream(
 ) -> Generator[ShardRecord, None, None]:
     """Yield the user records of a stream, merged over its shards by arrival time.
 
-    The records of a shard come in its order, and those of a parent before those of its children. Between other shards the order is
-    that of the arrival times, which Kinesis calls approximate. Splits and merges are followed. Nothing is skipped: a failed
-    read is repeated, and the others wait for it where the order needs it.
+    Records of a shard come in its order, and a parent's records before its children's. Records of other shards are ordered by
+    arrival time, which Kinesis calls approximate. Splits and merges are followed. Nothing is skipped: a failed read is
+    retried, and other shards wait for it where the order requires it.
 
     Args:
         connection: Account and region.
         stream: Name or ARN.
         start: A time, `TrimHorizon`, `Latest`, or `AtTimestamp`.
-        until: Records that arrived at this time or later are left out, and the reader ends there; None follows the stream
-            until the generator is closed.
+        until: Excludes records that arrived at this time or later, and ends the reader there; None follows the stream until
+            the generator is closed.
         shards: Ids or numbers of the shards to read; all by default. The children of a chosen shard are not read.
-        positions: Where single shards are read from instead of ``start``, for a reader that continues; `Ended` for those that
-            were read completely.
+        positions: Positions of single shards that replace ``start``, to resume a reader; `Ended` for shards that were read
+            completely.
         budget: Bytes of payload to buffer, at least one record for each shard.
         threads: Maximum reads at a time, 1 to 64; 0 reads on the caller's thread.
         notice: Called with what the user should know.
-        progress: Object whose fields are kept up to date.
+        progress: Object whose fields are updated while reading.
         clock: Measures pauses; replaced in tests.
-        sleep: Called with the seconds to wait while no read is under way; replaced in tests.
+        sleep: Called with the seconds to wait while no read is in flight; replaced in tests.
         rng: Source of jitter; replaced in tests.
 
     Yields:
@@ -227,7 +227,7 @@ def read_stream(
         StreamId.parse(stream),
         start=start,
         merge=StreamMerge(
-            # Arrival times have milliseconds, so a record of the same one is before the end.
+            # Arrival times have milliseconds, so a record of the same millisecond is before the end.
             until_millis=None if until is None else math.ceil(until.timestamp() * 1000),
             budget=budget,
             rng=rng,
@@ -248,7 +248,7 @@ def _millis(moment: datetime) -> int:
 
 
 class _Reader:
-    """One run of `read_stream`: makes the calls that the merge asks for."""
+    """One run of `read_stream`: makes the reads that the merge requests."""
 
     def __init__(
         self,
@@ -307,7 +307,7 @@ class _Reader:
     # -- shards -------------------------------------------------------------------------------------------------
 
     def _list(self, shard_filter: Mapping[str, object] | None = None) -> list[Shard]:
-        """Return the shards of a complete listing: one in the middle of a reshard may lack shards."""
+        """Return the shards of a complete listing: a listing during a reshard may lack shards."""
 
         def complete() -> list[Shard]:
             listed = list_shards(self._client, self._stream, shard_filter=shard_filter)
@@ -339,12 +339,12 @@ class _Reader:
     def _listed_since(self, start: Position) -> list[Shard]:
         """Return the shards that may have records from a position on."""
         if isinstance(start, AtTimestamp):
-            # A second more, because the times of shards and of records come from different clocks.
+            # One second more, because the times of shards and of records come from different clocks.
             since = datetime.fromtimestamp(max(0, start.millis - 1000) / 1000, timezone.utc)
             try:
                 return self._list({"Type": "FROM_TIMESTAMP", "Timestamp": since})
             except PermanentAwsError:
-                # A time in the future, or an emulator without filters. The whole list contains what is needed.
+                # A time in the future, or an emulator without filters. The complete list contains what is needed.
                 return self._list()
         return self._list()
 
@@ -354,7 +354,7 @@ class _Reader:
             listed = self._list()
             wanted = [find_shard(text, listed) for text in self._chosen]
         else:
-            # A reader that continues may need shards that ended before its start.
+            # A resumed reader may need shards that ended before its start.
             listed = self._list() if self._positions else self._listed_since(self._start)
             wanted = listed
             if isinstance(self._start, Latest):
@@ -362,7 +362,7 @@ class _Reader:
         for shard in sorted(wanted, key=lambda one: one.shard_id):
             self._add(shard.shard_id, shard.parents, self._positions.get(shard.shard_id, self._start), now)
         if isinstance(self._start, Latest):
-            # All iterators at once: the tip is where the user asked for it, not where the first page was read.
+            # Get all iterators at once: the tip is where the user asked for it, not where the first page was read.
             for cursor in self._cursors.values():
                 if cursor.position == self._start:
                     call_with_retries(cursor.open, operation=None, client=self._client, sleep=self._sleep)
@@ -393,7 +393,7 @@ class _Reader:
         if not children:
             children = [(one.shard_id, one.parents) for one in self._list() if shard_id in one.parents]
         now = self._clock.monotonic()
-        # A child that was not there at the start has nothing before it.
+        # A child that did not exist at the start has no records before it.
         start = TrimHorizon() if isinstance(self._start, Latest) else self._start
         new = [child for child, _ in children if child not in self._merge]
         for child, parents in children:
@@ -405,7 +405,7 @@ class _Reader:
     # -- reads --------------------------------------------------------------------------------------------------
 
     def _read(self, request: ReadRequest) -> None:
-        """Make one read; on a thread of the pool, so it does not raise."""
+        """Make one read, on a thread of the pool; the caller's thread raises its errors."""
         shard_id, limit = request
         cursor = self._cursors[shard_id]
         sent = self._clock.monotonic()
@@ -422,7 +422,7 @@ class _Reader:
         raise error
 
     def _take_answers(self, *, wait: bool) -> None:
-        """Take the answers that are there; wait for one, or for the next read, if there is nothing else to do."""
+        """Take the results that are there; if there is nothing else to do, wait for one or for the next read."""
         if wait and self._in_flight:
             try:
                 answer = self._answers.get(timeout=_LONGEST_WAIT)
@@ -451,7 +451,7 @@ class _Reader:
         self._cursors[shard_id].advance(page)
         ended = page.next_iterator is None
         if ended:
-            # Before the page itself: the children have to be known when the last record of their parent is given out.
+            # Add the children before the page: they must be known when the last record of their parent is given out.
             self._add_children(shard_id, page)
         self._merge.on_page(
             shard_id,

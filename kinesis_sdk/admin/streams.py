@@ -1,7 +1,7 @@
 """Streams: list, describe, create, delete, fan-out consumers, retention. `kinesis_sdk.admin.resharding` changes their shards.
 
-Each call is retried if it was throttled or failed in a way that passes. A change whose answer was lost is looked for in the
-stream before it is asked for again, so that a retry never splits a second shard or reports a stream of one's own as taken.
+Calls are retried after throttling and transient failures. After a lost response, a change is first searched for in the stream,
+so that a retry never splits a second shard, or reports the stream that it created itself as already taken.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MIN_RECORD_KIB = 1024
 MAX_RECORD_KIB = 10_240
 _MAX_TAGS = 50
 _POLL = 1.0
-"""Seconds between two looks at a change: of the 20 DescribeStreamSummary calls a second of an account, one."""
+"""Seconds between two polls of a change: one of the 20 DescribeStreamSummary calls a second of an account."""
 _ATTEMPTS = 6
 """Attempts of a change. LimitExceededException may mean five calls a second, which passes, or a quota, which does not."""
 _RETRIES = Backoff(0.5, 5.0)
@@ -46,7 +46,7 @@ _IN_USE = "ResourceInUseException"
 
 StreamMode = Literal["PROVISIONED", "ON_DEMAND"]
 Progress = Callable[[str], None]
-"""Called with a sentence that says how far a change is."""
+"""Called with a sentence about the progress of a change."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +82,7 @@ class StreamDescription:
         created_at: Creation time.
         consumers: Number of registered fan-out consumers.
         encryption: ``NONE`` or ``KMS``.
-        max_record_kib: Largest record in KiB; None if the service does not say it.
+        max_record_kib: Largest record in KiB; None if Kinesis does not report it.
         shard_metrics: Metrics that CloudWatch gets by shard; empty without enhanced monitoring.
         tags: Tags; None if they were not asked for.
     """
@@ -124,13 +124,7 @@ def no_progress(message: str) -> None:
 
 
 class StreamCalls:
-    """Calls of Kinesis that are repeated where that is safe.
-
-    Args:
-        connection: Account and region.
-        sleep: Waits, given seconds.
-        rng: Source of jitter.
-    """
+    """Calls of Kinesis, repeated where that is safe. ``sleep`` waits, given seconds."""
 
     def __init__(self, connection: Connection, *, sleep: Callable[[float], None], rng: Random) -> None:
         self._connection = connection
@@ -164,8 +158,8 @@ class StreamCalls:
             operation: API operation, for messages.
             method: Method of the client.
             request: Its parameters.
-            applied: Returns whether the change is there: asked after an attempt whose answer was lost.
-            in_use: Called when Kinesis says that the resource is in use; raises if waiting does not help.
+            applied: Returns whether the change took effect; called after an attempt whose response was lost.
+            in_use: Called when Kinesis reports that the resource is in use; raises if waiting does not help.
 
         Raises:
             AwsError: If the change fails in another way, or keeps failing.
@@ -177,7 +171,7 @@ class StreamCalls:
                     getattr(self._connection.kinesis, method)(**request)
             except AwsError as error:
                 if lost and applied():
-                    return  # by the attempt before: this one was rejected because of it
+                    return  # The attempt before took effect: this one was rejected because of it.
                 if not error.retryable:
                     raise
                 if error.code == _IN_USE:
@@ -224,7 +218,7 @@ class Streams:
         """Return the names of all streams of the account and region, sorted.
 
         Args:
-            prefix: Only names that begin with it.
+            prefix: Start of the names to return.
 
         Raises:
             AwsError: If ListStreams fails.
@@ -235,7 +229,7 @@ class Streams:
         """Return all streams of the account and region, sorted by name. One ListStreams call for each 100.
 
         Args:
-            prefix: Only names that begin with it.
+            prefix: Start of the names to return.
 
         Raises:
             AwsError: If ListStreams fails.
@@ -255,7 +249,7 @@ class Streams:
         return sorted((one for one in found if one.name.startswith(prefix)), key=lambda one: one.name)
 
     def describe(self, stream: str | StreamId, *, tags: bool = False) -> StreamDescription:
-        """Return what Kinesis says of a stream. One DescribeStreamSummary call.
+        """Return the description of a stream. One DescribeStreamSummary call.
 
         Args:
             stream: Name or ARN.
@@ -423,7 +417,7 @@ class Streams:
         def taken() -> None:
             raise AdminError(f"a stream named {name} exists already")
 
-        # Whether a stream of this name is ours can only be told if it was not there before the first attempt.
+        # If the stream already existed before the first attempt, it is not ours.
         if self._exists(stream):
             taken()
         self.calls.change(
@@ -449,7 +443,7 @@ class Streams:
 
         Args:
             stream: Name or ARN.
-            with_consumers: Whether to delete it although fan-out consumers are registered, and them with it.
+            with_consumers: Whether to delete the stream together with its registered fan-out consumers.
             wait: Whether to wait until the stream is gone.
             timeout: Maximum seconds to wait.
             progress: Called while it waits.

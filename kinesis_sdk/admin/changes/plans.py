@@ -61,14 +61,14 @@ from kinesis_sdk.common.text import printable
 def plan_rewind(desk: Desk, to: Start, shards: Collection[str] = ()) -> ChangePlan:
     """Plan to process records again.
 
-    Shards that were open at the start get its position, and all shards that were born later begin at TRIM_HORIZON. Finished
-    shards become unfinished, and rows that were deleted are put back. ``LATEST`` stores a position in rows that have none
-    yet, so that nothing that arrives from now on is skipped.
+    Shards that were open at the start get its position; shards that were born later begin at TRIM_HORIZON. Finished shards
+    become unfinished, and deleted rows are put back. ``LATEST`` only stores a position in rows that have none yet, so that
+    nothing that arrives from now on is skipped.
 
     Args:
         desk: The application.
-        to: Time, record (inclusive; needs exactly one shard), ``TRIM_HORIZON`` or ``LATEST``. Of a record that is a
-            repetition, the copy that is delivered is meant.
+        to: Time, record (inclusive; needs exactly one shard), ``TRIM_HORIZON`` or ``LATEST``. A record that is a repetition
+            stands for its delivered copy.
         shards: Shards to which it is restricted; all by default.
     """
     if isinstance(to, AfterRecord):
@@ -139,7 +139,7 @@ def _at_first_copies(
     resolver: PositionResolver,
     listed: Sequence[Shard],
 ) -> tuple[Start, list[str]]:
-    """Return where to rewind to so that a record is delivered, and what to tell if that is not where it is stored."""
+    """Return where to rewind so that a record is delivered, and a note if that is not where the record is stored."""
     record = resolver.record_at(shard_id, to)
     search = CopySearch(
         desk.application.connection.kinesis,
@@ -174,7 +174,7 @@ def plan_skip(desk: Desk, to: Start, shards: Collection[str] = ()) -> ChangePlan
 
     Args:
         desk: The application.
-        to: Time, record (the first one to process) or what follows a record (both need exactly one shard), or ``LATEST``.
+        to: Time, record (the first one to process), what follows a record (both need exactly one shard), or ``LATEST``.
         shards: Shards to which it is restricted; all by default.
     """
     read, stream = read_stream(desk, shards)
@@ -210,7 +210,7 @@ def plan_skip(desk: Desk, to: Start, shards: Collection[str] = ()) -> ChangePlan
 
 
 def plan_release(desk: Desk, shards: Collection[str]) -> ChangePlan:
-    """Plan to take leases from their owners: to the live peer with the least to do, else to any worker.
+    """Plan to take leases from their owners: each goes to the live peer with the smallest load, else to any worker.
 
     Args:
         desk: The application.
@@ -242,7 +242,7 @@ def plan_move(desk: Desk, shards: Collection[str], worker: str, *, swap: bool = 
     Args:
         desk: The application.
         shards: Shards, or lease keys in a table of several streams.
-        worker: Worker that is to hold the leases.
+        worker: The new holder.
         swap: Whether the worker gives one of its leases to the present owner, so that the balance stays; for one shard.
     """
     if not shards or (swap and len(shards) > 1):
@@ -250,7 +250,7 @@ def plan_move(desk: Desk, shards: Collection[str], worker: str, *, swap: bool = 
             "shard", sorted(shards), "exactly one shard for a swap" if swap else "at least one shard"
         )
     read = desk.read()
-    desk.owners.check_known("to", worker)  # before the wait that tells who is alive
+    desk.owners.check_known("to", worker)  # before the wait that shows which owners are alive
     chosen = sorted(chosen_keys(shards, read.rows))
     goals = [
         Goal(lease_key=key, shard_id=read.rows[key].lease.shard, action=Action.MOVE, worker=worker)
@@ -293,12 +293,12 @@ def plan_move(desk: Desk, shards: Collection[str], worker: str, *, swap: bool = 
 
 
 def export_leases(desk: Desk, *, skip_unreadable: bool = False) -> Export:
-    """Return the leases of the application, as they are now.
+    """Return the current leases of the application.
 
     Args:
         desk: The application.
-        skip_unreadable: Whether to leave out rows that cannot be read, see `Export.left_out`. An import does not bring
-            back the positions of their shards.
+        skip_unreadable: Whether to leave out rows that cannot be read, see `Export.left_out`. An import does not bring back
+            the positions of their shards.
 
     Raises:
         ChangeRefusedError: If rows cannot be read, and ``skip_unreadable`` is False.
@@ -322,12 +322,7 @@ def export_leases(desk: Desk, *, skip_unreadable: bool = False) -> Export:
 
 
 def plan_import(desk: Desk, export: Export) -> ChangePlan:
-    """Plan to bring the rows to the positions of an export. The change creates the table if it is missing.
-
-    Args:
-        desk: The application.
-        export: The export.
-    """
+    """Plan to bring the rows to the positions of an export. The change creates the table if it is missing."""
     stream = desk.application.given_stream or StreamId.parse(export.stream)
     facts = desk.application.stream_facts(stream)
     read = desk.read(may_be_missing=True)
@@ -360,7 +355,7 @@ def judge_owners(
     others: bool = False,
     wanted: Collection[str] = (),
 ) -> None:
-    """Watch the table until it is known of each owner concerned whether it is alive."""
+    """Watch the table until each owner concerned is known to be alive or silent."""
     names = set(wanted)
     for goal in goals:
         row = read.rows.get(goal.lease_key)
@@ -414,7 +409,7 @@ def _kind_notes(changes: Sequence[PlannedChange]) -> list[str]:
 
 
 def _pin_notes(read: TableRead, keys: Iterable[str], worker: str | None) -> list[str]:
-    """Return what to tell of leases that are pinned to another worker than the one that is to get them."""
+    """Return notes about leases that are pinned to another worker than their new holder."""
     pins = [(key, read.rows[key].lease.pinned_to) for key in keys]
     return [
         f"{printable(key)} is pinned to {printable(pin)}, to which workers give it back: remove the pin first (kinesis-sdk leases unpin)"

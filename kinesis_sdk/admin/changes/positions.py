@@ -3,9 +3,9 @@
 A checkpoint means *processed up to here*. So a start becomes the last record before it, with its last user record, and
 TRIM_HORIZON if there is none up to the horizon.
 
-Cost per shard: a GetShardIterator and a GetRecords, if a record arrived within a second before the start; else two more for each
-factor of ten of the silence before it, and seven or less to find its end. At most one read a second of each shard, which leaves
-four of its five to the application.
+Cost per shard: a GetShardIterator and a GetRecords, if a record arrived within a second before the start. Otherwise two more
+for each factor of ten of the silence before it, and up to seven to find its end. Each shard is read at most once a second,
+which leaves four of its five reads to the application.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ READ_INTERVAL = 1.0
 """Seconds between two GetRecords calls on one shard."""
 _PAGE = 1000
 _NARROW = 1.0
-"""Seconds to which the search for the last record narrows the time before it reads every record."""
+"""Seconds to which the search narrows the window before it reads every record."""
 
 
 @dataclass(frozen=True)
 class AfterRecord:
-    """A start right behind a record, whatever follows it there: to skip exactly up to it.
+    """A start right after a record, to skip exactly up to it.
 
     Attributes:
         record: The last record that is skipped.
-        whole: Whether all of its Kinesis record is skipped, whatever the index is.
+        whole: Whether to skip all user records of its Kinesis record, whatever the index is.
     """
 
     record: ExtendedSequenceNumber
@@ -64,11 +64,11 @@ SKIP_STARTS: tuple[type[Position], ...] = (Latest, AtTimestamp, AtSequence, Afte
 
 
 def parse_start(text: str, accepted: Collection[type[Position]], *, now: float) -> Start:
-    """Return the start that a text means, in the grammar of `kinesis_sdk.common.position_text`.
+    """Parse a start in the grammar of `kinesis_sdk.common.position_text`.
 
     Args:
         text: The text.
-        accepted: What the change takes: `REWIND_STARTS` or `SKIP_STARTS`.
+        accepted: Starts that the change accepts: `REWIND_STARTS` or `SKIP_STARTS`.
         now: Epoch seconds, for times such as ``-15m``.
 
     Raises:
@@ -107,7 +107,7 @@ class ResolvedStart:
         position: The checkpoint that stands for it: a record, or TRIM_HORIZON.
         arrival: Arrival time of the first record after it, if one was read.
         rate: Records a second around it, as far as the page that was read shows; None if unknown.
-        note: What the user has to know, for example that records have expired; empty if there is nothing.
+        note: What the user has to know, for example that records have expired; may be empty.
     """
 
     position: ExtendedSequenceNumber
@@ -181,16 +181,16 @@ class PositionResolver:
         if start == TRIM_HORIZON:
             return ResolvedStart(position=ExtendedSequenceNumber(TRIM_HORIZON))
         if start == LATEST:
-            # Not the tip: a shard that is written as fast as it is read here has none, and the search would never end.
+            # Not the tip: a shard that is written as fast as it is read has none, so the search would never end.
             return search.last_before(self._clock.time(), search.arrived_since_first_read)
         raise ConfigError("to", start, "a moment, LATEST, TRIM_HORIZON or a sequence number")
 
     def record_at(self, shard_id: str, start: ExtendedSequenceNumber) -> KinesisRecord:
-        """Return the Kinesis record of a start. A `resolve` that follows does not read it again.
+        """Return the Kinesis record of a start. A following `resolve` does not read it again.
 
         Raises:
             ConfigError: If the shard no longer has it.
-            InvalidPositionError: If the sequence number is none of this shard.
+            InvalidPositionError: If the shard never had the sequence number.
             AwsError: If a call failed.
         """
         record = self._search(shard_id).record_at(start)
@@ -198,10 +198,9 @@ class PositionResolver:
         return record
 
     def arrival_of(self, shard_id: str, position: ExtendedSequenceNumber) -> datetime | None:
-        """Return the arrival time of the record of a checkpoint, or of the first one after it if it has expired.
+        """Return the arrival time of a checkpoint's record, or of the first record after it if it has expired.
 
-        Returns:
-            None if there is no such record, or if the position is a sentinel.
+        None if there is no such record, or if the position is a sentinel.
         """
         if position.is_sentinel:
             return None
@@ -282,12 +281,7 @@ class _Search:
     def before_record(
         self, start: ExtendedSequenceNumber, record: KinesisRecord | None = None
     ) -> ResolvedStart:
-        """Return the checkpoint after which a record comes next.
-
-        Args:
-            start: The record.
-            record: Its Kinesis record, if it was read before.
-        """
+        """Return the checkpoint right before a record. ``record`` is its Kinesis record, if that was read already."""
         if record is None:
             record = self.record_at(start)
         arrival = record.approximate_arrival_timestamp
@@ -299,14 +293,14 @@ class _Search:
         return self.last_before(_arrival(record), lambda one: int(one.sequence_number) >= number)
 
     def behind_record(self, start: AfterRecord) -> ResolvedStart:
-        """Return the checkpoint that a record itself is: what follows it comes next."""
+        """Return the checkpoint at a record, so that the next record is processed first."""
         record = self.record_at(start.record)
         position = last_user_record(record) if start.whole else start.record
         _check_index(position, record)
         return ResolvedStart(position=position, arrival=record.approximate_arrival_timestamp)
 
     def last_before(self, moment: float, is_beyond: Callable[[KinesisRecord], bool]) -> ResolvedStart:
-        """Return the last record before the first one that is beyond.
+        """Return the last record before the first one that is beyond the start.
 
         Args:
             moment: Epoch seconds around which the first record beyond arrived.
@@ -324,7 +318,7 @@ class _Search:
             ):
                 return found
             if found is None:
-                # There are records before the start in this window, and more than one page of them: narrow it.
+                # There are records before the start in this window, and more than a page of them: narrow it.
                 return self._narrow(max(low, self._horizon), empty_from, is_beyond)
             empty_from, back = low, back * 10
 
@@ -344,15 +338,10 @@ class _Search:
     def _scan(
         self, position: Position, is_beyond: Callable[[KinesisRecord], bool], *, probe: bool = False
     ) -> ResolvedStart | None:
-        """Read from a position to the first record beyond, or to the tip.
+        """Read from a position to the first record beyond the start, or to the tip.
 
-        Args:
-            position: Where to read from.
-            is_beyond: Whether a record is at the start or after it.
-            probe: Whether to stop after the first page with records.
-
-        Returns:
-            The last record before it; TRIM_HORIZON if the first record is beyond. None after a page without an answer.
+        Returns the last record before it; TRIM_HORIZON if the first record is beyond; None after a page that decides nothing.
+        With ``probe``, it stops after the first page with records.
         """
         cursor = self._cursor(position)
         last: KinesisRecord | None = None

@@ -1,7 +1,7 @@
 """Export and import of the leases of an application, as JSON lines.
 
-The first line describes the application and its stream; each further line is one row, as DynamoDB stores it, with bytes as base64. An
-export is a snapshot row by row and not at one instant, which is fine, because positions only grow.
+The first line describes the application and its stream; each further line is one row, as DynamoDB stores it, with bytes as
+base64. An export reads row by row and not at one instant, which is safe because positions only grow.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class Export:
     Attributes:
         application: Its name.
         stream: Name of its stream.
-        stream_created: Creation time of the stream in epoch seconds, as far as it is known. A stream of the same name that was
-            created later has other records.
+        stream_created: Creation time of the stream in epoch seconds; None if unknown. A later stream of the same name has
+            other records.
         at: Time of the export in epoch seconds.
         rows: The leases, with their items.
-        left_out: Rows of the table that could not be read, so that they are missing here: the reason of each, by its key.
+        left_out: Why rows of the table could not be read and are missing here, by their key.
         file: Name of the file that it was read from; ``-`` for standard input.
     """
 
@@ -122,7 +122,7 @@ def parse_export(lines: Iterable[str], file: str = "-") -> Export:
 
 
 def restored(row: Row) -> Lease:
-    """Return a row of an export as it is put into a table: without owners, heartbeats, marks and pending checkpoints of that time."""
+    """Return an exported row as it is put into a table: without owners, heartbeats, marks and pending checkpoints of that time."""
     extra = {name: value for name, value in row.lease.extra.items() if name != attributes.CHANGED_BY}
     return replace(
         row.lease,
@@ -131,7 +131,8 @@ def restored(row: Row) -> Lease:
         checkpoint_owner=None,
         handoff_owner=None,
         owner_switches=0,
-        # As with each new position: a pending checkpoint would let the next `initialize` jump forward over what is to come again.
+        # As with each new position: a pending checkpoint would let the next `initialize` jump over records that are to come
+        # again.
         pending_checkpoint=None,
         pending_checkpoint_state=None,
         processed_until=None,
@@ -144,9 +145,10 @@ def restored(row: Row) -> Lease:
 
 
 def unresolved(table: StreamRows, export: Export) -> list[Lease]:
-    """Return the leases that an import puts back, and that have no position yet: LATEST or AT_TIMESTAMP.
+    """Return the leases that an import puts back and that have no position yet: LATEST or AT_TIMESTAMP.
 
-    Put back as they are, LATEST would mean the time of the next read, and all that arrived since the export would be skipped.
+    Put back as it is, LATEST would mean the time of the next read, and everything that arrived since the export would be
+    skipped.
     """
     return [
         row.lease
@@ -165,12 +167,12 @@ def import_goals(
 ) -> tuple[list[Goal], list[Refusal], list[str]]:
     """Return the goals of an import, parents before children, with refusals and notes.
 
-    Rows that are missing are put back. A row at another position is rewound or skipped like any other, so an import also works
-    while the application runs. Shards that were born after the export, of parents that were unfinished then, begin again at
-    TRIM_HORIZON, after their parents.
+    Missing rows are put back. A row at another position is rewound or skipped like any other, so an import also works while
+    the application runs. If a parent was unfinished at the export, its children born since then restart at TRIM_HORIZON, after
+    it.
 
     Args:
-        table: Rows of the stream, as they are.
+        table: Current rows of the stream.
         export: The export.
         shards: All shards of the stream.
         starts: Positions of the leases that `unresolved` returns, by shard.
@@ -205,12 +207,7 @@ def import_goals(
 
 
 def unchanged_by_import(table: StreamRows, export: Export) -> list[Unchanged]:
-    """Return the rows that are at the position of the export already.
-
-    Args:
-        table: Rows of the stream, as they are.
-        export: The export.
-    """
+    """Return the rows that are at the position of the export already."""
     return [
         Unchanged(
             goal=Goal(
@@ -284,7 +281,7 @@ _EFFECTS = {
 
 
 def _refuse_import(table: StreamRows, exported: Mapping[str, Row], shards: Sequence[Shard]) -> list[Refusal]:
-    """Return why records would be skipped: shards that no row leads to, parents that a child would not wait for."""
+    """Return why records would be skipped: shards that no row leads to, and parents that a child would not wait for."""
     graph = ShardGraph(shards)
     there = {**table.rows, **exported}
     refusals = []

@@ -1,13 +1,13 @@
-"""Lag of a checkpoint, asked of the stream: when a shard may be asked, and how.
+"""Lag of a checkpoint, measured by probes of the stream: when a shard may be probed, and how.
 
-A probe is one GetShardIterator at the checkpoint and one GetRecords with a limit of one record. The ``MillisBehindLatest`` of the
-response is the lag, for workers of every kind. A probe takes one of the five reads a second that all polling consumers of the
-shard share, so `LagSchedule` spaces them: see its rules. Fan-out consumers are not affected.
+A probe is one GetShardIterator at the checkpoint and one GetRecords with a limit of one record. The ``MillisBehindLatest`` of
+the response is the lag, for workers of every kind. A probe takes one of the five reads a second that all polling consumers of
+the shard share, so `LagSchedule` spaces them: see its rules. Fan-out consumers are not affected.
 
-**What is measured.** An iterator at the checkpoint returns the record that was processed last, and the response says how far that
-record is from the tip. Two cases need a look at the record itself: a checkpoint within an aggregate, whose remaining user records are
-not processed, and a position (TRIM_HORIZON, a timestamp, a trimmed checkpoint) at which the record that is returned is the first
-unprocessed one. Then the lag is the age of that record by the clock of Kinesis, if that is more.
+**What is measured.** An iterator at the checkpoint returns the last processed record, and the response says how far that
+record is from the tip. In two cases, the returned record itself has unprocessed data: a checkpoint within an aggregate, whose
+remaining user records are unprocessed, and a position (TRIM_HORIZON, a timestamp, a trimmed checkpoint) at which the returned
+record is the first unprocessed one. Then the lag is at least the age of that record by the clock of Kinesis.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ REST_INTERVAL = 300.0
 CALLS_PER_SECOND = 20.0
 """Maximum calls of all probes of one observer."""
 ONE_LOOK_PROBES_PER_SECOND = 200.0
-"""Maximum probes a second of a single look at all shards, each of which is asked once."""
+"""Maximum probes a second when every shard is probed once."""
 THREADS = 16
-"""Threads of a single look: against AWS, a call is mostly waiting."""
+"""Threads for probing every shard once: against AWS, a call mostly waits."""
 
 _THROTTLE_PAUSE, _MAX_THROTTLE_PAUSE = 60.0, 960.0
 _FAILURE_PAUSE = 30.0
@@ -56,15 +56,12 @@ _FAILURE_PAUSE = 30.0
 
 @dataclass(frozen=True, kw_only=True)
 class LagCandidate:
-    """A lease whose lag a probe can tell.
+    """A lease whose lag a probe can measure.
 
     Attributes:
-        lease_key: The lease.
-        stream: Its stream.
-        shard_id: Its shard.
-        position: Where its checkpoint is.
-        sub_sequence_number: The user record of the checkpoint's Kinesis record that was processed last; None for a sentinel.
-        is_known: Whether its owner tells, so that no probe is needed.
+        position: Position of its checkpoint.
+        sub_sequence_number: The last processed user record of the checkpoint's Kinesis record; None for a sentinel.
+        is_known: Whether its owner reports the lag, so that no probe is needed.
         is_stuck: Whether the checkpoint does not move although the lease is renewed.
     """
 
@@ -82,10 +79,10 @@ class LagProbeResult:
     """Result of a probe.
 
     Attributes:
-        millis: Milliseconds behind latest; None if they are not known.
-        trimmed: Whether the record of the checkpoint is no longer in the stream, and what follows is near the horizon.
+        millis: Milliseconds behind latest; None if unknown.
+        trimmed: Whether the record of the checkpoint is no longer in the stream, and the next record is near the horizon.
         note: Why there is no lag, or an empty text.
-        throttled: Whether the shard's reads were used up.
+        throttled: Whether the shard's read limit was exhausted.
     """
 
     millis: int | None = None
@@ -97,13 +94,11 @@ class LagProbeResult:
 class LagSchedule:
     """Decides which shard is probed when. No clock, no calls. Not thread-safe.
 
-    Rules: a shard is asked at most once in `PROBE_INTERVAL` (once in `FOCUS_INTERVAL` while its page is open), never twice at the
-    same time, and all together at most `CALLS_PER_SECOND`. First come shards that were never measured, then those that look stuck,
-    then those on the screen, and each other one once in `REST_INTERVAL`. A shard whose reads are used up is left alone for a minute,
-    then for two, and so on up to 16. A shard whose owner tells its lag is not asked.
-
-    Args:
-        calls_per_second: Maximum calls of all probes.
+    Rules: a shard is probed at most once in `PROBE_INTERVAL` (once in `FOCUS_INTERVAL` while its page is open), and never
+    twice at the same time; all probes together make at most `CALLS_PER_SECOND`. First come shards that were never measured,
+    then shards that look stuck, then shards on the screen; any other shard is probed once in `REST_INTERVAL`. A shard whose
+    read limit is exhausted is left alone for a minute, then for two, and so on up to 16. A shard whose owner reports its lag
+    is not probed.
     """
 
     def __init__(self, calls_per_second: float = CALLS_PER_SECOND) -> None:
@@ -119,7 +114,7 @@ class LagSchedule:
         self._next_slot = float("-inf")
 
     def update(self, candidates: Iterable[LagCandidate]) -> None:
-        """Set what can be probed; what is no longer among it is forgotten."""
+        """Set what can be probed, and forget everything else."""
         self._candidates = {candidate.lease_key: candidate for candidate in candidates}
         self._asked = [candidate for candidate in self._candidates.values() if not candidate.is_known]
         for memory in (self._measured, self._paused, self._throttles):
@@ -127,7 +122,7 @@ class LagSchedule:
                 del memory[key]
 
     def watch(self, *, focused: Iterable[str] = (), visible: Iterable[str] = ()) -> None:
-        """Set the leases whose page is open, and those that are on the screen."""
+        """Set the leases whose page is open, and the leases on the screen."""
         self._focused, self._visible = frozenset(focused), frozenset(visible)
 
     def take(self, now: float) -> LagCandidate | None:
@@ -150,7 +145,7 @@ class LagSchedule:
         return self._candidates[best[2]]
 
     def due(self) -> float | None:
-        """Return when `take` has something next; None if nothing has to be probed."""
+        """Return when `take` has something next; None if nothing needs a probe."""
         earliest: float | None = None
         for candidate in self._asked:
             due = self._due_at(candidate)
@@ -206,7 +201,7 @@ class LagSchedule:
 
 
 class LagProbe:
-    """Asks Kinesis for the lag at a checkpoint. Thread-safe.
+    """Probes Kinesis for the lag at a checkpoint. Thread-safe.
 
     Args:
         client: boto3 Kinesis client or one of its shape.
@@ -226,12 +221,7 @@ class LagProbe:
         self._on_call = on_call
 
     def measure(self, candidate: LagCandidate) -> LagProbeResult:
-        """Make one probe.
-
-        Returns:
-            The lag, or why it is not known. A failed call is a result too, so that one shard does not keep others from
-            being asked.
-        """
+        """Make one probe; return the lag, or why it is unknown. A failed call is a result too, so that it does not stop other probes."""
         cursor = ShardCursor(
             self._client, candidate.stream, candidate.shard_id, candidate.position, clock=self._clock
         )
@@ -276,7 +266,7 @@ def read_lag(candidate: LagCandidate, page: GetRecordsPage) -> LagProbeResult:
     age = _age(page.metadata, record.approximate_arrival_timestamp)
     if behind is None and age is None:
         return LagProbeResult(note="not measured: the endpoint reports no lag")
-    # The record itself is unprocessed, so the lag is at least its age; `behind` counts from its end.
+    # The record itself is unprocessed, so the lag is at least its age; `behind` counts from the end of the record.
     trimmed = isinstance(position, AfterSequence) and not found
     return LagProbeResult(millis=max(behind or 0, age or 0), trimmed=trimmed)
 
@@ -288,9 +278,7 @@ def _is_processed(data: bytes, sub_sequence_number: int | None) -> bool:
     try:
         users = decode(data)
     except CodecUnavailableError:
-        return (
-            False  # how many there are cannot be known here: the lag is at least what it would be otherwise
-        )
+        return False  # the number of its user records is unknown: counted as unprocessed, it can only raise the lag
     return users is None or sub_sequence_number + 1 >= len(users)
 
 
@@ -312,14 +300,14 @@ def measure_all(
     clock: Clock | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Probe each lease once, for a single look at an application.
+    """Probe each lease once.
 
     Args:
         probe: Makes the calls.
         candidates: What to probe, in this order.
         on_result: Called with each result, by one thread at a time.
         threads: Maximum calls at the same time.
-        probes_per_second: Maximum rate; a second's worth may come at once.
+        probes_per_second: Maximum rate, with bursts of up to a second's worth.
         clock: Clock of this process.
         sleep: Replaces `time.sleep`.
     """

@@ -1,8 +1,8 @@
 """The view of a fleet at one moment, as plain data.
 
-The lease table has no times: a row shows *that* it was changed, by its counter, and each observer measures *when* by its own
-monotonic clock. So ages are those that this observer saw, and None where it has not seen a change yet; `FleetView.watched`
-says for how long it has been looking.
+The lease table has no times: the counter of a row shows *that* it changed, and each observer measures *when* by its own
+monotonic clock. So an age is the time since this observer saw a change, and None if it has not seen one yet;
+`FleetView.watched` is the time since it began.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TREND_STEP = 10.0
 TREND_LENGTH = 60
 """Largest number of values of a trend: ten minutes."""
 _EXPIRED = ("ExpiredToken", "ExpiredTokenException")
-"""Codes of credentials that were accepted once. A worker repeats the call, because its credentials may be renewed."""
+"""Codes of expired credentials. A worker repeats the call, because its credentials may be renewed."""
 
 
 class OwnerKind(str, Enum):
@@ -33,7 +33,7 @@ class OwnerKind(str, Enum):
     KCL3 = "KCL 3"
     """Java KCL 3.x: it has fresh worker metrics."""
     OTHER = "KCL 1 or 2"
-    """Anything else, so also a worker that nothing is known of. It does not hear handoff requests."""
+    """Any other worker, also one of which nothing is known. It does not support handoff requests."""
 
 
 class LeaseState(str, Enum):
@@ -61,16 +61,16 @@ class LagSource(str, Enum):
     """The origin of a lag."""
 
     PROGRESS = "progress"
-    """The owner wrote it to the row, with a renewal: it knows what it has processed."""
+    """The owner wrote it to the row with a renewal: it knows what it has processed."""
     PROBE = "probe"
-    """The stream was asked: a read at the checkpoint, so what was processed after it counts as unprocessed."""
+    """A probe read the stream at the checkpoint, so everything after the checkpoint counts as unprocessed."""
 
 
 class ErrorCode(str, Enum):
-    """The kind of an error, for programs: what they do must not depend on the words of its message."""
+    """The kind of an error, for programs: they must not depend on the words of its message."""
 
     NO_LEASE_TABLE = "no-lease-table"
-    """The application has no lease table, or no leases, where it is looked for."""
+    """The application has no lease table, or no leases, at this place."""
     AWS_SETTINGS = "aws-settings"
     """No region, no credentials, or credentials that AWS rejects or that have expired."""
     OTHER = "other"
@@ -129,8 +129,8 @@ class Problem:
         title: Two or three words for people.
         text: What was seen, in one sentence, with numbers.
         remedy: What to do, in one sentence.
-        command: Arguments of ``kinesis-sdk`` that help, empty if none does.
-        actions: What an operator can do, the most likely first; empty if ``command`` says it all.
+        command: Arguments of a ``kinesis-sdk`` command that helps; empty if none does.
+        actions: What an operator can do, the most likely first; empty if ``command`` is all.
         lease_key: The lease it is about; None if it is about an owner or the whole application.
         shard_id: The shard of that lease.
         owner: The worker it is about, or that owns the lease; None if there is none.
@@ -152,15 +152,14 @@ class Problem:
 
 @dataclass(frozen=True, kw_only=True)
 class HandlerFailure:
-    """Failure of the handler of a shard, as the owner of the lease last told it.
+    """Failure of the handler of a shard, as the owner of the lease last reported it.
 
     Attributes:
-        attempts: Calls that failed in a row.
+        attempts: Consecutive failed calls.
         seconds: For how long they have failed.
         retry_in: Seconds until the next call; 0 if it is due or runs.
-        records: Number of user records that the last of them got; 0 if it was another callback than ``process_records``.
-        position: Position of the first of these records; None if there are none. If ``records`` is 1, it is the record on
-            which the handler fails.
+        records: Number of user records in the last failed call; 0 if it was another callback than ``process_records``.
+        position: Position of the first of these records; None if there are none. If ``records`` is 1, the handler fails on it.
         error: Class and text of the error, printable and shortened.
     """
 
@@ -180,8 +179,8 @@ class LeaseView:
         lease_key: Key of the row.
         shard_id: The shard.
         stream: ``account:name:creationEpoch`` in a table of several streams; None in the usual one.
-        state: What happens to the shard.
-        owner: Worker that works on it now, or did before it fell silent; None if there is none.
+        state: State of the shard.
+        owner: Worker that holds it, also if it fell silent; None if there is none.
         next_owner: Worker that waits for a handoff.
         kind: Kind of the owner; None without an owner.
         counter: Lease counter.
@@ -193,18 +192,18 @@ class LeaseView:
         throughput_kbps: KB/s, as a KCL 3 or this SDK last stored it.
         renewed_ago: Seconds since the counter was last seen to change; None if it was not.
         checkpointed_ago: Seconds since the checkpoint was last seen to change; None if it was not.
-        handler_seconds: For how long the handler's running call has been running, if the owner tells; else None.
-        failing: What the handler fails on, if the owner tells; None if it does not fail.
-        lag: Age of the oldest unprocessed record: as the owner tells it, or else ``checkpoint_lag``. None if neither is known.
-        checkpoint_lag: The same at the checkpoint: age of the oldest record that is not checkpointed, which comes again if the
-            owner dies now. The stream was asked; None if it was not.
+        handler_seconds: Duration of the handler's running call, if the owner reports it; else None.
+        failing: Failure of the handler, if the owner reports one; else None.
+        lag: Age of the oldest unprocessed record, as the owner reports it, else ``checkpoint_lag``; None if both are unknown.
+        checkpoint_lag: Age of the oldest record after the checkpoint, which is processed again if the owner dies now. Measured
+            by a probe; None without one.
         lag_note: Why there is no fresh reading, or an empty text.
         trend: The lag in milliseconds each `TREND_STEP` seconds, oldest first; None where it was not known.
         retention_left: Seconds until the oldest unprocessed record is trimmed: retention minus lag; None if unknown.
         pinned_to: Worker that the lease is pinned to.
-        other_attributes: Names of attributes that this SDK does not know.
-        note: Why the row is unreadable, or what else there is to know of it; usually an empty text.
-        state_for: Seconds since this observer saw the state begin; None if it was so at the first look.
+        other_attributes: Names of unknown attributes.
+        note: Why the row is unreadable, or another remark; usually empty.
+        state_for: Seconds since this observer saw the state begin; None if it began before the first scan.
         checkpoint_trimmed: Whether the retention has passed the checkpoint, so that records after it may be lost; as the
             newest probe saw it.
         initial_timestamp_millis: Instant that the checkpoint ``AT_TIMESTAMP`` or ``LATEST`` means, in epoch milliseconds, if
@@ -248,12 +247,12 @@ class OwnerView:
 
     Attributes:
         worker_id: Its id.
-        group: Its group: what stands before ``|`` in the id; None without one.
+        group: Its group: the part of the id before ``|``; None without one.
         kind: What kind of worker it is.
-        lease_keys: Leases that it holds and that are not finished, by shard.
+        lease_keys: Unfinished leases that it holds, by shard.
         silent_for: Seconds since any of its rows was seen to change, if that is longer than the failover time; else None.
         is_standby: Whether it holds nothing and shows itself by a heartbeat.
-        is_draining: Whether it is to give up its leases.
+        is_draining: Whether it is to hand off its leases.
         worst_lag_millis: Largest lag of its leases; None if none is known.
         throughput_kbps: Sum of its leases; None if none is known.
         trend: Largest lag of its leases each `TREND_STEP` seconds, oldest first.
@@ -304,14 +303,14 @@ class Totals:
         leases: Leases that are not finished, shards without a lease included.
         finished: Finished leases that are still in the table.
         unowned: Leases that no worker holds, and that could be read now.
-        owners: Workers that renew.
-        silent_owners: Workers that do not.
+        owners: Workers that renew their leases.
+        silent_owners: Workers that no longer renew their leases.
         measured: Leases with a known lag.
         worst_lag_millis: Largest lag; None if none is known.
         worst_shard: Its shard.
         total_lag_millis: Sum of the lags.
         behind_a_minute: Leases that are more than a minute behind.
-        throughput_kbps: Sum of the throughputs that the rows carry.
+        throughput_kbps: Sum of the throughputs in the rows.
         moves: Moves in the last ten minutes.
     """
 
@@ -337,7 +336,7 @@ class FleetView:
         application: Name of the application, which is the name of its lease table.
         streams: Names of the streams that it consumes, as far as they are known.
         at: Wall time of the observer, in epoch seconds.
-        watched: Seconds since the observer's first look.
+        watched: Seconds since the observer's first scan.
         table_age: Seconds since the table was last read.
         retention: Retention of the stream in seconds; None if unknown or if there are several streams.
         failover_time: Seconds without a change after which an owner counts as silent.
@@ -348,8 +347,8 @@ class FleetView:
         moves: Newest first.
         entities: Number of rows that are not leases, by their ``entityType`` (KCL 3.5 keeps its state in the table).
         calls_per_minute: API calls that this view costs a minute, by operation, as measured over the last minute.
-        error: Why the newest look failed, or an empty text. The rest is then older than ``table_age`` says it should be.
-        error_code: Its kind; that of the lease table's, if the table and the stream both failed. None without an error.
+        error: Why the newest read failed, or an empty text. The rest is then stale, see ``table_age``.
+        error_code: Kind of ``error``; the lease table's, if the table and the stream both failed. None without an error.
     """
 
     application: str

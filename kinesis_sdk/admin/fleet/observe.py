@@ -214,7 +214,7 @@ class FleetObserver:
             row.trimmed = result.trimmed
 
     def observe_error(self, error: str, code: ErrorCode | None = None) -> None:
-        """Set why the newest scan failed; an empty text after one that succeeded."""
+        """Set why the newest read failed; an empty text after one that succeeded."""
         self._memory.error, self._memory.error_code = error, code
 
     def observe_calls(

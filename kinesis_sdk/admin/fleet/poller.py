@@ -1,7 +1,7 @@
-"""The threads that feed an observer, for views that stay open. They pause while no page watches.
+"""The threads that feed an observer, for views that stay open. They pause while there is no active subscription.
 
-One thread scans the lease table, and another describes the streams and measures the lag: a call to Kinesis that hangs must not keep
-the view from showing what happens in the table. No call lasts longer than the time limits of `Connection`.
+One thread scans the lease table, another describes the streams and measures the lag, so that a hung call to Kinesis does not
+hide changes of the table. The timeouts of `Connection` bound every call.
 
 | what | how often |
 | --- | --- |
@@ -11,7 +11,8 @@ the view from showing what happens in the table. No call lasts longer than the t
 | GetShardIterator and GetRecords of a busy shard, three at most | every 60 s, if a row has 60 % of a shard's limit |
 | probes of the lag | see `kinesis_sdk.admin.fleet.lag`; none for leases whose owner tells |
 
-Calls of one kind never overlap. A call that fails is repeated with a growing delay, and `FleetView.error` says what failed until it succeeds.
+Calls of one kind never overlap. A failed call is retried with a growing delay; until it succeeds, `FleetView.error` names the
+failure.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ FAST_SCAN, SLOW_SCAN = 2.0, 5.0
 STREAM_INTERVAL = 60.0
 """Seconds between two descriptions of a stream."""
 _PUBLISH = 1.0
-"""Minimum seconds between two views that differ in lag readings only."""
+"""Minimum seconds between two views that differ only in lag readings."""
 _RETRIES = Backoff(2.0, 60.0)
 _THE_TABLE, _THE_STREAM = "the lease table", "the stream"
 _IDLE = 3600.0
@@ -73,7 +74,7 @@ class Subscription:
         self._on_change()
 
     def show(self, lease_keys: Iterable[str]) -> None:
-        """Set the leases that are on the screen; their lag is measured before that of others, every 30 s."""
+        """Set the leases on the screen; their lag is measured first, every 30 s."""
         self._visible = frozenset(lease_keys)
         self._on_change()
 
@@ -84,7 +85,7 @@ class Subscription:
 
     @property
     def is_active(self) -> bool:
-        """Whether the page is seen."""
+        """Whether the page is visible."""
         return self._is_active
 
     @property
@@ -119,7 +120,7 @@ class FleetPoller:
     Args:
         application: The application.
         observer: Observer to feed; a new one by default.
-        probe_lag: Whether lag is asked of the stream where owners do not tell.
+        probe_lag: Whether to probe the stream for lag that owners do not report.
         clock: Clock.
         rng: Source of jitter for the delays after failures.
 
@@ -172,7 +173,7 @@ class FleetPoller:
         return self._application
 
     def longest_call(self) -> tuple[str, float] | None:
-        """Return the operation of the call that has been running for the longest, and its seconds; None if none runs."""
+        """Return the operation of the longest running call, and its seconds; None if none runs."""
         return self._counter.longest()
 
     @property
@@ -190,7 +191,7 @@ class FleetPoller:
             thread.start()
 
     def stop(self, timeout: float = 10.0) -> None:
-        """End the threads, after the calls that they are making.
+        """Stop the threads after their current calls.
 
         Args:
             timeout: Maximum seconds to wait for them.
@@ -210,11 +211,11 @@ class FleetPoller:
         self.stop()
 
     def subscribe(self, listener: Listener | None = None) -> Subscription:
-        """Watch the fleet: views are taken while there is an active subscription.
+        """Subscribe to views, which are made while there is an active subscription.
 
         Args:
-            listener: Called with each view by the threads that watch, one at a time, so it must return soon and not call
-                back; None to ask `view` instead.
+            listener: Called with each view by the poller's threads, one at a time, so it must return soon and not call back;
+                None to use `view` instead.
         """
         subscription = Subscription(listener, self._wake, self._remove)
         with self._wakeup:
@@ -226,7 +227,7 @@ class FleetPoller:
         return subscription
 
     def view(self) -> FleetView | None:
-        """Return the newest view; None before the first look."""
+        """Return the newest view; None before the first scan."""
         return self._view
 
     def refresh(self) -> None:
@@ -239,10 +240,10 @@ class FleetPoller:
 
         Args:
             timeout: Maximum seconds to wait.
-            newer_than: A view that does not count.
+            newer_than: A view to ignore; only a newer one counts.
 
         Returns:
-            None if there was none in time.
+            The view; None if there was none in time.
         """
         with self._wakeup:
             self._wakeup.wait_for(lambda: self._view is not None and self._view is not newer_than, timeout)
@@ -251,7 +252,7 @@ class FleetPoller:
     # For the threads
 
     def step(self) -> float:
-        """Do what is due in both threads: at most one scan, and one look at the streams or one probe.
+        """Do what is due in both threads: at most one scan, and one description of the streams or one probe.
 
         Returns:
             Monotonic seconds at which to call again.
@@ -298,7 +299,7 @@ class FleetPoller:
             self._publish()
         with self._memory:
             due = self._schedule.due() if self._probe_lag else None
-        # Before the first scan, it is not known which streams to look at: the scan wakes this thread.
+        # Before the first scan, the streams are unknown: the scan wakes this thread.
         streams_due = now + _IDLE if self._newest is None else self._streams_due
         moments = [streams_due, self._publish_due]
         return min(moments if due is None else [*moments, due])
@@ -321,7 +322,7 @@ class FleetPoller:
             self._newest = scan
             known = self._streams
             if known is not None and any(lease.stream_name not in known for lease in scan.leases):
-                # An application of several streams got one more.
+                # An application of several streams got another one.
                 self._streams, self._streams_due = None, float("-inf")
             self._schedule.update(self._observer.lag_candidates(now))
         self._wake()
@@ -335,7 +336,7 @@ class FleetPoller:
             if newest is None:
                 return
             if self._application.reads_table_stream(newest):
-                return  # there is no Kinesis stream to ask; the rows have the lag that live workers tell
+                return  # There is no Kinesis stream to probe; the rows have the lag that live workers report.
             streams = self._application.streams(newest)
             with self._memory:
                 self._streams = streams
@@ -385,7 +386,7 @@ class FleetPoller:
         self._publish_due = min(self._publish_due, now + _PUBLISH)
 
     def _publish(self) -> None:
-        with self._publishing:  # views leave in the order in which they were made
+        with self._publishing:  # views are published in the order in which they were made
             with self._memory:
                 now = self._clock.monotonic()
                 self._publish_due = float("inf")
@@ -410,7 +411,7 @@ class FleetPoller:
                     )
 
     def _guarded(self, what: str, look: Callable[[], None]) -> None:
-        """Make a look. A failure becomes part of the view, and the look is repeated after a growing delay."""
+        """Run a scan or a description. A failure becomes part of the view, and the call is retried after a growing delay."""
         try:
             look()
         except Exception as error:
@@ -424,7 +425,7 @@ class FleetPoller:
             if isinstance(error, ConfigError):
                 due = max(
                     due, self._clock.monotonic() + STREAM_INTERVAL
-                )  # repeating it soon gives the same answer
+                )  # an early retry gets the same response
             if what == _THE_STREAM:
                 self._streams_due = due
             else:

@@ -1,7 +1,7 @@
 """A `FleetView` as rows of changes, and back. No clock and no calls.
 
-Ages become moments, so that a row changes only if something happened. What changes all the time, such as a lag, a checkpoint or the
-numbers in the text of a problem, is rounded, and written at most once in its interval.
+Ages become moments, so that a row changes only if something happened. Values that change all the time, such as a lag, a
+checkpoint or the numbers in the text of a problem, are rounded, and written at most once in their interval.
 """
 
 from __future__ import annotations
@@ -36,36 +36,32 @@ from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 
 LOOK, FAILURE, SHARD, LEASE, OWNER, PROBLEM, MOVE, LAG, CHECKPOINT, RATE = range(10)
-"""Kinds of rows: a look at the table with the worst lag, a look that failed; what a shard, a lease, an owner and a problem are; a change
-of an owner; lag, checkpoint and KB/s of a lease."""
+"""Kinds of rows: a scan of the table with the worst lag, a failed scan; facts of a shard, a lease, an owner and a problem; a
+change of an owner; lag, checkpoint and KB/s of a lease.
+"""
 FLEET = ""
-"""Key of the rows of the application as a whole."""
+"""Key of rows about the whole application."""
 INTERVALS: Mapping[int, float] = {LOOK: 10.0, LAG: 10.0, CHECKPOINT: 30.0, RATE: 60.0}
-"""Least seconds between two rows of a key, by kind. Rows of other kinds are written with the first look that shows them."""
+"""Minimum seconds between two rows of a key, by kind. Rows of other kinds are written with the first view that shows them."""
 KEEP_ALIVE = 30.0
-"""Most seconds between two rows of `LOOK`, and of `FAILURE` while looks fail."""
+"""Maximum seconds between two rows of `LOOK`, and of `FAILURE` while scans fail."""
 _RESTATE = 60.0
-"""Least seconds between two rows of a problem or a failing handler of which only numbers differ."""
+"""Minimum seconds between two rows of a problem or a failing handler that differ only in numbers."""
 _TOLERANCE = 5.0
-"""Seconds by which a moment that is computed from an age may differ and be the same."""
+"""Seconds by which a moment computed from an age may differ and still be the same."""
 _LONG_CALL = 10.0
 """Seconds from which a running call of the handler is recorded."""
 ERROR = 1.0
-"""Number of a problem that is an error; of a warning it is 0."""
+"""Number of a problem that is an error; a warning has 0."""
 _UNKNOWN = -1.0
-"""Number of a lag or a rate that is not known; a row without a number says that the key is gone."""
+"""Number of an unknown lag or rate; a row without a number says that the key is gone."""
 
 
 def rows_of(view: FleetView, *, recorder: str) -> list[Change]:
-    """Return all rows of a view.
-
-    Args:
-        view: The view.
-        recorder: Name of the process that records.
-    """
+    """Return all rows of a view. ``recorder`` names the process that records."""
     at = view.at
     if view.error:
-        # The rest of the view repeats what was seen before.
+        # The rest of the view repeats earlier data.
         code = None if view.error_code is None else view.error_code.value
         return [Change(FAILURE, FLEET, at, 1.0, _json({"error": view.error, "code": code}))]
     worst = view.totals.worst_lag_millis
@@ -108,7 +104,7 @@ def moves_of(view: FleetView, newer_than: float) -> list[Change]:
 
 
 def is_news(old: Change | None, new: Change) -> bool:
-    """Return whether a row has to be written after the newest one of its key."""
+    """Return whether to write a row after the newest one of its key."""
     if old is None:
         return new.number is not None or new.value is not None
     age = new.at - old.at
@@ -117,7 +113,7 @@ def is_news(old: Change | None, new: Change) -> bool:
     if 0 <= age < INTERVALS.get(new.kind, 0.0):
         return False
     if new.kind == LAG and old.number is not None and new.number is not None:
-        # Below a second, healthy shards differ from look to look.
+        # Below a second, healthy shards differ from scan to scan.
         return not (0 <= old.number < 1000 and 0 <= new.number < 1000)
     if new.kind in (LEASE, OWNER):
         return not _is_same(json.loads(old.value or "{}"), json.loads(new.value or "{}"), age)
@@ -127,7 +123,7 @@ def is_news(old: Change | None, new: Change) -> bool:
 
 
 def _is_same(old: dict[str, Any], new: dict[str, Any], age: float) -> bool:
-    """Return whether two values differ only in moments that were computed from ages, or too soon in how often a handler failed."""
+    """Return whether two values differ only in moments computed from ages, or in failures within the interval of a lag."""
     old_failing, new_failing = old.pop("failing", None), new.pop("failing", None)
     if (old_failing is None) != (new_failing is None):
         return False
@@ -158,7 +154,7 @@ def _json(value: object) -> str:
 
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
-"""Enumerations of texts are texts to it, so that rows of a thousand leases need no conversion first."""
+"""It treats enumerations of texts as texts, so that rows of a thousand leases need no conversion first."""
 
 
 def _filled(**values: object) -> dict[str, object]:
@@ -206,7 +202,7 @@ def _lease(lease: LeaseView, at: float) -> dict[str, object]:
 
 
 def _checkpoint(lease: LeaseView, at: float) -> tuple[float, str | None]:
-    """Return when a checkpoint was stored, as far as it is known, and what it is."""
+    """Return when a checkpoint was stored, as far as it is known, and its value."""
     stored = _UNKNOWN if lease.checkpointed_ago is None else round(at - lease.checkpointed_ago, 1)
     point = lease.checkpoint
     return stored, None if point is None else f"{point.sequence_number}/{point.sub_sequence_number}"
@@ -232,7 +228,7 @@ def view_of(
     moves: Iterable[Change] = (),
     lags: Iterable[Change] = (),
 ) -> FleetView | None:
-    """Return the view that rows tell of.
+    """Rebuild a view from rows; None if there is no row of `LOOK`.
 
     Args:
         application: Name of the application.
@@ -240,9 +236,6 @@ def view_of(
         newest: The newest row of each key up to then, by kind.
         moves: Rows of `MOVE`, oldest first.
         lags: Rows of `LAG`, oldest first: of each key the newest one before the time of a trend, and all within it.
-
-    Returns:
-        None if there is no row of `LOOK`.
     """
     if not newest[LOOK]:
         return None
@@ -330,7 +323,7 @@ def _lease_view(
 
 
 def known(row: Change | None) -> float | None:
-    """Return the number of a row; None if it says that the number is not known."""
+    """Return the number of a row; None if the row says that it is unknown."""
     return None if row is None or row.number is None or row.number == _UNKNOWN else row.number
 
 
@@ -386,7 +379,7 @@ def _problem(value: Mapping[str, Any]) -> Problem:
 
 
 def _trends(at: float, lags: Iterable[Change]) -> dict[str, tuple[int | None, ...]]:
-    """Return the lag of each lease each `TREND_STEP` seconds up to a moment."""
+    """Return the lag of each lease at each `TREND_STEP` seconds up to a moment."""
     begin = at - TREND_LENGTH * TREND_STEP
     by_key: dict[str, dict[int, float | None]] = {}
     for row in lags:

@@ -1,6 +1,6 @@
 """Records out of files: lines, NDJSON, CSV, Parquet and spools, plain or compressed with gzip.
 
-A record that cannot be used (no JSON, no such field) is reported with its number, and reading goes on behind it.
+A record that cannot be used (no JSON, no such field) is reported with its number, and reading continues after it.
 """
 
 from __future__ import annotations
@@ -69,11 +69,11 @@ class RecordFile:
 
     Args:
         path: Path of the file, or ``-`` for standard input.
-        file_format: ``auto`` goes by the name: ``.ndjson``, ``.jsonl``, ``.csv``, ``.parquet``, ``.spool``, each also with ``.gz``;
-            lines otherwise.
+        file_format: ``auto`` decides by the name: ``.ndjson``, ``.jsonl``, ``.csv``, ``.parquet``, ``.spool``, each also with
+            ``.gz``; lines otherwise.
         key: Field whose value is the partition key, with dots for nested objects; ``random`` for a random key each.
         hash_key: Field whose value is the explicit hash key; None for none.
-        stdin: Binary file that ``-`` reads; standard input by default.
+        stdin: Binary file to read for ``-``; standard input by default.
 
     Attributes:
         name: Absolute path, or ``-``: identifies the file in a state file.
@@ -163,7 +163,7 @@ class RecordFile:
                 yield from self._until_damage(self._csv(file) if self.format == "csv" else self._lines(file))
 
     def _until_damage(self, records: Iterator[FileRecord]) -> Iterator[FileRecord]:
-        """End with a problem where a compressed file is cut off or damaged: what is before it is whole, and is put."""
+        """End with a problem where a compressed file is cut off or damaged: the records before it are whole, and are put."""
         number = 0
         try:
             for record in records:
@@ -194,7 +194,7 @@ class RecordFile:
         number = 0
         while line := file.readline(_LONGEST_LINE):
             if len(line) == _LONGEST_LINE and not line.endswith(b"\n"):
-                # The rest of the line is not a record of its own.
+                # The rest of the line is not a record.
                 while line and not line.endswith(b"\n"):
                     line = file.readline(_LONGEST_LINE)
                 number += 1
@@ -324,12 +324,8 @@ def _fingerprint(begin: bytes) -> str:
 
 
 def _field(value: object, path: str) -> str:
-    """Return a field as text.
-
-    Raises:
-        LookupError: If there is none, or it is not a text, a number or a truth value.
-    """
-    # A name with dots goes before a path.
+    """Return a field as text; raises LookupError if there is none, or it is not a text, a number or a truth value."""
+    # A field whose name has dots wins over a path.
     if isinstance(value, Mapping) and path in value:
         found: object = value[path]
     else:

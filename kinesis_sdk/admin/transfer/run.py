@@ -1,11 +1,11 @@
 """The loop of a transfer: records in, a `Producer` out, and an account of what is acknowledged.
 
-A record is acknowledged when its future has a result. With a state file, a run that was killed is continued by the same
-command. What it promises, exactly:
+A record is acknowledged when its future has a result. With a state file, a killed run is continued by the same command. What
+it promises, exactly:
 
-- Nothing is lost: a record that is not acknowledged is put again, and so is one that failed.
-- What is acknowledged is put again only if the kill came before the account was written: the account is written every 0.2 s,
-  and at the end. So at most the acknowledgements of the last 0.2 s and the requests in flight are repeated.
+- Nothing is lost: a record that failed or is not acknowledged is put again.
+- An acknowledged record is put again only if the run was killed before the account was written, which happens every 0.2 s and at
+  the end. So at most the acknowledgements of the last 0.2 s and the requests in flight are repeated.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from kinesis_sdk.common.validation import check_rate
 from kinesis_sdk.producer import Producer
 
 SAVE_INTERVAL = 0.2
-"""Seconds between two writes of the state file, by a thread of its own, and between two reports of progress."""
+"""Seconds between two writes of the state file, by a thread of its own, and between two progress reports."""
 _SHOWN_PROBLEMS = 10
 _HOPELESS = 1000
-"""Records that fail in a row, without one that is acknowledged, after which the run stops reading."""
+"""Consecutive failed records after which the run stops reading."""
 _MAX_BURST = 0.1
 """Seconds of a rate limit that may be put at once."""
 
@@ -40,11 +40,9 @@ class TransferRecord(NamedTuple):
     Attributes:
         source: Name of its source: a file or a shard.
         position: Position in the source.
-        data: Payload.
         partition_key: None for a record without one, which only streams accept that place records themselves.
         explicit_hash_key: Decimal text, or None.
         problem: Why it cannot be put; None if it can.
-        headers: Its headers; None without any.
     """
 
     source: str
@@ -62,13 +60,13 @@ class TransferProgress:
 
     Attributes:
         read: Records that were read.
-        skipped: Of these, those that an earlier run had put.
+        skipped: Records among them that an earlier run had put.
         acknowledged: Records that Kinesis has stored.
         acknowledged_bytes: Bytes of their payloads.
-        failed: Records that Kinesis did not take.
+        failed: Records that Kinesis did not store.
         rejected: Records that cannot be put: invalid input.
         seconds: Since the start.
-        fraction: Part of the source that was read, from 0 to 1; None if it is not known.
+        fraction: Part of the source that was read, from 0 to 1; None if unknown.
     """
 
     read: int = 0
@@ -87,7 +85,7 @@ class TransferProgress:
 
     @property
     def seconds_left(self) -> float | None:
-        """Estimate of the seconds to the end; None if it is not known."""
+        """Estimate of the seconds to the end; None if unknown."""
         if not self.fraction or self.seconds <= 0:
             return None
         return self.seconds * (1 - self.fraction) / self.fraction
@@ -99,10 +97,10 @@ class TransferResult:
 
     Attributes:
         read: Records that were read.
-        skipped: Of these, those that an earlier run had put.
+        skipped: Records among them that an earlier run had put.
         acknowledged: Records that Kinesis has stored.
         acknowledged_bytes: Bytes of their payloads.
-        failed: Records that Kinesis did not take.
+        failed: Records that Kinesis did not store.
         rejected: Records that cannot be put: invalid input.
         unknown: Records without a result, because the run was interrupted twice.
         seconds: Duration.
@@ -110,8 +108,8 @@ class TransferResult:
         reached: Last position that was read, by source.
         problems: The first messages about records that failed or were rejected, at most ten. They have no payloads.
         spooled: Failed records that the hook took, for example a `FileSpool`; None without a hook.
-        not_spooled: Failed records that it did not take, because it raised.
-        spool_problem: The first error of those; None if there was none.
+        not_spooled: Failed records for which the hook raised.
+        spool_problem: The first error of the hook; None if there was none.
     """
 
     read: int
@@ -141,8 +139,8 @@ class Transfer:
     Args:
         producer: The producer; the caller closes it.
         target: Name or ARN of the stream to put into.
-        rate: Maximum records a second; None for no limit of its own.
-        state: File that the account is kept in; None for none.
+        rate: Maximum records a second; None for no limit.
+        state: File for the account; None for none.
         task: What the run does, for the state file.
         fixed: Further content of the state file.
         on_progress: Called every 0.2 s at most.
@@ -193,12 +191,12 @@ class Transfer:
     def add_source(
         self, name: str, saved: Mapping[str, Any] | None = None, **details: Any
     ) -> DoneTracker[Any]:
-        """Prepare a source; those that are not prepared begin without an account of an earlier run.
+        """Prepare a source that an earlier run may have begun; others begin without an account.
 
         Args:
             name: Name of the source.
             saved: Its content in the state file of the earlier run.
-            details: What the state file says of it besides.
+            details: What else the state file says of it.
         """
         saved = saved or {}
         tracker = self._trackers[name] = DoneTracker(
@@ -213,9 +211,7 @@ class Transfer:
     ) -> TransferResult:
         """Put the records, and wait for their results. Ctrl-C stops reading, and a second one stops waiting.
 
-        Args:
-            records: The records, those of each source in its order.
-            fraction: Returns which part of the source was read.
+        ``records`` has each source in its order; ``fraction`` returns which part of the source was read.
 
         Raises:
             KinesisSdkError: If the source fails, or the producer. What was acknowledged is in the state file.
@@ -228,7 +224,7 @@ class Transfer:
             target=self._save_until, args=(ended,), name="kinesis-sdk-state", daemon=True
         )
         if self._state is not None:
-            # A source may have nothing for hours, during which acknowledgements still arrive.
+            # A source may have no records for hours, during which acknowledgements still arrive.
             saver.start()
         try:
             try:
@@ -241,7 +237,7 @@ class Transfer:
                 interrupted = True
                 unknown = self._open
         except BaseException:
-            # The source failed. What is on its way may still be stored, and is then not put again.
+            # The source failed. Records in flight may still be stored, and are then not put again.
             self._producer.flush(timeout=10.0)
             raise
         finally:
@@ -346,7 +342,7 @@ class Transfer:
         if self._rate is None:
             return
         now = self._clock.monotonic()
-        # Time in which the source had nothing is not made up for.
+        # Time in which the source had no records is not made up for.
         self._next_put = max(self._next_put, now - _MAX_BURST) + 1 / self._rate
         if self._next_put > now:
             self._sleep(self._next_put - now)
