@@ -1,4 +1,4 @@
-"""Checkpoints that the worker makes by itself, because a handler that returns has processed its batch."""
+"""Automatic checkpoints, for handlers that have processed a batch when they return."""
 
 from __future__ import annotations
 
@@ -15,23 +15,15 @@ _LOGGER = FieldLogger(logging.getLogger(__name__))
 _NEVER = float("inf")
 
 _HINT_INTERVAL = 60.0
-"""Minimum seconds between two checkpoints with a sink. Its position decides where a shard starts; the lease's is a hint for
-lag, and for a worker without the sink."""
+"""Minimum seconds between two checkpoints with a sink. A shard starts at the sink's position. The lease's checkpoint only shows
+the lag, and is the start for a worker without the sink."""
 
 
 class AutoCheckpoint:
-    """Schedule of automatic checkpoints: some seconds, or some records, after the first delivery that is not stored.
+    """Schedule of automatic checkpoints: ``checkpoint_interval`` or ``checkpoint_records`` after the first unstored delivery.
 
-    Cost: one UpdateItem per ``checkpoint_interval`` and shard with new records, with a sink at most one per minute; each one
-    replaces a heartbeat.
-
-    Args:
-        runtime: Supplies ``checkpoint_interval`` and ``checkpoint_records``, and the log.
-        checkpointer: Stores the position.
-        enabled: Whether any checkpoint is made.
-
-    Attributes:
-        due: Monotonic seconds of the next checkpoint; infinity if everything delivered is stored.
+    Cost: one UpdateItem per interval and shard with new records, with a sink at most one per minute. Each one replaces a
+    heartbeat. `due` is the monotonic time of the next checkpoint, or infinity if everything delivered is stored.
     """
 
     def __init__(self, runtime: ShardRuntime, checkpointer: Checkpointer, *, enabled: bool) -> None:
@@ -44,12 +36,7 @@ class AutoCheckpoint:
         self._log_throttle = LogThrottle(runtime.log(_LOGGER, checkpointer.shard_id))
 
     def note(self, delivered: int, at: float) -> None:
-        """Schedule a checkpoint if there are new records.
-
-        Args:
-            delivered: User records delivered under this lease so far.
-            at: Monotonic seconds at which the last of them were delivered.
-        """
+        """Schedule a checkpoint if ``delivered``, the user records delivered under this lease, has grown."""
         new = delivered - self._stored
         if not self._enabled or not new:
             return
@@ -61,16 +48,7 @@ class AutoCheckpoint:
         self.due = min(self.due, due)
 
     def run(self, delivered: int, now: float) -> None:
-        """Make the checkpoint if it is due. A retryable failure is logged, and the checkpoint is retried later.
-
-        Args:
-            delivered: User records delivered under this lease so far.
-            now: Monotonic seconds.
-
-        Raises:
-            LeaseLostError: If the lease is no longer held.
-            AwsError, LeaseStoreError: If the write fails and a retry cannot help.
-        """
+        """Make the checkpoint if it is due. Log a retryable failure and retry later; raise other failures of the write."""
         if now < self.due:
             return
         try:

@@ -1,12 +1,12 @@
 """Quarantine of a shard that cannot be read from its starting position.
 
 A quarantined shard keeps its lease, is not consumed, and is re-checked with a growing delay. Its starting position belongs
-to another stream, was damaged, or is a timestamp that only the configuration of another worker knows (the lease table of the
-KCL does not store it).
+to another stream, is damaged, or is a timestamp that only another worker's configuration has (the lease table of the KCL does
+not store it).
 
-Reading from another position would lose or repeat records unnoticed. Stopping the worker, or releasing the lease, would pass
-the problem on to the next worker, until all of them have stopped. Each check reads the lease row again and asks the handler
-for its starting position again, so a repair of either is noticed.
+Reading from another position would silently lose or repeat records. Stopping the worker or releasing the lease would pass the
+problem to the next worker, until all of them have stopped. Each check reads the lease row and asks the handler for its
+starting position again, so it notices a repair of either.
 """
 
 from __future__ import annotations
@@ -24,20 +24,11 @@ from kinesis_sdk.consumer.shard.runtime import ShardRuntime
 _LOGGER = FieldLogger(logging.getLogger(__name__))
 
 _CHECKS = Backoff(10.0, 300.0)
-"""Seconds between two checks of a quarantined shard."""
+"""Seconds between two checks."""
 
 
 class Quarantine:
-    """Quarantine of one shard: lease kept, not consumed, re-checked. Cost: one GetItem per check.
-
-    Args:
-        runtime: What shard consumers share.
-        held: The lease.
-        metrics: Metrics of the shard.
-
-    Attributes:
-        active: Whether the shard is quarantined.
-    """
+    """Quarantine of one shard, while `active`. Cost: one GetItem per check."""
 
     def __init__(self, runtime: ShardRuntime, held: HeldLease, metrics: BoundMetrics) -> None:
         self.active: bool = False
@@ -48,11 +39,7 @@ class Quarantine:
         self._failures = 0
 
     def enter(self, now: float, error: InvalidPositionError) -> float:
-        """Quarantine the shard, or keep it quarantined after a check that found no repair.
-
-        Returns:
-            Monotonic seconds of the next check.
-        """
+        """Quarantine the shard, or keep it quarantined after a check; return the monotonic time of the next check."""
         self.active = True
         self._failures += 1
         delay = _CHECKS.pause(self._failures, self._runtime.rng)
@@ -67,14 +54,14 @@ class Quarantine:
         return now + delay
 
     def leave(self) -> None:
-        """End the quarantine, if there is one, because the shard was read."""
+        """End the quarantine, if any, because a read succeeded."""
         if self.active:
             self._metrics.add(catalogue.SHARD_QUARANTINED, 0)
         self.active = False
         self._failures = 0
 
     def accept_repair(self) -> None:
-        """Accept a checkpoint that an operator wrote into the row of a quarantined shard; raises as `LeaseStore.get`."""
+        """Accept a checkpoint that an operator wrote into the row of a quarantined shard."""
         if not self.active:
             return
         row, known = self._runtime.store.get(self._held.key), self._held.lease

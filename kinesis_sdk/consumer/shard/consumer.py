@@ -6,9 +6,8 @@ WAITING_ON_PARENTS ──► INITIALIZING ──► PROCESSING ──► SHUTTIN
         └───────────────────┴── lease lost, stop requested ──┘
 ```
 Reasons for a shutdown, strongest first: lease lost, shard end, ``until`` reached, stop requested. `ShardConsumer.step` does
-one piece of work
-and returns when the next one is due. The scheduler never runs two steps of a shard at once, so the callbacks of a shard do
-not overlap. This module starts no threads and reads no clock except the one that it was given.
+one piece of work and returns when the next one is due. The scheduler never runs two steps of a shard at once, so the callbacks
+of a shard do not overlap. This module starts no threads and reads no clock but the one that it is given.
 """
 
 from __future__ import annotations
@@ -58,11 +57,10 @@ _MAX_BACKOFF = 10.0
 """Maximum seconds between two attempts after a transient failure."""
 
 _REREAD_AFTER = 3
-"""Consecutive failures of a handler after which its batch is dropped and read again later, if other shards wait for the
-memory."""
+"""Consecutive failures of a handler after which its batch is dropped and read again later, if other shards need the memory."""
 
 _TOLD_AFTER = 3
-"""Calls in a row that fail before the row says so at once; views take no fewer for a problem."""
+"""Consecutive failed calls after which the lease's row says so at once. Views report a problem at this number or a higher one."""
 
 _NEVER = float("inf")
 
@@ -70,20 +68,8 @@ _NEVER = float("inf")
 class ShardConsumer:
     """Consumer of one shard while its lease is held.
 
-    `step` is called by one thread at a time; `request_stop`, `abandon`, `restart_read`, the properties and `progress` by any thread.
-
-    Args:
-        runtime: What shard consumers share.
-        held: The lease.
-
-    Attributes:
-        held: The lease.
-        parent_keys: Lease keys of the shard's parents.
-        state: Current state.
-        reason: Reason for the shutdown; None before it begins.
-        progress: How far the shard is.
-        on_ready: Called from any thread when the next step is due immediately.
-        metrics: Metrics of the shard under this lease.
+    One thread at a time calls `step`. Any thread may call the other methods, read the properties and `progress`, and call
+    `on_ready` when the next step is due immediately. `reason` is None before the shutdown begins.
     """
 
     def __init__(self, runtime: ShardRuntime, held: HeldLease) -> None:
@@ -122,7 +108,7 @@ class ShardConsumer:
         first_pause = min(runtime.config.failure.task_backoff_time, _MAX_BACKOFF)
         self._retries = Backoff(first_pause, _MAX_BACKOFF)
         self._failures = 0
-        # Restarts that the handler requested since a checkpoint advanced, and the checkpoint at the last of them.
+        # Restarts that the handler has requested since the checkpoint last advanced, and the checkpoint at the last restart.
         self._restarts = 0
         self._restarted_at = held.lease.checkpoint
         self._restarting: RestartShardError | None = None
@@ -130,7 +116,7 @@ class ShardConsumer:
         # Monotonic seconds before which a callback that failed is not called again.
         self._retry_at = float("-inf")
         self._is_failing_told = False
-        # Batches that were dropped as a whole. Each moves the position as a delivered record does.
+        # Batches that were dropped as a whole. Each one moves the position, as a delivered record does.
         self._skipped = 0
         self._auto = AutoCheckpoint(runtime, self._checkpointer, enabled=runtime.handlers.auto_checkpoint)
         self._children_created = False
@@ -150,12 +136,12 @@ class ShardConsumer:
 
     @property
     def _moves(self) -> int:
-        """Lower bound of how often the position that may be stored has moved."""
+        """Minimum number of times that the position to checkpoint has moved."""
         return self.progress.records_delivered + self._skipped
 
     @property
     def is_quarantined(self) -> bool:
-        """Whether the shard is quarantined: lease kept, not consumed, re-checked. See `Quarantine`."""
+        """Whether the shard is in `Quarantine`: its lease is kept and re-checked, but it is not consumed."""
         return self._quarantine.active
 
     @property
@@ -168,25 +154,18 @@ class ShardConsumer:
         self._stop_requested = True
 
     def abandon(self, reason: str) -> None:
-        """Drop everything without callbacks and leave a held lease to expire. Thread-safe."""
+        """Drop everything without callbacks and let a held lease expire. Thread-safe."""
         self.held.let_expire(reason)
         self._complete()
 
     def restart_read(self) -> None:
-        """Drop a hung read at the next step and read again after the last record taken. Thread-safe."""
+        """Drop a hung read at the next step, and resume after the last record taken. Thread-safe."""
         self._restart_read = True
 
     def step(self, now: float) -> float | None:
-        """Do the work that is due.
+        """Do the work that is due; return the monotonic time of the next step, or None once complete.
 
-        Args:
-            now: Monotonic seconds.
-
-        Returns:
-            Monotonic seconds of the next step; None once complete.
-
-        Raises:
-            KinesisSdkError: If a retry cannot help; the worker must stop.
+        A `KinesisSdkError` that it raises cannot be retried: the worker must stop.
         """
         if self.state is ShardState.COMPLETE:
             return self._after_end(now)
@@ -225,7 +204,7 @@ class ShardConsumer:
             return self._hold_up(now, error)
 
     def _after_end(self, now: float) -> float | None:
-        """Return the budget of the records of a call that was still running when this shard was abandoned."""
+        """Release the memory of records whose call was still running when the shard was abandoned."""
         if self._delivery is not None:
             if self._delivery.is_running:
                 return _NEVER  # the end of the call wakes this step
@@ -233,18 +212,18 @@ class ShardConsumer:
         return None
 
     def _follow_requests(self, now: float) -> None:
-        """Carry out what an operator asks for, while the shard is consumed."""
+        """Carry out the requests of an operator."""
         if self.held.gone is not None or self.state is ShardState.SHUTTING_DOWN:
             return
         if self._requests.take_new() is not None:
-            # A record can only be left out when its call is due, so both requests end the pause.
+            # A record is left out when its call begins. So this request ends the pause, as a request to retry does.
             self._retry_at = now
             if self._delivery is not None:
                 self._delivery.lanes.retry_now()
         self._requests.end(now)
 
     def _must_wait(self, now: float) -> bool:
-        """Return whether a running call must end before the shard can shut down; no new call is started meanwhile."""
+        """Return whether the shard must wait for a running call before it shuts down; until then, it starts no new call."""
         delivery = self._delivery
         if delivery is None or not delivery.is_running:
             if delivery is not None:
@@ -257,7 +236,7 @@ class ShardConsumer:
 
     @property
     def _is_leaving(self) -> bool:
-        """Whether the worker stops or hands the lease off."""
+        """Whether the worker is stopping or handing off the lease."""
         return self._stop_requested or self.held.handoff_requester is not None
 
     def _check_reasons(self, now: float) -> None:
@@ -284,7 +263,7 @@ class ShardConsumer:
         self._logger.log(level, "shard %s: shutting down: %s%s", self.shard_id, reason.value, detail)
 
     def _hold_up(self, now: float, error: Exception) -> float:
-        """Log a transient failure and return when to try again: when the fetcher says so, or after a backoff."""
+        """Log a transient failure and return the time of the retry: the fetcher's, or after a backoff."""
         self._failures += 1
         reader = self._reader
         searched = None if reader is None else reader.looks_up
@@ -297,14 +276,16 @@ class ShardConsumer:
         return now + self._retries.pause(self._failures, self._runtime.rng)
 
     def _restart(self, error: RestartShardError) -> float:
-        """Forget the handler and everything that was read; return when the shard starts again at its checkpoint."""
+        """Drop the handler and all records read; return when the shard restarts at its checkpoint."""
         now = self._runtime.clock.monotonic()  # the callback that failed may have taken long
         if self._delivery is not None:
             if self._delivery.is_running:
-                self._restarting = error  # calls for other partition keys; the end of each wakes the step
+                self._restarting = (
+                    error  # calls of other partition keys are running; each wakes the step as it ends
+                )
                 return _NEVER
             self.progress.records_before += self._delivery.records_delivered
-            # Else a handler that fails for a few records in a thousand would get the same thousand after each restart.
+            # Otherwise a handler that fails on a few records in a thousand would get the same thousand after each restart.
             self._size = self._delivery.size
             self._delivery.forget(now)
         if self._reader is not None:
@@ -359,14 +340,14 @@ class ShardConsumer:
     def _wait_on_parents(self, now: float) -> float | None:
         lease = self.held.lease
         if lease.is_finished:
-            # The row that the scan showed was not finished. Then its owner stored SHARD_END and released it, and this worker
-            # took it, because a take only compares the counter. There is nothing to read; the leader will delete it.
+            # The scan saw this row before its owner stored SHARD_END and released it. The take succeeded anyway, because it
+            # compares only the counter. There is nothing to read, and the leader will delete the lease.
             return self._release(now)
         for parent in lease.parent_shard_ids:
-            # A parent without a lease was finished and deleted, or was trimmed before this application started.
+            # A parent without a lease was finished and deleted, or expired before this application started.
             row = self._runtime.store.get(self._runtime.lease_key(parent))
             if row is not None and not row.is_finished and self._is_past_until(row):
-                # What is left of the parent, and with it all of this shard, arrived at the worker's `until` or later.
+                # The rest of the parent arrived at or after the worker's `until`, and so did all of this shard.
                 return self._release(now)
             if row is not None and not row.is_finished:
                 self._failures, self.progress.error = (
@@ -382,11 +363,9 @@ class ShardConsumer:
         return now
 
     def _is_in_sink(self, parent: str, now: float) -> bool:
-        """Return whether a parent, which is finished in the lease table, does not hold up this shard in the sink.
-
-        The end of a shard is stored in the sink first. So the sink lacks it only if it went back, because it was restored
-        from a backup. The records that it lacks come before those of this shard.
-        """
+        """Return whether the sink has the end of a parent whose lease is finished, or has no row for the parent."""
+        # The sink stores the end of a shard before the lease table does. So the sink can only lack it after a restore from a
+        # backup. The parent's records that it lost then come before the records of this shard.
         sink = self._runtime.sink
         state = None if sink is None else self._runtime.result_of(sink.read(self._runtime.sink_key(parent)))
         if state is None or state.ended:
@@ -455,7 +434,7 @@ class ShardConsumer:
         return now
 
     def _with_sink(self, handler: RecordHandler, sink: AnySink) -> RecordHandler:
-        """Return a handler that calls the user's in transactions of the sink."""
+        """Return a handler that calls the user's handler in transactions of the sink."""
         shard = ShardSink(sink, self._runtime.sink_key(self.shard_id), self.held, log=self._runtime.log)
         wrapped = SinkHandler(handler, shard, concurrency=self._config.concurrency)
         self._checkpointer.limit_to(wrapped.committed)
@@ -474,11 +453,9 @@ class ShardConsumer:
         )
 
     def _open(self, now: float, handler: AwaitingHandler) -> float | None:
-        """Open the reader.
+        """Open the reader and return None, or return when to step next.
 
-        Returns:
-            None once it is open. Otherwise monotonic seconds of the next step: the handler failed to name its starting
-            position, or there is nothing to read.
+        It stays closed if the handler failed to name its starting position, or if there is nothing to read.
         """
         if self._reader is None:
             self._reader = self.progress.reader = ShardReader(
@@ -495,7 +472,7 @@ class ShardConsumer:
                 # An operator repaired the row of a quarantined shard to SHARD_END, which has no iterator.
                 self._begin_shutdown(ShutdownReason.REQUESTED)
                 return now
-            # Asked once, before anything is read. In quarantine it is asked again, because the answer may be repaired.
+            # Ask the handler once, before the first read. In quarantine, ask again: its position may have been corrected.
             if not self._start_requested or self._quarantine.active:
                 try:
                     reader.requested_start = handler.starting_position(self._context())
@@ -582,10 +559,9 @@ class ShardConsumer:
         return _NEVER if due is None else due
 
     def _tell_failing(self, calls: FailingCalls | None) -> None:
-        """Write a heartbeat as soon as the handler has failed a few times, so that other programs know it seconds sooner.
+        """Write a heartbeat once the handler has failed a few times, so that other programs see it seconds sooner.
 
-        Raises:
-            KinesisSdkError: As `HeldLease.renew`, if repeating it cannot help.
+        Raises the errors of `HeldLease.renew` that cannot be retried.
         """
         if calls is None:
             self._is_failing_told = False
@@ -604,9 +580,9 @@ class ShardConsumer:
                 )
 
     def _should_free_memory(self, delivery: Delivery) -> bool:
-        """Return whether to drop a batch that keeps failing, because other shards wait for its memory.
+        """Return whether to drop a batch that keeps failing and read it again later, because other shards need its memory.
 
-        The batch is read again later. A batch that is being bisected is kept, because bisection makes progress.
+        A batch that is being bisected is kept, because bisection makes progress.
         """
         return (
             self._runtime.budget.is_crowded
@@ -627,7 +603,7 @@ class ShardConsumer:
             )
             return now
         if isinstance(error, SinkError):
-            raise error  # a failure of the store, and not of the handler
+            raise error  # the store failed, not the handler
         self.metrics.add(catalogue.HANDLER_FAILURES, 1)
         self._failures += 1
         self.progress.error = f"{callback}: {type(error).__name__}: {error}"
@@ -662,7 +638,7 @@ class ShardConsumer:
             self._complete()
             return None
         if self.reason in (ShutdownReason.SHARD_END, ShutdownReason.UNTIL) and not self._handler_shut_down:
-            # A worker that stops or hands the lease off tries once, then leaves the end of the shard to the next owner.
+            # A worker that is leaving tries once, then leaves the end of the shard to the next owner.
             is_leaving = self._is_leaving
             is_shard_end = self.reason is ShutdownReason.SHARD_END
             due: float | None = now
@@ -678,15 +654,15 @@ class ShardConsumer:
                 if due is not None and not is_leaving:
                     return due
             if is_shard_end and due is not None and not self._children_created:
-                # `shard_ended` was not called, so this is the last chance to checkpoint: the next owner would process
-                # again what was not.
+                # `shard_ended` was not called, so this is the last chance to checkpoint. The next owner processes again
+                # everything after the checkpoint.
                 self._shut_down_handler()
         elif self._initialized and self._handler is not None and not self._handler_shut_down:
             self._shut_down_handler()
         return self._release(now)
 
     def _end_shard(self, now: float) -> float | None:
-        """Create child leases, call ``shard_ended``, expect SHARD_END; return None once done, else when to retry."""
+        """Create child leases and call ``shard_ended``, which must checkpoint; return None once done, else when to retry."""
         assert self._handler is not None
         assert self._reader is not None
         if self._is_finished():
@@ -701,7 +677,7 @@ class ShardConsumer:
                 if self._runtime.until is not None and self._runtime.children.are_past(
                     self.shard_id, self._reader.child_shards, self._is_past_until
                 ):
-                    # Nothing from before the worker's `until` is left of this shard, and its child has nothing from then.
+                    # No record from before the worker's `until` is left in this shard or in its children.
                     return self._end_until(now)
                 return now + self._config.coordination.parent_shard_poll_interval
             self._children_created = True
@@ -717,11 +693,9 @@ class ShardConsumer:
         return None
 
     def _child_start(self, child: Lease) -> Lease:
-        """Return the lease of a child with the position at which it starts.
-
-        Nothing tells when a shard of a table's stream was written. So with AT_TIMESTAMP, the oldest shards are read and their
-        older records dropped. If all records of this shard were too old, the child goes on dropping them.
-        """
+        """Return the lease of a child with its starting position."""
+        # A table's stream does not say when a shard was written. So AT_TIMESTAMP reads the oldest shards and drops records
+        # that are too old. If this shard delivered none, its children start with AT_TIMESTAMP as well.
         lease = self.held.lease
         if (
             self._runtime.stream.is_of_table
@@ -737,7 +711,7 @@ class ShardConsumer:
         return child
 
     def _end_until(self, now: float) -> float | None:
-        """Let the handler checkpoint, and mark the shard as processed; return None once done, else when to retry."""
+        """Let the handler checkpoint and mark the shard as processed; return None once done, else when to retry."""
         assert self._handler is not None
         assert self._runtime.until is not None
         try:
@@ -750,7 +724,7 @@ class ShardConsumer:
             self._checkpointer.checkpoint()
         last = self._checkpointer.last_checkpoint
         if last < self._checkpointer.largest_delivered:
-            # Once more would not help: the handler has processed these records and chose not to checkpoint them.
+            # A retry would not help: the handler has processed these records and chose not to checkpoint them.
             self._logger.warning(
                 "shard %s: processed until %s, but the handler checkpointed %s only; the next run starts there",
                 self.shard_id,
@@ -768,7 +742,7 @@ class ShardConsumer:
         return self.held.lease.is_finished
 
     def _shut_down_handler(self) -> None:
-        """Let the handler checkpoint what was delivered before the lease is released."""
+        """Let the handler checkpoint the delivered records before the lease is released."""
         assert self._handler is not None
         self._handler_shut_down = True
         try:

@@ -5,10 +5,11 @@ offered ─► `Lanes` ─► call ─► finished
               ▲         │
               └── retry after a backoff, or halved ◄── policy ◄── failed ──► dead-letter hook, or the worker stops
 ```
-A call of ``process_records`` gets the beginning of a sub-batch, as much as `BatchSize` allows; the next call gets what follows.
+A call of ``process_records`` gets as many records from the beginning of a sub-batch as `BatchSize` allows. The next call gets the
+records after them.
 
-One thread at a time uses a `Delivery` (the shard's step). Calls may end on other threads: these only record the outcome and
-wake the step. This module starts no threads and reads no clock except the one that it was given.
+One thread at a time uses a `Delivery`: the shard's step. Calls may end on other threads, which only record the outcome and wake
+the step. This module starts no threads and reads no clock but the one that it is given.
 """
 
 from __future__ import annotations
@@ -51,22 +52,21 @@ from kinesis_sdk.consumer.shard.runtime import ShardRuntime
 _LOGGER = FieldLogger(logging.getLogger(__name__))
 
 _LONGEST_STEP = 0.01
-"""Seconds after which a step begins no further call of a single lane. A step in between costs 30 µs, so short calls follow each other
-without one; a request to stop waits for this and one call at most."""
+"""Seconds after which a step begins no further call of a single lane. A new step costs 30 µs, so short calls share one. A request
+to stop waits at most for this time and one call."""
 
 
 @dataclass(frozen=True, slots=True)
 class FailingCalls:
-    """Calls of a handler that failed in a row: of one lane, or of a callback that gets no records.
+    """Consecutive failed calls of one lane, or of a callback that gets no records.
 
     Attributes:
-        attempts: Calls that failed since the last one that succeeded.
-        since: Monotonic seconds at which the first of them failed.
-        retry_at: Monotonic seconds of the next call.
-        records: Number of records that the last of them got and did not checkpoint.
+        attempts: Number of calls.
+        since: Monotonic time at which the first one failed.
+        retry_at: Monotonic time of the next call.
+        records: Number of records that the last call got and did not checkpoint.
         position: Position of the first of these records; None if there are none.
-        error: Class and text of the last error.
-        cause: The last error itself.
+        error: Class and text of the last error, which is `cause`.
     """
 
     attempts: int
@@ -82,18 +82,10 @@ class _Call:
     """One call of ``process_records`` with its outcome.
 
     Attributes:
-        lane: Lane of the sub-batch.
-        sub_batch: The sub-batch whose beginning the call gets.
-        count: Number of records that it gets.
-        records: These records.
+        records: The records that it gets, from the beginning of `sub_batch`; `count` is their number.
         last: The last one of them; None if there is none, or with several lanes.
-        started_at: Monotonic seconds of its start.
-        finished_at: Monotonic seconds of its end.
         bound_before: The checkpointer's bound before the call, with a single lane.
-        raised_bound: Whether the call raised the checkpointer's bound.
-        error: Error of the handler; None if there was none.
-        done: Whether it has ended.
-        detached: Whether it may end on another thread, which then has to wake the step.
+        detached: Whether the call may end on another thread, which then has to wake the step.
     """
 
     __slots__ = (
@@ -135,10 +127,10 @@ class _Call:
         self._on_ended = on_ended
 
     def finish(self, error: BaseException | None, now: float) -> None:
-        """Record the outcome. From any thread; only the first call counts."""
+        """Record the outcome. Thread-safe; only the first call counts."""
         if self.done:
             return
-        # `done` last: the step reads the other two on its own thread as soon as it sees `done`.
+        # Set `done` last: once the step sees it, it reads the other two on its own thread.
         self.error = error
         self.finished_at = now
         self.done = True
@@ -147,32 +139,26 @@ class _Call:
 
 
 class Delivery:
-    """Records of one shard that are in calls of the handler or wait for one.
+    """Records of one shard that are in a call of the handler or wait for one.
 
-    With a ``concurrency`` of 1 there is one lane, and the handler may checkpoint up to the end of a call during the call. With
-    more, each partition key has a lane of its own while it has records here, a call gets records of one lane, and only the low
-    watermark of the shard may be checkpointed.
+    With a ``concurrency`` of 1 there is one lane, and during a call the handler may checkpoint up to its last record. With more,
+    each partition key has a lane of its own while it has records here, a call gets records of one lane, and only the shard's low
+    watermark may be checkpointed. Errors after the loss of the lease are ignored, because the next owner processes the records.
 
     Args:
-        runtime: What shard consumers share.
-        held: The lease. Errors after its loss are ignored, because the next owner processes the records.
-        handler: The user's handler.
-        checkpointer: Its bound follows what was delivered.
-        metrics: Metrics of the shard.
-        requests: Tells the record that an operator wants left out.
-        on_call_ended: Called from any thread when a call has ended that was still running when `advance` returned.
-        size: That of the delivery before a restart of the shard; None before the first.
+        on_call_ended: Called from any thread when a call ends that was still running when `advance` returned.
+        size: Batch size of the delivery before a restart of the shard; None before the first restart.
 
     Attributes:
         lanes: The records that are not finished.
-        size: How many records the calls of a single lane get.
+        size: Number of records that the calls of a single lane get.
         records_delivered: User records that are finished, including dead-lettered ones.
-        may_reread: Whether the newest pause allows to drop the records, and to read them again later.
+        may_reread: Whether the newest pause permits dropping the records and reading them again later.
         records_dead_lettered: User records that the dead-letter hook accepted.
         failures: Consecutive failures; 0 if the last call succeeded.
-        last_error: Last error of the handler; None once a call succeeded after it.
-        failing: The calls that have failed for longest; None if the last call of each lane succeeded.
-        progress_at: Monotonic seconds at which a call last succeeded.
+        last_error: Last error of the handler; None once a later call has succeeded.
+        failing: Failed calls of the lane that has failed for longest; None if the last call of each lane succeeded.
+        progress_at: Monotonic time at which a call last succeeded.
     """
 
     def __init__(
@@ -200,14 +186,14 @@ class Delivery:
         self._parallel = self._concurrency > 1
         limits = [runtime.config.batch_records, None if runtime.sink is None else runtime.sink.max_records]
         self._limit = min((limit for limit in limits if limit is not None), default=None)
-        # With a single lane, it outlives the batches: the next batch of a handler that fails begins with a small call.
+        # With a single lane, the size outlives a batch: if the handler failed, the next batch begins with a small call.
         self.size: BatchSize = size or BatchSize(self._limit)
         self.lanes: Lanes = Lanes(checkpointer, parallel=self._parallel, limit=self._limit, size=self.size)
         self._calls: list[_Call] = []
         self._is_stopping_worker = False
         self.may_reread: bool = False
-        # By key of the lane, in the order in which they began to fail. Other threads read `failing` and never the dict, which may
-        # change at the same time.
+        # By key of the lane, in the order in which the lanes began to fail. Other threads read `failing`, never the dict, because
+        # it may change while they iterate.
         self._failing: dict[str | None, FailingCalls] = {}
         self.failing: FailingCalls | None = None
         self.records_delivered: int = 0
@@ -223,39 +209,28 @@ class Delivery:
 
     @property
     def is_pausing(self) -> bool:
-        """Whether the next retry is all that happens here."""
+        """Whether there is nothing to do until the next retry."""
         return self.lanes.is_pausing and not self._calls
 
     @property
     def calling_since(self) -> float | None:
-        """Monotonic seconds at which the oldest running call began; None if none is running."""
+        """Monotonic time at which the oldest running call began; None if none is running."""
         return min((call.started_at for call in self._calls if not call.done), default=None)
 
     def forget(self, now: float) -> float:
-        """Drop everything that is not finished. Only while no call is running.
-
-        Args:
-            now: Monotonic seconds.
-
-        Returns:
-            Seconds until the next retry was due.
-        """
+        """Drop all unfinished records and return the seconds until the next retry was due. Only while no call is running."""
         self._calls.clear()
         return self.lanes.forget(now)
 
     def advance(self, now: float) -> float | None:
-        """Collect the calls that ended and start those that are due.
-
-        Args:
-            now: Monotonic seconds.
+        """Collect the calls that have ended and start the calls that are due.
 
         Returns:
-            Monotonic seconds of the next work; infinity if only running calls are waited for; None if everything is
-            finished.
+            Monotonic time of the next work; infinity while it only waits for running calls; None if all records are finished.
 
         Raises:
             HandlerError: If the policy is to stop the worker.
-            BaseException: If a handler raised something that is not an `Exception`, for example `SystemExit`.
+            BaseException: If a handler raised an error that is not an `Exception`, such as `SystemExit`.
         """
         self.collect()
         lanes = self.lanes
@@ -302,8 +277,8 @@ class Delivery:
             call.last = records[-1]
             call.bound_before = self._checkpointer.advance(position_of(call.last))
             call.raised_bound = True
-        # A call in the list counts as running until it is finished, and the shard does not shut down before that. So it is
-        # added after everything that may raise, and removed if it cannot start.
+        # A call in the list counts as running until it finishes, and the shard does not shut down before that. So add it after
+        # everything that may raise, and remove it if it cannot start.
         self._calls.append(call)
         if not self._parallel:
             self._execute(call, batch)
@@ -316,7 +291,7 @@ class Delivery:
             raise
 
     def _before_left_out(self, sub_batch: SubBatch) -> int | None:
-        """Return how many records of a sub-batch come before the one that an operator left out; None if it is not among them."""
+        """Return the number of records before the one that an operator wants left out; None if the sub-batch lacks it."""
         position = self._requests.left_out
         if position is None:
             return None
@@ -326,10 +301,10 @@ class Delivery:
         return place - sub_batch.begin
 
     def _note_size(self, lane: Lane, count: int) -> None:
-        """Log once that calls get fewer records than they may, and once that they no longer do; measure it all the time."""
+        """Log when calls begin to get fewer records than they may, and when that ends; record the metric each time."""
         sub_batch = lane.pending[0]
         if sub_batch.fixed_size:
-            return  # bisection says so itself
+            return  # bisection logs this itself
         size, largest = lane.size, min(sub_batch.left, lane.size.limit)
         if count < largest:
             if not size.is_reduced:
@@ -363,7 +338,7 @@ class Delivery:
             call.finish(None, clock.monotonic())
 
     def collect(self) -> None:
-        """Collect the calls that ended without starting new ones. Raises as `advance`."""
+        """Collect the calls that have ended, but start none. Raises as `advance`."""
         ended = [call for call in self._calls if call.done]
         if not ended:
             return
@@ -409,25 +384,22 @@ class Delivery:
         self._failed(call, checkpointed, error)
 
     def _take_back(self, call: _Call) -> int:
-        """Note that the records of a failed call are undelivered again, so that no later checkpoint passes them.
-
-        Returns:
-            Number of its records that it checkpointed, which are done. Only checkpoints under this lease count: a handler that
-            starts before the lease's checkpoint wants the records up to it as well.
-        """
+        """Lower the checkpointer's bound after a failed call, and return the number of its records that it checkpointed."""
         self._checkpointer.retreat(call.bound_before)
+        # Only checkpoints under this lease count: a handler that starts before the lease's checkpoint wants the records up to it
+        # as well.
         stored = self._checkpointer.stored
         return 0 if stored is None else bisect_right(call.records, stored, key=position_of)
 
     def _count(self, records: Sequence[UserRecord]) -> None:
-        """Measure what is processed."""
+        """Record metrics and throughput of processed records."""
         size = payload_bytes(records)
         self._held.meter.add(size)
         self._metrics.add(catalogue.RECORDS_PROCESSED, len(records))
         self._metrics.add(catalogue.DATA_BYTES_PROCESSED, size)
 
     def _finish(self, lane: Lane, count: int, last: UserRecord | None, now: float) -> None:
-        """Note that the next records of a lane are finished; with a single lane, what the last one of them is."""
+        """Count the next records of a lane as finished. ``last`` is the last one of them, with a single lane."""
         self.records_delivered += count
         self.progress_at = now
         self.lanes.finish(lane, count, last)
@@ -456,7 +428,7 @@ class Delivery:
         self._note_failing(lane, count, error, now)
         if isinstance(error, SinkError) and not error.retryable:
             raise error
-        if not checkpointed:  # otherwise no call got exactly the rest
+        if not checkpointed:  # otherwise, no call has yet got exactly the remaining records
             sub_batch.failures = sub_batch.failures + 1 if sub_batch.failed_size == count else 1
             sub_batch.failed_size = count
         decision = self._decide(
@@ -477,10 +449,10 @@ class Delivery:
             self._pause(lane, decision, error, now)
 
     def _decide(self, failure: Failure) -> Decision:
-        """Return the decision of the policy, as far as it fits the failure."""
+        """Return the decision of the policy, or another one if it does not suit the failure."""
         decision: object = self._policy.decide(failure)
         if isinstance(decision, SetAside) and isinstance(failure.error, SinkError):
-            return Retry(DEFAULT_PAUSES)  # the store failed, which says nothing of the record
+            return Retry(DEFAULT_PAUSES)  # the store failed, and the record may be good
         if isinstance(decision, SetAside) and failure.size > 1:
             return Halve()
         if isinstance(decision, Halve) and failure.size == 1:
@@ -514,8 +486,8 @@ class Delivery:
 
     def _pause(self, lane: Lane, decision: Decision, error: BaseException, now: float) -> None:
         self.may_reread = isinstance(decision, Retry) and decision.may_reread
-        # Failures in a row of the lane. With a single one they also count across batches: a batch that was dropped and read
-        # again keeps its backoff. With several lanes, each half of a call has its own.
+        # Consecutive failures of the lane. A single lane counts them across batches, so a batch that was dropped and read again
+        # keeps its backoff. With several lanes, each half of a bisected call has its own count.
         sub_batch = lane.pending[0]
         failures = sub_batch.failures if self._parallel and sub_batch.halved else lane.size.failures
         pause = pause_of(decision, max(1, failures), self._runtime.rng)
@@ -574,7 +546,7 @@ class Delivery:
             self.last_error = f"dead_letter: {type(hook_error).__name__}: {hook_error}"
             if lane.key not in self._failing:
                 self._note_failing(lane, 1, hook_error, now)
-            # No attempts: the record itself has not failed again, so this decides about nothing but the pause.
+            # attempts=0: the record itself has not failed again, so the decision only sets the pause.
             decision = self._policy.decide(Failure(error=hook_error, size=1, attempts=0))
             self._pause(lane, decision, hook_error, now)
             return
@@ -590,7 +562,7 @@ class Delivery:
         self._set_aside(lane, record, now)
 
     def _leave_out(self, lane: Lane) -> None:
-        """Pass the next record of a lane to the dead-letter hook, if the policy has one, because an operator wants it left out."""
+        """Leave out the next record of a lane for an operator: pass it to the dead-letter hook, if the policy has one."""
         now = self._runtime.clock.monotonic()
         sub_batch = lane.pending[0]
         record = sub_batch.records[sub_batch.begin]
@@ -612,7 +584,7 @@ class Delivery:
         self.lanes.note_finished()
 
     def _set_aside(self, lane: Lane, record: UserRecord, now: float) -> None:
-        """Count the next record of a lane as finished, although the handler has not processed it."""
+        """Count the next record of a lane as finished, although the handler did not process it."""
         self.failures = 0
         self.last_error = None
         if not self._parallel:

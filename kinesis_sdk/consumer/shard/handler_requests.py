@@ -1,8 +1,8 @@
-"""Requests of an operator to the handler of a shard, carried out by the owner of its lease.
+"""Requests of an operator to the handler of a shard, which the owner of its lease carries out.
 
-An operator writes the attribute ``handlerRequest`` of the lease's row, and the owner finds it with its regular scan. Neither needs the
-counter, so a request never disturbs the owner. The owner removes what it has carried out: a retry at once, a record that is left
-out as soon as the checkpoint has passed it. If the owner dies in between, the next one finds the request and leaves the same record out.
+An operator writes the attribute ``handlerRequest`` of the lease's row, and the owner finds it in its regular scan. Neither changes the
+lease counter, so a request never disturbs the owner. The owner removes a request to retry at once, and a request to leave out a
+record once the checkpoint has passed it. If it dies before, the next owner finds the request and leaves out the same record.
 """
 
 from __future__ import annotations
@@ -14,33 +14,28 @@ from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
 from kinesis_sdk.consumer.leases.table.handler_request import HandlerRequest, HandlerVerb
 
 _REPEAT_AFTER = 10.0
-"""Seconds after which a removal that failed is tried again."""
+"""Seconds until a failed removal is retried."""
 
 
 class HandlerRequests:
-    """The requests for one shard. Used by the shard's step.
-
-    Args:
-        held: The lease.
-        log: Logger of the shard.
-    """
+    """The requests for one shard. Used by the shard's step."""
 
     def __init__(self, held: HeldLease, log: FieldLogger) -> None:
         self._held = held
         self._logger = log
-        # Kept when the row no longer shows them: scans may be stale, and show a request once more, or not yet.
+        # Kept after the row no longer shows them: a stale scan may show a request again, or not yet.
         self._seen: HandlerRequest | None = None
         self._ended: HandlerRequest | None = None
         self._end_at = 0.0
 
     @property
     def left_out(self) -> ExtendedSequenceNumber | None:
-        """Position of the record that is to be left out; None if there is none."""
+        """Position of the record to leave out; None if there is none."""
         request = self._held.handler_request
         return None if request is None or request == self._ended else request.record
 
     def take_new(self) -> HandlerRequest | None:
-        """Return a request that has not been returned before; None if there is none."""
+        """Return a request that was not returned before; None if there is none."""
         request = self._held.handler_request
         if request is None or request == self._seen:
             return None
@@ -56,7 +51,7 @@ class HandlerRequests:
         return request
 
     def end(self, now: float) -> None:
-        """Remove the request from the row if it is carried out."""
+        """Remove the request from the row if it was carried out."""
         request = self._seen
         if request is None or request == self._ended or now < self._end_at:
             return

@@ -1,12 +1,12 @@
-"""Lanes of one shard: its records in the order in which a call may get them, and how far they are finished.
+"""Lanes of one shard: the order in which calls get its records, and how far they are finished.
 
 ```
 offer ─► lane (one for the shard, or one per partition key) ─► ready ─► in a call ─► finished ─► the checkpointer's bound rises
                                                                  ▲          │
                                                                  └─ pause ◄─┘
 ```
-A lane is a FIFO queue of sub-batches with at most one call in flight. A sub-batch is a batch, the part of it that has one
-partition key, or what bisection left of it. One thread at a time uses a `Lanes`; other threads may read its attributes.
+A lane is a FIFO queue of sub-batches with at most one call in flight. A sub-batch is a batch, its records with one partition key,
+or a part that bisection made. One thread at a time uses a `Lanes`; other threads may read its attributes.
 """
 
 from __future__ import annotations
@@ -26,34 +26,31 @@ from kinesis_sdk.consumer.shard.batch_size import BatchSize
 from kinesis_sdk.consumer.shard.watermark import WatermarkTracker
 
 _MAX_OUTSTANDING_BYTES = 8 * 1024 * 1024
-"""Bytes of one shard's records from the oldest unfinished one to the newest, payload and overhead, above which no record is
-added (with ``concurrency``; otherwise a shard has one batch at a time). The KCL prefetches the same amount per shard."""
+"""With ``concurrency``, no record is added while a shard's records from the oldest unfinished one to the newest take more bytes
+(payload and overhead). Without, a shard has one batch at a time. The KCL prefetches the same amount per shard."""
 
 _LANE_OVERHEAD = 1024
-"""Bytes that a partition key with records in delivery takes (measured, CPython 3.11)."""
+"""Bytes that a lane of one partition key takes (measured, CPython 3.11)."""
 
 _CHARGED_OVERHEAD = 512
-"""Bytes that a record is charged in the worker's budget in addition to its payload, with ``concurrency``: a value between a
-record whose key has many others and a record with a lane of its own. No batch is charged more than
-`_MAX_OUTSTANDING_BYTES`."""
+"""Bytes that a record is charged in the worker's budget in addition to its payload, with ``concurrency``: between the cost of a
+record that shares its lane with many and one that has a lane of its own. A batch is charged at most `_MAX_OUTSTANDING_BYTES`."""
 
 _MIN_TAKEN = 1024
-"""Minimum records of a batch that are put into lanes together: room for a single one does not justify the work."""
+"""Minimum records of a batch that are put into lanes together. Fewer do not justify the work."""
 
 
 @dataclass(slots=True)
 class SubBatch:
-    """Records that are delivered in one call, or in several one after the other.
+    """Records that are delivered in one call, or in several consecutive calls.
 
     Attributes:
-        records: The records in order.
-        header: Header of the response that they came in.
-        slots: Their slots in the watermark tracker; None with a single lane, which needs no tracker.
-        begin: Index of the first record that no call has finished.
-        failures: Calls in a row that got the same records and failed.
+        slots: Slots of the records in the watermark tracker; None with a single lane, which needs no tracker.
+        begin: Index of the first unfinished record.
+        failures: Consecutive failed calls that got the same records.
         failed_size: Number of these records; 0 if there was no such call.
-        fixed_size: Number of records of the next call, if it is not for the lane's `BatchSize` to say; else 0.
-        halved: Whether it is a part of a sub-batch that was bisected.
+        fixed_size: Number of records of the next call; 0 leaves it to the lane's `BatchSize`.
+        halved: Whether bisection made it.
     """
 
     records: Sequence[UserRecord]
@@ -67,29 +64,29 @@ class SubBatch:
 
     @property
     def left(self) -> int:
-        """Number of records that no call has finished."""
+        """Number of unfinished records."""
         return len(self.records) - self.begin
 
     def part(self, begin: int, count: int) -> Sequence[UserRecord]:
-        """Return records of it."""
+        """Return some of its records."""
         return part_of(self.records, begin, begin + count)
 
     def half(self, begin: int, count: int) -> SubBatch:
-        """Return records of it as a sub-batch that is delivered in one call."""
+        """Return some of its records as a sub-batch that is delivered in one call."""
         slots = None if self.slots is None else self.slots[begin : begin + count]
         return SubBatch(self.part(begin, count), self.header, slots, fixed_size=count, halved=True)
 
     def pass_over(self, count: int) -> None:
-        """Continue behind some records, with no failures."""
+        """Skip finished records and reset the failures."""
         self.begin += count
         self.failures = self.failed_size = self.fixed_size = 0
         if self.slots is not None and 2 * self.begin >= len(self.records):
-            # With several lanes, what is finished does not count as outstanding, so its memory must be free. Half at a time,
-            # because each time copies the rest.
+            # With several lanes, finished records do not count as outstanding, so free their memory. Do it once half of them are
+            # finished, because each time copies the rest.
             self.trim()
 
     def trim(self) -> None:
-        """Forget what is finished."""
+        """Drop the finished records."""
         if self.begin and self.slots is not None:
             self.records, self.slots = self.records[self.begin :], self.slots[self.begin :]
             self.begin = 0
@@ -97,16 +94,13 @@ class SubBatch:
 
 @dataclass(slots=True)
 class _Incoming:
-    """Rest of a batch that is put into lanes as they get room.
+    """Rest of a batch, which is put into lanes as they get room.
 
     Attributes:
-        records: The records that were not taken yet.
-        count: Number of these records.
-        header: Header of the response that the batch came in.
         on_done: Called once all records of the batch are finished.
-        since: Monotonic seconds at which the oldest record of the batch arrived at Kinesis; None if that is not known.
-        end: See `Delivery.offer`.
-        size_of_each: Bytes that each of the records taken last takes; 0 before the first.
+        since: Monotonic time at which the oldest record of the batch arrived at Kinesis; None if unknown.
+        end: See `Lanes.offer`.
+        size_of_each: Average bytes of the records taken last; 0 before the first.
     """
 
     records: Iterator[UserRecord]
@@ -120,13 +114,9 @@ class _Incoming:
 
 @dataclass(slots=True)
 class Lane:
-    """FIFO queue of sub-batches with at most one call in flight.
+    """FIFO queue of sub-batches with at most one call in flight: `busy`, for the first sub-batch.
 
-    Attributes:
-        key: Partition key of the records; None for the single lane of the shard.
-        size: How many records its calls get.
-        pending: The sub-batches in order; the first one may be in a call.
-        busy: Whether a call is in flight.
+    `key` is the partition key of the records, or None for the single lane of the shard.
     """
 
     key: str | None
@@ -136,22 +126,19 @@ class Lane:
 
 
 class Lanes:
-    """Records of one shard that wait for a call of the handler or are in one.
-
-    With a single lane, the handler may checkpoint up to the end of a call during the call. With several, each partition key has a
-    lane of its own while it has records here, and only the low watermark of the shard may be checkpointed.
+    """Records of one shard that wait for a call of the handler or are in one. `Delivery` says what may be checkpointed.
 
     Args:
-        checkpointer: Its bound follows what is finished.
+        checkpointer: Its bound follows the finished records.
         parallel: Whether each partition key has a lane.
         limit: Maximum records of a call; None for no limit.
-        size: How many records the calls of a single lane get.
+        size: Number of records that the calls of a single lane get.
 
     Attributes:
         ready: The lanes whose next call is due.
-        waiting_since: Monotonic seconds at which the oldest record here arrived at Kinesis (with several lanes, the oldest
-            record of the oldest response here); None if there is none, or if that is not known.
-        last_arrival: Arrival, by the clock of Kinesis, of the last record up to which all records are finished; None if
+        waiting_since: Monotonic time at which the oldest record here arrived at Kinesis (with several lanes, the oldest record
+            of the oldest response here); None if there is none or it is unknown.
+        last_arrival: Arrival time, by the clock of Kinesis, of the last record up to which all records are finished; None if
             there is none, or if Kinesis reports none.
     """
 
@@ -168,11 +155,11 @@ class Lanes:
         self._pausing: list[tuple[float, int, Lane]] = []
         self._order = itertools.count()
         # One entry per batch: the slot after its last record (0 with a single lane), its `on_done`, and the arrival of its
-        # oldest record. It is released once all smaller slots are finished (single lane: once the lane is empty).
+        # oldest record. It is released once all smaller slots are finished, or with a single lane, once the lane is empty.
         self._releases: deque[tuple[int, Callable[[], None], float | None]] = deque()
-        # With a single lane: the dropped record that ends the batch in the lane.
+        # With a single lane, the dropped record that ends the batch in it.
         self._end: UserRecord | None = None
-        # With several lanes: the rest of a batch that does not fit into them yet.
+        # With several lanes, the rest of a batch that does not fit into them yet.
         self._incoming: _Incoming | None = None
         self.waiting_since: float | None = None
         self.last_arrival: datetime | None = None
@@ -199,16 +186,16 @@ class Lanes:
         return self._tracker.outstanding_bytes + len(self._lanes) * _LANE_OVERHEAD
 
     def accepts(self, records: Sequence[UserRecord], *, wants_empty: bool) -> bool:
-        """Return whether a batch is to be offered: it has records, or the handler wants empty ones, too."""
+        """Return whether to offer a batch: it has records, or the handler wants empty batches as well."""
         return bool(records) or (wants_empty and not self._parallel)
 
     def overhead_of(self, count: int) -> int:
-        """Return the maximum bytes that this many user records of a batch take here in addition to their payload."""
+        """Return the maximum bytes that this many user records take here in addition to their payload."""
         return min(count * _CHARGED_OVERHEAD, _MAX_OUTSTANDING_BYTES) if self._parallel else 0
 
     @property
     def takes_more(self) -> bool:
-        """Whether `take_in` would put records of the offered batch into lanes."""
+        """Whether the offered batch has records left and the lanes have room for them."""
         return self._incoming is not None and self._has_room
 
     @property
@@ -218,7 +205,7 @@ class Lanes:
 
     @property
     def pause_ends(self) -> float | None:
-        """Monotonic seconds at which the first pause ends; None if no lane pauses."""
+        """Monotonic time at which the first pause ends; None if no lane pauses."""
         return self._pausing[0][0] if self._pausing else None
 
     def offer(
@@ -229,13 +216,9 @@ class Lanes:
         *,
         end: UserRecord | None = None,
     ) -> None:
-        """Accept the next records of the shard.
+        """Accept the next records of the shard, see `accepts`. `on_done` is called once all of them are finished.
 
-        Args:
-            records: The records in order, after everything offered before; see `accepts`.
-            header: Header of the response that they came in.
-            on_done: Called once all of them are finished.
-            end: A record behind them that was dropped: its position counts as delivered once they are finished.
+        ``end`` is a dropped record after them. Its position counts as delivered once they are finished.
         """
         first = records[0] if records else end
         if first is not None:
@@ -254,10 +237,9 @@ class Lanes:
         self._note_waiting()
 
     def skip(self, end: UserRecord) -> None:
-        """Let the position of a dropped record count as delivered, once everything before it is finished.
+        """Count the position of the next record, which was dropped, as delivered once all records before it are finished.
 
-        Args:
-            end: The record, after everything that was offered before. Only while there is room for a batch.
+        Only while there is room for a batch.
         """
         self._checkpointer.begin_at(position_of(end))
         if not self._parallel:
@@ -270,11 +252,11 @@ class Lanes:
             self._checkpointer.advance(watermark)
 
     def _finish_slot_of(self, end: UserRecord) -> None:
-        """Give a dropped record a slot that is finished, so that the watermark passes it when it may."""
+        """Give a dropped record a finished slot, so that the watermark can pass it."""
         self._tracker.finish([self._tracker.extend([end])])
 
     def take_in(self) -> None:
-        """Put as many records of the offered batch into lanes as there is room for."""
+        """Put records of the offered batch into lanes while they have room."""
         while (incoming := self._incoming) is not None and self._has_room:
             room = _MAX_OUTSTANDING_BYTES - self._used
             fitting = int(room / incoming.size_of_each) if incoming.size_of_each else 0
@@ -282,7 +264,7 @@ class Lanes:
             incoming.count -= len(taken)
             used = self._used
             self._distribute(taken, incoming.header)
-            # Including their lanes, of which they may need a few in total or one each.
+            # This includes new lanes: the records may share a few, or need one each.
             incoming.size_of_each = (self._used - used) / len(taken)
             if not incoming.count:
                 self._incoming = None
@@ -318,14 +300,7 @@ class Lanes:
             last.header = header
 
     def forget(self, now: float) -> float:
-        """Drop everything that is not finished. Only while no call is running.
-
-        Args:
-            now: Monotonic seconds.
-
-        Returns:
-            Seconds until the next retry was due.
-        """
+        """Drop all unfinished records and return the seconds until the next retry was due. Only while no call is running."""
         pause = max(0.0, self._pausing[0][0] - now) if self._pausing else 0.0
         self._lanes.clear()
         self.ready.clear()
@@ -341,7 +316,7 @@ class Lanes:
         return pause
 
     def _note_waiting(self) -> None:
-        """Set `waiting_since`, which other threads read, because lanes and sub-batches belong to this thread."""
+        """Set `waiting_since` for other threads, which must not read lanes and sub-batches."""
         if self._parallel:
             incoming = self._incoming.since if self._incoming is not None else None
             self.waiting_since = self._releases[0][2] if self._releases else incoming
@@ -355,22 +330,22 @@ class Lanes:
             self.waiting_since = arrivals.of(sub_batch.records[sub_batch.begin])
 
     def pause(self, lane: Lane, until: float) -> None:
-        """Let the next call of a lane wait."""
+        """Delay the next call of a lane."""
         heapq.heappush(self._pausing, (until, next(self._order), lane))
 
     def end_pauses(self, now: float) -> None:
-        """Let the lanes go on whose pause is over."""
+        """Make the lanes ready whose pause is over."""
         while self._pausing and self._pausing[0][0] <= now:
             self.ready.append(heapq.heappop(self._pausing)[2])
 
     def retry_now(self) -> None:
-        """Let the calls that wait for their next attempt begin with the next `advance`."""
+        """End all pauses: the next `Delivery.advance` retries."""
         for _, _, lane in sorted(self._pausing, key=lambda pausing: pausing[:2]):
             self.ready.append(lane)
         self._pausing.clear()
 
     def finish(self, lane: Lane, count: int, last: UserRecord | None) -> None:
-        """Note that the next records of a lane are finished; with a single lane, what the last one of them is."""
+        """Mark the next records of a lane as finished. ``last`` is the last one of them, with a single lane."""
         sub_batch = lane.pending[0]
         if sub_batch.slots is not None:
             self._tracker.finish(sub_batch.slots[sub_batch.begin : sub_batch.begin + count])
@@ -380,7 +355,7 @@ class Lanes:
         sub_batch.pass_over(count)
 
     def go_on(self, lane: Lane) -> bool:
-        """Let a lane deliver what it has left, or end it; return whether it ended."""
+        """Make a lane ready for its remaining records, or remove it if it has none; return whether it was removed."""
         if not lane.pending[0].left:
             lane.pending.popleft()
         if lane.pending:
@@ -388,7 +363,7 @@ class Lanes:
             return False
         del self._lanes[lane.key]
         if self._end is not None:
-            # Not before all records are finished, and never earlier: nothing may pass a record that was not processed.
+            # Only now: no checkpoint may pass a record that was not processed.
             self._checkpointer.advance(position_of(self._end))
             self.last_arrival = self._end.approximate_arrival_timestamp
             self._end = None
@@ -406,7 +381,7 @@ class Lanes:
         self.ready.append(lane)
 
     def note_finished(self) -> None:
-        """Let the position follow what is finished, and return the memory of batches that are."""
+        """Advance the checkpointer's bound to the finished records, and release the memory of finished batches."""
         if self._parallel:
             watermark = self._tracker.watermark
             if watermark is not None:

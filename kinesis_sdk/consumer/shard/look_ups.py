@@ -1,8 +1,8 @@
-"""A look-up of a worker: one call of a step at a time, so that neither the lease nor a stop waits for it.
+"""A look-up of a worker: each step makes one call, so that neither the lease nor a stop waits for it.
 
-The calls are made by the shard's own step, where no lock is held, and not read ahead. So they reserve nothing from the worker's byte
-budget: the response whose delivery waits for them holds a part of it, and shards that wait for each other's part would
-wait for ever. One response for each thread of the steps is in memory at a time, and of that only the runs are kept.
+The shard's own step makes the calls, without a lock and without reading ahead. They reserve nothing from the worker's byte budget.
+The response that waits for a look-up already holds a part of the budget, so shards that waited for each other's parts would
+deadlock. Each thread of the steps has at most one response in memory, of which it keeps only the runs.
 """
 
 from __future__ import annotations
@@ -27,17 +27,7 @@ _MAX_RECORDS = 10_000
 
 
 class ShardLookUp:
-    """Reads for a look-up of one shard. Used by one thread at a time.
-
-    Args:
-        runtime: What shard consumers share.
-        shard_id: The shard.
-        look_up: What has to be read.
-        now: Monotonic seconds.
-
-    Attributes:
-        due: Monotonic seconds of the next call.
-    """
+    """Reads for a look-up of one shard. Used by one thread at a time. `due` is the monotonic time of the next call."""
 
     def __init__(self, runtime: ShardRuntime, shard_id: str, look_up: LookUp, now: float) -> None:
         self.due: float = now
@@ -50,12 +40,12 @@ class ShardLookUp:
 
     @property
     def bytes_read(self) -> int:
-        """Bytes of payload that were read."""
+        """Bytes of payload read."""
         return self._look_up.bytes_read
 
     @property
     def over_budget(self) -> str | None:
-        """Sequence number of the record that asked for most, if the budget left something out."""
+        """Sequence number of the record that needed the longest search, if the budget ended one; None otherwise."""
         return self._look_up.over_budget
 
     @property
@@ -71,18 +61,14 @@ class ShardLookUp:
 
     @property
     def shard_id(self) -> str:
-        """The shard that is read: this one, or an ancestor."""
+        """Shard that is being read: this one or an ancestor."""
         step = self._look_up.step
         return step.shard_id if isinstance(step, ReadShard) else self._shard_id
 
     def advance(self, now: float) -> bool:
-        """Make the next call if it is due.
+        """Make the next call if it is due, and return whether it was made. After an error, `due` is the time of the retry.
 
-        Returns:
-            Whether it was made. The first call of a shard may have to wait for the read limits of the shard.
-
-        Raises:
-            AwsError, ProtocolError: If it failed; `due` says when to try again.
+        The first call of a shard may have to wait for the read limits of the shard.
         """
         step = self._look_up.step
         if step is None or now < self.due:
@@ -95,7 +81,7 @@ class ShardLookUp:
         except InvalidPositionError as error:
             self._refuse(error)
         except ResourceNotFoundError as error:
-            # A parent may have expired since it was listed. If the shard itself has, the next read of it finds that out.
+            # A parent may have expired since it was listed. If the shard itself has, its next read finds out.
             if not isinstance(step, ReadShard) or step.shard_id == self._shard_id:
                 self._refuse(error)
             else:

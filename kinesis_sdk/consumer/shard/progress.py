@@ -1,7 +1,7 @@
-"""Progress of a shard, as other threads ask for it: its lag, its running callback, its failures.
+"""Progress of a shard, for other threads: its lag, its running callback, its failures.
 
-The health of the worker, the stall detector and each heartbeat ask while a handler may hang, so nothing here takes a lock or waits.
-The shard's step sets the attributes; each of them is one reference, which the methods read once.
+The worker's health, the stall detector and each heartbeat read it while a handler may hang, so nothing here takes a lock or
+waits. The shard's step sets the attributes. Each one is a single reference, which a method reads once.
 """
 
 from __future__ import annotations
@@ -14,24 +14,18 @@ from kinesis_sdk.consumer.shard.reader import ShardReader
 from kinesis_sdk.consumer.shard.runtime import ShardRuntime
 
 _MAX_QUIET = 10.0
-"""Seconds without a response that are normal at the tip: fan-out sends an event about every five seconds."""
+"""Seconds without a response that are normal at the tip. Fan-out sends an event about every five seconds."""
 
 
 class ShardProgress:
     """Progress of one shard under one lease. The shard's step sets the attributes, any thread calls the methods.
 
-    Args:
-        runtime: What shard consumers share.
-
     Attributes:
-        handler: The handler since the last start of the shard; None before.
-        reader: The reader since then.
-        delivery: The delivery since then.
-        at: Monotonic seconds of the last successful read or delivery.
-        last_read: Header of the last response.
-        unoffered_since: Arrival of the oldest record that is on its way from the reader to the delivery, or will be read
-            again; None if there is none.
-        failing_callback: Callbacks without records that fail in a row, or restarts without progress.
+        handler: The handler since the last start of the shard, as `reader` and `delivery`; None before.
+        at: Monotonic time of the last successful read or delivery.
+        unoffered_since: Arrival of the oldest record that was read but not offered to the delivery, or will be read again;
+            None if there is none.
+        failing_callback: Consecutive failures of a callback without records, or restarts without progress.
         error: Failure that holds up the shard, unless the handler fails on records; None if there is none.
         records_before: User records that were delivered before the last start of the shard.
     """
@@ -69,7 +63,7 @@ class ShardProgress:
 
     @property
     def running_callback(self) -> tuple[str, float] | None:
-        """Name of the running callback and the monotonic seconds at which it began; None if none is running."""
+        """Name of the running callback and the monotonic time at which it began; None if none is running."""
         handler, delivery = self.handler, self.delivery
         running = handler.running if handler is not None else None
         if running is None and delivery is not None:
@@ -79,13 +73,13 @@ class ShardProgress:
 
     @property
     def computing_since(self) -> float | None:
-        """Monotonic seconds since when the records of a response are decoded or compared with earlier copies; None if they are not."""
+        """See `ShardReader.computing_since`."""
         reader = self.reader
         return None if reader is None else reader.computing_since
 
     @property
     def waits_for_reads(self) -> bool:
-        """Whether there is nothing to deliver before a response comes, which another thread reads."""
+        """Whether there is nothing to do until another thread has read a response."""
         reader, delivery = self.reader, self.delivery
         return (
             delivery is not None
@@ -98,12 +92,9 @@ class ShardProgress:
     def oldest_unprocessed_age(self, now: float) -> float | None:
         """Return the seconds since the oldest unprocessed record arrived at Kinesis.
 
-        For records that were read, `ArrivalTimes` tells it. For records that were not, the last response gives an upper
-        bound: its lag plus the time since. At the tip no record is known to wait, so the age is 0, until reads have failed
-        for longer than an idle shard is left alone.
-
-        Returns:
-            None if it is not known: nothing was read yet, or Kinesis reports no lag.
+        For records that were read, `ArrivalTimes` has the time. For records not yet read, the last response gives an upper
+        bound: its lag plus the time since. At the tip, no record is known to wait, so the age is 0 while responses come as often
+        as from an idle shard. It is None before the first read, or if Kinesis reports no lag.
         """
         delivery, reader = self.delivery, self.reader
         if delivery is not None and not delivery.lanes.is_empty:
@@ -126,7 +117,7 @@ class ShardProgress:
         return millis / 1000 + silent
 
     def heartbeat(self, now: float) -> Progress:
-        """Return what the next heartbeat tells other programs."""
+        """Return the progress that the next heartbeat stores for other programs."""
         running, delivery = self.running_callback, self.delivery
         arrival = delivery.lanes.last_arrival if delivery is not None else None
         age = self.oldest_unprocessed_age(now)

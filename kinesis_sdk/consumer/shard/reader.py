@@ -44,11 +44,11 @@ from kinesis_sdk.consumer.until import Until
 _LOGGER = FieldLogger(logging.getLogger(__name__))
 
 _LOOK_UP_BYTES_PER_SECOND = 256 * 1024
-"""Bytes by which the budget of look-ups fills in a second: an eighth of what a shard gives."""
+"""Bytes per second by which the budget of look-ups refills: an eighth of a shard's read limit."""
 
 _MAX_OVERHEAD = 4 * 1024 * 1024
-"""Bytes of memory that the user records of a batch take in addition to their Kinesis records (see `UserRecords.overhead`),
-exceeded by at most one Kinesis record's. A response with more is delivered in several batches. About 65,000 user records."""
+"""Maximum bytes that the user records of a batch take in addition to their Kinesis records (see `UserRecords.overhead`): about
+65,000 user records. The last Kinesis record may exceed it. A response with more is delivered in several batches."""
 
 _PART_BYTES = 256 * 1024
 """Bytes of Kinesis records that are deaggregated together before their overhead is checked."""
@@ -60,11 +60,10 @@ class UserBatch:
 
     Attributes:
         records: The records in order; may be empty.
-        header: Header of the response.
-        dropped_end: Stands for the last user record of the batch if that was dropped: it is not delivered, and its position
-            counts as delivered. It has no payload. None if the last record is in ``records``.
         charge: Called with the bytes of memory that the delivery takes for the records; charges them to the budget.
         on_done: Called once the records are no longer in memory.
+        dropped_end: The last user record of the batch, without payload, if it was dropped: it is not delivered, but its position
+            counts as delivered. None if the last record is in ``records``.
     """
 
     records: Sequence[UserRecord]
@@ -76,21 +75,15 @@ class UserBatch:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """The next part of a response, deaggregated.
+    """The next part of a response, deaggregated: ``count`` Kinesis records."""
 
-    Attributes:
-        users: The user records, including those that may be dropped.
-        overhead: Bytes that they take in addition to their Kinesis records.
-        count: Number of these Kinesis records.
-    """
-
-    users: UserRecords
-    overhead: int
+    users: UserRecords  # before repetitions are dropped
+    overhead: int  # bytes that they take in addition to their Kinesis records
     count: int
 
 
 class _Response:
-    """A response that is taken in parts, and the memory that the user records of these parts take."""
+    """A response that is taken in parts, and the memory of the user records in these parts."""
 
     def __init__(self, result: FetchResult) -> None:
         self.result = result
@@ -100,17 +93,17 @@ class _Response:
 
     @property
     def rest(self) -> list[KinesisRecord]:
-        """The Kinesis records that were not taken yet."""
+        """Kinesis records that are not yet taken."""
         return self.result.records[self._taken :] if self._taken else self.result.records
 
     @property
     def is_taken(self) -> bool:
-        """Whether all of it was taken."""
+        """Whether all records were taken."""
         return self._taken == len(self.result.records)
 
     @property
     def waiting_since(self) -> float | None:
-        """Monotonic seconds at which the oldest record that was not taken arrived; None if that is not known."""
+        """Monotonic time at which the oldest record not yet taken arrived; None if unknown."""
         # Read `_taken` once. Health checks call this on another thread. If the shard's step took the rest between two
         # reads, the second one would be an index past the end.
         arrivals, taken = self.result.header.arrivals, self._taken
@@ -119,15 +112,7 @@ class _Response:
         return arrivals.of(self.result.records[taken])
 
     def part(self, count: int, overhead: int) -> tuple[Callable[[int], None], Callable[[], None]]:
-        """Take the next Kinesis records.
-
-        Args:
-            count: Number of Kinesis records.
-            overhead: Bytes that their user records take in addition to them.
-
-        Returns:
-            ``charge`` and ``on_done`` of the batch, see `UserBatch`.
-        """
+        """Take the next Kinesis records, charge their overhead in bytes; return ``charge`` and ``on_done`` of a `UserBatch`."""
         self._taken += count
         self._open_parts += 1
         charged = 0
@@ -147,7 +132,7 @@ class _Response:
         return charge, done
 
     def drop(self) -> None:
-        """Discard what was not taken."""
+        """Discard the records not yet taken."""
         self._taken = len(self.result.records)
         self._finish_if_done()
 
@@ -157,24 +142,17 @@ class _Response:
 
 
 class ShardReader:
-    """Reader of one shard under its lease. Used by one thread at a time.
-
-    Args:
-        runtime: What shard consumers share.
-        held: The lease.
-        follows_parent: Whether this application read a parent of the shard to its end; see `resolve_start`.
-        on_ready: Called from any thread when `take` may have records.
-        metrics: Metrics of the shard.
+    """Reader of one shard under its lease. Used by one thread at a time; `on_ready` is called from any thread.
 
     Attributes:
         ended: Whether all records of the shard were taken.
         reached_until: Whether all records that arrived before the worker's ``until`` were taken.
-        child_shards: Children of the shard; empty until it ended.
-        reading_since: Monotonic seconds at which the running call of the fetcher began; None if none is running.
-        computing_since: Monotonic seconds at which the decoding of a part of a response began, or the decision what of it is
-            delivered; None if neither is under way.
-        progress_at: Monotonic seconds of the last progress that no batch shows: a call of a look-up succeeded, or the records of a
-            part of a response were decoded.
+        child_shards: Children of the shard; empty until it has ended.
+        reading_since: Monotonic time at which the running call of the fetcher began; None if none is running.
+        computing_since: Monotonic time at which it began to decode a part of a response, or to select the records to deliver; None
+            if it does neither.
+        progress_at: Monotonic time of the last progress that no batch shows: a look-up's call succeeded, or a part of a response
+            was decoded.
         requested_start: Position that the handler asked for; None reads from the lease's checkpoint. Set it before `open`.
     """
 
@@ -211,32 +189,32 @@ class ShardReader:
         )
         self._fetcher: Fetcher | None = None
         self._response: _Response | None = None
-        # What was deaggregated and waits for the look-up.
+        # Deaggregated records that wait for the look-up.
         self._part: _Part | None = None
         self._look_up: ShardLookUp | None = None
         self._runs = self._new_run_reader()
         self._has_told_shortage = False
         self._log_throttle = LogThrottle(self._logger, logging.INFO)
         self._warning_throttle = LogThrottle(self._logger)
-        # Of the part that is taken now: what was dropped because it is misplaced, and not from an idempotent producer.
+        # Misplaced user records dropped from the part that is taken now, except those of idempotent producers.
         self._discarded: dict[str, list[tuple[int, int]]] = {}
         self._skip_through: ExtendedSequenceNumber | None = None
-        # Where a new fetcher resumes: after the last Kinesis record that was taken, or at a position that may lie inside
-        # one. If both are None, it starts at the starting position.
+        # Where a new fetcher resumes: after the last Kinesis record taken, or at a position that may lie inside an aggregate. If
+        # both are None, it starts at the starting position.
         self._taken_through: str | None = None
         self._rewound: ExtendedSequenceNumber | None = None
-        # Whether the lease's checkpoint (and not a position of the handler's) decides where reading starts.
+        # Whether reading starts at the lease's checkpoint, not at a position that the handler requested.
         self._starts_at_lease = True
-        # Whether to poll although fan-out is configured: only the response to a request shows what exists at a time.
+        # Whether to poll although fan-out is configured: only a response to a request tells that the tip was reached.
         self._polled = False
-        # Whether the response that is taken now holds a record that arrived at `until` or later.
+        # Whether the response that is taken now has a record that arrived at `until` or later.
         self._found_until = False
-        # Sequence number that the first response must begin with: it names a record, so it exists or has expired.
+        # Sequence number of the first record to expect. Reading starts at a record, so another one means that it has expired.
         self._expected_first: str | None = None
 
     @property
     def is_done(self) -> bool:
-        """Whether there is nothing more to take: the shard ended, or the rest comes after ``until``."""
+        """Whether no record is left to take: the shard ended, or ``until`` was reached."""
         return self.ended or self.reached_until
 
     @property
@@ -246,7 +224,7 @@ class ShardReader:
 
     @property
     def due(self) -> float:
-        """Monotonic seconds before which `take` has nothing."""
+        """Monotonic time before which `take` has nothing."""
         if self._look_up is not None and self._fetcher is not None:
             return self._look_up.due
         if self._response is not None or self._fetcher is None:
@@ -255,18 +233,18 @@ class ShardReader:
 
     @property
     def has_pending(self) -> bool:
-        """Whether there is a response that was not taken completely."""
+        """Whether a part of a response is not yet taken."""
         return self._response is not None
 
     @property
     def looks_up(self) -> str | None:
-        """The shard that is searched for earlier copies of the next records, or an ancestor of it; None if they do not wait for that."""
+        """Shard that is being searched for earlier copies of the next records: this one or an ancestor; None without a search."""
         look_up = self._look_up
         return None if look_up is None else look_up.shard_id
 
     @property
     def waiting_since(self) -> float | None:
-        """Monotonic seconds at which the oldest record that was read and not taken arrived; None if there is none."""
+        """Monotonic time at which the oldest record that was read but not taken arrived; None if there is none."""
         response, fetcher = self._response, self._fetcher
         if response is not None:
             return response.waiting_since
@@ -276,13 +254,8 @@ class ShardReader:
     def open(self, now: float) -> None:
         """Start at the starting position, or resume after the records that were taken.
 
-        A LATEST start of the lease is pinned to a timestamp here, by the call that resolves it. Neither a slow
-        ``initialize`` nor a crash can then skip records that arrive from now on. Cost: one UpdateItem per such start.
-
-        Raises:
-            InvalidPositionError: See `resolve_start`.
-            AwsError: If the call failed; calling again is safe.
-            LeaseLostError: If the pin found that the lease is lost.
+        If it raises an `AwsError`, calling again is safe. `LeaseLostError` comes from pinning a LATEST start,
+        `InvalidPositionError` from `resolve_start`.
         """
         lease = self._held.lease
         if self._taken_through is not None:
@@ -295,7 +268,7 @@ class ShardReader:
                 lease, self._runtime.config, self.requested_start, follows_parent=self._follows_parent
             )
             position, self._skip_through, self._starts_at_lease = start
-            # Nothing says that this position follows what was read before.
+            # This position need not follow the records that were read before.
             self._runs = self._new_run_reader()
         if self._fetcher is None:
             self._fetcher = self._runtime.open_fetcher(
@@ -314,10 +287,12 @@ class ShardReader:
         if isinstance(position, Latest) and isinstance(self._fetcher, KnowsStart):
             millis = self._fetcher.started_at_millis
             if self._starts_at_lease:
+                # Pin now, at the call that resolves LATEST, so that neither a slow `initialize` nor a crash skips records that
+                # arrive from now on. Cost: one UpdateItem per such start.
                 self._pin(millis)
             elif millis is not None:
-                # The tip of the shard is resolved once per acquisition. If this read hangs before its first record and is
-                # restarted, a second LATEST would skip the records that arrived in between.
+                # Resolve LATEST once per acquisition. If this read hangs before its first record and is restarted, a second
+                # LATEST would skip the records that arrived in between.
                 self.requested_start = datetime.fromtimestamp(0, timezone.utc) + timedelta(
                     milliseconds=millis
                 )
@@ -334,7 +309,7 @@ class ShardReader:
         )
 
     def close(self) -> None:
-        """Close connections and discard what was read ahead, and a look-up with what waits for it."""
+        """Close connections; discard everything read ahead, the look-up and the records that wait for it."""
         self._part = None
         self._runs.forget_batch()
         if self._look_up is not None:
@@ -348,23 +323,18 @@ class ShardReader:
             self._response = None
 
     def rewind(self, delivered: ExtendedSequenceNumber | None) -> None:
-        """Close, and resume after a delivered position at the next `open`.
-
-        Args:
-            delivered: Last position that was delivered under this lease; None starts at the starting position again.
-        """
+        """Close; the next `open` resumes after a delivered position, or with None at the starting position."""
         self.close()
         self.ended = self.reached_until = False
         self._taken_through = None
-        # Read at the record itself and skip: it may be an aggregate of which only a part was delivered.
+        # Read at the record itself and skip: it may be an aggregate that was delivered in part.
         self._rewound = delivered
 
     def take(self, now: float) -> UserBatch | None:
         """Return the next records; None if none are due, or while they wait for a look-up.
 
-        Raises:
-            AwsError, ProtocolError: If a read failed, also one of a look-up; the position is unchanged.
-            LeaseLostError: If the pin found that the lease is lost.
+        An `AwsError` or `ProtocolError` of a read, or of a look-up's read, leaves the position unchanged. `LeaseLostError` comes
+        from pinning a start.
         """
         fetcher = self._fetcher
         if fetcher is None:
@@ -421,7 +391,7 @@ class ShardReader:
         return UserBatch(records, result.header, charge, on_done, dropped_end)
 
     def _note_look_up(self, look_up: LookUp) -> None:
-        """Count a look-up, and say once if the memory is too small: then every batch needs one, and the shard may fall behind."""
+        """Count a look-up; warn once if the memory is too small, because then every batch needs a look-up."""
         self._metrics.add(catalogue.REPETITION_LOOK_UPS, 1)
         shortage = look_up.shortage
         if shortage is None:
@@ -439,7 +409,7 @@ class ShardReader:
             )
 
     def _has_looked_up(self, now: float) -> bool:
-        """Make the next call of the look-up, if there is one; return whether nothing is left to look up."""
+        """Make the next call of the look-up, if any; return whether nothing is left to look up."""
         look_up = self._look_up
         if look_up is None:
             return True
@@ -474,32 +444,28 @@ class ShardReader:
         self._found_until = end is not None
         if end is None:
             return result
-        # What the header says of the shard comes after the records that are left out.
+        # The header describes the shard after the records that are left out here.
         header = replace(result.header, ended=False, child_shards=(), millis_behind_latest=None)
         return replace(result, records=result.records[:end], header=header)
 
     def _note_until(self, until: Until, result: FetchResult) -> None:
-        """Find out whether all records from before ``until`` were taken, once a response was taken completely."""
+        """After a response was taken completely, check whether all records from before ``until`` were taken."""
         if self._found_until or (
             not result.pushed and until.is_tip_after(result.header, empty=not result.records)
         ):
             self.reached_until = True
             self.close()
         elif result.pushed and until.is_over(result.header.service_time) and not self._polled:
-            # No event tells how far the shard was read at a time. So the end of a subscribed shard is read by polling.
+            # An event does not tell that the shard was read up to a time. So poll the end of a subscribed shard.
             self._polled = True
             self.close()
 
     def _explain_missing(self, error: ResourceNotFoundError) -> FetchResult:
-        """Return the end of a shard that Kinesis no longer knows because its retention is over.
-
-        Raises:
-            TransientAwsError: If the listing does not confirm that.
-        """
+        """Return the end of a shard that has expired, or raise `TransientAwsError` if the listing does not confirm it."""
         shard_id = self._held.shard_id
         listed = self._runtime.list_shards()
         ids = {shard.shard_id for shard in listed}
-        # An expired shard is older than a shard that is listed. A listing may lag behind a reshard and miss a new one.
+        # An expired shard is older than some listed shard. Otherwise it may be new: a listing may lag behind a reshard.
         if shard_id in ids or not any(other > shard_id for other in ids):
             state = "lists" if shard_id in ids else "does not list yet"
             raise TransientAwsError(
@@ -517,13 +483,11 @@ class ShardReader:
         return FetchResult(records=[], header=ResponseHeader(ended=True, child_shards=children))
 
     def _report_expiry(self, expected: str, first: KinesisRecord) -> None:
-        """Report that the record at the starting position has expired.
-
-        Kinesis does not say so: it resumes at the trim horizon. Whether records were lost cannot be known, because the
-        shard may have been idle in between.
-        """
+        """Report that the record at the starting position has expired, if it has."""
         if first.sequence_number == expected:
             return
+        # Kinesis resumes at the trim horizon without an error. Whether records were lost cannot be known, because the shard may
+        # have been idle in between.
         self._logger.warning(
             "shard %s: starting position %s is past the retention period, resuming at %s; records in between may have "
             "expired unread",
@@ -534,12 +498,9 @@ class ShardReader:
         self._metrics.add(catalogue.CHECKPOINT_EXPIRED, 1)
 
     def _pin_start(self, result: FetchResult) -> None:
-        """Store the timestamp of a LATEST or AT_TIMESTAMP start before anything is delivered.
-
-        A failover before the first checkpoint then starts at the same timestamp. Without the pin, the next owner would
-        resolve LATEST again and skip what arrived in between. The next checkpoint removes the pin. A start that the
-        handler asked for is not pinned: the lease's own start has not been used.
-        """
+        """Store the time of a LATEST or AT_TIMESTAMP start before any record is delivered; the next checkpoint removes it."""
+        # Without this pin, a failover before the first checkpoint would make the next owner resolve LATEST again and skip the
+        # records that arrived in between. A start that the handler asked for is not pinned: the lease's own start is unused.
         if not self._starts_at_lease:
             return
         name = self._held.lease.checkpoint.sequence_number
@@ -570,11 +531,11 @@ class ShardReader:
         return round((header.service_time or self._runtime.clock.time()) * 1000)
 
     def _user_records(self, records: list[KinesisRecord]) -> _Part:
-        """Deaggregate as many Kinesis records as belong into a batch."""
+        """Deaggregate as many Kinesis records as fit into a batch, at least one."""
         parts: list[UserRecords] = []
         overhead = count = 0
         self._discarded = {}
-        # In C, because streams without aggregates pay for this as well.
+        # `accumulate` and `itemgetter` run in C: streams without aggregates pay for this as well.
         sizes = list(accumulate(map(len, map(itemgetter(0), records))))
         while True:
             # As many Kinesis records as fit, at least one; all of them at once if they are few.
@@ -584,7 +545,7 @@ class ShardReader:
             parts.append(part)
             overhead += part.overhead
             if unreadable is not None:
-                # What is before the record is delivered first; then this is where the shard stops.
+                # Deliver the records before this one first. The next call begins with it and raises.
                 count = next(index for index, record in enumerate(records) if record is unreadable[0])
                 if not count:
                     raise unreadable[1]
@@ -596,12 +557,9 @@ class ShardReader:
     def _decided(
         self, part: _Part, records: list[KinesisRecord], header: ResponseHeader
     ) -> tuple[Sequence[UserRecord], UserRecord | None]:
-        """Return what is delivered of a part, and the last user record if it is not, see `UserBatch.dropped_end`.
+        """Return the records of a part to deliver, and `UserBatch.dropped_end`. The part's look-up must be complete.
 
-        Args:
-            part: The part; everything that it needs was looked up.
-            records: The Kinesis records that it begins with.
-            header: Header of the response.
+        ``records`` begins with the Kinesis records of the part.
         """
         result, dropped = part.users, self._discarded
         if not self._runs.is_idle:
@@ -611,7 +569,7 @@ class ShardReader:
             dropped = {**dropped, **decision.dropped}
         end = self._dropped_end(records[part.count - 1], dropped) if dropped else None
         if end is not None and result and position_of(result[-1]) > position_of(end):
-            end = None  # what was dropped lies before the end of its aggregate
+            end = None  # the dropped records lie before the end of their aggregate
         through = self._skip_through
         if through is None:
             return result, end
@@ -666,7 +624,7 @@ class ShardReader:
     def _deaggregate(
         self, records: list[KinesisRecord]
     ) -> tuple[UserRecords, tuple[KinesisRecord, CodecUnavailableError] | None]:
-        """Return the user records, up to the first record that cannot be opened here; and this record, if there is one."""
+        """Return the user records up to the first Kinesis record that needs a missing codec, and this record with its error."""
         if self._runtime.stream.is_of_table:
             found = UserRecords([PlainRun(records)] if records else ()).of_type(self._record_type)
             return found, None

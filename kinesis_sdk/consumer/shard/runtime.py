@@ -1,4 +1,4 @@
-"""Runtime of the shard consumers of one stream: all that they share, as one typed object."""
+"""Runtime of the shard consumers of one stream: everything that they share."""
 
 from __future__ import annotations
 
@@ -43,20 +43,11 @@ class OpenFetcher(Protocol):
         polled: bool = False,
         look_up: int | None = None,
     ) -> Fetcher:
-        """Return a fetcher that begins at a position.
+        """Return a fetcher that begins at ``start``; an `AwsError` means that the position could not be resolved.
 
-        Args:
-            shard_id: The shard.
-            start: Position of the first read.
-            now: Monotonic seconds.
-            on_ready: Called from any thread when the fetcher has a result.
-            metrics: Metrics of the shard.
-            polled: Whether to poll also where enhanced fan-out is configured.
-            look_up: Maximum Kinesis records of a call of a look-up, whose calls `Fetcher.fetch` makes itself; None to read
-                ahead.
-
-        Raises:
-            AwsError: If the position could not be resolved.
+        ``on_ready`` is called from any thread when the fetcher has a result. ``polled`` polls even if enhanced fan-out is
+        configured. ``look_up`` is the maximum number of Kinesis records per call of a look-up, which `Fetcher.fetch` makes
+        itself; None reads ahead.
         """
         ...
 
@@ -65,29 +56,18 @@ class OpenFetcher(Protocol):
 class ShardRuntime:
     """Everything that the shard consumers of one stream share: settings, services, time and threads.
 
-    A shard consumer and its parts take this object and what belongs to their own shard (lease, handler, metrics).
-    Nothing in it is copied into an object of theirs.
+    A shard consumer and its parts get this object and the objects of their own shard (lease, handler, metrics). They do not
+    copy from it.
 
     Attributes:
-        stream: The stream.
-        worker_id: Id of this worker in the lease table.
-        config: Settings of the worker for this stream.
-        handlers: Creates a handler for each shard.
-        store: Lease table.
-        children: Creates the leases of child shards at the end of a shard.
-        open_fetcher: Opens the reading of a shard.
-        list_shards: Lists all shards of the stream.
         lease_key: Returns the lease key of a shard id.
         measure: Returns the metrics of one acquisition of a shard id.
         budget: Bytes of fetched records that all shards of the worker may hold.
-        clock: Monotonic and wall clock.
-        rng: Source of jitter.
         sleep: Waits between two attempts of a checkpoint, in seconds.
         run_step: Runs a call of a handler now or soon, on any thread.
         run_async: Starts an awaitable on the event loop of the worker and reports its outcome.
         until: The moment at which the worker ends; None if it does not end by itself.
         sink: Store in which effects and positions change together; None without one.
-        application_name: Name of the application.
     """
 
     stream: StreamId
@@ -115,17 +95,13 @@ class ShardRuntime:
         return SinkKey(self.application_name, self.stream.name, self.lease_key(shard_id))
 
     def log(self, logger: FieldLogger, shard_id: str) -> FieldLogger:
-        """Return the logger of a module for the lines about one shard."""
+        """Return a module's logger with the fields of one shard."""
         return FieldLogger(logger, stream=self.stream, shard=shard_id, worker=self.worker_id)
 
     def wait_for(self, awaitable: Awaitable[None]) -> None:
-        """Run an awaitable on the event loop of the worker and wait until it ends; raise what it raises.
-
-        Raises:
-            HandlerError: If it was cancelled.
-        """
+        """Run an awaitable on the worker's event loop, and wait; raise its error, or `HandlerError` if it was cancelled."""
         wait_for(self.run_async, awaitable)
 
     def result_of(self, value: Awaitable[_T] | _T) -> _T:
-        """Return a value, or the result of an awaitable that runs on the event loop of the worker."""
+        """Return a value, or the result of an awaitable, which runs on the worker's event loop."""
         return result_of(self.run_async, value)

@@ -22,9 +22,9 @@ class ResolvedStart(NamedTuple):
 
     Attributes:
         position: Position of the first read.
-        skip_through: Last user record that is already processed; it and all before it are not delivered. None delivers
-            everything from the position on.
-        is_of_lease: Whether the lease decides, so that a LATEST start is pinned in its row.
+        skip_through: Last user record that is already processed; delivery starts after it. None delivers everything from the
+            position on.
+        is_of_lease: Whether the position comes from the lease, so that a LATEST start is pinned in its row.
     """
 
     position: Position
@@ -35,18 +35,17 @@ class ResolvedStart(NamedTuple):
 def resolve_start(
     lease: Lease, config: ConsumerConfig, requested: StartingPosition | None = None, *, follows_parent: bool
 ) -> ResolvedStart:
-    """Return where the reading of a lease's shard starts.
+    """Return where to start reading the shard of a lease.
 
     Args:
         lease: The lease.
-        config: Supplies the timestamp of an AT_TIMESTAMP start whose lease carries none (a Java worker stores none).
+        config: Supplies the timestamp of an AT_TIMESTAMP start if the lease has none, as after a Java worker.
         requested: Position that the handler asks for, see `RecordHandler.starting_position`; None uses the lease's.
         follows_parent: Whether this application read a parent of the shard to its end. LATEST then means the beginning,
             because the parent's records continue there.
 
     Raises:
-        InvalidPositionError: If the handler's position is malformed, or if the lease starts at AT_TIMESTAMP and nothing
-            tells the timestamp: the lease table of the KCL does not store it.
+        InvalidPositionError: If the handler's position is malformed, or if the timestamp of an AT_TIMESTAMP start is unknown.
     """
     if requested is None:
         return _of_lease(lease, config, follows_parent=follows_parent)
@@ -61,7 +60,7 @@ def resolve_start(
             return ResolvedStart(from_checkpoint(position), position, False)
         if position.sequence_number == LATEST:
             if lease.checkpoint.sequence_number == LATEST:
-                # The same start as the lease's, so it is pinned in the row, or was before.
+                # This is the lease's own start, which is pinned in the row now or was pinned before.
                 return _of_lease(lease, config, follows_parent=follows_parent)
             return ResolvedStart(TrimHorizon() if follows_parent else Latest(), None, False)
         if position.sequence_number == TRIM_HORIZON:
@@ -77,7 +76,7 @@ def _of_lease(lease: Lease, config: ConsumerConfig, *, follows_parent: bool) -> 
     if checkpoint.sequence_number == LATEST and follows_parent:
         return ResolvedStart(TrimHorizon(), None, True)
     if checkpoint.sequence_number == AT_TIMESTAMP and millis is None:
-        # Only without a pin: the configuration of a worker that started later may name a later timestamp ("an hour ago").
+        # Only without a pin: a worker that started later may be configured with a later timestamp ("an hour ago").
         millis = config.initial_timestamp_millis
         if millis is None:
             raise InvalidPositionError(

@@ -16,7 +16,7 @@ class ShardState(str, Enum):
 
 
 class ShutdownReason(Enum):
-    """Reason for which a shard consumer shuts down."""
+    """Reason why a shard consumer shuts down."""
 
     LEASE_LOST = "lease_lost"
     """Another worker owns the lease, or this worker could not renew it in time."""

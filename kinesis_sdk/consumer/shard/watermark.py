@@ -1,8 +1,7 @@
 """Low watermark of a shard: how far its records are processed without a gap.
 
 Pure: no locks and no clock. Records get slots in the order of the shard and may finish in any order. The watermark is the
-last record before the oldest unfinished one. It is the largest position that a checkpoint may name without passing a
-record that is still being processed.
+last record before the oldest unfinished one: a checkpoint beyond it would pass a record that is still being processed.
 """
 
 from __future__ import annotations
@@ -23,15 +22,14 @@ class WatermarkTracker:
     """Unfinished and finished records of one shard. Used by one thread at a time.
 
     Attributes:
-        outstanding_bytes: Bytes of memory from the oldest unfinished record on, including finished records after it:
-            payload and `RECORD_OVERHEAD` of each.
+        outstanding_bytes: Payload and `RECORD_OVERHEAD` of the oldest unfinished record and all records after it.
     """
 
     __slots__ = ("_base", "_finished", "_records", "_watermark", "outstanding_bytes")
 
     def __init__(self) -> None:
         self._base = 0
-        # The records from slot `_base` on, and the slots of those among them that are finished.
+        # The records from slot `_base` on, and the slots of the finished ones among them.
         self._records: deque[UserRecord] = deque()
         self._finished: set[int] = set()
         self._watermark: UserRecord | None = None
@@ -39,22 +37,22 @@ class WatermarkTracker:
 
     @property
     def next_slot(self) -> int:
-        """Slot of the next record to be added."""
+        """Slot of the next record to add."""
         return self._base + len(self._records)
 
     @property
     def base(self) -> int:
-        """Slot of the oldest unfinished record; the records of all smaller slots are finished."""
+        """Slot of the oldest unfinished record."""
         return self._base
 
     @property
     def last_finished(self) -> UserRecord | None:
-        """The last record up to which all records are finished; None if the first one is not."""
+        """Last record up to which all records are finished; None if the first one is not."""
         return self._watermark
 
     @property
     def watermark(self) -> ExtendedSequenceNumber | None:
-        """Position up to which all records are finished, inclusive; None if the first one is not."""
+        """Position of `last_finished`."""
         record = self._watermark
         return None if record is None else position_of(record)
 
@@ -63,23 +61,14 @@ class WatermarkTracker:
         return len(self._records)
 
     def extend(self, records: Sequence[UserRecord]) -> int:
-        """Add records that follow all earlier ones.
-
-        Returns:
-            Slot of the first one; the slots of the others follow it.
-        """
+        """Add the next records of the shard and return the slot of the first one; the others get the slots after it."""
         first = self.next_slot
         self._records.extend(records)
         self.outstanding_bytes += payload_bytes(records) + RECORD_OVERHEAD * len(records)
         return first
 
     def finish(self, slots: Iterable[int]) -> None:
-        """Mark records as finished.
-
-        Raises:
-            ValueError: If a slot was never assigned or is finished already. A record was then processed twice or a slot is
-                wrong, and the watermark could not be trusted.
-        """
+        """Mark records as finished. Raise `ValueError` for a slot that was never assigned or is already finished."""
         finished, end = self._finished, self.next_slot
         for slot in slots:
             if not self._base <= slot < end or slot in finished:
@@ -91,4 +80,4 @@ class WatermarkTracker:
             self._watermark = self._records.popleft()
             self.outstanding_bytes -= len(self._watermark.data) + RECORD_OVERHEAD
         if not finished:
-            finished.clear()  # a set that was emptied by `remove` keeps the memory of all its former elements
+            finished.clear()  # a set that `remove` has emptied keeps the memory of all its former elements
