@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 _PATIENCE = 2
-"""Consecutive failures from which on each failure halves the next call. A single failure usually has nothing to do with the size."""
+"""Consecutive failures from which on each one halves the next call. A single failure usually passes, whatever the size."""
 
 _SUCCESSES = 3
-"""Consecutive calls that must succeed before the next one is doubled. Fewer repeat more records; more make an outage last longer."""
+"""Consecutive successes that double the next call. Fewer would repeat more records; more would prolong the effect of an outage."""
 
 _UNLIMITED = 1 << 62
 
