@@ -1,4 +1,4 @@
-"""Byte budget that all shards of a worker share: responses that are read, in flight, or being processed."""
+"""Byte budget that all shards of a worker share, for responses that are in flight, waiting or being processed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Reservation:
         self.released: bool = False
 
     def resize(self, size: int) -> None:
-        """Set the size, once it is known; it may exceed what was reserved. No effect after `release`."""
+        """Set the actual size, which may exceed the reserved one. No effect after `release`."""
         self._budget._change(self, size)
 
     def release(self) -> None:
@@ -29,11 +29,8 @@ class Reservation:
 class Expansion:
     """Bytes that the user records of a shard's responses take beyond the Kinesis records.
 
-    They are known only when a response is deaggregated, but have to be reserved before it is read. A response is
-    therefore expected to take as many as the last one.
-
-    Attributes:
-        expected: Bytes to reserve in addition to those of the Kinesis records.
+    They must be reserved before a response is read, but are known only once it is deaggregated. So `expected`, the bytes to
+    reserve for the next response, is what the last one took.
     """
 
     __slots__ = ("expected",)
@@ -58,8 +55,8 @@ class Expansion:
 class ByteBudget:
     """Byte bound that shards share fairly: reservations are granted in the order of the requests.
 
-    A reservation is granted if it fits, or if nothing is reserved at all. A bound below the size of one response
-    therefore slows the worker down, but never blocks it. Thread-safe; its lock is a leaf, and wakers are called without it.
+    A reservation is granted if it fits, or if nothing else is reserved. So a bound below the size of one response slows the
+    worker down, but never blocks it. Thread-safe; its lock is a leaf, and wakers are called without it.
 
     Args:
         capacity: Maximum bytes reserved at a time.
@@ -73,7 +70,7 @@ class ByteBudget:
 
     @property
     def used(self) -> int:
-        """Bytes that are reserved now."""
+        """Bytes reserved now."""
         return self._used
 
     @property
@@ -82,12 +79,9 @@ class ByteBudget:
         return bool(self._waiting)
 
     def reserve(self, reader: object, size: int, wake: Callable[[], None]) -> Reservation | None:
-        """Reserve bytes now, or join the queue and return None.
+        """Reserve at least one byte now, or join the queue and return None; ``wake`` is called when a retry may succeed.
 
-        Args:
-            reader: The reader that needs them. It has at most one place in the queue, and keeps it when it calls again.
-            size: Bytes, at least 1.
-            wake: Called when another call may succeed.
+        A reader has at most one place in the queue, and keeps it when it calls again.
         """
         with self._lock:
             first = next(iter(self._waiting), None)
@@ -114,7 +108,7 @@ class ByteBudget:
         return self._used == 0 or self._used + size <= self.capacity
 
     def _next(self) -> Callable[[], None] | None:
-        """Return the waker of the first reader in the queue if its bytes fit; None otherwise. Requires the lock."""
+        """Return the waker of the first reader in the queue, or None if its bytes do not fit. Requires the lock."""
         for size, wake in self._waiting.values():
             return wake if self._fits(size) else None
         return None

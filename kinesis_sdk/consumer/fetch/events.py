@@ -1,4 +1,4 @@
-"""Events of a fan-out subscription: the thread that waits for them, and their content."""
+"""Events of a fan-out subscription: their content, and the thread that waits for them."""
 
 from __future__ import annotations
 
@@ -20,32 +20,21 @@ class EventSink(Protocol):
     """Receiver of the events of a subscription."""
 
     def accept(self, reader: EventReader, event: Mapping[str, Any]) -> bool:
-        """Queue an event once there is room.
+        """Queue an event once there is room; raise `ProtocolError` if it is malformed.
 
-        Returns:
-            False if the shard ended with the event, or if the subscription is no longer the current one.
-
-        Raises:
-            ProtocolError: If the event is malformed.
+        Return False if the shard ended with the event, or if another subscription has replaced this one.
         """
         ...
 
     def stream_ended(self, reader: EventReader, error: Exception | None) -> None:
-        """Called when a subscription ended: by itself (None), or with an error."""
+        """Called when a subscription has ended: by itself (None), or with an error."""
         ...
 
 
 class EventReader:
-    """Passes the events of one subscription to its fetcher, on a thread of its own.
+    """Passes the events of one subscription (boto3's ``EventStream``) to its fetcher, on a thread of its own.
 
-    Args:
-        stream: boto3's ``EventStream``, or an object with its methods.
-        sink: Receiver of the events.
-        started: Monotonic seconds at which the subscription started.
-
-    Attributes:
-        started: Monotonic seconds at which the subscription started.
-        accepted: Number of events that the sink accepted.
+    `started` is the monotonic time at which the subscription started, `accepted` the number of events that the sink accepted.
     """
 
     def __init__(self, stream: Any, sink: EventSink, started: float) -> None:
@@ -61,11 +50,7 @@ class EventReader:
             pass
 
     def read_one(self) -> bool:
-        """Wait for one event and pass it to the sink; return whether more may follow.
-
-        Only the reading thread closes the stream. If another thread closed it during a read, `close` would block until
-        the read returns, which may take as long as Kinesis is silent.
-        """
+        """Wait for one event and pass it to the sink; return whether more may follow."""
         more = False
         try:
             event = next(self._events)
@@ -75,6 +60,8 @@ class EventReader:
         except Exception as error:  # noqa: BLE001 - from botocore, urllib3 or the socket; the sink translates it
             self._sink.stream_ended(self, error)
         finally:
+            # Only the reading thread closes the stream. Another thread would block in `close` until the read returns, which may
+            # take as long as Kinesis is silent.
             if not more:
                 self.close()
         return more
@@ -99,18 +86,8 @@ def read_event(
 ) -> tuple[FetchResult, str | None]:
     """Return the records of a ``SubscribeToShardEvent``, and the sequence number after which the subscription continues.
 
-    Args:
-        content: Content of the event.
-        shard_id: The shard.
-        started_at_millis: See `FetchResult`.
-        read_at: Monotonic seconds at which the event arrived.
-        service_clock: Time at Kinesis as far as it is known.
-
-    Returns:
-        The records, and the continuation sequence number; None at the end of the shard.
-
-    Raises:
-        ProtocolError: If the event is malformed (KCL ``FanOutRecordsPublisher.isValidEvent``).
+    The sequence number is None at the end of the shard. An event that the KCL's ``FanOutRecordsPublisher.isValidEvent`` rejects
+    raises `ProtocolError`.
     """
     following = content.get("ContinuationSequenceNumber")
     children = read_child_shards(content.get("ChildShards"), shard_id)
@@ -150,7 +127,7 @@ def joined(results: list[FetchResult]) -> FetchResult:
     count = sum(len(result.records) for result in results)
 
     def charge(more: int) -> None:
-        # Each event is charged its share, because what one event takes is what the next one is expected to take.
+        # Charge each event its share: the next event is expected to take as many bytes as the last one.
         for result in results:
             if result.records:
                 result.charge(more * len(result.records) // count)

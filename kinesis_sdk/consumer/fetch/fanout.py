@@ -8,14 +8,14 @@ REGISTERING ─► SUBSCRIBING ──────────────► STR
    keeps failing▼       │ after 30 s, growing to 5 min
               POLLING ──┘
 ```
-`FanOutFetcher.step` subscribes. It is a task of the scheduler, like the prefetcher's. One daemon thread per subscription waits
+`FanOutFetcher.step` subscribes. Like `Prefetcher.step`, it is a task of the scheduler. One daemon thread per subscription waits
 for events, because botocore's event stream blocks: it speaks HTTP/1.1 with one connection per subscription. Events are charged
 to the byte budget of the worker. If the budget is exhausted, or 2 MiB of the shard wait for the handler, the thread stops
 reading, the socket fills, and Kinesis stops sending. At most one event per shard is in memory beyond both bounds.
 
 API cost per worker: one DescribeStreamSummary (none with an ARN) and one DescribeStreamConsumer. Per shard: one SubscribeToShard
-every five minutes. A subscription that breaks is renewed where it stopped, at the earliest five seconds after it started, because
-Kinesis rejects an earlier call.
+every five minutes. A broken subscription is renewed where it stopped, at least five seconds after it started, because Kinesis
+rejects an earlier call.
 
 Consumers are registered but never deregistered, as in the KCL: a fleet that stops for a deployment keeps its registration, and no
 worker can know that it is the last one. A registered consumer is billed by the hour. To retire an application, call
@@ -60,24 +60,23 @@ TAKE_OVER_SECONDS = 5.0
 """Seconds after a successful SubscribeToShard during which Kinesis rejects the next one (API reference)."""
 
 FALL_BACK_SECONDS = 10.0
-"""Seconds of unsuccessful attempts to subscribe after which a shard is polled. It is longer than the five seconds above, so that
-a shard that was taken over from another worker is not polled for a moment."""
+"""Seconds of unsuccessful attempts to subscribe after which a shard is polled. Longer than the five seconds above, so that a shard
+taken over from another worker is not polled for a moment."""
 
 _MAX_READY_BYTES = 2 * 1024 * 1024
 """Bytes of one shard that may wait for its handler: what Kinesis pushes in one second."""
 
 _RETURNS = Backoff(40.0, 400.0)
-"""Longest pauses in seconds between attempts to leave polling: the first and the last one. With jitter, the averages are three
-quarters of them."""
+"""Maximum seconds between attempts to leave polling: at first and at last. With jitter, the averages are three quarters of them."""
 
 _RETRIES = Backoff(0.5, 10.0)
 _IN_USE_PAUSE = 1.0
 _TAKEN_OVER_PAUSE = 15.0
-"""Seconds before a subscription that another worker took over is taken back. Most likely that worker also took the lease, which
-this worker learns at its next renewal. Until then it should not interrupt the new owner."""
+"""Seconds before taking back a subscription that another worker took over. Most likely that worker also took the lease, which this
+worker learns at its next renewal. Until then, it should not interrupt the new owner."""
 
 _SLACK = 0.1
-"""Seconds added to the five of Kinesis: its time starts with the response, ours with the call."""
+"""Seconds added to `TAKE_OVER_SECONDS`, which Kinesis counts from its response and this worker from the call."""
 
 _NEVER = float("inf")
 
@@ -88,22 +87,20 @@ class FanOutFetcher:
     """A `Fetcher` of pushed records that falls back to polling while subscribing fails.
 
     `step` is a task of the scheduler and runs on the fetching threads. `accept` and `stream_ended` run on the reader's thread,
-    one per subscription. The shard's own step calls the rest, `close` excepted, which any thread may call. Records come out in
-    order, and none is lost.
-
-    The lock is taken before the polling fetcher's, which is a leaf.
+    one per subscription. Any thread may call `close`; the shard's own step calls all other methods. Records come out in order,
+    and none is lost. The lock may be held when the polling fetcher's lock, a leaf, is taken.
 
     Args:
         client: boto3 Kinesis client, or an object with its methods. Its read timeout must exceed the pause between two events
             of an idle shard (about five seconds); otherwise each timeout costs a new subscription.
         registration: Registered consumer of the application.
         shard_id: The shard.
-        start: Position to start from. A LATEST start must be resolved before, see ``PollingFetcher.resolve_start``.
+        start: Position to start from. LATEST must be resolved before, see `PollingFetcher.resolve_start`.
         rng: Source of jitter for the backoff.
         budget: Byte budget of the worker.
         on_ready: Called from any thread when `fetch` has a result or an error.
-        clock: Clock that tells when events arrive.
-        service_clock: Time at Kinesis, shared by all shards; None starts without knowledge of it.
+        clock: Clock that stamps the arrival of events.
+        service_clock: Time at Kinesis, shared by all shards; None starts a new one.
         metrics: Metrics of the shard.
         open_polling: Called with a position and the monotonic seconds to open the fetcher to fall back to; None never falls back.
         started_at_millis: Time that a LATEST start was resolved to, in epoch milliseconds.
@@ -146,7 +143,7 @@ class FanOutFetcher:
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
         self._has_room = True
-        # Position after everything that was queued: a new subscription continues there.
+        # Position after the last queued event, where a new subscription continues.
         self._position = start
         self._ready: deque[FetchResult] = deque()
         self._ready_bytes = 0
@@ -157,7 +154,7 @@ class FanOutFetcher:
         self._subscribing = False
         self._ended = False
         self._closed = False
-        # State of the attempts to subscribe: when the next one is due, and the current run of failures.
+        # Attempts to subscribe: when the next one is due, and the current run of failures.
         self._attempt_at = -_NEVER
         self._failing_since: float | None = None
         self._failures = 0
@@ -172,12 +169,12 @@ class FanOutFetcher:
 
     @property
     def is_polling(self) -> bool:
-        """Whether the shard is polled at present."""
+        """Whether the shard is being polled."""
         return self._polling is not None
 
     @property
     def position(self) -> Position:
-        """Position after everything that was read, where reading continues."""
+        """Position after the last record read, where reading continues."""
         return self._position
 
     @property
@@ -189,7 +186,7 @@ class FanOutFetcher:
 
     @property
     def due(self) -> float:
-        """A time in the past if `fetch` has something, infinity otherwise; ``on_ready`` announces it."""
+        """Minus infinity if `fetch` has a result or an error, otherwise infinity until ``on_ready``."""
         with self._lock:
             if self._ready or self._error is not None:
                 return -_NEVER
@@ -197,7 +194,7 @@ class FanOutFetcher:
 
     @property
     def waiting(self) -> FetchResult | None:
-        """Oldest event that waits for the handler, or the oldest result of polling; None if there is none."""
+        """Oldest event that waits for the handler, or oldest polled result; None if there is none."""
         with self._lock:
             if self._ready:
                 return self._ready[0]
@@ -216,12 +213,12 @@ class FanOutFetcher:
             if error is None:
                 return self._poll(now)
             if not error.retryable:
-                self._attempt_at = now + _RETRIES.first  # if the caller tries again anyway
+                self._attempt_at = now + _RETRIES.first  # in case the caller retries anyway
         self._wake()
         raise error
 
     def _poll(self, now: float) -> FetchResult:
-        """Return the next result of the polling fetcher, if there is one. Requires the lock."""
+        """Return the next result of the polling fetcher, or an empty one. Requires the lock."""
         if self._polling is None or self._subscribing:
             return FetchResult(records=[], header=NO_RESPONSE, started_at_millis=self._started_at_millis)
         result = self._polling.fetch(now)
@@ -231,11 +228,9 @@ class FanOutFetcher:
         return result
 
     def close(self) -> None:
-        """Drop what has arrived and stop subscribing.
-
-        The reader's thread cannot be interrupted in a read. It ends with the next event, which is an empty one after about five
-        seconds at the latest. The next owner of the lease takes the subscription over.
-        """
+        """Drop everything that has arrived and stop subscribing. The next owner of the lease takes over the subscription."""
+        # The reader's thread cannot be interrupted in a read. It ends with the next event: after about five seconds at the
+        # latest, Kinesis sends an empty one.
         with self._lock:
             self._closed = True
             dropped, self._ready = self._ready, deque()
@@ -253,11 +248,7 @@ class FanOutFetcher:
     def step(self, now: float) -> float | None:
         """Subscribe if an attempt is due.
 
-        Args:
-            now: Monotonic seconds.
-
-        Returns:
-            Monotonic seconds of the next call; infinity if `bind`'s function announces it, None after the last one.
+        Return the monotonic time of the next call: infinity until the function of `bind` is called, None after the last one.
         """
         with self._lock:
             if self._closed or self._ended:
@@ -332,7 +323,7 @@ class FanOutFetcher:
             self._logger.info("shard %s: enhanced fan-out restored, polling stopped", self._shard_id)
             polling.close()
         # `close` may have run while the call was in flight. Then `_reader` is not set, the reader's first `accept` returns False,
-        # and the reader closes its connection. Without a thread the connection would stay open.
+        # and the reader closes its connection. So start the thread even then; otherwise the connection would stay open.
         try:
             self._start_reader(reader, self._shard_id)
         except RuntimeError as error:  # the system has no more threads
@@ -352,7 +343,7 @@ class FanOutFetcher:
             self._logger.info("shard %s: still polling, SubscribeToShard failed: %s", self._shard_id, error)
             return
         pause = (
-            # Kinesis still counts the previous subscription: of the previous owner, or our own that broke.
+            # Kinesis still counts the previous owner's subscription, or this worker's broken one.
             _IN_USE_PAUSE * (1 + self._rng.random() / 2)
             if in_use
             else _RETRIES.pause(self._failures, self._rng)
@@ -372,7 +363,7 @@ class FanOutFetcher:
             self._on_ready()
 
     def _keeps_breaking(self, now: float) -> bool:
-        """Return whether subscriptions have broken before their first event for too long."""
+        """Return whether subscriptions have been breaking before their first event for too long."""
         since = self._failing_since
         return (
             self._cause is not None
@@ -412,8 +403,8 @@ class FanOutFetcher:
         size = size_of(result)
         reservation = self._reserve(reader, size + self._expansion.expected if size else 0)
         with self._lock:
-            # Between the read of this event and here, `close` may have run, or a later subscription may have replaced this one,
-            # which repeats the event. Only the current reader may queue it and move the position.
+            # Since this event was read, `close` may have run, or a later subscription, which repeats the event, may have replaced
+            # this one. Only the current reader may queue the event and move the position.
             is_current = self._reader is reader
             if is_current:
                 reader.accepted += 1
@@ -426,7 +417,7 @@ class FanOutFetcher:
                     self._ready_bytes += size
                     charge = self._expansion.charge(reservation, size)
                     result = replace(result, charge=charge, on_done=reservation.release)
-                # An empty event adds nothing to those that wait, and must not pile up behind a handler that hangs.
+                # Empty events must not pile up behind a handler that hangs. They add nothing to the events that wait.
                 if result.records or result.header.ended or not self._ready:
                     self._ready.append(result)
                 if result.header.ended:
@@ -440,7 +431,7 @@ class FanOutFetcher:
         return not result.header.ended
 
     def _reserve(self, reader: EventReader, size: int) -> Reservation | None:
-        """Wait for room. Return None if the event needs none, or if its subscription is no longer the current one."""
+        """Wait for room and reserve it. Return None for an event without records, or if its subscription was replaced."""
         if size == 0:
             return None
         while True:

@@ -29,11 +29,11 @@ class FetchResult:
 
     Attributes:
         records: Kinesis records in order; may be empty.
-        header: What the response says besides its records; `NO_RESPONSE` if no call was made.
+        header: Members of the response other than the records; `NO_RESPONSE` if no call was made.
         started_at_millis: Time that a LATEST start was resolved to, in epoch milliseconds by the clock of Kinesis; None
             for other starts, or if Kinesis sent no date.
-        pushed: Whether it is a fan-out event. It may have waited on its way for any time, so nothing tells when Kinesis
-            made it.
+        pushed: Whether it is a fan-out event. The time at which Kinesis created it is unknown, because it may have waited on its
+            way.
         on_done: Called once the records are no longer in memory; returns their bytes to the budget.
         charge: Called with the bytes that the user records currently take beyond the Kinesis records.
     """
@@ -47,19 +47,13 @@ class FetchResult:
 
     @property
     def waiting_since(self) -> float | None:
-        """Monotonic seconds at which the oldest record arrived at Kinesis; None if that is unknown."""
+        """Monotonic time at which the oldest record arrived at Kinesis; None if unknown."""
         arrivals = self.header.arrivals
         return None if arrivals is None else arrivals.of(self.records[0])
 
 
 def record_read(metrics: BoundMetrics, result: FetchResult, size: int) -> None:
-    """Record the metrics of a response, including empty ones.
-
-    Args:
-        metrics: Metrics of the shard.
-        result: The response.
-        size: Payload bytes of its records.
-    """
+    """Record the metrics of a response with ``size`` payload bytes, which may be empty."""
     behind = result.header.millis_behind_latest
     if behind is not None:
         metrics.add(catalogue.MILLIS_BEHIND_LATEST, behind)
@@ -73,19 +67,16 @@ class Fetcher(Protocol):
 
     @property
     def due(self) -> float:
-        """Monotonic seconds before which `fetch` should not be called."""
+        """Monotonic time before which `fetch` should not be called."""
         ...
 
     @property
     def waiting(self) -> FetchResult | None:
-        """Result that `fetch` returns next, if it was read already; None otherwise. Callable from any thread."""
+        """Result that `fetch` returns next; None if it is not yet read. Thread-safe."""
         ...
 
     def fetch(self, now: float) -> FetchResult:
-        """Return the next records. After an error the position is unchanged, and the next call retries.
-
-        Args:
-            now: Monotonic seconds.
+        """Return the next records. After an error, the position is unchanged and the next call retries.
 
         Raises:
             AwsError: If a call failed. Throttled and transient failures are retryable; `due` includes the backoff.
@@ -100,7 +91,7 @@ class Fetcher(Protocol):
 
 @runtime_checkable
 class KnowsStart(Protocol):
-    """A fetcher that knows what a LATEST start was resolved to before anything is fetched."""
+    """A fetcher that knows the time of a LATEST start before the first `fetch`."""
 
     @property
     def started_at_millis(self) -> int | None:
@@ -109,7 +100,7 @@ class KnowsStart(Protocol):
 
 
 class SizedFetcher(Fetcher, KnowsStart, Protocol):
-    """A fetcher whose `fetch` makes a call, and that can bound the size of the response beforehand."""
+    """A fetcher whose `fetch` makes a call, with a known bound on the size of the response."""
 
     def expected_bytes(self, now: float) -> int:
         """Return the maximum bytes in memory that the next `fetch` adds."""
@@ -117,14 +108,9 @@ class SizedFetcher(Fetcher, KnowsStart, Protocol):
 
 
 def read_child_shards(items: object, parent: str) -> tuple[Shard, ...]:
-    """Return the ``ChildShards`` of a response.
+    """Return the ``ChildShards`` of a response; anything but a list means that there are none.
 
-    Args:
-        items: ``ChildShards`` as Kinesis sent them; anything but a list means that there are none.
-        parent: The shard that ended.
-
-    Raises:
-        ProtocolError: If a child has no parents or no hash key range (KCL ``DataFetcher.isValidResult``).
+    A child without parents or hash key range raises `ProtocolError` (KCL ``DataFetcher.isValidResult``).
     """
     return tuple(_read_child(item, parent) for item in (items if isinstance(items, list) else ()))
 

@@ -1,10 +1,10 @@
 """Polling: when to call GetRecords for a shard, how much to request, and how to retry.
 
-What is read, and from which iterator, is up to `ShardCursor`.
+`ShardCursor` has the position and the iterator.
 
-API cost per shard: at most five GetRecords calls per second while the shard is behind, fewer where responses exceed 2 MiB
-per second or other applications use the same limit. At the tip with the defaults: 120 calls per minute while every read
-returns records, 30 per minute once the shard stays empty (see `TipIdle`). One GetShardIterator per start or expired iterator.
+API cost per shard: at most five GetRecords calls per second while the shard is behind, fewer if responses exceed 2 MiB per second
+or other applications use the same limit. At the tip with the defaults: 120 calls per minute while every read returns records,
+30 per minute once the shard stays empty (see `TipIdle`). One GetShardIterator per start or expired iterator.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _SHARD_RECORDS_PER_SECOND = 1000
 """Write limits of a shard. They bound what can have arrived since its tip was read."""
 
 _SHRINK_AFTER_FAILURES = 2
-"""Consecutive failures, throttles aside, after which fewer records are requested. The response may be too large for the
-timeout, or one of its records may be unreadable. The limit halves down to one record; each success doubles it again."""
+"""Consecutive failures, not counting throttles, after which fewer records are requested. The response may be too large for the
+timeout, or contain an unreadable record. The limit halves down to one record; each success doubles it again."""
 
 _LIST_SHARDS_AFTER = 3
 """Responses without child shards at the end of a shard before ListShards is called: some emulators never send children."""
@@ -65,7 +65,7 @@ class PollingFetcher:
         read_rate: Read rate of the shard; it outlives this object.
         now: Monotonic seconds.
         clock: Clock that measures the calls.
-        service_clock: Time at Kinesis, shared by all shards; None starts without knowledge of it.
+        service_clock: Time at Kinesis, shared by all shards; None starts a new one.
         metrics: Metrics of the shard.
         worker: Id of the worker, for the log.
     """
@@ -108,7 +108,7 @@ class PollingFetcher:
 
     @property
     def due(self) -> float:
-        """Monotonic seconds before which `fetch` should not be called."""
+        """Monotonic time before which `fetch` should not be called."""
         return max(self._due, self._read_rate.ready_at)
 
     @property
@@ -128,8 +128,8 @@ class PollingFetcher:
     def expected_bytes(self, now: float) -> int:
         """Return the maximum bytes in memory that the next read adds.
 
-        Behind the tip it is the largest response that Kinesis sends. At the tip it is what the shard can have received
-        since, so that a thousand quiet shards do not wait for each other.
+        Behind the tip, this is the largest response that Kinesis sends. At the tip, it is the most that the shard can have
+        received since, so that a thousand quiet shards do not wait for each other.
         """
         largest = _MAX_RESPONSE_BYTES + self._limit * RECORD_OVERHEAD
         if self._tip_read_at is None:
@@ -144,11 +144,7 @@ class PollingFetcher:
         return self._cursor.started_at_millis
 
     def resolve_start(self) -> None:
-        """Open a LATEST start now, so that `started_at_millis` is known; the first `fetch` uses the same iterator.
-
-        Raises:
-            AwsError, ProtocolError: As `fetch`.
-        """
+        """Open a LATEST start now, so that `started_at_millis` is known; the first `fetch` uses the same iterator."""
         if isinstance(self._cursor.position, Latest):
             # The shard may be gone: its lease was created, no worker opened it, and its retention ended. The next `fetch`
             # gets the same error, which its caller can explain.
@@ -208,7 +204,7 @@ class PollingFetcher:
         return FetchResult(records=page.records, header=header, started_at_millis=self.started_at_millis)
 
     def _child_shards(self, page: GetRecordsPage) -> tuple[Shard, ...]:
-        """Return the child shards at the end of the shard; none before."""
+        """Return the child shards if the shard has ended, else none."""
         children = read_child_shards(page.child_shards, self._shard_id)
         if page.next_iterator is not None:
             if children:

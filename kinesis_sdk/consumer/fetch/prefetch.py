@@ -1,4 +1,4 @@
-"""Prefetching: the next records of a shard are read while the handler processes the previous ones."""
+"""Prefetching: reads the next records of a shard while the handler processes the previous ones."""
 
 from __future__ import annotations
 
@@ -28,11 +28,10 @@ def size_of(result: FetchResult) -> int:
 
 
 class Prefetcher:
-    """A `Fetcher` that reads with another one, on another thread, within a byte budget.
+    """A `Fetcher` that reads ahead with another fetcher, on another thread, within a byte budget.
 
-    `step` is a task of the scheduler and runs on the fetching threads. All other methods are called by the shard's own
-    step, and `close` by any thread. Results come out in the order of the reads, and an error after everything that was
-    read before it. The lock is a leaf.
+    `step` is a task of the scheduler and runs on the fetching threads. Any thread may call `close`; the shard's own step calls all
+    other methods. Results come out in the order of the reads, and an error after the results before it. The lock is a leaf.
 
     Args:
         inner: Fetcher that makes the calls.
@@ -59,7 +58,7 @@ class Prefetcher:
 
     @property
     def due(self) -> float:
-        """A time in the past if `fetch` has something, infinity otherwise; ``on_ready`` announces it."""
+        """Minus infinity if `fetch` has a result or an error, otherwise infinity until ``on_ready``."""
         with self._lock:
             return -_NEVER if self._ready or self._error is not None else _NEVER
 
@@ -95,7 +94,7 @@ class Prefetcher:
             return self._closed
 
     def close(self) -> None:
-        """Drop the results that were read ahead and stop reading. The result of a read in flight is dropped, too."""
+        """Stop reading, and drop all results that were read ahead, including that of a read in flight."""
         with self._lock:
             self._closed = True
             dropped, self._ready = self._ready, deque()
@@ -112,11 +111,7 @@ class Prefetcher:
     def step(self, now: float) -> float | None:
         """Read once if it is due and there is room.
 
-        Args:
-            now: Monotonic seconds.
-
-        Returns:
-            Monotonic seconds of the next call; infinity if `bind`'s function announces it, None after the last one.
+        Return the monotonic time of the next call: infinity until the function of `bind` is called, None after the last one.
         """
         with self._lock:
             if self._closed or self._ended:
@@ -130,9 +125,9 @@ class Prefetcher:
         size = self._inner.expected_bytes(now) + self._expansion.expected
         reservation = self._budget.reserve(self, size, self._wake)
         if reservation is None:
-            # This thread sees `_closed` false above. Then another thread runs `close`: its `leave` finds nothing to remove.
-            # Then `reserve` here queues this reader, which nothing would remove again, and all other readers would wait
-            # behind it forever. So check once more after queueing.
+            # This thread sees `_closed` false above. Then another thread runs `close`, whose `leave` finds nothing to remove.
+            # Then `reserve` here queues this reader. It would stay in the queue, and all other readers would wait behind it
+            # forever. So check again after queueing.
             if self._was_closed():
                 self._budget.leave(self)
                 return None
@@ -160,7 +155,7 @@ class Prefetcher:
         return None if result.header.ended else self._inner.due
 
     def _keep(self, result: FetchResult) -> bool:
-        """Queue a result; return False if this prefetcher was closed meanwhile."""
+        """Queue a result; return False if `close` was called meanwhile."""
         with self._lock:
             if self._closed:
                 return False

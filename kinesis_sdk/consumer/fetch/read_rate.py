@@ -1,8 +1,8 @@
 """Read rate of a shard: when it may be read again. Pure: the time is always passed in.
 
 Kinesis allows five GetRecords calls and 2 MiB per second and shard, *shared* by all applications that poll the stream. After a
-response of 10 MiB, calls for the next five seconds are throttled (GetRecords API reference). `ReadRate` keeps to both limits
-for as long as the worker lives, whatever happens to the shard's consumers and iterators, and gives way to other applications.
+response of 10 MiB, calls for the next five seconds are throttled (GetRecords API reference). `ReadRate` keeps to both limits and
+gives way to other applications. It outlives the shard's consumers and iterators.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ _MAX_INTERVAL = 2.0
 class ReadRate:
     """Read rate of one shard. Thread-safe: its fields are single assignments.
 
-    Additive increase, multiplicative decrease: a throttled read doubles the interval between reads (up to 2 s), each
-    successful one reduces it by a twentieth. Several applications that poll one shard therefore settle at a share.
+    A throttled read doubles the interval between reads (up to 2 s), and each successful read reduces it by a twentieth. So several
+    applications that poll one shard settle at a share.
 
     Args:
         bytes_per_second: Maximum bytes per second that can be read from the shard; infinity for no such limit.
 
     Attributes:
-        interval: Seconds between two reads at present.
-        ready_at: Monotonic seconds at which the shard may be read again.
+        interval: Current seconds between two reads.
+        ready_at: Monotonic time at which the shard may be read again.
     """
 
     __slots__ = ("_bytes_per_second", "interval", "ready_at")
@@ -55,13 +55,8 @@ class ReadRate:
 class TipIdle:
     """Pauses between reads at the tip of a shard.
 
-    While reads return records, the pause halves down to ``minimum``. While they return none, it grows by a quarter
-    each time up to ``maximum``.
-
-    Args:
-        initial: Seconds of the first pause at the tip.
-        minimum: Minimum seconds of a pause.
-        maximum: Maximum seconds of a pause.
+    The first pause at the tip takes ``initial`` seconds. Each read with records halves it down to ``minimum``, each one without
+    records extends it by a quarter up to ``maximum``.
     """
 
     __slots__ = ("_initial", "_maximum", "_minimum", "pause")

@@ -1,4 +1,4 @@
-"""The stream consumer that enhanced fan-out reads through: found or registered, awaited, never deregistered."""
+"""Registered stream consumer of enhanced fan-out: found or registered, awaited until ACTIVE, never deregistered."""
 
 from __future__ import annotations
 
@@ -30,15 +30,7 @@ _LOGGER = FieldLogger(logging.getLogger(__name__))
 
 
 def check_consumer_arn(field: str, arn: str) -> None:
-    """Check the ARN of a registered consumer.
-
-    Args:
-        field: Name of the setting, for the error.
-        arn: The value.
-
-    Raises:
-        ConfigError: If it is not such an ARN.
-    """
+    """Raise `ConfigError` for ``field`` unless the value is the ARN of a registered consumer."""
     if not isinstance(arn, str) or not _CONSUMER_ARN.fullmatch(arn):
         raise ConfigError(field, arn, "the ARN of a registered stream consumer")
 
@@ -62,7 +54,7 @@ class FanOutClient(KinesisClient, Protocol):
 class ConsumerRegistration:
     """The registered consumer of an application, found or created once per worker. Thread-safe.
 
-    The lock is held during calls, so that a thousand shards do not make the same call at once. `step` never waits for it.
+    The lock is held during a call, so that a thousand shards do not make the same call at once. `step` never waits for it.
 
     Args:
         client: boto3 Kinesis client, or an object with its methods.
@@ -71,12 +63,8 @@ class ConsumerRegistration:
         arn: ARN of an existing consumer, which is never registered again.
         worker: Id of the worker, for the log.
 
-    Attributes:
-        stream: The stream.
-        worker: Id of the worker; None if it is not known.
-
     Raises:
-        ConfigError: If Kinesis does not accept the name, or the ARN is not that of a consumer.
+        ConfigError: If Kinesis does not accept the name, or the ARN is not the ARN of a consumer.
     """
 
     def __init__(
@@ -106,18 +94,11 @@ class ConsumerRegistration:
 
     @property
     def due(self) -> float:
-        """Monotonic seconds before which `step` has nothing to do."""
+        """Monotonic time before which `step` has nothing to do."""
         return self._due
 
     def step(self, now: float) -> str | None:
-        """Return the ARN of the consumer once it is ACTIVE. Until then check it once, return None and set `due`.
-
-        Args:
-            now: Monotonic seconds.
-
-        Raises:
-            AwsError: If a call failed.
-        """
+        """Return the ARN of the consumer once it is ACTIVE. Until then, check it once, set `due` and return None."""
         arn = self._arn
         if arn is not None or now < self._due:
             return arn
@@ -185,11 +166,7 @@ class ConsumerRegistration:
 
 
 def _member(response: object, name: str, kind: type[_Kind], operation: str) -> _Kind:
-    """Return a required member of a response.
-
-    Raises:
-        ProtocolError: If it is missing, empty or of another type.
-    """
+    """Return a member of a response; raise `ProtocolError` if it is missing, empty or of another type."""
     found = response.get(name) if isinstance(response, dict) else None
     if not found or not isinstance(found, kind):
         raise ProtocolError(f"{operation}: the response has no usable {name}")

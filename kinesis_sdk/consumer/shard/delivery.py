@@ -385,9 +385,9 @@ class Delivery:
 
     def _take_back(self, call: _Call) -> int:
         """Lower the checkpointer's bound after a failed call, and return the number of its records that it checkpointed."""
-        self._checkpointer.retreat(call.bound_before)
         # Only checkpoints under this lease count: a handler that starts before the lease's checkpoint wants the records up to it
         # as well.
+        self._checkpointer.retreat(call.bound_before)
         stored = self._checkpointer.stored
         return 0 if stored is None else bisect_right(call.records, stored, key=position_of)
 
