@@ -1,4 +1,4 @@
-"""Clean-up of a sink: the rows of shards that no longer exist.
+"""Cleanup of a sink: deletes the rows of shards that no longer exist.
 
 ```
 shard ends ─► row `ended` ─► lease deleted (children started) ─► retention over: no longer listed ─► half an hour later: row deleted
@@ -7,12 +7,11 @@ shard ends ─► row `ended` ─► lease deleted (children started) ─► ret
                   keeps a worker from processing its records again
 ```
 
-A row is deleted if it is `ended`, its shard has no lease, and neither the listing of this check nor that of the one before has the
-shard. Records that the stream no longer lists cannot be read again, so the row has no further use: a child asks for the rows of
-its parents, and one that is missing counts as one that has ended. Rows that are not `ended` stay: they say that something was not
-processed.
+A row is deleted if it is `ended`, its shard has no lease, and two consecutive listings lacked the shard. Records of an
+unlisted shard cannot be read again, so the row has no further use: a child looks up the rows of its parents, and a missing row
+counts as ended. Rows that are not `ended` stay: they show that something was not processed.
 
-Cost for the leader: a list of the sink's rows every half hour; and if there are rows without a lease, a consistent Scan of
+Cost for the leader: one listing of the sink's rows every half hour; and if there are rows without a lease, a consistent Scan of
 the lease table and a ListShards.
 """
 
@@ -41,14 +40,7 @@ INTERVAL = 1800.0
 class PositionCleanup:
     """Deletes rows of a sink that are no longer needed. `start` is for one thread; the check runs on the pool for steps.
 
-    Args:
-        sink: The sink.
-        application: Name of the application.
-        streams: The streams of the worker.
-        store: Lease table.
-        list_readable: Returns the ids of all shards of a stream that can still be read.
-        runtime: Threads.
-        worker_id: Id of the worker, for the log.
+    ``list_readable`` returns the ids of all shards of a stream that can still be read.
     """
 
     def __init__(
@@ -73,7 +65,7 @@ class PositionCleanup:
         self._absent: dict[str | None, set[str]] = {}
 
     def start(self) -> None:
-        """Begin a check, unless one is still running: a sink may hang, and must not hold up the lease loops."""
+        """Start a check in the background, unless one still runs: a hung sink must not block the lease loops."""
         if self._busy.acquire(blocking=False):
             self._runtime.run_step(self._check)
 
@@ -105,12 +97,12 @@ class PositionCleanup:
         name = tracked.stream.name
         run = self._runtime.run_async
         stored = {*cast("Collection[str]", result_of(run, self._sink.lease_keys(self._application, name)))}
-        # Rows of streams of this name in other accounts, or before it was created again, have other keys.
+        # Streams of the same name in other accounts, or before the stream was recreated, have rows under other keys.
         shards = {key.rpartition(":")[2] for key in stored}
         own = {shard for shard in shards if tracked.lease_key(shard) in stored}
         absent: set[str] = set()
         if own:
-            # The leases before the shards: a shard that is created in between has a lease or is listed.
+            # Read the leases before the shards: a shard that is created in between then has a lease or is listed.
             scan = self._store.scan(consistent=True)
             leased = {lease.lease_key for lease in scan.leases} | set(scan.unreadable)
             free = {shard for shard in own if tracked.lease_key(shard) not in leased}

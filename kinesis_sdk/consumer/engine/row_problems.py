@@ -1,4 +1,4 @@
-"""Rows of the lease table that no worker can work on: found at each scan, logged, and told to the health."""
+"""Unusable rows of the lease table: found at each scan, logged, and reported in the worker's health."""
 
 from __future__ import annotations
 
@@ -18,20 +18,13 @@ from kinesis_sdk.consumer.shard_sync.audit import find_cycles, find_row_problems
 from kinesis_sdk.consumer.streams import StreamDirectory
 
 PROBLEM_LOG_INTERVAL = 600.0
-"""Seconds between two log lines about a problem that has to be repaired manually."""
+"""Seconds between two log lines about a problem that needs manual repair."""
 _UNWRITABLE_PAUSE = 300.0
 """Seconds for which a lease is not taken after DynamoDB rejected a write of its row."""
 
 
 class RowProblems:
-    """The rows that cannot be worked on, as of the last scan. `find` is for one thread, the other methods for any.
-
-    Args:
-        streams: The streams of the worker.
-        misfits: Returns the problems of rows that do not fit their stream, by lease key, see `LeaderTasks.misfits`.
-        clock: Monotonic clock.
-        log: Logger of the worker.
-        fields: Returns the fields of log lines about a lease.
+    """The unusable rows, as of the last scan. `find` is for one thread; the other methods are thread-safe.
 
     Attributes:
         problems: Why no worker can consume a shard, by lease key. Replaced, never modified.
@@ -52,21 +45,15 @@ class RowProblems:
         self._clock = clock
         self._fields = fields
         self._log = LogThrottle(log, logging.ERROR, PROBLEM_LOG_INTERVAL)
-        # Rows that DynamoDB does not let any worker write: counter, problem, and monotonic time of the next attempt.
+        # Rows that no worker can write: counter, problem, and monotonic time of the next attempt.
         self._unwritable: dict[str, tuple[int, str, float]] = {}
         self._lock = threading.Lock()
 
     def find(self, scan: TableScan, leases: list[Lease], held: Iterable[HeldLease], now: float) -> set[str]:
-        """Find the rows that cannot be worked on, log them, and tell the held leases among them.
-
-        Args:
-            scan: The whole table.
-            leases: Its leases of the worker's streams.
-            held: The leases of this worker.
-            now: Monotonic seconds of the scan.
+        """Find the unusable rows, log them, and update the held leases' problems.
 
         Returns:
-            Keys of leases whose rows DynamoDB does not let any worker write. Taking them now would fail again.
+            Keys of leases whose rows no worker can write. Taking them now would fail again.
         """
         with self._lock:
             counters = {lease.lease_key: lease.counter for lease in leases} if self._unwritable else {}
@@ -107,11 +94,11 @@ class RowProblems:
         return set(unwritable)
 
     def skip(self, lease: Lease, error: KinesisSdkError) -> None:
-        """Do not take a lease for a while, because DynamoDB rejected a write of its row."""
+        """Leave a lease alone for a while, because DynamoDB rejected a write of its row."""
         self.note_unwritable(lease, f"its row cannot be written: {error}")
 
     def note_unwritable(self, lease: Lease, problem: str) -> None:
-        """Do not take a lease for a while, because DynamoDB rejects writes of its row, which ``problem`` says."""
+        """Leave a lease alone for a while; ``problem`` says why DynamoDB rejects writes of its row."""
         until = self._clock.monotonic() + _UNWRITABLE_PAUSE
         with self._lock:
             self._unwritable[lease.lease_key] = (lease.counter, problem, until)

@@ -1,9 +1,9 @@
 """Detection of stalled shards.
 
-A hung read is restarted after the last accepted record. A shard that computes, for example because an aggregate was forged to be
-expensive, is only reported. A hung handler is only reported, because Python cannot interrupt it
-and a second call would process the same records concurrently. With ``handler_timeout``, the lease is released instead: its
-next owner resumes from the last checkpoint with a new handler, and the hung call can no longer checkpoint.
+A hung read is restarted after the last accepted record. A shard that computes for long, for example on an aggregate forged to
+be expensive, is only reported. A hung handler is only reported too, because Python cannot interrupt it, and a second call would
+process the same records concurrently. With ``handler_timeout``, the lease is released instead: its next owner resumes from the
+last checkpoint with a new handler, and the hung call can no longer checkpoint.
 """
 
 from __future__ import annotations
@@ -29,9 +29,7 @@ _COMPUTING = "computing: records that were read are being decoded and compared w
 
 
 def find_stall(consumer: ShardConsumer, now: float, timeout: float) -> Stall | None:
-    """Return the stall of a shard, or None if it has made progress within the timeout.
-
-    May be called from any thread.
+    """Return the stall of a shard, or None if it made progress within the timeout. Thread-safe.
 
     A shard that waits for its parents is stalled only if the parents' leases cannot be read or consumed: reading a parent
     may take hours. A shard without new records is not stalled: an empty response is progress.
@@ -60,13 +58,13 @@ def find_stall(consumer: ShardConsumer, now: float, timeout: float) -> Stall | N
 
 
 class StallHandler(Protocol):
-    """Carries out what the detector decides; `ConsumerEngine` is one."""
+    """Carries out the detector's decisions; `ConsumerEngine` implements it."""
 
     def restart_read(self, consumer: ShardConsumer, /) -> None:
-        """Restart the read of a shard, because the current one hangs."""
+        """Restart the hung read of a shard."""
 
     def release_shard(self, consumer: ShardConsumer, /) -> None:
-        """Release the lease of a shard, because its handler hangs."""
+        """Release the lease of a shard whose handler hangs."""
 
 
 class StallDetector:
@@ -76,9 +74,7 @@ class StallDetector:
         timeout: Seconds without progress after which a shard is stalled; see ``FailureConfig.stall_timeout``.
         handler_timeout: Maximum seconds for one call of a handler; None for no limit. See
             ``FailureConfig.handler_timeout``.
-        handler: Restarts hung reads and releases shards with hung handlers.
-        measured: Whether there is a metrics sink. The age of each shard's oldest unprocessed record is then recorded every
-            `MEASURE_INTERVAL`.
+        measured: Whether to record the age of each shard's oldest unprocessed record every `MEASURE_INTERVAL`.
     """
 
     def __init__(
@@ -95,11 +91,11 @@ class StallDetector:
         self._handler_timeout = handler_timeout
         self._handler = handler
         self._log_throttle = LogThrottle(_LOGGER)
-        # Monotonic time of the last restart of a read, by acquisition, for the shards that are stalled now.
+        # For shards that are stalled now: acquisition ─► monotonic time of the last restart of its read.
         self._restarted_at: dict[str, float] = {}
 
     def check(self, consumers: Iterable[ShardConsumer], now: float) -> float:
-        """Check all shards and return when to check again."""
+        """Check all shards; return when to check again."""
         stalled: dict[str, float] = {}
         for consumer in consumers:
             self._check_handler(consumer, now)
@@ -124,7 +120,7 @@ class StallDetector:
         return now + self._interval
 
     def _measure(self, consumer: ShardConsumer, now: float) -> None:
-        """Record the age of the oldest unprocessed record. No other code does so while a handler hangs or fails."""
+        """Record the age of the oldest unprocessed record, which no other code does while a handler hangs or fails."""
         if not consumer.metrics.enabled:
             return
         age = consumer.progress.oldest_unprocessed_age(now)

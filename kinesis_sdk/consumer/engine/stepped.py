@@ -36,10 +36,10 @@ def stepped_engine(
     metrics: Metrics | None = None,
     until: UntilOption | None = None,
 ) -> ConsumerEngine:
-    """Return a worker without threads: everything runs in the calls of its methods, on the thread that calls them.
+    """Return a worker without threads: everything runs inside the calls of its methods.
 
-    ``start()`` begins it; ``tick(now)`` does what is due and returns the next moment at which something is, or None once it has stopped;
-    ``request_stop()`` and ``abort()`` end it; ``error`` is what stopped it.
+    ``start()`` starts it; ``tick(now)`` does what is due and returns the next due time, or None once stopped;
+    ``request_stop()`` and ``abort()`` end it; ``error`` is the error that stopped it.
 
     Args:
         stream: Name or ARN of the stream.

@@ -1,7 +1,7 @@
 """Audit of the lease table: hash range coverage, and rows that need repair. Pure functions of a scan.
 
-The coverage check is the KCL's ``PeriodicShardSyncManager``. A shard whose row needs repair is not consumed until it is
-repaired; see `find_row_problems` and `find_cycles`.
+The coverage check follows the KCL's ``PeriodicShardSyncManager``. A shard whose row needs repair is not consumed until then;
+see `find_row_problems` and `find_cycles`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kinesis_sdk.consumer.streams import StreamDirectory
 def find_lease_hole(leases: Iterable[Lease]) -> HashKeyRange | None:
     """Return the first hash key range without an unfinished lease; None if the leases cover all hash keys.
 
-    Ranges may overlap: for example a parent that is still being read, and the child of a merge with its sibling.
+    Ranges may overlap, for example those of a parent that is still being read and of the child of a merge with its sibling.
     """
     return find_hole(
         lease.hash_key_range for lease in leases if not lease.is_finished and lease.hash_key_range is not None
@@ -27,12 +27,12 @@ def find_lease_hole(leases: Iterable[Lease]) -> HashKeyRange | None:
 
 
 def lacks_ranges(leases: Iterable[Lease]) -> bool:
-    """Return whether an unfinished lease has no hash key range, as old KCLs wrote it: holes cannot be found."""
+    """Return whether an unfinished lease has no hash key range (old KCLs wrote none), so that holes cannot be found."""
     return any(lease.hash_key_range is None and not lease.is_finished for lease in leases)
 
 
 def plan_ranges(shards: Iterable[Shard], leases: Iterable[Lease]) -> list[tuple[str, HashKeyRange]]:
-    """Return the hash key ranges to add to rows that lack them, as (lease key, range)."""
+    """Return the missing hash key ranges as (lease key, range)."""
     ranges = {shard.shard_id: shard.hash_key_range for shard in shards}
     return [
         (lease.lease_key, ranges[lease.lease_key])
@@ -42,15 +42,15 @@ def plan_ranges(shards: Iterable[Shard], leases: Iterable[Lease]) -> list[tuple[
 
 
 _MAX_SHOWN = 6
-"""Maximum shards of a cycle that a message names."""
+"""Maximum number of shards of a cycle that a message names."""
 
 
 class HashRangeHoleTracker:
-    """Tracker for hash range holes: distinguishes a lasting hole from one that exists only during a reshard.
+    """Distinguishes a lasting hash range hole from one that exists only during a reshard.
 
     Args:
         frequency: Seconds between two checks; calls in between do nothing.
-        threshold: Number of consecutive checks that have to find the same hole. A different hole restarts the count.
+        threshold: Number of consecutive checks that must find the same hole. A different hole restarts the count.
     """
 
     def __init__(self, frequency: float, threshold: int) -> None:
@@ -62,11 +62,11 @@ class HashRangeHoleTracker:
 
     @property
     def hole(self) -> HashKeyRange | None:
-        """The hole that the last check found; None if there was none."""
+        """Hole found by the last check; None without one."""
         return self._hole
 
     def check(self, leases: Sequence[Lease], now: float) -> bool:
-        """Check the leases of one stream, and return whether they have to be synced with its shards now."""
+        """Check the leases of one stream; return whether they must be synced with its shards now."""
         if self._next is not None and now < self._next:
             return False
         self._next = now + self._frequency
@@ -83,9 +83,9 @@ class HashRangeHoleTracker:
 
 
 def find_contradiction(shards: Iterable[Shard], leases: Iterable[Lease]) -> str | None:
-    """Return evidence that the leases belong to a deleted stream of the same name; None if there is none.
+    """Return evidence that the leases belong to a deleted stream of the same name; None without any.
 
-    Rows that contradict the stream while another row proves it are wrong themselves: see `find_misfits`.
+    If another row proves that the leases belong to this stream, only the contradicting rows are wrong: see `find_misfits`.
 
     Args:
         shards: All shards, listed after the leases were read.
@@ -96,9 +96,9 @@ def find_contradiction(shards: Iterable[Shard], leases: Iterable[Lease]) -> str 
 
 
 def find_misfits(shards: Iterable[Shard], leases: Iterable[Lease]) -> dict[str, str]:
-    """Return the rows that contradict a stream which other rows prove to be theirs, as evidence by lease key.
+    """Return the contradictions of single rows by lease key, if other rows prove that the leases belong to this stream.
 
-    A person or another program wrote them, or a backup was restored in part.
+    A person or another program wrote such rows, or a backup was restored in part.
 
     Args:
         shards: All shards, listed after the leases were read.
@@ -112,9 +112,9 @@ def _compare(shards: Iterable[Shard], leases: Iterable[Lease]) -> tuple[dict[str
     """Return the contradictions by lease key, and whether a row proves that the leases belong to this stream.
 
     While a stream exists, sequence numbers and shard ids only increase, and the starting sequence number and hash key range
-    of a shard never change. These can only come from a deleted stream: a checkpoint before the start of its shard, a finished
-    lease of an open shard, another hash key range, a shard id above every listed one. A checkpoint at or after the start of its shard
-    cannot: the deleted stream ended before this one began.
+    of a shard never change. So these rows come from a deleted stream: a checkpoint before the start of its shard, a finished
+    lease of an open shard, another hash key range, a shard id above all listed ones. A checkpoint at or after the start of
+    its shard belongs to this stream, because the deleted one ended before this one began.
     """
     by_id = {shard.shard_id: shard for shard in shards}
     newest = max(by_id, default=None)
@@ -146,23 +146,16 @@ def _compare(shards: Iterable[Shard], leases: Iterable[Lease]) -> tuple[dict[str
 
 
 def find_row_problems(scan: TableScan, streams: StreamDirectory) -> dict[str, str]:
-    """Find the rows that have the key of a lease of this worker's streams but cannot be used as one.
+    """Return the problems, by lease key, of rows of this worker's streams that cannot be used as leases.
 
     Their shards are not consumed, because no second lease can be created under the same key.
-
-    Args:
-        scan: The whole table.
-        streams: The consumed streams.
-
-    Returns:
-        Problem by lease key.
     """
     problems = {key: f"its row cannot be read: {reason}" for key, reason in scan.unreadable.items()}
     for key, item in scan.others.items():
         if streams.named_by(key) is not None:
             problems[key] = f"its row is not a lease, its entityType is {entity_type_of(item)}"
     for lease in scan.leases:
-        # Rows of other streams are not a problem, unless they have the key of a shard that this worker consumes.
+        # Rows of other streams do not matter, unless they have the key of a shard that this worker consumes.
         if lease.stream_name is not None or not streams.is_single:
             tracked = streams.named_by(lease.lease_key)
             if tracked is not None and not tracked.owns(lease):
@@ -172,13 +165,10 @@ def find_row_problems(scan: TableScan, streams: StreamDirectory) -> dict[str, st
 
 
 def find_cycles(leases: Iterable[Lease]) -> dict[str, str]:
-    """Find unfinished leases that are their own ancestors, and leases that wait for such a lease.
+    """Return problems by lease key: unfinished leases that are their own ancestors, or wait for such a lease.
 
-    A stream cannot produce a cycle, so a row was damaged. None of these shards is read, because each waits for the end of
-    another one, and the correct order is unknown.
-
-    Returns:
-        Problem by lease key.
+    A stream cannot produce a cycle, so a row was damaged. None of these shards is read: each waits for the end of another
+    one, and the correct order is unknown.
     """
     waits: dict[str, list[str]] = {}
     unfinished: set[str] = set()
@@ -194,8 +184,8 @@ def find_cycles(leases: Iterable[Lease]) -> dict[str, str]:
     }
     if not waits:
         return {}
-    # Topological sort: first the leases without unfinished parents, then those whose parents are all sorted. The rest are in
-    # a cycle, or wait for one.
+    # Topological sort: first leases without unfinished parents, then leases whose parents are all sorted. All remaining
+    # leases are in a cycle or wait for one.
     free = unfinished.difference(waits)
     children: dict[str, list[str]] = {}
     for key, parents in waits.items():

@@ -1,4 +1,4 @@
-"""End of a shard: the leases of its children are created before its own lease is marked as finished."""
+"""End of a shard: its children's leases are created before its own lease is marked as finished."""
 
 from __future__ import annotations
 
@@ -59,25 +59,25 @@ class ChildLeases:
         heirs: Collection[str] = (),
         inherit: Callable[[Lease], Lease] = _same,
     ) -> bool:
-        """Create missing leases and store the children's ids on the parent's lease.
+        """Create the children's missing leases and store their ids on the parent's lease.
 
         The child of a merge waits for both parents. If the other parent has no lease yet although the stream still lists
-        it, its data has not been read, so the child's lease must not be created yet: a child treats a parent without a
-        lease as finished. (The KCL waits as well, and sometimes drops its lease.)
+        it, its data has not been read. The child's lease must then wait, because a child treats a parent without a lease
+        as finished. (The KCL waits as well, and sometimes drops its lease.)
 
-        An operator may put the row of a shard back whose children were read to their end, and their leases deleted, long ago.
-        Such a child must not get a lease again: all of it would be processed once more, and the child of a merge would wait for
-        ever for the other parent, whose lease was deleted as well. The operator stores the shards that are read in place of
-        these children as the row's child ids.
+        An operator may restore the row of a shard long after its children were finished and their leases deleted. Such a
+        child must not get a lease again: it would be processed a second time, and the child of a merge would wait forever
+        for the other parent, whose lease was deleted as well. The operator therefore stores the ids of the shards to be
+        read instead of these children as the row's child ids.
 
         Args:
             parent: Id of the finished shard.
-            children: Its children; empty if the retention of the shard ended, and the children are unknown.
-            heirs: Child ids that the row of the shard has already; a child that is not among them was read before.
+            children: Its children; empty if the shard's retention ended and the children are unknown.
+            heirs: Child ids that the row already has; any other child was read before.
             inherit: Changes where a child's lease starts; by default, children start at their beginning.
 
         Returns:
-            False if it has to be called again later.
+            False if the caller must call again later.
 
         Raises:
             AwsError: If a call failed; calling again is safe.
@@ -92,8 +92,8 @@ class ChildLeases:
             if missing and self._store.get(self._key(lease.lease_key)) is None:
                 graph = ShardGraph(self._list_shards())
                 listed = graph.shards.keys()
-                # A descendant with a lease shows that the child, and with it both parents, were read before. An import puts
-                # one of them back, and the lease of the other one was deleted.
+                # A descendant with a lease shows that the child, and with it both parents, were read before: an import restored
+                # the row of one parent, and the lease of the other parent was deleted.
                 was_read = any(
                     self._store.get(self._key(one)) is not None for one in graph.descendants(lease.lease_key)
                 )
@@ -119,7 +119,7 @@ class ChildLeases:
                     extra=self._fields(lease.lease_key),
                 )
         if not children:
-            # The shard was trimmed. A shard sync has to find its successors while its lease still exists.
+            # The shard was trimmed. A shard sync must find its successors while its lease still exists.
             self._request_sync()
         else:
             try:
@@ -129,7 +129,7 @@ class ChildLeases:
             except KinesisSdkError as error:
                 if not is_rejected_row(error):
                     raise
-                # Only the cleanup reads these ids, and it lists the stream where they are missing.
+                # Only the cleanup reads these ids; it lists the stream if they are missing.
                 _LOGGER.warning(
                     "lease %s: failed to store child shard ids: %s", parent, error, extra=self._fields(parent)
                 )
@@ -138,13 +138,13 @@ class ChildLeases:
     def are_past(self, parent: str, children: Iterable[Shard], is_past: Callable[[Lease], bool]) -> bool:
         """Return whether all records of children that wait for another parent come after a moment.
 
-        The other parent may have no lease because one of its ancestors is processed up to the moment only. It gets none then
-        before a later run has read the rest of that ancestor, whose descendants all begin after this rest.
+        The other parent may have no lease because one of its ancestors is processed only up to the moment. It gets its lease
+        once a later run has read the rest of that ancestor. All descendants of the ancestor start after this rest.
 
         Args:
             parent: Id of the finished shard.
             children: Its children.
-            is_past: Whether a row says that its shard is processed up to the moment.
+            is_past: Returns whether a row's shard is processed up to the moment.
 
         Raises:
             AwsError: If a call failed; calling again is safe.

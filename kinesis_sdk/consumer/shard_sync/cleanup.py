@@ -1,4 +1,4 @@
-"""Cleanup of finished leases (KCL ``LeaseCleanupManager``) and of what a sink knows of them, as pure functions."""
+"""Cleanup of finished leases (KCL ``LeaseCleanupManager``) and of their rows in a sink, as pure functions."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ def plan_cleanup(
     """Return the keys of leases that are no longer needed, in a stable order.
 
     A finished lease can be deleted once its parents' leases are deleted and every child has a lease with a checkpoint of its
-    own: a child at a sentinel position needs its parent's lease to know that it may start. A finished lease can also be
-    deleted once the stream no longer lists its shard, if no listed child lacks a lease. Otherwise children that never get a
-    record would keep it, and all its descendants, forever.
+    own: a child at a sentinel position needs its parent's lease to know that it may start. It can also be deleted once the
+    stream no longer lists its shard, if no listed child lacks a lease. Without this second rule, children that never get a
+    record would keep it and all its descendants forever.
 
     Args:
         leases: Every lease of the stream.
         listed: Ids of all shards of the stream, listed after the leases were read; None if the stream was not listed.
         keep_generation: Whether a finished lease stays until its children are finished, too. For streams whose listing may
-            lag behind: if it still showed the shard as open, and its children not yet, the shard would get a new lease.
+            lag behind: a listing that shows the shard as open and without children would give it a new lease.
     """
     by_key = {lease.lease_key: lease for lease in leases}
     result = []
@@ -37,7 +37,7 @@ def plan_cleanup(
             ):
                 result.append(key)
                 continue
-        # The listing may be outdated: a shard that is newer than all listed ones did not expire.
+        # The listing may be outdated: a shard that is newer than all listed shards has not expired.
         if listed and key not in listed and key < max(listed):
             missing = [child for child in lease.child_shard_ids if child not in by_key]
             if not any(child in listed for child in missing):
@@ -50,19 +50,14 @@ def needs_listing(leases: Iterable[Lease], *, garbage: bool = False) -> bool:
 
     Args:
         leases: The stream's leases.
-        garbage: Whether to check every finished shard, and not only those without known children.
+        garbage: Whether to check every finished shard, not only shards without known children.
     """
     return any(lease.is_finished and (garbage or not lease.child_shard_ids) for lease in leases)
 
 
 def plan_forgotten(shard_ids: Collection[str], readable: Collection[str]) -> set[str]:
-    """Return the shards whose records are gone, so that nothing about them has to be remembered.
-
-    Args:
-        shard_ids: Shards without a lease.
-        readable: Ids of all shards of the stream that can still be read, listed after the leases were read.
-    """
-    # A listing may be outdated: a shard that is newer than all listed ones did not expire. An empty one is of a stream that was just
-    # created, or enabled.
+    """Return the shards whose records have expired; ``readable`` are all readable shards, listed after the leases were read."""
+    # The listing may be outdated: a shard that is newer than all listed shards has not expired. An empty listing comes from a
+    # stream that was just created or enabled.
     newest = max(readable, default="")
     return {shard for shard in shard_ids if shard not in readable and shard < newest}

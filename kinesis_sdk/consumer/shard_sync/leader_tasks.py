@@ -1,11 +1,11 @@
 """Leader tasks: create missing leases, audit hash range coverage, delete finished leases.
 
 Every task is idempotent and may run on several workers at once: creates are conditional, and all workers derive deletes from
-the same rules. Only the leader runs them (`leases.leader`), so the others do not pay for them.
+the same rules. Only the leader (`leases.leader`) runs the tasks, so its peers do not pay for them.
 
 Cost for the leader: one ListShards per stream and one consistent Scan per ``shard_sync_interval``. The audit and the search
-for finished leases cost nothing, because they use the rows of the last scan. While there are finished leases, a consistent
-Scan per ``lease_cleanup_interval``, and a ListShards per stream every half hour.
+for finished leases cost nothing, because they use the rows of the last scan. While there are finished leases: one more
+consistent Scan per ``lease_cleanup_interval``, and a ListShards per stream every half hour.
 """
 
 from __future__ import annotations
@@ -54,40 +54,25 @@ from kinesis_sdk.consumer.streams import StreamDirectory, StreamListener, Tracke
 _LOGGER = FieldLogger(logging.getLogger(__name__))
 
 _MAX_CONTRADICTIONS = 6
-"""Consecutive listings, over some seconds, that have to contradict the leases before a stream counts as recreated. A single
-listing may be older than a reshard that GetRecords and other workers have seen already."""
+"""Consecutive listings, over some seconds, that must contradict the leases before a stream counts as recreated. A single
+listing may be older than a reshard that GetRecords and other workers have already seen."""
 
 _GARBAGE_INTERVAL = 1800.0
-"""Seconds between two checks for finished shards whose retention ended, as the KCL."""
+"""Seconds between two checks for finished shards whose retention ended (as in the KCL)."""
 
 _FOLLOWER_FACTOR = 2
-"""Factor on the leader's threshold after which a worker that does not lead acts on a hash range hole."""
+"""Factor on the leader's threshold: other workers act on a hash range hole later than the leader."""
 
 
 @runtime_checkable
 class KnowsFormerStreams(Protocol):
-    """A client for a stream that has taken the place of others.
-
-    Attributes:
-        former: The streams before it, as far as they can still be read.
-    """
+    """A client for a table's stream; ``former`` are the table's earlier streams that can still be read."""
 
     former: tuple[StreamId, ...]
 
 
 class LeaderTasks:
-    """The leader tasks of one worker. Used by the table loop.
-
-    Args:
-        store: Lease table.
-        kinesis: Client for ListShards.
-        streams: The streams of the worker.
-        settings: Intervals of the periodic tasks, and what they may delete.
-        sleep: Waits between attempts of a call, given seconds.
-        rng: Source of the jitter of these waits.
-        listener: Told about one of several streams that can no longer be consumed.
-        worker_id: Id of the worker, for the log.
-    """
+    """The leader tasks of one worker. Used by the table loop."""
 
     def __init__(
         self,
@@ -125,7 +110,7 @@ class LeaderTasks:
         return list_shards(self._kinesis, tracked.stream)
 
     def list_readable(self, tracked: TrackedStream) -> set[str]:
-        """Return the ids of all shards that can still be read: also those of the former streams of a table."""
+        """Return the ids of all readable shards, including shards of a table's former streams."""
         shards = {shard.shard_id for shard in self.list_shards(tracked)}
         if tracked.stream.is_of_table and isinstance(self._kinesis, KnowsFormerStreams):
             for stream in self._kinesis.former:
@@ -136,21 +121,17 @@ class LeaderTasks:
     # Creating
 
     def start(self) -> None:
-        """Run the shard sync of a start.
+        """Sync the streams when the worker starts.
 
-        A single stream is always synced, which also proves that it exists. Of several streams, those are synced that have no
-        leases, or whose leases leave a hash range hole.
-
-        Raises:
-            StreamRecreatedError: See `sync`; also if a former stream of a table was not read to its end.
-            AwsError: If the stream does not exist, or the endpoint does not respond.
-            LeaseStoreError: If the lease table cannot be used.
+        A single stream is always synced, which also proves that it exists. One of several streams is synced only if it has
+        no leases or its leases leave a hash range hole. Raises a `StreamRecreatedError` as `sync`, and if a former stream
+        of a table was not read to its end.
         """
         scan = self._store.scan(consistent=True)
         for tracked in self._streams.current():
             own = tracked.by_shard(scan.leases)
             if self._streams.is_single or not own or find_lease_hole(own) is not None:
-                # Both ListShards and the store raise errors of their own. Any other exception is a bug in the store.
+                # ListShards and the store raise errors of this package. Any other exception is a bug in the store.
                 call_with_retries(
                     lambda tracked=tracked: self._sync_one(tracked, scan, first=True),  # type: ignore[misc]
                     operation=None,
@@ -159,18 +140,10 @@ class LeaderTasks:
                 )
 
     def sync(self, streams: Sequence[TrackedStream] | None = None) -> bool:
-        """Create missing leases, and add missing hash key ranges.
+        """Create missing leases and hash key ranges of some streams (None: all); return whether leases were missing.
 
-        Args:
-            streams: Streams to sync; None syncs all.
-
-        Returns:
-            Whether leases were missing.
-
-        Raises:
-            StreamRecreatedError: If the leases belong to a deleted stream, in single-stream mode. One of several streams
-                is suspended instead.
-            AwsError: If a call failed.
+        If the leases belong to a deleted stream, raise a `StreamRecreatedError` in single-stream mode; one of several
+        streams is suspended instead.
         """
         # Read the leases before the shards. In the other order: the shards are listed, shard A is split and read to its
         # end, the leases are read. Now A's lease is finished although A is listed as open, and its children have leases
@@ -185,7 +158,7 @@ class LeaderTasks:
         try:
             return self._create_missing(tracked, scan, first=first)
         except (PermanentAwsError, StreamRecreatedError) as error:
-            # A call that is rejected at the start is a configuration error and raises. Later, one stream must not end the others.
+            # A call that is rejected at the start is a configuration error and raises. Later, one stream must not end the worker.
             rejected = not isinstance(error, (ResourceNotFoundError, StreamRecreatedError))
             if self._streams.is_single or isinstance(error, AwsConfigError) or (rejected and first):
                 raise
@@ -195,7 +168,7 @@ class LeaderTasks:
     def _create_missing(self, tracked: TrackedStream, scan: TableScan, *, first: bool) -> bool:
         own, unreadable = tracked.by_shard(scan.leases), self._unreadable(tracked, scan)
         if tracked.stream.is_of_table:
-            # No check of the stream's identity: the id of a shard is never used again, not even by a new stream.
+            # No identity check: shard ids are never reused, not even by a new stream.
             shards = self.list_shards(tracked)
             if first:
                 self._check_former_streams(shards, own)
@@ -203,8 +176,8 @@ class LeaderTasks:
             if not (shards or own or unreadable):
                 self._without_shards.add(tracked.key)
             elif position == LATEST and tracked.key in self._without_shards:
-                # The stream was just enabled when the application started, and had no shards yet. All that they have came
-                # since then; LATEST would be the moment of this listing, and skip it.
+                # The stream was just enabled when the application started, and had no shards yet. All records arrived since
+                # then. LATEST would mean the moment of this listing and skip them.
                 position = TRIM_HORIZON
             plan = plan_by_lineage(shards, own, position, unreadable)
         elif own or unreadable:
@@ -241,15 +214,9 @@ class LeaderTasks:
         return bool(plan)
 
     def _check_former_streams(self, shards: Sequence[Shard], leases: Sequence[Lease]) -> None:
-        """Check that no former stream of the table has records that were not read.
-
-        The stream is disabled, and enabled again, while no worker runs. The name of the table means the new stream now, and the
-        shards of all leases are unknown there: they would count as expired, and be finished with what is left in them unread.
-
-        Raises:
-            StreamRecreatedError: If one has.
-            AwsError: If a call failed.
-        """
+        """Raise a `StreamRecreatedError` if a former stream of the table has unread records."""
+        # The stream is disabled and enabled again while no worker runs. Now the table's name means the new stream, which does
+        # not list the shards of the leases. They would count as expired and be finished, with their last records unread.
         listed = {shard.shard_id for shard in shards}
         unread = {
             lease.shard: lease for lease in leases if not lease.is_finished and lease.shard not in listed
@@ -261,7 +228,7 @@ class LeaderTasks:
                     shard.shard_id for shard in list_shards(self._kinesis, stream) if shard.shard_id in unread
                 ]
             except ResourceNotFoundError:
-                continue  # nothing of it can be read any more
+                continue  # the former stream can no longer be read
             if there:
                 raise StreamRecreatedError(
                     f"the stream of table {stream.name} was disabled and enabled again, and {len(there)} shards of the former "
@@ -271,7 +238,7 @@ class LeaderTasks:
                 )
 
     def _unreadable(self, tracked: TrackedStream, scan: TableScan) -> set[str]:
-        """Return the shards of a stream whose rows exist and cannot be read as leases."""
+        """Return the shards of a stream whose rows exist but cannot be read as leases."""
         return {
             lease_key.rpartition(":")[2]
             for lease_key in find_row_problems(scan, self._streams)
@@ -319,14 +286,7 @@ class LeaderTasks:
         )
 
     def misfits(self, rows: Iterable[Lease]) -> dict[str, str]:
-        """Return the rows that are as they were when they contradicted a stream which other rows proved to be theirs.
-
-        Args:
-            rows: Rows of a newer scan.
-
-        Returns:
-            What is wrong with each, by lease key.
-        """
+        """Return the problems, by lease key, of rows that `find_misfits` found and that have not changed since."""
         known = {key: found for each in self._misfits.values() for key, found in each.items()}
         return {
             row.lease_key: f"{problem}; the other rows fit the stream, so this one is wrong"
@@ -338,15 +298,10 @@ class LeaderTasks:
     # Auditing
 
     def audit(self, leases: Sequence[Lease], now: float, *, leads: bool) -> list[TrackedStream]:
-        """Return the streams whose leases leave a lasting hash range hole.
+        """Return the streams that must be synced because their leases leave a lasting hash range hole.
 
-        Workers that do not lead audit as well, with a longer delay, so that a shard does not stay unread if the leader's
-        calls fail.
-
-        Args:
-            leases: Rows of the last scan.
-            now: Monotonic time.
-            leads: Whether this worker leads.
+        Workers that do not lead audit as well, with a longer delay, so that no shard stays unread if the leader's calls
+        fail.
         """
         result = []
         threshold = self._settings.leases_recovery_auditor_inconsistency_confidence_threshold
@@ -379,7 +334,7 @@ class LeaderTasks:
     def _lacks_children(
         self, tracked: TrackedStream, leases: Sequence[Lease], now: float, threshold: int
     ) -> bool:
-        """Return whether the stream of a table has to be synced because leases have been missing for a while."""
+        """Return whether a table's stream must be synced because leases have been missing for a while."""
         missing = find_missing_children(tracked.by_shard(leases))
         if not missing:
             self._missing_since.pop(tracked.key, None)
@@ -401,11 +356,9 @@ class LeaderTasks:
     # Deleting
 
     def clean_up(self, seen: Sequence[Lease], now: float) -> None:
-        """Delete leases that are no longer needed: of finished shards, and (if configured) of former streams.
+        """Delete leases of finished shards and (if configured) of former streams.
 
-        Args:
-            seen: Rows of the last scan. If none of them is a candidate, nothing is read.
-            now: Monotonic time.
+        Reads nothing if the rows of the last scan, ``seen``, contain no candidate.
         """
         finished = self._settings.cleanup_leases_upon_shard_completion
         former = self._former_streams(seen, now)
@@ -420,7 +373,7 @@ class LeaderTasks:
         if garbage:
             self._garbage_at = now + _GARBAGE_INTERVAL
         for lease in scan.leases:
-            # An owned lease is in use: another worker's list of streams may be newer than this one's.
+            # An owned lease is in use: another worker's list of streams may be newer than ours.
             if (
                 lease.stream_name in former
                 and lease.holder is None
@@ -440,14 +393,14 @@ class LeaderTasks:
         listed = None
         if needs_listing(own, garbage=garbage):
             shards = self.list_shards(tracked)
-            # Do not delete the lease of a trimmed shard while its successors have no leases: it is the only evidence that they
+            # Do not delete the lease of a trimmed shard while its successors have no leases: only this lease shows that they
             # have not been read yet.
             plan = plan_by_lineage if tracked.stream.is_of_table else plan_sync
             if not plan(shards, own, tracked.config.initial_checkpoint, unreadable):
                 listed = {shard.shard_id for shard in shards}
         for shard_id in plan_cleanup(own, listed, keep_generation=tracked.stream.is_of_table):
             # The rows are read; an operator rewinds a finished lease; the row is deleted. Without the condition, the rewind
-            # would vanish, and if the shard's children already have checkpoints, no worker would read the shard again. The
+            # would vanish; if the shard's children already have checkpoints, no worker would read the shard again. The
             # counter is not a condition: a Java worker renews its finished leases until they are deleted.
             if self._store.delete(tracked.lease_key(shard_id), finished=True):
                 _LOGGER.info(

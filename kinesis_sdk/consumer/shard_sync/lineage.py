@@ -1,8 +1,8 @@
-"""Shard sync of streams without hash keys: which leases are missing follows from parents and children alone.
+"""Shard sync of streams without hash keys: parents and children alone determine the missing leases.
 
 A shard of a table's stream is written for about four hours, then a child continues it. A day later it is forgotten. So the
-listing is a set of chains (and trees, where a partition was split), and the application has to read each of them from its
-beginning, or from where its leases are. Pure functions of a listing and the leases.
+listing is a set of chains (or trees, where a partition was split). The application must read each chain from its beginning, or
+from its leases. Pure functions of a listing and the leases.
 
 | shard without a lease | its lease |
 | --- | --- |
@@ -12,8 +12,8 @@ beginning, or from where its leases are. Pure functions of a listing and the lea
 | no ancestor has a lease, LATEST, and no worker has made progress | LATEST if nothing follows it, otherwise none |
 | no ancestor has a lease | the oldest listed ancestor gets one |
 
-The last row is also what happens after an outage of more than a day: the shards of all leases are forgotten, and the new ones
-follow them in a way that the listing does not show. They are read from their beginning, whatever the initial position says.
+The last row also applies after an outage of more than a day: the shards of all leases are forgotten, and the listing does not
+show how the new shards follow them. The new shards are read from their beginning, whatever the initial position is.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ def plan_by_lineage(
     """Return the missing leases, parents before children.
 
     Args:
-        shards: All shards of the stream, listed *after* the leases were read. A listing takes many pages on a large table, so
-            a shard may be open on an early page and have a child on a later one; it is closed then.
+        shards: All shards of the stream, listed *after* the leases were read. On a large table a listing takes many pages, so
+            a shard may be open on an early page and have a child on a later one; it then counts as closed.
         leases: Every lease of the stream; none for a new application.
         position: Initial position of the application.
-        unreadable: Shards whose rows exist and cannot be read; they count as leased and unfinished.
+        unreadable: Shards whose rows exist but cannot be read; they count as leased and unfinished.
     """
     graph = ShardGraph(shards)
     by_key = {lease.lease_key: lease for lease in leases}
     known = {*by_key, *unreadable}
-    # A start that was interrupted has created some leases and not others. Once a worker has made progress, or a shard of a
-    # lease is forgotten, a chain without leases is one that the application has lost track of.
+    # An interrupted start may have created only some of the leases. Once a worker has made progress, or a leased shard is
+    # forgotten, a chain without leases is one that the application has lost track of.
     is_new = not unreadable and all(
         lease.lease_key in graph.shards and lease.checkpoint.sequence_number == position
         for lease in by_key.values()
@@ -62,11 +62,13 @@ def plan_by_lineage(
         elif start != LATEST:
             planned[oldest] = Lease.for_shard(graph.shards[oldest], start)
         else:
-            # Also if it is closed: its child may not be listed yet. Without a lease, the child would start at its tip when a
-            # later listing has it, and what was written to it until then would be skipped. The end of this shard creates it.
+            # Also if the shard is closed, because its child may not be listed yet. Without this lease, the child would start at
+            # its tip once a listing shows it, and earlier records would be skipped. The end of this shard creates the child's
+            # lease.
             planned[shard_id] = Lease.for_shard(graph.shards[shard_id], LATEST)
-    # An operator deleted the row of a finished shard between its finished parent and one of its children: it is read again, and
-    # its other child, whose sibling shows it as finished, waits. Its end creates that one's lease.
+    # An operator deleted the row of a finished shard between its finished parent and one of its children: the shard is read
+    # again. Its other child, whose sibling shows the shard as finished, waits: the end of the shard creates that
+    # child's lease.
     return [planned[shard_id] for shard_id in sorted(planned) if _parent(graph, shard_id) not in planned]
 
 
@@ -83,10 +85,9 @@ def _follows_finished(graph: ShardGraph, shard_id: str, by_key: dict[str, Lease]
 def _oldest_unread(
     graph: ShardGraph, shard_id: str, known: set[str], by_key: dict[str, Lease]
 ) -> tuple[str, bool] | None:
-    """Return the shard with which the chain of a shard has to begin, and whether it continues what was read.
+    """Return the first shard to read of a chain, and whether it continues shards that were read.
 
-    Returns:
-        None if an ancestor is still being read.
+    None if an ancestor is still being read.
     """
     seen = {shard_id}
     while True:
@@ -97,17 +98,17 @@ def _oldest_unread(
             return (shard_id, True) if _follows_finished(graph, shard_id, by_key) else None
         if any(child in known for child in graph.children(parent)):
             return shard_id, True
-        if parent in seen:  # a broken listing: the shards are their own ancestors
+        if parent in seen:  # a broken listing: shards that are their own ancestors
             return shard_id, False
         seen.add(parent)
         shard_id = parent
 
 
 def find_missing_children(leases: Iterable[Lease]) -> list[str]:
-    """Return children of finished leases that have no lease, in the order of their ids: what an audit of the rows can see.
+    """Return the children of finished leases that have no lease, sorted by id.
 
-    A worker creates the leases of the children before it finishes a shard, and clean-up deletes parents before children, so
-    there is none unless an operator deleted a row.
+    There are none unless an operator deleted a row: a worker creates the children's leases before it finishes a shard, and
+    the cleanup deletes parents before children.
     """
     leases = [*leases]
     keys = {lease.lease_key for lease in leases}

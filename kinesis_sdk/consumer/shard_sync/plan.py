@@ -1,7 +1,7 @@
 """Plans of the leases to create: pure functions of a listing of shards and the existing leases.
 
-The rules are those of the KCL's ``HierarchicalShardSyncer``. Creates are conditional and the plans depend on their input
-alone, so any number of workers may apply them at the same time.
+The rules are the KCL's (``HierarchicalShardSyncer``). Creates are conditional and plans depend on their input alone, so any
+number of workers may apply them at the same time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def bootstrap_filter(position: str, timestamp: datetime | None) -> dict[str, Any
 
     Args:
         position: ``LATEST``, ``TRIM_HORIZON`` or ``AT_TIMESTAMP``.
-        timestamp: Time of the position ``AT_TIMESTAMP``; None for the others.
+        timestamp: Time of the position ``AT_TIMESTAMP``; None for other positions.
     """
     if position == AT_TIMESTAMP:
         return {"Type": "AT_TIMESTAMP", "Timestamp": timestamp}
@@ -29,7 +29,7 @@ def bootstrap_filter(position: str, timestamp: datetime | None) -> dict[str, Any
 
 
 def plan_bootstrap(shards: Iterable[Shard], position: str) -> list[Lease]:
-    """Return the leases for an empty table, in the order in which they have to be created.
+    """Return the leases for an empty table, in the order in which they must be created.
 
     Args:
         shards: Response of ListShards with `bootstrap_filter`.
@@ -51,8 +51,8 @@ def plan_bootstrap(shards: Iterable[Shard], position: str) -> list[Lease]:
 def plan_bootstrap_from_all(shards: Iterable[Shard], position: str) -> list[Lease]:
     """Return the leases for an empty table from an unfiltered listing.
 
-    For initial positions in the past whose filtered listing is incomplete: a timestamp before the stream's creation lists no
-    shards. The oldest listed shards then contain all data.
+    For initial positions in the past whose filtered listing is incomplete, for example a timestamp before the stream's
+    creation, which lists no shards. The oldest listed shards then contain all data.
 
     Args:
         shards: All shards of the stream.
@@ -71,30 +71,30 @@ def plan_bootstrap_from_all(shards: Iterable[Shard], position: str) -> list[Leas
 def plan_sync(
     shards: Iterable[Shard], leases: Iterable[Lease], position: str, unreadable: Collection[str] = ()
 ) -> list[Lease]:
-    """Return the missing leases, in the order in which they have to be created.
+    """Return the missing leases, in the order in which they must be created.
 
-    An open shard does not get a lease yet if an ancestor has a lease, or gets one here, under which older data is still to
-    be read: the end of that ancestor creates it. One generation is created at a time.
+    An open shard gets no lease yet if an ancestor has or gets a lease under which older data is still to be read: the end of
+    that ancestor creates it. One generation is created at a time.
 
     Beyond the KCL, a shard gets a lease at TRIM_HORIZON if all its listed parents have finished leases: no consumer will
-    create its lease later, and none of its records were read. The same applies to the successor of a leased shard that the
-    stream no longer lists, because its retention ended while it was being read. The successor is a child of that shard, or,
-    if the generations in between are not listed either, a shard with the same hash keys.
+    create its lease later, and none of its records were read. The same applies to the successor of a leased shard whose
+    retention ended while it was being read, so that the stream no longer lists it. The successor is a child of that shard,
+    or a shard with the same hash keys if the generations in between are not listed either.
 
     Args:
         shards: Response of ListShards without a filter, listed *after* the leases were read.
         leases: Every lease of the stream.
         position: Initial position.
-        unreadable: Shards whose rows exist and cannot be read. It is unknown how far they were read, so they count as
-            leased and unfinished. A descendant that started at LATEST would skip their remaining records.
+        unreadable: Shards whose rows exist but cannot be read. It is unknown how far these shards were read, so they count
+            as leased and unfinished. A descendant that started at LATEST would skip their remaining records.
 
     Raises:
         ProtocolError: If a shard has an open parent, so that the listing is inconsistent; list again.
     """
     graph = ShardGraph(shards)
     by_key = {lease.lease_key: lease for lease in leases}
-    # Check closed children too, as the KCL. A listing that spans two reshards may show an open grandparent, its closed child
-    # and its open grandchild: the grandparent and the grandchild would both get leases and be read at the same time.
+    # Check closed children too, as the KCL does. A listing that spans two reshards may show an open grandparent, its closed
+    # child and its open grandchild. Grandparent and grandchild would both get leases and be read at the same time.
     for shard_id, shard in graph.shards.items():
         for parent in graph.parents(shard_id):
             if graph.shards[parent].is_open:
@@ -103,7 +103,7 @@ def plan_sync(
 
     has_lineage: dict[str, bool] = {}
 
-    # A lease that is newer than all listed shards did not expire: the listing is older than the reshard.
+    # A leased shard that is newer than all listed shards has not expired: the listing is older than the reshard.
     newest = max(graph.shards, default="")
     trimmed = [lease for key, lease in by_key.items() if key not in graph.shards and key < newest]
     gone = {lease.lease_key for lease in trimmed}.union(unreadable).difference(graph.shards)
@@ -158,7 +158,7 @@ def plan_sync(
 
 
 def plan_children(children: Iterable[Shard]) -> list[Lease]:
-    """Return the leases for the children of a shard that was read to its end; they start at TRIM_HORIZON."""
+    """Return the leases of a finished shard's children; they start at TRIM_HORIZON."""
     return [Lease.for_shard(child, TRIM_HORIZON) for child in _in_creation_order(children)]
 
 
