@@ -1,4 +1,4 @@
-"""Leases: they bind shards to workers and carry the checkpoints. What tools that read or change a lease table need."""
+"""Leases bind shards to workers and carry the checkpoints. For tools that read or change a lease table."""
 
 from kinesis_sdk.consumer.leases.intervals import (
     Intervals,

@@ -1,24 +1,23 @@
 """Scan and renewal intervals: their cost, and why they are safe.
 
-**Scans.** A scan reads about 400 bytes per lease with eventual consistency, so 0.05 read units per lease. Each worker
-spends at most its read capacity on scans. With the default of 5 units per second, a table of up to 100 leases is
-scanned every second, one of 500 every 5 seconds, one of 1,000 every 10, and one of 2,000 or more as often as the KCL
-does it (every 20 seconds at its defaults). 5 units per second cost about 1.65 USD a month per worker (0.125 USD per
-million on demand in us-east-1), and no more than the KCL's own scans on a large table.
+**Scans.** An eventually consistent scan reads about 400 bytes per lease, so 0.05 read units. Each worker spends at most its
+read capacity on scans. With the default of 5 units per second, it scans a table of up to 100 leases every second, 500 leases
+every 5 seconds, 1,000 leases every 10 seconds, and 2,000 or more as often as the KCL (every 20 seconds at its defaults).
+5 units per second cost about 1.65 USD a month per worker (0.125 USD per million on demand in us-east-1), on a large table no
+more than the KCL's own scans.
 
-While leases change hands, scans come five times as often, at most once per minimum interval, until nothing is left to
+While leases change hands, workers scan five times as often, at most once per minimum interval, until nothing is left to
 take.
 
-A crash is taken over within the failover time plus one scan interval, as long as a scan comes at least once per
-failover time; on larger tables, within two scan intervals. Between half a failover time and one, the interval is raised
-to the failover time. In that range, the counters of healthy leases are often unchanged from one scan to the next. Each
-of them would be a reason to scan early, and the capacity would be spent without a result.
+A crashed worker's leases are taken over within the failover time plus one scan interval if a scan comes at least once per failover time; on larger
+tables, within two scan intervals. An interval between half a failover time and a whole one is raised to the failover time. In
+that range, the counters of healthy leases are often unchanged from one scan to the next; each of them would cause an early
+scan, which would spend the capacity without a result.
 
-**Renewals.** The KCL renews every ``failover_time / 3 - epsilon``. The sparse schedule renews half as often. It uses the
-remaining third to repeat failed writes: a call times out early enough that three attempts fit before the lease would
-expire, as many as the KCL makes in a failover time. The cost: the table may be unreachable for a third of the failover
-time without consequences, with the KCL's schedule for two thirds. If longer outages are expected, set a longer failover
-time or the KCL's schedule.
+**Renewals.** The KCL renews every ``failover_time / 3 - epsilon``. The sparse schedule renews half as often and uses the
+remaining third to repeat failed writes: calls time out early enough that three attempts fit before the lease expires, as many
+as the KCL makes in a failover time. The cost: leases survive an unreachable table for only a third of the failover time, with
+the KCL's schedule for two thirds. If you expect longer outages, set a longer failover time or the KCL's schedule.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ ATTEMPTS = 3
 
 @dataclass(frozen=True, kw_only=True)
 class IntervalSettings:
-    """The part of the configuration from which a strategy derives its intervals.
+    """The settings from which a strategy derives its intervals.
 
     Attributes:
         failover_time: Seconds without a renewal after which a lease expires.
@@ -58,11 +57,11 @@ class Intervals:
     """Intervals of the scans and renewals of a worker.
 
     Attributes:
-        renewal: Seconds between two renewals of a lease. Must be shorter than the failover time, with room for a
-            write that fails and is repeated.
+        renewal: Seconds between two renewals of a lease. Must be shorter than the failover time, with room to repeat a
+            failed write.
         scan: Seconds between two scans of the table.
-        rescan: Seconds to the next scan after a plan with ``rescan_soon``.
-        scan_at_expiry: Whether to scan early, at the moment when the next lease would expire.
+        rescan: Seconds until the next scan after a plan with ``rescan_soon``.
+        scan_at_expiry: Whether to scan early when the next lease would expire.
     """
 
     renewal: float
@@ -72,7 +71,7 @@ class Intervals:
 
 
 def default_intervals(settings: IntervalSettings, leases: int) -> Intervals:
-    """Return the intervals of the balanced strategy, see the module's docstring.
+    """Return the intervals of the balanced strategy; see the module's docstring.
 
     Args:
         settings: Settings from the configuration.
@@ -87,7 +86,7 @@ def default_intervals(settings: IntervalSettings, leases: int) -> Intervals:
 
 
 def kcl2_intervals(settings: IntervalSettings) -> Intervals:
-    """Return the intervals of a KCL 2.x worker, which depend on the failover time alone."""
+    """Return the intervals of a KCL 2.x worker, whatever the size of the table."""
     scan = _kcl2_scan_interval(settings)
     return Intervals(
         renewal=_renewal_interval(settings, settings.renewal_schedule or "kcl2"),
@@ -103,24 +102,23 @@ def scan_read_units(leases: int) -> float:
 
 
 def call_timeout(failover_time: float, renewal_interval: float) -> float:
-    """Return the seconds after which a write of a lease times out, so that its repetitions come in time.
+    """Return the timeout of a lease's write in seconds, 0.1 to 6.
 
-    `ATTEMPTS` of them and the pauses between fit into what is left of the failover time when a renewal is due; at
-    least a tenth of a second, at most 6.
+    `ATTEMPTS` attempts and the pauses between them fit into the part of the failover time that is left when a renewal is due.
     """
     slack = failover_time - renewal_interval - (ATTEMPTS - 1) * retry_pause(failover_time)
     return max(0.1, min(6.0, slack / ATTEMPTS))
 
 
 def retry_pause(failover_time: float) -> float:
-    """Return the maximum seconds between a failed renewal and its repetition."""
+    """Return the maximum pause in seconds before a failed renewal is repeated."""
     return min(0.5, failover_time / 20)
 
 
 def _scan_interval(settings: IntervalSettings, leases: int) -> float:
     interval = scan_read_units(leases) / settings.scan_read_capacity
     if interval > settings.failover_time / 2:
-        # Never more rarely than the KCL scans, and never in the range in which early scans would be the rule.
+        # At least as often as the KCL, but outside the range in which early scans would be the rule.
         interval = min(max(interval, settings.failover_time), _kcl2_scan_interval(settings))
     return max(settings.min_scan_interval, interval)
 

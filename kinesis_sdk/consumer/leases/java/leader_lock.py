@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from kinesis_sdk.consumer.leases.table.lease import Item, Lease
 
 CLAIM_TIME = 4 / 3
-"""Failover times until a KCL 3 worker first writes a lease that was assigned to it: it scans for new leases once per failover
-time (9.975 s by default), and renews them within a third of it (3.308 s)."""
+"""Failover times until a KCL 3 worker first writes a newly assigned lease: it scans for new leases once per failover time
+(9.975 s by default), and renews them within a third of it (3.308 s)."""
 
 
 def all_leases_expired(
@@ -25,17 +25,11 @@ def all_leases_expired(
 ) -> bool:
     """Return whether a worker owns leases and all of them have expired, so that it has crashed or hangs.
 
-    ``has_stopped`` defends against this sequence: this worker hands off the leader's first lease; the leader scans for new
-    leases 9.5 s later, and renews the lease 3.3 s after that. In between the lease is expired and the leader is healthy.
-
     Finished leases count, because the KCL renews them too. A worker without leases is never reported.
 
-    Args:
-        leases: Every lease of the table.
-        worker: Id of the worker.
-        is_expired: Returns whether a lease is unowned or expired.
-        has_stopped: Returns whether a lease is expired and its owner had begun to renew it, or had the time to; see
-            `LeaseObserver.has_stopped`.
+    ``has_stopped`` (see `LeaseObserver.has_stopped`) defends against this sequence: this worker hands off the leader's first
+    lease; the leader scans for new leases 9.5 s later, and renews the lease 3.3 s after that. In between, the lease is
+    expired although the leader is healthy.
     """
     held = [lease for lease in leases if lease.holder == worker]
     return all(map(is_expired, held)) and any(map(has_stopped, held))
@@ -46,7 +40,6 @@ class LeaderLock:
     """State of the leader lock of KCL 3.
 
     Attributes:
-        owner: Worker id.
         version: Value that changes with every heartbeat (30 s).
         duration: Seconds without a change after which the owner counts as dead; stored in the item (120 s).
     """
@@ -57,11 +50,7 @@ class LeaderLock:
 
     @classmethod
     def from_item(cls, item: Item) -> LeaderLock | None:
-        """Parse the item ``Leader``; return None if the lock was released.
-
-        Raises:
-            ValueError: If the item is not a leader lock.
-        """
+        """Parse the item ``Leader``; return None if the lock was released. Raises `ValueError` if it is not a lock."""
         try:
             if "isReleased" in item:
                 return None
@@ -75,17 +64,14 @@ class LeaderLock:
 
 
 class LeaderLockMonitor:
-    """Monitor of the leader lock: whether its owner is alive, by this observer's own clock.
-
-    The rule is that of the KCL's ``AmazonDynamoDBLockClient``.
-    """
+    """Decides by this observer's own clock whether the lock's owner is alive, as the KCL's ``AmazonDynamoDBLockClient``."""
 
     def __init__(self) -> None:
         self._lock: LeaderLock | None = None
         self._since = 0.0
 
     def observe(self, lock: LeaderLock | None, now: float) -> None:
-        """Process a read of the lock; None if it is not held."""
+        """Process a read of the lock; None if no worker holds it."""
         if lock is None or self._lock is None or lock.version != self._lock.version:
             self._since = now
         self._lock = lock

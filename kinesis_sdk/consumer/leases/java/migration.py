@@ -11,17 +11,11 @@ _MULTIPLIER, _INCREMENT, _BITS_48, _BITS_31 = 0x5DEECE66D, 0xB, 2**48 - 1, 2**31
 
 
 def kcl2_leader(leases: Iterable[Lease]) -> str | None:
-    """Return the worker that KCL 2.x elects, and KCL 3.x while it is compatible with 2.x.
+    """Return the worker that KCL 2.x elects, and KCL 3.x in 2.x compatible mode; None if no lease has an owner.
 
-    It is the first owner after ``Collections.shuffle(sortedOwners, new Random(1947))``, whatever kind of worker
-    it is (``DeterministicShuffleShardSyncLeaderDecider``). Only the elected worker checks whether a fleet is ready to go
-    from 2.x to 3.x, which a worker of this package does not do.
-
-    Args:
-        leases: Every lease of the table.
-
-    Returns:
-        A worker id; None if no lease has an owner.
+    It is the first owner after ``Collections.shuffle(sortedOwners, new Random(1947))``, whatever kind of worker it is
+    (``DeterministicShuffleShardSyncLeaderDecider``). Only the elected worker checks whether a fleet is ready to migrate from
+    2.x to 3.x, and a worker of this package does not.
     """
     # Java compares strings by UTF-16 code units.
     owners = sorted(
@@ -49,10 +43,10 @@ def kcl2_leader(leases: Iterable[Lease]) -> str | None:
 
 
 MIGRATION_KEY = "Migration3.0"
-"""Key of the item in which a fleet of KCL workers stores the state of its migration from 2.x to 3.x."""
+"""Key of the item with the state of a KCL fleet's migration from 2.x to 3.x."""
 
 
 def is_upgrading_from_2x(item: Item | None) -> bool:
-    """Return whether the item under `MIGRATION_KEY` says that a fleet still runs in KCL 2.x compatible mode."""
+    """Return whether the item under `MIGRATION_KEY` shows that the fleet still runs in KCL 2.x compatible mode."""
     version = item.get("cv") if item is not None else None
     return isinstance(version, Mapping) and version.get("S") == "CLIENT_VERSION_UPGRADE_FROM_2X"

@@ -5,8 +5,8 @@ leader then rates the worker by its share of the throughput (``WorkerMetricStats
 KCL 3.0 to 3.4 keep these items in ``<application>-WorkerMetricStats`` and the leader's lock in
 ``<application>-CoordinatorState``; 3.5 keeps both in the lease table, under the worker's id and ``Leader``.
 
-Cost with membership: two writes and six reads a minute (GetItem of 0.5 units), two more with separate tables. Without
-membership it costs nothing.
+Cost with membership: two writes and six reads a minute (GetItem of 0.5 units), two more reads with separate tables. No cost
+without membership.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from kinesis_sdk.consumer.leases.table.attributes import ENTITY_TYPE, LEASE_KEY
 from kinesis_sdk.consumer.leases.table.lease import Item
 
 REPORT_INTERVAL = 30.0
-"""Seconds between two reports, as the KCL. A worker counts as gone after twice this time without a report."""
+"""Seconds between two reports (as in the KCL). A worker counts as gone after twice this time without a report."""
 WATCH_INTERVAL = 10.0
 """Seconds between two reads of the leader lock, which changes every 30 s."""
 LEADER_GRACE = 120.0
-"""Seconds for which an unowned or expired lease is left to a live KCL 3 leader: six of its assignment rounds, and longer than
-the 60 s for which it counts a dead worker as alive."""
+"""Seconds for which an unowned or expired lease is left to a live KCL 3 leader: six of its assignment rounds, and more than the
+60 s for which the leader counts a dead worker as alive."""
 
 _ENTITY = "WORKER_METRIC_STATS"
 _LEADER = "Leader"
@@ -42,13 +42,7 @@ Mode = Literal["separate_table", "lease_table"]
 
 
 def metrics_item(worker_id: str, mode: Mode, epoch_seconds: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return key and attributes of a worker's report.
-
-    Args:
-        worker_id: Id of the worker in the lease table.
-        mode: Table that holds the item, see `JavaMembership`.
-        epoch_seconds: Current time in seconds since 1970; the leader compares it with its own wall clock.
-    """
+    """Return key and attributes of a worker's report. The leader compares ``epoch_seconds`` with its own wall clock."""
     attributes: dict[str, Any] = {"lut": {"N": str(epoch_seconds)}, "sts": {"M": {}}, "opr": {"M": {}}}
     if mode == "separate_table":
         return {"wid": {"S": worker_id}}, attributes
@@ -62,17 +56,14 @@ class JavaMembership:
     """Reports this worker to the fleet and monitors its leader. Used by the table loop.
 
     Args:
-        client: boto3 DynamoDB client, or an object with the same methods.
         mode: ``"separate_table"`` for KCL 3.0 to 3.4, ``"lease_table"`` for 3.5 and later.
         application_name: Prefix of the names of the separate tables.
-        table_name: Name of the lease table.
-        worker_id: Id of this worker in the lease table.
         clock: Monotonic and wall clock; the wall clock goes into the item, because the leader compares it with its own.
 
     Attributes:
-        is_reported: Whether an item of this worker may be in the table.
-        migration: The item with the state of the migration from KCL 2.x to 3.x, if it is not in the lease table; None if
-            there is none, or before the first report.
+        is_reported: Whether the table may contain an item of this worker.
+        migration: Item with the state of the migration from KCL 2.x to 3.x in a separate table; None without one, and
+            before the first report.
     """
 
     def __init__(
@@ -101,10 +92,7 @@ class JavaMembership:
         self._log_throttle = LogThrottle(_LOGGER)
 
     def tick(self, now: float) -> float:
-        """Report this worker, read the leader lock, and return when to call again.
-
-        A failure is logged, and retried with the next call.
-        """
+        """Report this worker and read the leader lock if due; return when to call again. Failures are logged and retried."""
         try:
             if now >= self._report_due:
                 self._report()
@@ -161,7 +149,7 @@ class JavaMembership:
         return item is not None and "lut" in item
 
     def withdraw(self) -> None:
-        """Delete the report, so that the leader assigns no more leases to this worker. A failure is logged only."""
+        """Delete the report, so that the leader assigns no more leases to this worker. A failure is only logged."""
         if not self.is_reported:
             return
         key, _ = metrics_item(self._worker_id, self._mode, 0)

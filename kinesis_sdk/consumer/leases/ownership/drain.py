@@ -1,12 +1,12 @@
 """Drain: a worker that holds no leases, takes none, and stays up.
 
-An operator puts the attribute ``drain:<worker id>`` on any row of the lease table (an item of its own would break the scans
-of KCL 1.x to 3.4). The worker finds it in its regular scan; its peers do not count it, and request its leases. What they
-have not requested within two of their scans, the worker releases by itself. The mark stays until an operator removes it, also
-across a restart under the same worker id.
+An operator puts the attribute ``drain:<worker id>`` on any row of the lease table (a separate item would break the scans of KCL
+1.x to 3.4). The worker finds it in its regular scan. Its peers no longer count the worker and request its leases; the worker
+releases leases that no peer requests within two scans. The mark stays until an operator removes it, also across a restart under
+the same worker id.
 
-The mark must not vanish with its row, so the draining worker puts it on another row when that row is finished or deleted. The
-mark of a dead worker is left alone: nothing tells it from a worker that is being restarted.
+The mark must not vanish with its row, so the draining worker moves it when the row is finished or deleted. Marks of dead workers
+stay, because a dead worker looks like one that is being restarted.
 """
 
 from __future__ import annotations
@@ -28,15 +28,11 @@ _NEVER = float("inf")
 class Drain:
     """Whether this worker drains, and the place of its mark. Used by the table loop.
 
-    Args:
-        store: Lease table.
-        worker_id: Id of this worker in the lease table.
-
     Attributes:
         active: Whether this worker drains.
-        since: Monotonic time at which it began to; infinity while it does not.
+        since: Monotonic time at which the drain began; infinity while there is none.
         due: Monotonic time at which `tick` has something to do.
-        workers: Ids of all workers that drain, by the last scan.
+        workers: Ids of all draining workers, by the last scan.
     """
 
     def __init__(self, store: LeaseStore, worker_id: str) -> None:
@@ -46,10 +42,10 @@ class Drain:
         self.workers: frozenset[str] = frozenset()
         self._store = store
         self._worker_id = worker_id
-        # Rows that carried the mark when they were last seen, and unfinished rows that could carry it.
+        # Rows that carried the mark when last seen, and unfinished rows that could carry it.
         self._marked: set[str] = set()
         self._candidates: list[str] = []
-        # Rows that DynamoDB does not let grow, because they have the maximum size.
+        # Rows that cannot grow, because they have DynamoDB's maximum size.
         self._full_rows: set[str] = set()
 
     def observe(self, leases: Iterable[Lease], now: float) -> None:
@@ -68,8 +64,8 @@ class Drain:
         self.due = _NEVER
         if marked:
             is_moving = all(marked.values())
-            # A stale scan may show the mark on a finished row from which this worker has moved it: the rows known to carry it
-            # are read again as well.
+            # A stale scan may show the mark on a finished row from which this worker has moved it, so also reread the rows
+            # known to carry it.
             self._marked = {*marked, *self._marked} if is_moving else {*marked}
             if not self.active:
                 self.active, self.since = True, now
@@ -81,24 +77,16 @@ class Drain:
             if is_moving:
                 self.due = now  # the row will be deleted soon
         elif self.active:
-            self.due = now  # the mark was removed, or its row was deleted, or the scan is stale
+            self.due = now  # the mark was removed, its row was deleted, or the scan is stale
 
     def tick(self, now: float) -> float:
-        """Move the mark, or end the drain, if that is due.
-
-        Scans are eventually consistent, so the rows that carried the mark are read again before anything is concluded. In
-        particular: the scan shows the mark on a finished row; the operator removes it; a move by the scan alone would put
-        it on another row, and the drain would never end. The consistent read leaves some milliseconds for this race; an
-        operator who scans again after removing the mark finds it.
-
-        Returns:
-            Monotonic time of the next call.
-
-        Raises:
-            KinesisSdkError: If a call failed; calling again is safe.
-        """
+        """Move the mark or end the drain if due; return the monotonic time of the next call. Safe to repeat after an error."""
         if now < self.due:
             return self.due
+        # Scans are eventually consistent, so read the rows that carried the mark again before deciding. Otherwise: the scan
+        # shows the mark on a finished row; the operator removes it; a move by the scan alone would put it on another row, and
+        # the drain would never end. The consistent read reduces this race to some milliseconds; an operator who scans again
+        # after removing the mark finds it.
         rows = [self._read(key) for key in sorted(self._marked)]
         present = [row for row in rows if row is not None]
         carriers = [row for row in present if self._worker_id in row.draining]
@@ -114,7 +102,7 @@ class Drain:
         try:
             return self._store.get(lease_key)
         except ProtocolError:
-            return None  # it was damaged, so no worker can read the mark there
+            return None  # the row was damaged, so no worker can read its mark
 
     def _end(self) -> None:
         self.active, self.since, self.due = False, _NEVER, _NEVER

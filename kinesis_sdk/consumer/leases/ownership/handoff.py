@@ -10,15 +10,15 @@
  TAKEN   take ────────────────────►  owner=new            m+2
 ```
 
-Every arrow is one conditional write, and no state depends on a single worker to leave it:
+Every arrow is one conditional write, and the death of a single worker cannot block a handoff:
 
 - The old owner dies: the counter no longer changes, the lease expires like any other, and any worker takes it.
-- The requester dies: the old owner completes the handoff, and takes the lease back if no worker has written the row for a
-  while (see `OutgoingHandoffs`). A lease that a Java worker handed off expires under the requester's id.
+- The requester dies: the old owner completes the handoff, and takes the lease back if no worker writes the row for a while
+  (see `OutgoingHandoffs`). A lease handed off by a Java worker expires under the requester's id.
 - The old owner is too slow: it releases the lease after the timeout even if its handler still runs, and the requester takes
-  it after the same time. If a KCL 3 leader requested it, the requester waits one failover time longer, because that leader
-  has a timer of its own, and may be dead.
-- The old owner does not know the marker (KCL 1.x and 2.x): its leases are taken plainly, see `supports_handoff`.
+  it after the same time. If a KCL 3 leader made the request, the requester waits one failover time longer, because the
+  leader has its own timer, and may be dead.
+- The old owner does not know the marker (KCL 1.x and 2.x): its leases are taken without a handoff, see `supports_handoff`.
 
 Source: ``LeaseGracefulShutdownHandler``, ``DynamoDBLeaseRenewer.renewLease`` and
 ``DynamoDBLeaseRefresher.initiateGracefulLeaseHandoff`` of KCL 3.
@@ -36,15 +36,15 @@ _POLL_FIRST, _POLL_LATER = 0.2, 0.5
 _FAST_POLL_PERIOD = 5.0
 """Seconds after the request for which the row is read at the first interval."""
 _RECLAIM_DELAY = 3.0
-"""Seconds after which a lease that was handed off and not taken is taken back: several polls of its new owner, one failed
-call and a GC pause."""
+"""Seconds after which an unclaimed lease is taken back: enough for several polls of its new owner, one failed call and a GC
+pause."""
 _STALE_READ_PERIOD = 5.0
-"""Seconds for which a read that does not show this worker's request yet counts as stale."""
+"""Seconds for which a read without this worker's request counts as stale."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Incoming:
-    """A lease that was requested for this worker and that its old owner has not released yet.
+    """A lease that was requested for this worker but that its old owner has not released yet.
 
     Attributes:
         lease: The row as last scanned, or as the request left it.
@@ -58,11 +58,11 @@ class Incoming:
 
 
 def supports_handoff(lease: Lease) -> bool:
-    """Return whether a lease's row says that its owner understands the handoff marker.
+    """Return whether a lease's row shows that its owner understands the handoff marker.
 
-    A worker of this package says so on the row. A Java worker of KCL 3 publishes worker metrics instead, which
-    `worker_metrics.JavaMembership.has_metrics` reads. Any other worker may ignore the marker and keep renewing, so its
-    leases are taken plainly.
+    A worker of this package notes it on the row. A KCL 3 worker publishes worker metrics instead, see
+    `worker_metrics.JavaMembership.has_metrics`. Any other worker may ignore the marker and keep renewing, so its leases are
+    taken without a handoff.
     """
     return lease.owner is not None and lease.handoff_owner == lease.owner
 
@@ -71,12 +71,11 @@ class IncomingHandoffs:
     """The leases that are moving to this worker. Pure; used by the table loop.
 
     Args:
-        worker_id: Id of this worker in the lease table.
         timeout: Seconds after which a requested lease is taken without its owner's consent.
         failover_time: Seconds added to the timeout for a lease that a KCL 3 leader requested.
 
     Attributes:
-        arrived: Keys of formerly incoming leases that scans show with this worker's id and without a marker.
+        arrived: Keys of formerly incoming leases whose rows now show this worker's id without a marker.
     """
 
     def __init__(self, worker_id: str, *, timeout: float, failover_time: float) -> None:
@@ -94,7 +93,7 @@ class IncomingHandoffs:
         return set(self._incoming)
 
     def add_request(self, row: Lease, now: float) -> None:
-        """Add a lease that this worker requested, with the row that the request left."""
+        """Add a lease that this worker requested; ``row`` is the row after the request."""
         self._incoming[row.lease_key] = Incoming(lease=row, requested_here=True, since=now)
 
     def drop(self, lease_key: str) -> None:
@@ -104,12 +103,12 @@ class IncomingHandoffs:
     def observe(self, leases: Iterable[Lease], now: float) -> None:
         """Process a scan: add requests of a KCL 3 leader, drop leases that no longer move here.
 
-        A lease that arrived (this worker's id, no marker) is dropped as well: the plan resumes it by its owner.
+        A lease that arrived (this worker's id, no marker) is dropped as well: the plan resumes it.
         """
         rows = {lease.lease_key: lease for lease in leases}
         for key, lease in rows.items():
             if lease.is_finished:
-                continue  # its owner reached the end of the shard meanwhile, so there is nothing left to consume
+                continue  # the shard ended meanwhile, so there is nothing left to consume
             if lease.owner == self._worker_id and lease.in_handoff and lease.holder != self._worker_id:
                 known = self._incoming.get(key)
                 self._incoming[key] = (
@@ -129,7 +128,7 @@ class IncomingHandoffs:
         return row is not None and row.owner == self._worker_id and not row.in_handoff
 
     def is_incoming(self, incoming: Incoming, row: Lease, now: float) -> bool:
-        """Return whether a row shows a lease that moves here, and neither has arrived nor was taken by another."""
+        """Return whether a row still shows the lease on its way here: not arrived, not taken by another worker."""
         if row.owner == self._worker_id:
             return row.in_handoff and not row.is_finished
         # An eventually consistent read may still show the row from before this worker's request.
@@ -137,13 +136,13 @@ class IncomingHandoffs:
         return stale and incoming.requested_here and now - incoming.since <= _STALE_READ_PERIOD
 
     def overdue(self, now: float) -> list[Incoming]:
-        """Return the leases whose old owner did not release them within the timeout."""
+        """Return the leases that their old owners did not release within the timeout."""
         return [
             incoming for incoming in self._incoming.values() if now - incoming.since >= self._limit(incoming)
         ]
 
     def all(self) -> list[Incoming]:
-        """Return all incoming leases, the oldest request first."""
+        """Return all incoming leases, oldest request first."""
         return sorted(self._incoming.values(), key=lambda incoming: incoming.since)
 
     def next_poll(self, now: float) -> float | None:
@@ -160,30 +159,26 @@ class IncomingHandoffs:
 class OutgoingHandoffs:
     """The leases that this worker handed off and that their new owners have not taken yet. Pure.
 
-    Between the handoff and the new owner's take, no worker consumes the shard, and the new owner may be dead. Any third
-    worker has to wait until the lease expires. The old owner knows exactly which row it left: if the row is unchanged, it
-    takes the lease back. This take and the new owner's take exclude each other, because both are conditional on the
-    counter.
+    Between the handoff and the new owner's take, no worker consumes the shard, and the new owner may be dead. A third worker
+    must wait until the lease expires. The old owner knows which row it left: if the row is unchanged, it takes the lease
+    back. Its take and the new owner's take exclude each other, because both are conditional on the counter.
 
-    Only for requests of this package's workers, which take a lease within one poll. A Java worker takes it within ten
-    seconds, which is as long as the expiry of the lease takes.
-
-    Args:
-        failover_time: Seconds; half of it bounds the delay.
+    Only for requests of this package's workers, which take a lease within one poll. A Java worker needs up to ten seconds, as
+    long as the lease needs to expire. Half the ``failover_time`` (seconds) bounds the delay.
     """
 
     def __init__(self, failover_time: float) -> None:
         self._delay = min(_RECLAIM_DELAY, failover_time / 2)
-        # In the order of the handoffs, which is the one of the times.
+        # In the order of the handoffs, so also of the times.
         self._left: dict[str, tuple[Lease, float]] = {}
 
     def add(self, row: Lease, now: float) -> None:
-        """Add a lease that was handed off, with the row that the handoff left."""
+        """Add a lease that was handed off; ``row`` is the row after the handoff."""
         self._left.pop(row.lease_key, None)
         self._left[row.lease_key] = (row, now + self._delay)
 
     def pop_due(self, now: float) -> list[Lease]:
-        """Remove and return the rows that are to be read now."""
+        """Remove and return the rows to read now."""
         due: list[Lease] = []
         while self._left and (first := next(iter(self._left.values())))[1] <= now:
             due.append(first[0])
@@ -192,10 +187,10 @@ class OutgoingHandoffs:
 
     @property
     def due(self) -> float | None:
-        """Monotonic time at which a row is to be read; None while there is none."""
+        """Monotonic time at which to read the next row; None without one."""
         return next((moment for _, moment in self._left.values()), None)
 
 
 def is_untouched(left: Lease, row: Lease | None) -> bool:
-    """Return whether a row is as a handoff left it, so its new owner has not taken the lease."""
+    """Return whether a row is unchanged since a handoff, so that its new owner has not taken the lease."""
     return row is not None and row.counter == left.counter and row.owner == left.owner and not row.in_handoff

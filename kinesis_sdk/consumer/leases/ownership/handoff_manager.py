@@ -27,22 +27,13 @@ _LOGGER = FieldLogger(logging.getLogger(__name__))
 
 _NEVER = float("inf")
 _STOP_WAIT = 2.0
-"""Seconds for which a stopping worker waits for incoming leases, to release them at once."""
+"""Seconds for which a stopping worker waits for incoming leases in order to release them."""
 
 
 class HandoffManager:
     """Handoffs to and from this worker. Used by the table loop, except `on_lease_ended`.
 
-    Args:
-        store: Lease table.
-        worker_id: Id of this worker in the lease table.
-        failover_time: Seconds without a renewal after which a lease expires.
-        handoff_timeout: Seconds that an owner has to hand off a requested lease.
-        clock: Monotonic clock.
-        held: The leases held by this worker.
-        listener: Told about each held lease that another worker requested.
-        metrics: Metrics of the worker.
-        fields: Returns the fields of log lines about a lease.
+    An owner has ``handoff_timeout`` seconds to hand off a requested lease.
     """
 
     def __init__(
@@ -93,7 +84,7 @@ class HandoffManager:
         for row in rows.values():
             if row.lease_key not in busy:
                 # A lease was requested from this worker id, then its process restarted under the same id. The new
-                # process does not hold the lease, so no shard consumer of it will ever complete the handoff: do it
+                # process does not hold the lease, so none of its shard consumers will complete the handoff: do it
                 # here. If the scan is stale, the condition on the counter rejects the write.
                 try:
                     if row.is_finished:
@@ -113,13 +104,13 @@ class HandoffManager:
                     )
 
     def held_or_incoming_keys(self, leases: Sequence[Lease], is_expired: Callable[[Lease], bool]) -> set[str]:
-        """Return the keys that count as held in a plan: held and not requested, or incoming and not expired."""
+        """Return the keys that a plan counts as held: held and not requested, or incoming and not expired."""
         rows = {lease.lease_key: lease for lease in leases}
         incoming = {key for key in self._incoming.keys() if key in rows and not is_expired(rows[key])}  # noqa: SIM118
         return incoming | {held.key for held in self._held if held.handoff_requester is None}
 
     def has_arrived(self, lease_key: str) -> bool:
-        """Return whether the last scan showed that a handoff to this worker is complete."""
+        """Return whether the last scan showed the handoff to this worker as complete."""
         return lease_key in self._incoming.arrived
 
     @property
@@ -168,13 +159,10 @@ class HandoffManager:
         return _NEVER if due is None else due
 
     def poll_incoming(self, now: float) -> Iterator[tuple[Lease, str]]:
-        """Read the incoming leases one after the other, and yield those that can be taken.
+        """Read the incoming leases; yield row and reason of each one that its old owner released or kept beyond the timeout.
 
-        Each row is yielded before the next one is read, so that a lease is taken as soon as it is known to be released.
-
-        Yields:
-            Row and reason of each lease that its old owner has released, or has kept beyond the timeout. A finished one is not
-            to be taken, but released unless its old owner still holds it.
+        Each row is yielded before the next one is read, so that a released lease is taken at once. The caller must not take
+        a finished lease, but release it unless its old owner still holds it.
         """
         overdue = {incoming.lease.lease_key for incoming in self._incoming.overdue(now)}
         for incoming in self._incoming.all():
@@ -190,7 +178,7 @@ class HandoffManager:
                 yield row, f"{owner} did not release it within the handoff timeout"
 
     def drop_overdue_at_stop(self, now: float, stopped_at: float) -> None:
-        """Stop waiting for incoming leases if a stop has waited long enough for them."""
+        """Stop waiting for incoming leases once the stop has waited `_STOP_WAIT` seconds."""
         if now - stopped_at > _STOP_WAIT:
             for incoming in self._incoming.all():
                 self._incoming.drop(incoming.lease.lease_key)
@@ -203,7 +191,7 @@ class HandoffManager:
             self._handed_off.append(held.handed_off_row)
 
     def next_reclaim(self, now: float) -> float:
-        """Return when to call `reclaim_unclaimed` again; infinity while no handed-off lease is waited for."""
+        """Return when to call `reclaim_unclaimed` again; infinity if every handed-off lease was taken."""
         while self._handed_off:
             self._outgoing.add(self._handed_off.popleft(), now)
         due = self._outgoing.due

@@ -11,8 +11,8 @@ from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
 class LeaseListener(Protocol):
     """Receiver of the events of a worker's leases; `ConsumerEngine` is one.
 
-    Every method may be called from any thread. Calls go down: worker, engine, coordinator, then renewer and handoff manager. Events come back through this interface
-    alone.
+    Every method may be called from any thread. Calls go down: worker, engine, coordinator, then renewer and handoff manager.
+    Events come back only through this interface.
     """
 
     def on_lease_acquired(self, held: HeldLease, /) -> None:
@@ -28,10 +28,10 @@ class LeaseListener(Protocol):
         """Finish and release a held lease, because this worker drains. May be called repeatedly for a lease."""
 
     def on_fatal_error(self, error: BaseException, /) -> None:
-        """Stop the worker because of an error that a retry does not cure."""
+        """Stop the worker because of an error that a retry cannot cure."""
 
     def busy_lease_keys(self) -> Collection[str]:
         """Return the keys of the leases that have a shard consumer.
 
-        They must not be taken, even if they are not held: the consumer of a lost lease may still be winding down.
+        These leases must not be taken, even if they are not held: the consumer of a lost lease may still be winding down.
         """

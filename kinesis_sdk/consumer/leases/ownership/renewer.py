@@ -1,7 +1,7 @@
 """Renewal loop: heartbeats of held leases, and the end of handoffs that exceed their timeout.
 
-It has a thread of its own, so a slow scan or handler never delays a heartbeat. Its writes run on a small pool, so a write
-that hangs does not delay the others.
+It has its own thread, so a slow scan or handler never delays a heartbeat. Its writes run on a small pool, so a hung write does
+not delay other leases.
 """
 
 from __future__ import annotations
@@ -23,20 +23,14 @@ from kinesis_sdk.consumer.runtime.runtime import Runtime
 _LOGGER = FieldLogger(logging.getLogger(__name__))
 
 _SLACK = 0.002
-"""Seconds by which a lease is checked early. The check decides by the exact times what is due."""
+"""Seconds by which a lease may be checked early; the check itself compares exact times."""
 _NEVER = float("inf")
 
 
 class LeaseRenewer:
     """Renews the held leases. `tick` belongs to one thread.
 
-    Args:
-        held: The leases held by this worker.
-        failover_time: Seconds without a renewal after which a lease expires.
-        renew_interval: Seconds between two renewals of a lease.
-        handoff_timeout: Seconds after a request at which a lease is handed off even if its handler still runs.
-        runtime: Time, jitter and the pool for renewals.
-        listener: Told about lost leases, requested leases and fatal errors.
+    A requested lease is handed off after ``handoff_timeout`` seconds even if its handler still runs.
     """
 
     def __init__(
@@ -57,20 +51,20 @@ class LeaseRenewer:
         self._listener = listener
         self._log_throttle = LogThrottle(_LOGGER)
         self._log_lock = threading.Lock()
-        # Times at which to check leases, the next one first. An entry counts if its time is that of its lease in `_due`.
+        # Heap of the times at which to check leases. An entry is valid only if its time equals its lease's time in `_due`.
         self._planned: list[tuple[float, int, HeldLease]] = []
         self._due: dict[HeldLease, float] = {}
         # Ends of the handoff timeouts of requested leases, which are in `_watched`. They wake nothing: the first call after
-        # the end of a timeout sees it.
+        # the end of a timeout notices it.
         self._requested: list[tuple[float, int, HeldLease]] = []
         self._watched: set[HeldLease] = set()
         self._order = itertools.count()
 
     def tick(self, now: float) -> float:
-        """Send the heartbeats that are due and return when the next one is.
+        """Send the heartbeats that are due; return the next due time.
 
-        The cost follows what is due and what has changed, not the number of held leases: with 1,000 leases, this is called
-        150 times a second.
+        The cost grows with the leases that are due or have changed, not with the held leases: with 1,000 leases, this is
+        called 150 times a second.
         """
         checked = self._held.take_changed()
         while self._planned and self._planned[0][0] <= now + _SLACK:
@@ -86,7 +80,7 @@ class LeaseRenewer:
         return min(now + self._renew_interval, self._next_due(now))
 
     def _check(self, held: HeldLease, now: float) -> None:
-        """Do what is due for a lease, and plan when to check it again."""
+        """Do the work that is due for a lease, and plan its next check."""
         if held.gone is not None or not held.is_held(now):
             held.mark_lost(f"not renewed for {now - held.written_at:.1f} s")
             self._held.remove(held)
@@ -111,29 +105,29 @@ class LeaseRenewer:
             self._plan(held, due)
 
     def _is_overdue(self, held: HeldLease, now: float) -> bool:
-        """Return whether a requested lease is to be handed off although its handler still runs."""
+        """Return whether to hand off a requested lease although its handler still runs."""
         requested_at = held.handoff_requested_at
         return requested_at is not None and now - requested_at > self._handoff_timeout
 
     def _due_of(self, held: HeldLease, now: float) -> float:
-        """Return when the next heartbeat is due, or when the lease is lost if one is under way. A checkpoint counts as one."""
+        """Return when the next heartbeat is due (a checkpoint counts as one); if one is in flight, when the lease is lost."""
         if held.renewing:
             return self._lost_at(held, now)
         renew_at = max(held.renew_at, held.written_at + self._renew_interval)
         return min(renew_at, self._lost_at(held, now))
 
     def _lost_at(self, held: HeldLease, now: float) -> float:
-        """Return when the lease is lost without another write: a renewal that hangs does not report anything."""
+        """Return when the lease is lost without another write; a hung renewal reports nothing."""
         return max(now, held.written_at + self._failover_time + 0.001)
 
     def _plan(self, held: HeldLease, due: float) -> None:
-        """Plan when to check a lease again, instead of what was planned before."""
+        """Plan the next check of a lease, replacing an earlier plan."""
         if self._due.get(held) != due:
             self._due[held] = due
             heapq.heappush(self._planned, (due, next(self._order), held))
 
     def _unplan(self) -> HeldLease | None:
-        """Remove the first entry of the plan; return its lease, or None if another time was planned for it since."""
+        """Remove the first entry of the plan; return its lease, or None if the entry was replaced."""
         due, _, held = heapq.heappop(self._planned)
         if self._due.get(held) != due:
             return None
@@ -141,11 +135,9 @@ class LeaseRenewer:
         return held
 
     def _next_due(self, now: float) -> float:
-        """Return the first time of the plan; infinity if there is none.
-
-        Checkpoints put heartbeats off without a word to this loop. All else that changes a due time is reported by
-        `HeldLeases.take_changed`. So the first entry is corrected until it holds, and the entries behind it can only be late.
-        """
+        """Return the first time of the plan; infinity if the plan is empty."""
+        # Checkpoints postpone heartbeats without notifying this loop; `HeldLeases.take_changed` reports every other change of
+        # a due time. So correct the first entry until it is right; the entries behind it can only become due later.
         while self._planned:
             planned, _, held = self._planned[0]
             if self._due.get(held) != planned or held.gone is not None or held not in self._held:
@@ -194,7 +186,7 @@ class LeaseRenewer:
             self._runtime.wake("renewals")
 
     def _force_handoff(self, held: HeldLease) -> None:
-        """Release a requested lease to its requester although its handler still runs; the handler learns it later."""
+        """Release a lease to its requester although its handler still runs; the handler is told later."""
         try:
             held.release()
             _LOGGER.warning(

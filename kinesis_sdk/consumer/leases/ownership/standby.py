@@ -2,8 +2,8 @@
 
 The lease table names only owners, but the share of a *group* (zone, cluster) depends on idle workers too. An idle worker
 therefore writes the attribute ``standby:<worker id>`` with an increasing number to one row. Peers see it in their regular
-scan; KCL workers ignore and preserve it. It expires like a lease: it counts as long as it changes within the failover time,
-by each observer's own clock. A heartbeat found on the first scan may be stale and counts only after its value has changed.
+scan; KCL workers ignore and keep it. It expires like a lease: it must change within the failover time, by each observer's own
+clock. A heartbeat found on the first scan may be stale and counts only after its value has changed.
 
 Standby heartbeats are written only where they change a plan: in fleets with several groups, and during
 ``initial_rebalance_delay``. Cost: as many writes as one lease, and 40 bytes plus the worker id on a row.
@@ -25,9 +25,9 @@ from kinesis_sdk.consumer.leases.table.store import LeaseStore, is_rejected_row
 _LOGGER = FieldLogger(logging.getLogger(__name__))
 
 _REMOVE_AFTER = 10
-"""Failover times after which a standby heartbeat that does not change is removed."""
+"""Failover times after which an unchanged standby heartbeat is removed."""
 _MAX_REMOVED = 5
-"""Maximum standby heartbeats that are removed after one scan."""
+"""Maximum standby heartbeats to remove after one scan."""
 
 
 class _Heartbeat(NamedTuple):
@@ -40,12 +40,7 @@ class _Heartbeat(NamedTuple):
 class StandbyHeartbeats:
     """The standby heartbeats of all workers, and this worker's own. Used by the table loop.
 
-    Args:
-        store: Lease table.
-        worker_id: Id of this worker in the lease table.
-        failover_time: Seconds without a change after which a standby worker counts as dead.
-        heartbeat_interval: Seconds between two writes of this worker's heartbeat.
-        scan_interval: Seconds between the first two writes, so that peers soon see the value change.
+    ``scan_interval`` is also the interval between this worker's first two writes, so that peers soon see the value change.
     """
 
     def __init__(
@@ -64,7 +59,7 @@ class StandbyHeartbeats:
         self._first_interval = min(scan_interval, heartbeat_interval)
         self._heartbeats: dict[str, _Heartbeat] = {}
         self._rows: list[str] = []
-        # Rows that DynamoDB does not let grow, because they have the maximum size.
+        # Rows that cannot grow, because they have DynamoDB's maximum size.
         self._full_rows: set[str] = set()
         self._has_scanned = False
         self._active = False
@@ -80,7 +75,7 @@ class StandbyHeartbeats:
             if not lease.is_finished and lease.lease_key not in self._full_rows:
                 rows.append(lease.lease_key)
             for worker, value in lease.standby_heartbeats.items():
-                # A worker that had to move its heartbeat to another row stands on both; the value on the new row is higher.
+                # A worker that moved its heartbeat to another row may be on both rows; the new row has the higher value.
                 last[worker] = max(last.get(worker, (-1, "")), (value, lease.lease_key))
         heartbeats: dict[str, _Heartbeat] = {}
         for worker, (value, lease_key) in last.items():
@@ -107,7 +102,7 @@ class StandbyHeartbeats:
             self._active = active
             self._due = now
         if self._row is not None and self._row not in self._rows:
-            self._due = now  # its row is finished or deleted, so the heartbeat has to move
+            self._due = now  # the row is finished or deleted, so the heartbeat must move
 
     @property
     def due(self) -> float:
@@ -116,15 +111,11 @@ class StandbyHeartbeats:
 
     @property
     def is_registered(self) -> bool:
-        """Whether a standby heartbeat of this worker is in the table, as far as this worker knows."""
+        """Whether the table contains a standby heartbeat of this worker, as far as it knows."""
         return self._row is not None
 
     def tick(self, now: float) -> float:
-        """Write or remove the heartbeat if that is due, and return when to call again.
-
-        Raises:
-            KinesisSdkError: If the write failed; it is still due.
-        """
+        """Write or remove the heartbeat if due; return when to call again. If it raises, the write is still due."""
         if now < self._due:
             return self._due
         if not self._active:
@@ -132,7 +123,7 @@ class StandbyHeartbeats:
         elif self._rows:
             row = self._row
             if row is None or row not in self._rows:
-                # Spread the heartbeats over the rows: each write of a lease costs by the size of its row.
+                # Spread the heartbeats over the rows: the cost of each write grows with the size of its row.
                 row = self._row = self._rows[crc32(self._worker_id.encode()) % len(self._rows)]
             mine = self._heartbeats.get(self._worker_id)
             self._value = max(self._value, mine.value if mine is not None else 0) + 1
@@ -161,7 +152,7 @@ class StandbyHeartbeats:
         return log_fields(shard=shard_of_key(lease_key), worker=self._worker_id)
 
     def withdraw(self) -> None:
-        """Remove this worker's heartbeat. Raises the errors of `tick`."""
+        """Remove this worker's heartbeat."""
         self._active = False
         if self._row is not None:
             self._store.put_standby_heartbeat(self._row, self._worker_id, None)
@@ -169,11 +160,11 @@ class StandbyHeartbeats:
         self._due = float("inf")
 
     def forget(self) -> None:
-        """Stop writing the heartbeat without removing it; it expires."""
+        """Stop writing the heartbeat and let it expire."""
         self._active, self._row, self._due = False, None, float("inf")
 
     def remove_stale(self, now: float) -> None:
-        """Remove some heartbeats of dead workers. A failed removal is left to a later scan."""
+        """Remove some heartbeats of dead workers; a later scan retries failed removals."""
         old = [
             (worker, heartbeat.lease_key)
             for worker, heartbeat in self._heartbeats.items()

@@ -2,7 +2,8 @@
 
 Measurements fluctuate, and balancing must not follow every fluctuation. The stored rate is therefore rewritten only when the
 measured rate differs materially (`SteadyRate`), so all workers plan with the same number while a shard's rate is steady. In
-a fleet with a KCL 3 leader, every measurement is stored, as the KCL does: that leader moves leases for a difference of 10 %.
+a fleet with a KCL 3 leader, every measurement is stored, as in the KCL, because the leader moves leases for a difference of
+10 %.
 """
 
 from __future__ import annotations
@@ -10,31 +11,26 @@ from __future__ import annotations
 import threading
 
 MEASURE_INTERVAL = 3.0
-"""Minimum seconds between two measurements: about the KCL's renewal interval."""
+"""Minimum seconds between two measurements (about the KCL's renewal interval)."""
 _ALPHA = 0.5
 """Weight of the newest measurement in the moving average (KCL ``LeaseStatsRecorder``)."""
 _KILOBYTE = 1024
 _TOLERANCE = 2**0.5
-"""Factor by which a measured rate may differ from the stored one without being stored: half a weight class of
+"""Factor up to which a measured rate may differ from the stored rate without being stored: half a weight class of
 `strategies.by_throughput`."""
 _FOLLOWED = 4
-"""Measurements that are stored as they are after a change, until the moving average no longer contains the former rate."""
+"""Measurements to store unconditionally after a change, until the moving average no longer contains the former rate."""
 
 
 class SteadyRate:
-    """The rate to store for a shard: the stored one until the measured rate differs materially."""
+    """Rate to store for a shard; it changes only when the measured rate differs materially."""
 
     def __init__(self) -> None:
         self._following = 0
         self._last: float | None = None
 
     def report(self, measured: float | None, known: float | None) -> float | None:
-        """Return the rate to store, in KB/s; None if nothing was measured yet.
-
-        Args:
-            measured: Moving average in KB/s; None if nothing was measured yet.
-            known: Stored rate in KB/s; None if there is none.
-        """
+        """Return the rate to store, from the moving average and the stored rate; all in KB/s, None if unknown."""
         if measured is None:
             return known
         is_new, self._last = measured != self._last, measured
@@ -48,11 +44,7 @@ class SteadyRate:
 
 
 class ThroughputMeter:
-    """Moving average of a shard's delivered bytes. Thread-safe; its lock is a leaf.
-
-    Args:
-        now: Monotonic time at which the first measurement begins.
-    """
+    """Moving average of a shard's delivered bytes, measured from monotonic time ``now``. Thread-safe; its lock is a leaf."""
 
     def __init__(self, now: float) -> None:
         self._lock = threading.Lock()
