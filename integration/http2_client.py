@@ -1,4 +1,4 @@
-"""A client of HTTP/2 for tests: one connection with prior knowledge or ALPN, and what arrives on each of its streams."""
+"""A client of HTTP/2 for tests: one connection with prior knowledge or ALPN, and what each of its streams has received."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests import HANG
 
 @dataclass
 class Answer:
-    """What has arrived on a stream."""
+    """What a stream has received."""
 
     headers: dict[str, str] = field(default_factory=dict)
     body: bytearray = field(default_factory=bytearray)
@@ -37,11 +37,9 @@ class Answer:
 
 
 class Http2Client:
-    """One connection to a server; nothing is read except while a method waits.
+    """One connection to a server. It reads only while a method waits.
 
-    Args:
-        url: The server.
-        ca_file: Whom to trust; with it, ALPN has to agree on HTTP/2.
+    With `ca_file`, the certificate to trust, the server must agree on HTTP/2 by ALPN.
     """
 
     def __init__(self, url: str, ca_file: str | None = None) -> None:
@@ -68,7 +66,7 @@ class Http2Client:
         self.sock.sendall(self.protocol.data_to_send())
 
     def send(self, method: str, path: str, body: bytes = b"", **headers: str) -> int:
-        """Send a request without waiting, and return the number of its stream."""
+        """Send a request without waiting; return the number of its stream."""
         stream = self.protocol.get_next_available_stream_id()
         self.answers[stream] = Answer()
         pairs = [(name.lower().replace("_", "-"), value) for name, value in headers.items()]
@@ -122,7 +120,7 @@ class Http2Client:
         self.flush()
 
     def receive(self, stream: int) -> Answer:
-        """Wait until a stream is over."""
+        """Wait until a stream has ended."""
         while not self.answers[stream].is_over:
             self.read()
         return self.answers[stream]
@@ -131,7 +129,7 @@ class Http2Client:
         return self.receive(self.send(method, path, body, **headers))
 
     def send_call(self, operation: str, body: bytes, content_type: str = "application/x-amz-json-1.1") -> int:
-        """Send a call of Kinesis."""
+        """Send a Kinesis call."""
         return self.send(
             "POST",
             "/",

@@ -10,15 +10,14 @@ with Proxy("http://127.0.0.1:4566", seed=1) as proxy:
 
 | fault | what the client sees |
 | --- | --- |
-| `delay` | every piece of a response comes this many seconds late |
-| `reset_after` | a reset (RST) after this many bytes of a response; 0: instead of it |
-| `truncate_after` | the orderly end of the connection (FIN) after this many bytes of a response |
+| `delay` | every piece of a response is this many seconds late |
+| `reset_after` | a reset (RST) after this many bytes of a response; with 0, no response at all |
+| `truncate_after` | an orderly end of the connection (FIN) after this many bytes of a response |
 | `stall` | the response stops; it continues once healed |
-| `black_hole` | requests are swallowed, connections stay open and are never answered again |
-| `cut()` | live connections are reset at once, event streams or all |
+| `black_hole` | requests disappear; connections stay open without any further response |
+| `cut()` | live connections are reset at once: all, or only event streams |
 
-With `operations`, a fault affects only requests of these operations of AWS: `reset_after=0` then loses the answers of calls that were
-carried out.
+With `operations`, a fault affects only these AWS operations: `reset_after=0` then loses the responses of calls that were carried out.
 """
 
 from __future__ import annotations
@@ -57,9 +56,9 @@ class FaultPlan:
     stall: bool = False
     black_hole: bool = False
     probability: float = 1.0
-    """Chance of each request to be affected, by the proxy's seed."""
+    """Chance that a request is affected, by the proxy's seed."""
     operations: tuple[str, ...] = ()
-    """Operations of AWS whose requests may be affected; empty: any request."""
+    """AWS operations that can be affected; empty for all requests."""
 
 
 class _Link:
@@ -76,7 +75,7 @@ class _Link:
     def close(self, *, reset: bool) -> None:
         sock = self.client.get_extra_info("socket")
         if reset and sock is not None:
-            with contextlib.suppress(OSError):  # closed already
+            with contextlib.suppress(OSError):  # Closed already.
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.client.transport.abort()
         else:
@@ -85,13 +84,9 @@ class _Link:
 
 
 class Proxy:
-    """Listens on a free local port and passes everything to a target. A context manager; its loop has a thread.
+    """Listens on a free local port and forwards to a target. A context manager with a thread for its event loop.
 
-    `configure`, `heal` and `cut` work from any thread while it runs.
-
-    Args:
-        target: ``http://host:port``.
-        seed: Decides which requests `probability` hits.
+    `configure`, `heal` and `cut` work from any thread while it runs. `seed` decides which requests `probability` hits.
     """
 
     def __init__(self, target: str, *, seed: int = 0) -> None:
@@ -108,9 +103,9 @@ class Proxy:
         self._stop = asyncio.Event()
         self._port = 0
         self.affected = 0
-        """Requests that were affected so far."""
+        """Number of requests affected so far."""
         self.affected_operations: Counter[str] = Counter()
-        """The same by operation, of plans that name operations."""
+        """Number of affected requests by operation, counted while a plan names operations."""
 
     # -- from any thread ----------------------------------------------------------------------------------------
 
@@ -120,15 +115,15 @@ class Proxy:
         return f"http://127.0.0.1:{self._port}"
 
     def configure(self, **fault: object) -> None:
-        """Inject these faults from now on, instead of any others, into responses under way as well."""
+        """Replace the current faults, for responses in progress too."""
         self._fault = FaultPlan(**fault)  # type: ignore[arg-type]
 
     def heal(self) -> None:
-        """Inject no more faults."""
+        """Stop injecting faults."""
         self._fault = FaultPlan()
 
     def cut(self, *, streams_only: bool = False) -> int:
-        """Reset live connections, or only those with an event stream; return their number."""
+        """Reset live connections, or only event streams; return their number."""
         done: list[int] = []
         finished = threading.Event()
 
@@ -137,7 +132,7 @@ class Proxy:
             for link in links:
                 link.close(reset=True)
             done.append(len(links))
-            # Sockets are closed by callbacks that wait in the loop already; tell the caller after those.
+            # The loop closes the sockets in callbacks that are queued already; return only after these.
             self._loop.call_soon(finished.set)
 
         self._loop.call_soon_threadsafe(do)
@@ -165,8 +160,8 @@ class Proxy:
         self._started.set()
         await self._stop.wait()
         server.close()
-        # Connections end by themselves once their sockets are gone; a cancelled one would be logged as an error.
-        # One that is just being made has no `_Link` yet.
+        # Connections end by themselves once their sockets are closed; cancelling one would log an error.
+        # One that is still being opened has no `_Link` yet.
         self._fault = FaultPlan()
         for _ in range(_POLLS_AT_END):
             for link in list(self._links):
@@ -180,7 +175,7 @@ class Proxy:
         try:
             from_server, to_server = await asyncio.open_connection(*self._target)
         except OSError:
-            writer.transport.abort()  # the target is not there, and neither is this
+            writer.transport.abort()  # The target cannot be reached, so the proxy drops the connection too.
             return
         link = _Link(writer, to_server)
         self._links.add(link)
@@ -195,7 +190,7 @@ class Proxy:
                 pump.cancel()
             await asyncio.gather(*pumps, return_exceptions=True)
             link.close(reset=False)
-            # A client that does not read what is left for it keeps its socket, which must not outlive the loop.
+            # The socket of a client that does not read the rest stays open, but must not outlive the loop.
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
             self._links.discard(link)
@@ -205,7 +200,7 @@ class Proxy:
             while piece := await reader.read(_PIECE):
                 fault = self._fault
                 if link.forwarded or not link.affected:
-                    # The first piece of a request decides for its whole response.
+                    # The first piece of a request decides about its whole response.
                     link.affected = self._hits(fault, piece)
                     self.affected += link.affected
                 link.forwarded = 0
@@ -235,8 +230,8 @@ class Proxy:
                     return
 
     async def _forward(self, link: _Link, piece: bytes) -> bool:
-        """Send a piece of a response to the client, or what the fault leaves of it; return False at the end."""
-        # An event stream lasts for minutes: a fault that begins later affects it as well.
+        """Send a piece of a response to the client, or the part that the fault leaves; return False at the end."""
+        # An event stream lasts for minutes, so a later fault affects it too.
         while (fault := self._fault).stall and (link.affected or link.is_event_stream):  # noqa: ASYNC110 — healed elsewhere
             await asyncio.sleep(_POLL)
         hit = link.affected or (link.is_event_stream and fault != FaultPlan())

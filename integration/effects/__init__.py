@@ -1,1 +1,1 @@
-"""Effects that are counted while workers are killed and frozen: see `integration.effects.run`."""
+"""Effects, counted while workers are killed and frozen: see `integration.effects.run`."""

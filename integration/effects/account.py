@@ -1,4 +1,4 @@
-"""What a run found: effects compared with the copies that its stream holds. Pure."""
+"""Result of a run: effects compared with the copies in its stream. Pure."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ HEADER = (
     f"{'store':<15} {'worker':<8} {'producer':<11} {'puts':>10} {'copies':>8} {'lost':>8} {'twice':>8} "
     f"{'seconds':>7} {'per s':>6}  faults"
 )
-"""Heads the lines of `Outcome.line`."""
+"""Header for the lines of `Outcome.line`."""
 
 
 @dataclass(frozen=True)
 class Due:
-    """The effects that a stream's content asks for.
+    """The effects that the records in a stream must have.
 
-    An idempotent producer's record is due once, at its first valid copy. A plain producer's is due at each of its copies.
+    An idempotent producer's record must take effect once, at its first valid copy; a plain producer's at each of its copies.
 
     Attributes:
         ids: Ids of the records that take effect.
-        numbers: Numbers of the puts that have at least one of them.
-        copies: Copies beyond the first of each put: what producers stored again.
+        numbers: Numbers of the puts with at least one such record.
+        copies: Copies beyond the first of each put, stored by retries.
     """
 
     ids: frozenset[str]
@@ -34,11 +34,9 @@ class Due:
 
 
 def due(stream: str, copies: Collection[StoredCopy]) -> Due:
-    """Return what the copies in a stream ask for.
+    """Return the effects that the copies in a stream must have.
 
-    Args:
-        stream: Name of the stream.
-        copies: All of them, parents before children. Payloads are the numbers of the puts.
+    `copies` are all of them, parents before children. Payloads are the numbers of the puts.
     """
     places = deliveries(copies, int)
     ids = (record_id(stream, *place[:1], str(place[1]), place[2]) for one in places.values() for place in one)
@@ -48,11 +46,11 @@ def due(stream: str, copies: Collection[StoredCopy]) -> Due:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Effects compared with what was due.
+    """Effects compared with those that were due.
 
     Attributes:
-        lost: Effects that are missing: of records in the stream, and of acknowledged puts that are not in the stream.
-        twice: Effects too many: second ones, and those of copies that readers should have dropped.
+        lost: Missing effects, of records in the stream and of acknowledged puts that are not in the stream.
+        twice: Surplus effects: second ones, and effects of copies that readers should have dropped.
     """
 
     lost: int
@@ -60,12 +58,9 @@ class Verdict:
 
 
 def judge(wanted: Due, effects: Mapping[str, int], acknowledged: Iterable[int]) -> Verdict:
-    """Compare effects with what was due.
+    """Compare the number of effects of each record id with those that were due.
 
-    Args:
-        wanted: What was due.
-        effects: Number of effects of each record id.
-        acknowledged: Numbers of the puts that the producer reported as stored.
+    `acknowledged` are the numbers of the puts that the producer reported as stored.
     """
     missing = len(wanted.ids - effects.keys()) + len(set(acknowledged) - wanted.numbers)
     return Verdict(missing, sum(effects.values()) - len(wanted.ids & effects.keys()))
@@ -73,17 +68,14 @@ def judge(wanted: Due, effects: Mapping[str, int], acknowledged: Iterable[int]) 
 
 @dataclass
 class Outcome:
-    """What a run found.
+    """Result of a run.
 
     Attributes:
-        store: Name of the store.
         transactions: Whether its workers had a sink.
         producers: Kind of its producers: idempotent, plain or mixed.
-        puts: Records that were put.
+        puts: Number of records that were put.
         copies: Copies in the stream beyond the first of each put.
-        lost: See `Verdict`.
-        twice: See `Verdict`.
-        seconds: Duration.
+        lost, twice: See `Verdict`.
         faults: Faults by name.
     """
 
@@ -99,7 +91,7 @@ class Outcome:
 
     @property
     def is_good(self) -> bool:
-        """With a sink, everything took effect once. Without, something did more often, as the faults intend."""
+        """Whether everything took effect once with a sink, or something took effect again without one, as the faults intend."""
         return not self.lost and (not self.twice) == self.transactions
 
     def line(self) -> str:
@@ -112,14 +104,14 @@ class Outcome:
 
 
 class Pace:
-    """How many records may be put by now: so many a second, and not too many ahead of their effects.
+    """Limits the records put so far: to a rate, and to a backlog of records without effects.
 
-    Without the second limit, slow workers would do most of their work after the last fault.
+    Without the backlog limit, slow workers would do most of their work after the last fault.
 
     Args:
-        total: Records to put in all.
+        total: Total number of records.
         rate: Records per second.
-        backlog: Maximum number of records that were put and have no effect yet.
+        backlog: Maximum number of records without effects.
         now: Monotonic seconds.
     """
 
@@ -129,14 +121,9 @@ class Pace:
         self._allowed = 0.0
 
     def allowed(self, now: float, effects: int) -> int:
-        """Return how many records may have been put at this time.
-
-        Args:
-            now: Monotonic seconds.
-            effects: Effects that were seen last.
-        """
+        """Return the number of records that can have been put at `now` (monotonic seconds), given the effects seen so far."""
         limit = min(self._total, effects + self._backlog)
-        # Time in which the limit held the producer back gives no burst later.
+        # Time spent at the limit does not permit a burst later.
         self._allowed = max(self._allowed, min(self._allowed + (now - self._at) * self._rate, limit))
         self._at = now
         return int(self._allowed)

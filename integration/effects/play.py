@@ -1,4 +1,4 @@
-"""One run: a stream, producers, workers that write effects, and what happens to them."""
+"""One run: a stream, producers, workers that write effects, and faults."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from kinesis_sdk.testing.accounting.stored_copies import read_copies
 
 PRODUCERS = ("idempotent", "plain", "mixed")
 _SETTLE = 3
-"""Failover times after the last missing effect in which others could still happen twice."""
+"""Wait after the last missing effect, in failover times: effects could still be repeated in it."""
 
 _STUCK = 180.0
-"""Seconds without any new effect after which a run is given up."""
+"""A run fails after this many seconds without a new effect."""
 
 _BACKLOG = 50_000
 _LATEST_STORE = 6.0
-"""Seconds after the last put in which a request that failed may still be stored."""
+"""Seconds after the last put in which a failed request can still be stored."""
 
 _MOST_FOR_A_HIT = 20_000
-"""Records beyond those of the plan that are put until a fault has hit something."""
+"""Maximum number of records beyond the plan's, put until a fault has hit something."""
 
 _WORKERS = 4
 _MOST_SHARDS = 6
@@ -43,20 +43,20 @@ _PROGRESS_SECONDS = 10.0
 
 
 class Plan(NamedTuple):
-    """What to play.
+    """Parameters of a run.
 
     Attributes:
         endpoint: See `serve`.
         store: One of `STORES`.
-        puts: Records to put.
+        puts: Number of records to put.
         rate: Maximum number of records per second.
-        seed: Of the faults.
+        seed: Seed of the faults.
         transactions: Whether workers have a sink.
-        producers: One of `PRODUCERS`. With ``mixed``, the idempotent one puts even numbers and the plain one odd ones.
+        producers: One of `PRODUCERS`. With ``mixed``, the idempotent one puts even numbers and the plain one odd numbers.
         fault_interval: Mean seconds between two faults.
         failover: Failover time of the workers, seconds.
         idle: Seconds between two reads of a shard.
-        pause: Maximum seconds between the effects of a batch and what follows them.
+        pause: Maximum seconds between the effects of a batch and its commit or checkpoint.
     """
 
     endpoint: str
@@ -76,11 +76,11 @@ class Run:
     """One run.
 
     Args:
-        plan: What to play.
+        plan: Its parameters.
         services: Its servers.
         store: Its store, as the run itself sees it.
-        folder: For what workers print.
-        report: Called with a line about the progress every ten seconds.
+        folder: For the output of workers.
+        report: Called every ten seconds with a line about the progress.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Run:
         self._was_hit = False
 
     def play(self) -> Outcome:
-        """Put the records, do the faults, wait for the effects, and compare them with the stream."""
+        """Put the records, inject the faults, wait for the effects, and compare them with the stream."""
         self._began = self._told = time.monotonic()
         self._store.prepare()
         self._control.create(_WORKERS)
@@ -144,7 +144,7 @@ class Run:
     # -- producing ----------------------------------------------------------------------------------------------
 
     def _producer(self, *, idempotent: bool) -> Producer:
-        # Small aggregates, so that a batch is a moment's work and there are many transactions to be killed in.
+        # Small aggregates, so that batches are short and many transactions can be hit by a kill.
         config = ProducerConfig(idempotent=idempotent, aggregation_max_count=100, record_ttl=300.0)
         return Producer(config, region_name="us-east-1", endpoint_url=self._services.worker_aws_url)
 
@@ -156,7 +156,7 @@ class Run:
         self._next_fault = start + self._plan.fault_interval
         with ExitStack() as stack:
             producers = [stack.enter_context(self._producer(idempotent=kind)) for kind in kinds]
-            # What a fault hits depends on the machine, so records and faults go on until one did what the run is about.
+            # What a fault hits depends on the machine, so continue until one has done what the run is about: see `_look`.
             most = self._plan.puts + _MOST_FOR_A_HIT
             while self._put < self._plan.puts or (self._put < most and not self._was_hit):
                 self._look()
@@ -204,7 +204,7 @@ class Run:
         self._workers.append(worker)
 
     def _disturb(self, now: float) -> None:
-        # A fault before the first effect would only hit workers that start.
+        # A fault before the first effect would only hit starting workers.
         if self._effects and now >= self._next_fault:
             self._next_fault = now + self._plan.fault_interval * self._rng.uniform(0.4, 1.6)
             self._fault(now)
@@ -215,7 +215,7 @@ class Run:
     def _fault(self, now: float) -> None:
         able = [worker for worker in self._workers if worker.is_able]
         chance = self._rng.random()
-        # The first fault is a kill, so that each run has one, however short it is.
+        # The first fault is a kill, so that even the shortest run has one.
         if (chance < 0.45 or not self._faults["kills"]) and len(able) > 1:
             self._faults["kills"] += 1
             worker = self._rng.choice(able)
@@ -247,7 +247,7 @@ class Run:
     # -- waiting ------------------------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        """See how far the workers are, at most for a tenth of the time; tell it now and then."""
+        """Read the workers' progress, in at most a tenth of the time, and report it now and then."""
         now = time.monotonic()
         if now >= self._looked:
             self._effects = self._store.effects()
@@ -270,7 +270,7 @@ class Run:
                 raise RuntimeError(f"{worker.name} ended by itself:\n{worker.tail()}")
 
     def _drain(self, wanted: int) -> None:
-        """Wait until so many records took effect, and a while longer, in which effects could happen twice."""
+        """Wait until `wanted` records have taken effect, and longer, because effects could still be repeated."""
         seen, progress_at = -1, time.monotonic()
         while True:
             self._look()
@@ -286,22 +286,22 @@ class Run:
 
 
 def play(plan: Plan, folder: Path, report: Callable[[str], None] = lambda _: None) -> Outcome:
-    """Play one run, with servers and a stream of its own.
+    """Play one run with its own servers and stream.
 
     Args:
-        plan: What to play.
+        plan: Its parameters.
         folder: For the servers' and the workers' files.
         report: Called with lines about the progress.
 
     Raises:
-        CannotInstallError: LocalStack or DynamoDB Local cannot be had on this machine.
-        NoPostgresError: There is no PostgreSQL.
-        RuntimeError: A worker ended by itself.
+        CannotInstallError: If LocalStack or DynamoDB Local cannot be installed on this machine.
+        NoPostgresError: If PostgreSQL is missing.
+        RuntimeError: If a worker ended by itself.
     """
     with ExitStack() as stack:
         services = stack.enter_context(serve(plan.endpoint, plan.store, folder=folder, seed=plan.seed))
         if services.missing:
             report(f"faults that these servers cannot have: {', '.join(services.missing)}")
-        store = open_store(services.store, attempts=10)  # it counts, and changes no effect
+        store = open_store(services.store, attempts=10)  # It only counts, and does not change effects.
         stack.callback(store.close)
         return Run(plan, services, store, folder, report).play()

@@ -138,16 +138,16 @@ def _stores(text: str) -> list[str]:
 
 
 def plans(options: argparse.Namespace) -> list[Plan]:
-    """Return the runs that the command line asks for: the baseline of each store before its run with a sink."""
+    """Return the runs of the command line: for each store the baseline, then the run with a sink."""
     baseline = min(_BASELINE, options.effects) if options.baseline is None else options.baseline
-    # LocalStack answers few requests a second on a busy machine. If more are waiting, all of them time out.
+    # On a busy machine LocalStack serves few requests a second. If more are waiting, all of them time out.
     usual = (2.5, 3.0, 0.2) if options.endpoint == "fake" else (5.0, 6.0, 1.0)
     interval, failover = options.fault_interval or usual[0], options.failover or usual[1]
     found = []
     for store in options.stores:
         for puts, transactions in ((baseline, False), (options.effects, True)):
             if puts:
-                # Fewer records a second than asked for, if the run would be over before its faults.
+                # A lower rate than requested, if the run would otherwise end before its faults.
                 rate = min(puts / _SHORTEST, options.rate)
                 producers = options.producers if transactions else "plain"
                 found.append(
@@ -168,7 +168,7 @@ def plans(options: argparse.Namespace) -> list[Plan]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Play the runs of the command line and print a table."""
+    """Run what the command line asks for and print a table."""
     options = parser().parse_args(arguments)
     set_keys()
     signal.signal(signal.SIGTERM, _interrupt)

@@ -1,4 +1,4 @@
-"""The AWS of a run, the databases beside it, and what goes wrong between them and the workers."""
+"""The AWS and the databases of a run, and the faults between them and the workers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CHANCE_OF_LOSS = 0.02
 _LATE = {"kind": "late_store", "operation": "PutRecords", "probability": 0.005, "seconds": 5.0}
 
 KEYS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
-"""What boto3 needs to find in the environment."""
+"""Environment variables that boto3 needs."""
 
 
 class Services:
@@ -35,7 +35,7 @@ class Services:
         worker_aws_url: The same for producers and workers, through a proxy.
         store: Address of the store for the run itself; see `open_store`.
         worker_store: The same for workers.
-        missing: Faults that these servers cannot have.
+        missing: Faults that these servers cannot inject.
     """
 
     def __init__(
@@ -56,26 +56,26 @@ class Services:
         self._fake = fake
 
     def begin_faults(self) -> None:
-        """Let calls be carried out whose answers never arrive, and requests be stored late."""
+        """Lose responses of calls that were carried out, and store some requests late."""
         for proxy in self._proxies:
             proxy.configure(reset_after=0, probability=_CHANCE_OF_LOSS, operations=_LOST)
         if self._fake is not None:
             self._fake.admin("faults", _LATE)
 
     def end_faults(self) -> None:
-        """Let everything pass."""
+        """Stop injecting faults."""
         for proxy in self._proxies:
             proxy.heal()
         if self._fake is not None:
             self._fake.admin("faults", method="DELETE")
 
     def cut(self) -> None:
-        """Reset all connections to AWS and to DynamoDB Local, in the middle of whatever they do."""
+        """Reset all connections to AWS and DynamoDB Local, whatever they are doing."""
         for proxy in self._proxies:
             proxy.cut()
 
     def faults(self) -> Counter[str]:
-        """Count what happened to calls so far."""
+        """Return the number of calls hit so far, by fault."""
         found: Counter[str] = Counter()
         for proxy in self._proxies:
             found["answers lost"] += proxy.affected_operations.total()
@@ -89,14 +89,14 @@ def serve(endpoint: str, store: str, *, folder: Path, seed: int) -> Iterator[Ser
     """Start the servers of a run.
 
     Args:
-        endpoint: ``fake``, ``localstack``, or the URL of a LocalStack that runs.
+        endpoint: ``fake``, ``localstack``, or the URL of a running LocalStack.
         store: One of `STORES`.
         folder: For logs, and for SQLite's database.
-        seed: Of lost answers.
+        seed: Seed of the lost responses.
 
     Raises:
-        CannotInstallError: LocalStack or DynamoDB Local cannot be had on this machine.
-        NoPostgresError: There is no PostgreSQL.
+        CannotInstallError: If LocalStack or DynamoDB Local cannot be installed on this machine.
+        NoPostgresError: If PostgreSQL is missing.
     """
     with ExitStack() as stack:
         fake = None
@@ -107,7 +107,7 @@ def serve(endpoint: str, store: str, *, folder: Path, seed: int) -> Iterator[Ser
             aws_url = stack.enter_context(use(folder / "localstack.log"))
         else:
             aws_url = endpoint
-        # LocalStack starts DynamoDB with the first call, for longer than a worker waits for an answer.
+        # The first call makes LocalStack start DynamoDB, which takes longer than a worker waits for a response.
         boto3.client("dynamodb", endpoint_url=aws_url).list_tables()
         aws = stack.enter_context(Proxy(aws_url, seed=seed))
         proxies = [aws]
@@ -125,6 +125,6 @@ def serve(endpoint: str, store: str, *, folder: Path, seed: int) -> Iterator[Ser
 
 
 def set_keys() -> None:
-    """Give boto3 credentials and a region, unless the environment has some."""
+    """Set credentials and a region for boto3, unless the environment has them."""
     for name, value in KEYS.items():
         os.environ.setdefault(name, value)

@@ -1,4 +1,4 @@
-"""The stores of a run: each counts its effects, and gives a worker a sink and the function that writes to it."""
+"""The stores of a run: each counts its effects, and gives a worker a sink and a function that writes to it."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ EFFECTS = sqlalchemy.Table(
     sqlalchemy.Column("record_id", sqlalchemy.Text),
     sqlalchemy.Column("number", sqlalchemy.Integer),
 )
-"""No column is unique: an effect that happens twice is a second row."""
+"""No column is unique, so a repeated effect is a second row."""
 
 _TABLE = "counted-effects"
 _BATCH = 100
 
 OTHERS = "other records"
-"""Name in `read_counters` of the records that were not asked for."""
+"""Key in `read_counters` for all records that were not requested."""
 
 
 class Store(Protocol):
@@ -33,20 +33,19 @@ class Store(Protocol):
         """Empty it."""
 
     def effects(self) -> int:
-        """Return about how many effects it holds; cheap."""
+        """Return the approximate number of effects; cheap."""
 
     def records(self) -> int:
-        """Return how many different records took effect."""
+        """Return the number of different records that took effect."""
 
     def effects_by_record(self, ids: Collection[str]) -> dict[str, int]:
         """Return the number of effects of each record id.
 
-        Args:
-            ids: Records that should have effects. Those of others may be under one name together.
+        `ids` are the records that should have effects. Effects of all other records may be summed under one name.
         """
 
     def disturb(self) -> None:
-        """Cut off all of its clients, unless the run's proxies do."""
+        """Cut off all of its clients, unless the run's proxies do that."""
 
     def close(self) -> None:
         """Close the connections."""
@@ -58,7 +57,7 @@ class Store(Protocol):
         """Write the effects of a batch to its transaction."""
 
     def write_plainly(self, batch: RecordBatch) -> None:
-        """Write the effects of a batch as a worker without a sink does."""
+        """Write the effects of a batch as a worker without a sink would."""
 
 
 def _rows(batch: RecordBatch) -> list[dict[str, Any]]:
@@ -66,11 +65,7 @@ def _rows(batch: RecordBatch) -> list[dict[str, Any]]:
 
 
 class SqlStore:
-    """A SQL database.
-
-    Args:
-        url: Of SQLAlchemy.
-    """
+    """A SQL database; `url` is SQLAlchemy's."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -80,10 +75,10 @@ class SqlStore:
         self._engine = sqlalchemy.create_engine(url, **options)
 
     def prepare(self) -> None:
-        """Drop all tables, and create that of the effects.
+        """Drop all tables and create the table of the effects.
 
-        SQLite keeps a write-ahead log, also where no sink asks for one: a worker is frozen inside its commit, the run counts the effects and
-        would wait for the worker's lock, and only the run itself lets the worker go on.
+        SQLite gets a write-ahead log even without a sink. Otherwise the run could deadlock: a worker is frozen within its
+        commit, the run counts effects and waits for the worker's lock, and only the run could resume the worker.
         """
         if self._engine.dialect.name == "sqlite":
             with self._engine.connect() as connection:
@@ -112,7 +107,7 @@ class SqlStore:
             return int(connection.execute(sqlalchemy.text(query)).scalar_one())
 
     def disturb(self) -> None:
-        """End all connections to PostgreSQL but this one, in the middle of whatever they do."""
+        """End all connections to PostgreSQL but this one, whatever they are doing."""
         if self._engine.dialect.name != "postgresql":
             return
         query = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND usename = current_user"
@@ -132,17 +127,15 @@ class SqlStore:
         batch.transaction.execute(EFFECTS.insert(), _rows(batch))
 
     def write_plainly(self, batch: RecordBatch) -> None:
-        """The same in a transaction that knows nothing of the position."""
+        """Insert a row for each record, in a transaction without the position."""
         with self._engine.begin() as connection:
             connection.execute(EFFECTS.insert(), _rows(batch))
 
 
 class DynamoDBStore:
-    """DynamoDB. An effect adds one to the item of its record, which therefore counts its effects.
+    """DynamoDB. An effect adds one to the item of its record.
 
-    Args:
-        endpoint_url: Of the fake, DynamoDB Local or LocalStack.
-        attempts: Attempts of each call; a worker's call must be made once, because its second attempt could repeat an effect.
+    A worker's call must have one attempt: a second one could repeat the effect.
     """
 
     def __init__(self, endpoint_url: str, attempts: int = 1) -> None:
@@ -167,19 +160,19 @@ class DynamoDBStore:
         self._client.get_waiter("table_exists").wait(TableName=_TABLE, WaiterConfig={"Delay": 1})
 
     def effects(self) -> int:
-        """Count the items; the fake, DynamoDB Local and LocalStack know their number at any time."""
+        """Count the items. The fake, DynamoDB Local and LocalStack know their number at any time."""
         return int(self._client.describe_table(TableName=_TABLE)["Table"]["ItemCount"])
 
     def records(self) -> int:
-        """The same: each record has an item."""
+        """Count the items: each record has one."""
         return self.effects()
 
     def effects_by_record(self, ids: Collection[str]) -> dict[str, int]:
-        """Read the counters of these items, and count the others."""
+        """Read the counters of these items, and sum the other ones."""
         return read_counters(self._client, ids)
 
     def disturb(self) -> None:
-        """Do nothing: its clients' connections lead through a proxy."""
+        """Do nothing: its clients connect through a proxy."""
 
     def close(self) -> None:
         """Close the connections."""
@@ -204,7 +197,7 @@ class DynamoDBStore:
             batch.transaction.update(record, **self._action(record.id, int(record.data)))
 
     def write_plainly(self, batch: RecordBatch) -> None:
-        """The same, one call for each record."""
+        """Add one to the item of each record, with one call for each."""
         for record in batch.records:
             self._client.update_item(**self._action(record.id, int(record.data)))
 
@@ -212,11 +205,7 @@ class DynamoDBStore:
 def read_counters(client: Any, ids: Collection[str]) -> dict[str, int]:
     """Return the effects of records by id, and those of all other records as one number.
 
-    DynamoDB Local sorts a whole table for each page of a Scan, and fails at a million items, so items are read by their keys.
-
-    Args:
-        client: boto3 client of DynamoDB, or the fake's.
-        ids: The records.
+    DynamoDB Local sorts the whole table for each page of a Scan and fails at a million items, so items are read by key.
     """
     found: dict[str, int] = {}
     wanted = sorted(ids)
@@ -232,11 +221,9 @@ def read_counters(client: Any, ids: Collection[str]) -> dict[str, int]:
 
 
 def open_store(address: str, *, attempts: int = 1) -> Store:
-    """Return the store of an address: a URL of SQLAlchemy, or ``dynamodb+`` and an endpoint.
+    """Return the store of an address: a SQLAlchemy URL, or ``dynamodb+`` and an endpoint.
 
-    Args:
-        address: The address.
-        attempts: Attempts of each call to DynamoDB.
+    `attempts` is the number of attempts of each call to DynamoDB.
     """
     if address.startswith("dynamodb+"):
         return DynamoDBStore(address.removeprefix("dynamodb+"), attempts)

@@ -28,7 +28,9 @@ def main() -> int:
 
     def handle(batch: RecordBatch) -> None:
         (store.write if settings["transactions"] else store.write_plainly)(batch)
-        time.sleep(random.uniform(0, pause))  # a kill often comes between the effects and what follows them
+        time.sleep(
+            random.uniform(0, pause)
+        )  # Kills then often hit between the effects and the commit or checkpoint.
 
     worker = start_worker(lambda: make_worker(settings, handle, store), stop)
     while not stop.wait(0.2) and not (worker and worker.wait(0)):

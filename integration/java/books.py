@@ -1,8 +1,8 @@
-"""Books of a run: what a stream holds, against what workers of any kind delivered of it.
+"""Accounting of a run: the content of a stream against the deliveries of workers of any kind.
 
-Only what a loaded machine cannot change is wrong here: a record that is missing, one at another place, a worker that
-did not begin exactly behind the position it was given, or was given an older one than somebody had stored. What was
-delivered again follows from that; the books count it by how the former worker ended.
+Only facts that do not depend on the machine's load are faults: a missing record, a record at the wrong position, a worker that
+did not start right after the position it was given, or was given an older position than one already stored. Repeated
+deliveries follow from these; they are counted by how the former worker ended.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class Record(NamedTuple):
     """A user record of a stream.
 
     Attributes:
-        number, sub: Its place in the shard.
+        number, sub: Its position in the shard.
         data: Its text.
-        optional: Whether its aggregate has a record of another shard, so that a KCL that knows the shard drops it whole.
+        optional: Whether its aggregate also holds a record of another shard, so that a KCL that knows the shard drops it.
     """
 
     number: int
@@ -38,22 +38,22 @@ class Record(NamedTuple):
 
     @property
     def place(self) -> tuple[int, int]:
-        """Return its place in the shard."""
+        """Its position in the shard."""
         return self.number, self.sub
 
 
 @dataclass
 class Stay:
-    """What a worker did with a shard from one `initialize` on.
+    """A worker's work on a shard, from one `initialize` on.
 
     Attributes:
-        shard, worker, begin: What began, and when.
-        position: From where.
-        delivered: Places and data, in their order.
+        shard, worker, begin: The shard, the worker, and the time of the start.
+        position: Position from which it started.
+        delivered: Positions and data, in order.
         stored: Positions that it checkpointed, by time.
-        ended: ``"stopped"`` if it checkpointed and let go, ``"finished"`` at the shard's end, else ``"lost"`` (taken,
-            or killed).
-        was_told: Whether a checkpoint was refused, or its handler called because the lease was lost.
+        ended: ``"stopped"`` if it checkpointed and released the lease, ``"finished"`` at the shard's end, else ``"lost"``
+            (taken, or killed).
+        was_told: Whether a checkpoint was rejected, or its handler called because the lease was lost.
     """
 
     shard: str
@@ -67,10 +67,10 @@ class Stay:
 
     @property
     def is_late(self) -> bool:
-        """Whether the worker was told that it had lost the lease before it could store anything.
+        """Whether the worker learned that it had lost the lease before it could store anything.
 
-        KCL 2.x takes leases without asking. Its victim may have read the checkpoint, and calls `initialize` when the
-        thief has stored newer ones; what it delivers then is delivered twice, and none of its checkpoints counts.
+        KCL 2.x takes leases without asking. The former owner may have read the checkpoint already, and call `initialize`
+        after the new owner has stored newer ones. Its deliveries are then duplicates, and none of its checkpoints counts.
         """
         return self.was_told and not self.stored
 
@@ -81,7 +81,7 @@ def _place(position: Sequence[Any]) -> tuple[int, int]:
 
 
 def stays(workers: Iterable[WorkerProcess]) -> dict[str, list[Stay]]:
-    """Return what workers did, by shard and time."""
+    """Return what each worker did with each shard, by shard and time."""
     found: dict[str, list[Stay]] = defaultdict(list)
     for worker in workers:
         current: dict[str, Stay] = {}
@@ -93,7 +93,7 @@ def stays(workers: Iterable[WorkerProcess]) -> dict[str, list[Stay]]:
                 continue
             stay = current.get(shard)
             if stay is None:
-                continue  # the KCL lost the lease before it could initialize anything
+                continue  # The KCL lost the lease before it could initialize anything.
             if kind == "records":
                 stay.delivered += [
                     (event["t"], (int(number), sub), data) for number, sub, data, _ in event["records"]
@@ -108,7 +108,7 @@ def stays(workers: Iterable[WorkerProcess]) -> dict[str, list[Stay]]:
 
 
 def read_stream(stage: Stage, stream: str) -> dict[str, list[Record]]:
-    """Return everything that a stream holds, by shard; the aggregates are opened by a library that is not ours."""
+    """Return the whole content of a stream, by shard. A library that is not ours opens the aggregates."""
     return {
         shard["ShardId"]: list(_read_shard(stage, stream, shard))
         for shard in stored_shards(stage.kinesis, stream)
@@ -145,12 +145,12 @@ class Books:
 
     Attributes:
         faults: Everything that is wrong.
-        acknowledged: Number of records that the producer was told are stored.
+        acknowledged: Number of records acknowledged to the producer.
         stored_again: Records that the stream holds more than once: aggregates across a reshard.
-        resumed, resumed_inside: How often a worker began behind somebody's checkpoint, and how often inside an aggregate.
-        again: Records that were delivered again, by how the former worker ended.
+        resumed, resumed_inside: How often a worker started after another's checkpoint, and how often inside an aggregate.
+        again: Records delivered again, by how the former worker ended.
         transitions: Changes of the worker, by how the former one ended.
-        late: How often a worker began with a lease that had been taken from it; see `Stay.is_late`.
+        late: How often a worker started with a lease that had been taken from it; see `Stay.is_late`.
     """
 
     faults: list[str] = field(default_factory=list)
@@ -178,12 +178,12 @@ def keep(
     acknowledged: Iterable[str],
     found: Mapping[str, Sequence[Stay]],
 ) -> Books:
-    """Compare.
+    """Compare the stream's content with the deliveries.
 
     Args:
-        held: What the stream holds, by shard, in its order.
-        parents: Shards whose records come before those of a shard.
-        acknowledged: Data of records that the producer was told are stored.
+        held: Content of the stream, by shard, in order.
+        parents: By shard, the shards whose records must come before its own.
+        acknowledged: Data of the acknowledged records.
         found: What workers did.
     """
     books = Books()
@@ -208,7 +208,7 @@ def keep(
 
 
 def _check_run(books: Books, stay: Stay, records: Sequence[Record]) -> None:
-    """See that a worker delivered what follows its position, one by one; only optional records may be left out."""
+    """Check that a worker delivered the records after its position one by one; only optional records can be missing."""
     where = f"{stay.shard} at {stay.worker} from {stay.position}"
     following = iter([record for record in records if record.place > stay.position])
     for _, place, data in stay.delivered:
@@ -229,7 +229,7 @@ def _check_transition(books: Books, former: Sequence[Stay], stay: Stay, records:
             f"{stay.shard}: {stay.worker} began at {stay.position}, and {max(stored)} was stored before"
         )
     before = {place for one in former for _, place, _ in one.delivered}
-    # A worker may be killed after its checkpoint was stored and before it could tell that.
+    # A worker may be killed after its checkpoint was stored and before it logged that.
     if stay.position in before:
         books.resumed += 1
         behind = next((record for record in records if record.place > stay.position), None)
@@ -238,7 +238,7 @@ def _check_transition(books: Books, former: Sequence[Stay], stay: Stay, records:
         books.faults.append(
             f"{stay.shard}: {stay.worker} began at {stay.position}, which nobody had delivered"
         )
-    # Whoever had a record last answers for it; a worker in between may have stopped before it delivered anything.
+    # The last worker that delivered the record decides; one in between may have stopped without any delivery.
     latest = {place: one for one in former for _, place, _ in one.delivered}
     again = Counter(latest[place].ended for _, place, _ in stay.delivered if place in latest)
     books.again.update(again)
@@ -252,7 +252,7 @@ def _check_transition(books: Books, former: Sequence[Stay], stay: Stay, records:
 def _check_parents(
     books: Books, parents: Mapping[str, Iterable[str]], found: Mapping[str, Sequence[Stay]]
 ) -> None:
-    """See that the first delivery of each record of a parent is older than every delivery of its children."""
+    """Check that each record of a parent is first delivered before any record of its children."""
     for shard, above in parents.items():
         times = [t for stay in found.get(shard, ()) for t, _, _ in stay.delivered]
         for parent in above:
@@ -275,5 +275,5 @@ def parents(stage: Stage, stream: str) -> dict[str, list[str]]:
 
 
 def audit(stage: Stage, stream: str, workers: Sequence[WorkerProcess], acknowledged: Iterable[str]) -> Books:
-    """Return the books of a run that has ended."""
+    """Return the account of a run that has ended."""
     return keep(read_stream(stage, stream), parents(stage, stream), acknowledged, stays(workers))

@@ -1,4 +1,4 @@
-"""A column of the matrix: one stream in the hands of every consumer at once, each with an application of its own."""
+"""A column of the matrix: every consumer reads one stream at once, each with its own application."""
 
 from __future__ import annotations
 
@@ -15,19 +15,15 @@ from integration.java.scenes import everything_arrived, make_leases, open_shards
 from tests import HANG
 
 SUCCESSORS: Mapping[str, str] = {"ours": "2.7.2", "2.7.2": "ours", "3.1.3": "ours", "3.5.1": "ours"}
-"""Who goes on behind the checkpoints of a consumer that was killed."""
+"""The kind of consumer that continues from the checkpoints of a killed one."""
 
 
 class Cells:
-    """Every consumer of the matrix on one stream of two shards; each checkpoints each batch at a random record.
-
-    Args:
-        stage: Where.
-        stream: Is created.
+    """Every consumer of the matrix on one stream of two shards. Each checkpoints every batch at a random record.
 
     Attributes:
         applications: By consumer.
-        workers: Of each application, by consumer: who made the leases, the consumer, its successor.
+        workers: Workers of each application, by consumer: the creator of the leases, the consumer, its successor.
     """
 
     def __init__(self, stage: Stage, stream: str) -> None:
@@ -50,7 +46,7 @@ class Cells:
             yield
 
     def _start(self, kind: str, application: str, name: str, metrics: str) -> WorkerProcess:
-        """Start a consumer; one of ours tidies up its table every second."""
+        """Start a consumer. One of ours cleans up its table every second."""
         if kind == "ours":
             settings: dict[str, Any] = {"worker_metrics": metrics, "lease_cleanup_interval": 1.0}
             return self._stage.start_ours(f"{name}-ours", self._stream, application, middle=1.0, **settings)
@@ -70,7 +66,7 @@ class Cells:
         }
 
     def wait_for_all(self, what: str, condition: Callable[[str], object]) -> None:
-        """Wait until something is the case for each consumer."""
+        """Wait until a condition holds for each consumer."""
         began = time.monotonic()
         for kind in self.workers:
             wait_for(lambda kind=kind: condition(kind), HANG, lambda kind=kind: (kind, what, self._told()))
@@ -84,7 +80,7 @@ class Cells:
         return len({one["shard"] for worker in self.workers[kind] for one in worker.events(event)})
 
     def split_and_merge(self, quarter: int = 1 << 126) -> None:
-        """Split the first shard and merge its halves; wait until every consumer works on what follows."""
+        """Split the first shard and merge its halves; wait until every consumer reads the two shards that remain."""
         stage, stream = self._stage, self._stream
         first = open_shards(stage, stream)[0]["ShardId"]
         stage.kinesis.split_shard(StreamName=stream, ShardToSplit=first, NewStartingHashKey=str(quarter))
@@ -97,7 +93,7 @@ class Cells:
         )
 
     def replace(self) -> dict[str, dict[str, Any]]:
-        """Kill every consumer and start its successor; return what else was in the table of KCL 3.5 then."""
+        """Kill every consumer and start its successor; return the other items in KCL 3.5's table at that time."""
         left = {}
         for kind, parts in self.workers.items():
             parts[1].kill()
@@ -111,20 +107,12 @@ class Cells:
         return left
 
     def foreign(self) -> dict[str, dict[str, Any]]:
-        """Return what of the KCL 3.5's items nobody writes once its only worker is dead."""
+        """Return KCL 3.5's items that nothing writes once its only worker is dead."""
         items = self._stage.foreign(self.applications["3.5.1"])
         return {key: item for key, item in items.items() if not key.endswith("-ours")}
 
     def finish(self, producer: str, acknowledged: Mapping[str, AbstractSet[str]]) -> dict[str, Books]:
-        """Wait for every record, and see that nothing is wrong.
-
-        Args:
-            producer: Its name.
-            acknowledged: What each consumer has to deliver.
-
-        Raises:
-            AssertionError: Something is.
-        """
+        """Wait until each consumer has delivered `acknowledged`; raise AssertionError if anything is wrong."""
         found = {}
         for kind, parts in self.workers.items():
             wanted = acknowledged[kind]

@@ -36,7 +36,7 @@ class Processor(processor.RecordProcessorBase):
         try:
             self._processing.process(self._shard, entries, process_records_input.checkpointer.checkpoint)
         except kcl.CheckpointError as error:
-            # The library prints what is raised here and continues as if nothing had happened.
+            # The library only prints an exception that is raised here, and continues.
             self._processing.tell("refused", self._shard, error=error.value)
 
     def lease_lost(self, lease_lost_input):

@@ -1,4 +1,4 @@
-"""The fixture ``stage``: one account for all of these tests, on which both kinds of workers live."""
+"""The fixture ``stage``: one account for all of these tests, for workers of both kinds."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
 @pytest.fixture(scope="package")
 def _account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     folder = tmp_path_factory.mktemp("java")
-    # The test's own environment for clients that are made here, before any test's fixture runs.
+    # Clients made here need this environment before any test's fixture runs.
     with pytest.MonkeyPatch.context() as patch:
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
             patch.setenv(name, "test")
@@ -45,7 +45,7 @@ def _account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 @pytest.fixture
 def stage(_account: Stage) -> Iterator[Stage]:
-    """Return an account on which no worker runs; the test's workers are gone afterwards. Skips without Java 17 or npm."""
+    """Return an account without running workers; the test's workers are ended afterwards. Skips without Java 17 or npm."""
     try:
         yield _account
     finally:

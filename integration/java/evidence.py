@@ -1,4 +1,4 @@
-"""Evidence of a run from two sides: the lease table, polled fast, and the logs of the workers."""
+"""Evidence of a run from two sides: the lease table, polled frequently, and the workers' logs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SENTINELS = {"AT_TIMESTAMP": -3, "TRIM_HORIZON": -2, "LATEST": -1}
 
 
 class Delivery(NamedTuple):
-    """One user record in a worker's hands."""
+    """One delivery of a user record to a worker."""
 
     t: float
     worker: str
@@ -28,7 +28,7 @@ class Delivery(NamedTuple):
 
 
 def deliveries(workers: Iterable[WorkerProcess]) -> list[Delivery]:
-    """Everything that was delivered, by time."""
+    """Return all deliveries, by time."""
     found = [
         Delivery(event["t"], event["worker"], event["shard"], int(number), sub, data, key)
         for worker in workers
@@ -47,7 +47,7 @@ class Tenure(NamedTuple):
 
 
 def tenures(workers: Iterable[WorkerProcess]) -> dict[str, list[Tenure]]:
-    """Return the tenures of workers by shard and time. A shard that returns to a worker begins a new tenure."""
+    """Return the tenures of workers by shard and time. A shard that returns to a worker starts a new tenure."""
     found: dict[str, list[Tenure]] = defaultdict(list)
     for worker in workers:
         current: dict[str, Tenure] = {}
@@ -57,7 +57,9 @@ def tenures(workers: Iterable[WorkerProcess]) -> dict[str, list[Tenure]]:
                 if shard in current:
                     found[shard].append(current[shard])
                 current[shard] = Tenure(event["t"], event["t"], worker.name)
-            elif event["event"] != "lease_lost":  # which is told late, when another one may work already
+            elif (
+                event["event"] != "lease_lost"
+            ):  # Logged late, possibly when another worker already has the shard.
                 current[shard] = current[shard]._replace(end=event["t"])
         for shard, tenure in current.items():
             found[shard].append(tenure)
@@ -65,7 +67,7 @@ def tenures(workers: Iterable[WorkerProcess]) -> dict[str, list[Tenure]]:
 
 
 def overlaps(workers: Iterable[WorkerProcess]) -> list[tuple[str, Tenure, Tenure]]:
-    """Shards on which two workers worked at the same time."""
+    """Return the shards on which two workers worked at the same time."""
     return [
         (shard, first, second)
         for shard, parts in tenures(workers).items()
@@ -75,13 +77,13 @@ def overlaps(workers: Iterable[WorkerProcess]) -> list[tuple[str, Tenure, Tenure
 
 
 def duplicates(found: Iterable[Delivery]) -> dict[str, int]:
-    """Data of records that were delivered more than once, and how often."""
+    """Return the data of records that were delivered more than once, and how often."""
     counts = Counter(delivery.data for delivery in found)
     return {data: count for data, count in counts.items() if count > 1}
 
 
 def disorder(found: Iterable[Delivery]) -> list[Delivery]:
-    """First deliveries that came after a later record of their shard."""
+    """Return first deliveries that came after a later record of their shard."""
     seen: set[tuple[str, int, int]] = set()
     latest: dict[str, tuple[int, int]] = {}
     wrong = []
@@ -97,7 +99,7 @@ def disorder(found: Iterable[Delivery]) -> list[Delivery]:
 
 
 def position_of(item: Mapping[str, Any]) -> tuple[float, int]:
-    """Return a row's checkpoint in an order."""
+    """Return a row's checkpoint as a sortable position."""
     text = item["checkpoint"]["S"]
     if text == "SHARD_END":
         return float("inf"), 0
@@ -107,7 +109,7 @@ def position_of(item: Mapping[str, Any]) -> tuple[float, int]:
 
 
 class Change(NamedTuple):
-    """A row with another holder or another request than a tenth of a second before."""
+    """A row whose owner or handoff request changed between two polls, a tenth of a second apart."""
 
     t: float
     shard: str
@@ -116,10 +118,10 @@ class Change(NamedTuple):
 
 
 class TableWatch:
-    """Polls a lease table from a thread of its own, and notes what must not be. A context manager.
+    """Polls a lease table from its own thread, and records forbidden changes. A context manager.
 
     Attributes:
-        changes: Owners, by time.
+        changes: Changes of owners, by time.
         faults: Counters and checkpoints that went down.
     """
 
@@ -181,16 +183,12 @@ class TableWatch:
         return dict(Counter(self.holders().values()))
 
     def moves_since(self, moment: float) -> list[Change]:
-        """Changes of owner after a moment."""
+        """Return the changes of owners after a time."""
         return [change for change in self.changes if change.t > moment]
 
 
 def wait_for(condition: Any, seconds: float, what: str) -> float:
-    """Wait until something is the case; returns the seconds that it took.
-
-    Raises:
-        AssertionError: It is not within the time; tells what.
-    """
+    """Wait until a condition holds; return the seconds it took, or raise AssertionError after `seconds`."""
     began = time.monotonic()
     while not condition():
         if time.monotonic() - began > seconds:

@@ -1,7 +1,7 @@
 """Runs a command that must not outlive this repository's tests: ``python guard.py LOG COMMAND…``.
 
-Prints the command's process id. Its end is this process's end; the end of standard input (the test run has died,
-or wants it) kills it. A JVM and its children would otherwise stay behind a test run that was killed.
+Prints the command's process id and ends with the command. At the end of standard input it kills the command: the test run has
+died, or wants that. Otherwise a JVM and its children would outlive a killed test run.
 """
 
 from __future__ import annotations

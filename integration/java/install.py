@@ -18,10 +18,10 @@ from integration.java import maven
 from integration.localstack.install import CACHE, require, run
 
 KCL = "3.1.3"
-"""The version that runs as a MultiLangDaemon."""
+"""Version that runs as a MultiLangDaemon."""
 MAVEN_VERSIONS = ("2.7.2", "3.5.1")
 VERSIONS = ("2.7.2", KCL, "3.5.1")
-"""The versions that run as Java workers."""
+"""Versions that run as Java workers."""
 
 _HERE = Path(__file__).parent
 _SOURCE = _HERE / "Worker.java"
@@ -32,16 +32,16 @@ kclpy-ext==3.1.3.post4 --hash=sha256:6c8ced93674bd30103b9bdc319702e3637d2833641b
 
 
 def folder() -> Path:
-    """Return the folder in which this set of pins is or will be installed."""
+    """Return the folder for this set of pins, whether or not it exists yet."""
     return CACHE / f"kcl-{hashlib.sha256(REQUIREMENTS.encode()).hexdigest()[:12]}"
 
 
 def install() -> Path:
-    """Return the installed folder, which holds the Python package with its ``jars``; installs it if it is not there.
+    """Return the installed folder, which holds the Python package with its ``jars``; install it if it is missing.
 
     Raises:
-        CannotInstallError: The machine lacks Java, or the registry cannot be reached.
-        RuntimeError: The installation failed for another reason.
+        CannotInstallError: If the machine lacks Java, or the registry cannot be reached.
+        RuntimeError: If the installation failed for another reason.
     """
     target = folder()
     require("java", 17, "The real KCL")
@@ -60,7 +60,7 @@ def install() -> Path:
         try:
             root.rename(target)
         except OSError:
-            # Another process was faster; its result is as good.
+            # Another process was faster; its result is equivalent.
             if not target.is_dir():
                 raise
     for former in CACHE.glob("kcl-*"):
@@ -70,54 +70,49 @@ def install() -> Path:
 
 
 def lock(version: str) -> Path:
-    """Return the lock file of a version from Maven Central."""
+    """Return the lock file of a version that comes from Maven Central."""
     return _HERE / f"kcl-{version}.jars"
 
 
 def class_path(version: str) -> Path:
-    """Return the folder with the jars of a version; installs them if they are not there.
-
-    Raises:
-        CannotInstallError: The machine lacks Java or Maven, or a registry cannot be reached.
-        RuntimeError: The installation failed for another reason.
-    """
+    """Return the folder with the jars of a version; install them if they are missing. Raises as `maven.install`."""
     require("java", 17, "The real KCL")
     return install() / "amazon_kclpy" / "jars" if version == KCL else maven.install(lock(version))
 
 
 def worker(version: str) -> Path:
-    """Return the folder with the classes of ``Worker.java`` for a version; compiles them if they are not there.
+    """Return the folder with the classes of ``Worker.java`` for a version; compile them if they are missing.
 
     Raises:
-        CannotInstallError: See `class_path`; or the machine has no Java compiler.
-        RuntimeError: It does not compile.
+        CannotInstallError: See `class_path`; or if the machine has no Java compiler.
+        RuntimeError: If it does not compile.
     """
     return compiled(_SOURCE, class_path(version), f"worker-{version}")
 
 
 def codec(version: str) -> tuple[Path, Path]:
-    """Return the folders with the classes of examples/java for a version, and with the jars that they need beside the KCL.
+    """Return the folders with the classes of examples/java for a version, and with the jars that they need besides the KCL.
 
     Raises:
-        CannotInstallError: See `class_path`; or the machine has no Java compiler.
-        RuntimeError: It does not compile.
+        CannotInstallError: See `class_path`; or if the machine has no Java compiler.
+        RuntimeError: If it does not compile.
     """
     more = maven.install(_HERE / "zstd.jars")
     return compiled(_CODEC, class_path(version), f"codec-{version}", more), more
 
 
 def compiled(source: Path, jars: Path, name: str, *more: Path) -> Path:
-    """Return the folder with the classes of one source file; compiles it if they are not there.
+    """Return the folder with the classes of one source file; compile it if they are missing.
 
     Args:
         source: The file.
-        jars: Folder with what it needs, below the cache.
-        name: Of the folder's, before the hash of source and jars.
+        jars: Folder with its dependencies, below the cache.
+        name: Name of the folder, before the hash of source and jars.
         more: Further folders with jars.
 
     Raises:
-        CannotInstallError: The machine has no Java compiler.
-        RuntimeError: It does not compile.
+        CannotInstallError: If the machine has no Java compiler.
+        RuntimeError: If it does not compile.
     """
     folders = "".join(str(each.relative_to(CACHE)) for each in (jars, *more))
     key = hashlib.sha256(source.read_bytes() + folders.encode()).hexdigest()[:12]
@@ -132,7 +127,7 @@ def compiled(source: Path, jars: Path, name: str, *more: Path) -> Path:
         try:
             classes.rename(target)
         except OSError:
-            # Another process was faster; its result is as good.
+            # Another process was faster; its result is equivalent.
             if not target.is_dir():
                 raise
     for former in CACHE.glob(f"{name}-*"):

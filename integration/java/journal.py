@@ -1,18 +1,18 @@
 """Journal of a worker: one JSON line for each event, the same for Java workers, their Python children and our workers.
 
-`Worker.java` writes it, too. Standard library only: the child of the MultiLangDaemon imports it without this repository. A batch is told before
-it can be checkpointed, in one write, so what a killed worker checkpointed it has told. Times are the machine's
+`Worker.java` writes it too. Standard library only: the MultiLangDaemon's child imports it without this repository. A batch is logged in one
+write before it can be checkpointed, so the journal of a killed worker covers everything that it checkpointed. Times are from the machine's
 monotonic clock, which all processes share.
 
-| event | fields beside ``t``, ``worker``, ``shard`` |
+| event | fields besides ``t``, ``worker``, ``shard`` |
 | --- | --- |
 | initialize | ``position``: sequence and sub-sequence number |
 | records | ``records``: sequence number, sub-sequence number, text of the data, partition key |
-| processed | after the batch and its checkpoint; ``position``: what it checkpointed, if anything |
+| processed | after the batch and its checkpoint; ``position``: the checkpoint, if any |
 | stood | ``position``: checkpointed for the last time, see `Processing` |
-| refused | ``error``: a checkpoint that the daemon did not take |
+| refused | ``error``: why the daemon rejected a checkpoint |
 | lease_lost, shard_ended, shutdown_requested | |
-| counted | in place of ``records`` and ``processed``, for measuring: ``count``, ``size`` of the data in bytes |
+| counted | for measuring, instead of ``records`` and ``processed``: ``count``, ``size`` of the data in bytes |
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Processing:
     Args:
         path: File to append to.
         worker: Name in the events.
-        stand_at: Data of records at which a shard's position stays: checkpointed there, in the middle of a batch or
+        stand_at: Data of records at which a shard's position stops: checkpointed there, in the middle of a batch or
             an aggregate, and never again.
-        middle: Share of batches, 0 to 1, that are checkpointed at a random record in place of the last one.
+        middle: Fraction of batches that are checkpointed at a random record instead of the last one.
     """
 
     def __init__(
@@ -51,17 +51,14 @@ class Processing:
         self._random = random.Random(worker)
 
     def tell(self, event: str, shard: str, **fields: Any) -> None:
-        """Append one event."""
+        """Append an event."""
         line = {"t": time.monotonic(), "worker": self._worker, "event": event, "shard": shard, **fields}
         os.write(self._file, json.dumps(line).encode() + b"\n")
 
     def process(self, shard: str, records: Sequence[Entry], checkpoint: Checkpoint) -> None:
-        """Tell a batch and checkpoint it.
+        """Log a batch and checkpoint it.
 
-        Args:
-            shard: The shard.
-            records: Sequence number, sub-sequence number, data, partition key.
-            checkpoint: Stores a position.
+        `records` have sequence number, sub-sequence number, data and partition key. `checkpoint` stores a position.
         """
         if not records:
             return
@@ -80,12 +77,12 @@ class Processing:
         self.tell("processed", shard, **stored)
 
     def may_checkpoint(self, shard: str) -> bool:
-        """Whether the shard's position moves at all."""
+        """Return whether the shard's position still moves."""
         return shard not in self._stands
 
 
 class Reader:
-    """Events of a file that grows. A line that is being written is left for the next time."""
+    """Events of a growing file. An incomplete line is left for the next call."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -93,7 +90,7 @@ class Reader:
         self._events: list[dict[str, Any]] = []
 
     def events(self) -> list[dict[str, Any]]:
-        """All events so far, in their order."""
+        """Return all events so far, in order."""
         if self._path.exists():
             with self._path.open("rb") as file:
                 file.seek(self._offset)

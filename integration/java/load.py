@@ -1,4 +1,4 @@
-"""A steady load from our producer, and what it was acknowledged for."""
+"""A steady load from our producer, and its acknowledgements."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _TICK = 0.05
 class Load:
     """Puts aggregated records at an even pace from a thread until the with statement ends, and waits for all of them.
 
-    The data of a record is its number; keys are random looking, or ``place`` says where a record goes.
+    The data of a record is its number. Keys look random unless ``place`` chooses the shard.
 
     Args:
-        stage: Where.
+        stage: The account.
         stream: Stream name.
         rate: User records per second.
-        place: Explicit hash key of a record by its number; None lets its key decide.
-        prefix: Begins the data of each record, where several loads feed one stream.
+        place: Returns the explicit hash key of a record by its number; None lets its key decide.
+        prefix: Start of each record's data, if several loads feed one stream.
         settings: `ProducerConfig`'s.
 
     Attributes:
-        stored: By data: where it is, once the with statement has ended.
+        stored: Positions by data, once the with statement has ended.
     """
 
     def __init__(
@@ -67,15 +67,15 @@ class Load:
 
     @property
     def count(self) -> int:
-        """Records put so far."""
+        """Number of records put so far."""
         return len(self._futures)
 
     def acknowledged(self) -> list[PutResult]:
-        """Where the records are that were acknowledged so far."""
+        """Positions of the records acknowledged so far."""
         return [future.result() for future in list(self._futures) if future.done()]
 
     def backlog(self, shard: str, delivered: Iterable[Delivery]) -> int:
-        """Records of a shard that were acknowledged, and not delivered so far."""
+        """Return the number of a shard's acknowledged records that are not delivered yet."""
         stored = {put.sequence_number for put in self.acknowledged() if put.shard_id == shard}
         return len(stored - {str(one.number) for one in delivered})
 

@@ -1,7 +1,7 @@
 """Installs jars from Maven Central through the machine's Maven, once for each lock file.
 
-A lock file lists one artifact a line, ``group:artifact:version sha256``, with everything that it needs at run time.
-Maven fetches exactly these, so its settings (mirrors, proxies) apply; what came is compared with the hashes.
+A lock file lists one artifact a line, ``group:artifact:version sha256``, run-time dependencies included. Maven fetches exactly
+these, so its settings (mirrors, proxies) apply; the files are then compared with the hashes.
 
 ``python -m integration.java.maven pom.xml -Dname=value…`` prints the lines for the run-time dependencies of a pom.
 """
@@ -47,16 +47,12 @@ class Artifact(NamedTuple):
 
     @property
     def file(self) -> str:
-        """Return the name of its jar."""
+        """Name of its jar."""
         return f"{self.artifact}-{self.version}.jar"
 
 
 def read_lock(text: str) -> list[Artifact]:
-    """Return the artifacts of a lock file; blank lines and lines that begin with ``#`` mean nothing.
-
-    Raises:
-        ValueError: A line has another form.
-    """
+    """Return the artifacts of a lock file; blank lines and lines that begin with ``#`` are skipped."""
     found = []
     for line in text.splitlines():
         if not line.strip() or line.startswith("#"):
@@ -73,7 +69,7 @@ def _hash(file: Path) -> str:
 
 
 def folder(lock: Path) -> Path:
-    """Return the folder in which the jars of a lock file are or will be."""
+    """Return the folder for the jars of a lock file, whether or not it exists yet."""
     return CACHE / f"jars-{lock.stem}-{hashlib.sha256(lock.read_bytes()).hexdigest()[:12]}"
 
 
@@ -82,21 +78,17 @@ def _dependencies(goal: str, pom: Path, *settings: str) -> None:
 
 
 def require_maven() -> None:
-    """See that Maven is there.
-
-    Raises:
-        CannotInstallError: It is not.
-    """
+    """Raise `CannotInstallError` if Maven is missing."""
     if shutil.which("mvn") is None:
         raise CannotInstallError("Fetching the jars needs Maven (mvn was not found)")
 
 
 def install(lock: Path) -> Path:
-    """Return the folder with the jars of a lock file, and only these; fetches them if it is not there.
+    """Return the folder with exactly the jars of a lock file; fetch them if they are missing.
 
     Raises:
-        CannotInstallError: The machine lacks Maven, or the registry cannot be reached.
-        RuntimeError: What was fetched is not what the lock file says, or Maven failed for another reason.
+        CannotInstallError: If the machine lacks Maven, or the registry cannot be reached.
+        RuntimeError: If the fetched files differ from the lock file, or Maven failed for another reason.
     """
     target = folder(lock)
     if target.is_dir():
@@ -115,7 +107,7 @@ def install(lock: Path) -> Path:
         try:
             jars.rename(target)
         except OSError:
-            # Another process was faster; its result is as good.
+            # Another process was faster; its result is equivalent.
             if not target.is_dir():
                 raise
     for former in CACHE.glob(f"jars-{lock.stem}-*"):
@@ -125,11 +117,7 @@ def install(lock: Path) -> Path:
 
 
 def _check(artifacts: Sequence[Artifact], jars: Path) -> None:
-    """Compare fetched jars with a lock file.
-
-    Raises:
-        RuntimeError: One is missing, too many, or has other bytes.
-    """
+    """Raise RuntimeError if a jar is missing, unexpected, or has other bytes than in the lock file."""
     there = {file.name for file in jars.iterdir()}
     if there != {one.file for one in artifacts}:
         difference = there ^ {one.file for one in artifacts}

@@ -1,7 +1,7 @@
-"""Random operations on a fleet of Java workers and ours, from a seed, judged record by record.
+"""Random operations on a fleet of Java workers and ours, from a seed, checked record by record.
 
-``python -m integration.java.operations --count 200 --seed 7`` prints what it does and the figures; exit status 0 if a rewind
-repeated exactly what was asked for, a skip left out exactly what it showed, nothing else was lost, and no counter went down.
+``python -m integration.java.operations --count 200 --seed 7`` prints what it does and the figures. Exit status 0 if rewinds repeated
+exactly what was requested, skips omitted exactly what they showed, nothing else was lost, and no counter went down.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from kinesis_sdk.admin.changes.marks import plan_undrain
 
 FLEET = ("2.7.2", "3.5.1", OURS, OURS)
 _FEWEST, _MOST = 2, 6
-"""Open shards between which the stream is kept."""
+"""Minimum and maximum number of open shards."""
 _FAILOVER_TIME = 10.0
 
 
 def disturb(fleet: SteeredFleet, operation: Operation) -> None:
-    """Do to the fleet what precedes an operation, if it is possible now."""
+    """Apply an operation's disturbance to the fleet, if it is possible now."""
     kind = operation.disturbance
     if kind in ("kill", "stop"):
         fleet.kill(operation.lasts)
@@ -51,19 +51,16 @@ def play(
     kinds: tuple[str, ...] = FLEET,
     rate: int = 40,
 ) -> tuple[SteeredFleet, Account, list[str]]:
-    """Make operations on a fleet.
+    """Perform `count` operations on a fleet; return the fleet, the account of its records, and counters that went down.
 
     Args:
         stage: The account.
-        name: Of stream and application.
+        name: Name of the stream and the application.
         folder: For the audit log.
         seed: Decides what is done.
-        count: Operations.
-        kinds: The workers: versions of the KCL, and `OURS`.
+        count: Number of operations.
+        kinds: Kinds of the workers: versions of the KCL, and `OURS`.
         rate: Records per second.
-
-    Returns:
-        The fleet, the account of its records, and counters that went down.
     """
     with SteeredFleet(stage, name, folder, shards=4, rate=rate, seed=seed, batch=15) as fleet:
         for kind in kinds:
@@ -85,7 +82,7 @@ def play(
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Returns the exit status."""
+    """Return the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m integration.java.operations",
         description=__doc__,

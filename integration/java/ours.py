@@ -1,4 +1,4 @@
-"""A worker of ours in a process of its own, telling what it does as the Java worker's child does."""
+"""A worker of ours in its own process, which reports its work as the Java worker's child does."""
 
 from __future__ import annotations
 

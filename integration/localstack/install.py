@@ -187,7 +187,7 @@ def install() -> Path:
         try:
             root.rename(target)
         except OSError:
-            # Another process was faster; its result is as good.
+            # Another process was faster; its result is equivalent.
             if not target.is_dir():
                 raise
     for former in CACHE.glob("localstack-*"):

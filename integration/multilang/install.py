@@ -42,7 +42,7 @@ def build_once(name: str, target: Path, build: Callable[[Path], None]) -> Path:
         try:
             root.rename(target)
         except OSError:
-            # Another process was faster; its result is as good.
+            # Another process was faster; its result is equivalent.
             if not target.is_dir():
                 raise
     for former in CACHE.glob(f"{name}-*"):

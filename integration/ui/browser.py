@@ -1,4 +1,4 @@
-"""A browser without a window, and a folder for pictures."""
+"""A headless browser, and a folder for pictures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PICTURES = Path(os.environ.get("KINESIS_SDK_PICTURES") or Path(__file__).parents
 
 
 def why_none() -> str | None:
-    """Return why there is no browser; None if there is one."""
+    """Return why no browser is available; None if one is."""
     try:
         import playwright  # noqa: F401
     except ModuleNotFoundError:
@@ -31,11 +31,11 @@ def _executable() -> str | None:
 
 @contextmanager
 def open_browser() -> Iterator[Any]:
-    """Start a browser, and close it."""
+    """Start a browser, and close it at the end."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        # Chromium's sandbox needs rights that containers do not have. The pages are our own.
+        # Chromium's sandbox needs privileges that containers lack. The pages are our own.
         browser = playwright.chromium.launch(executable_path=_executable(), args=["--no-sandbox"])
         try:
             yield browser

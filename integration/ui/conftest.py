@@ -26,7 +26,7 @@ class Problems(list[str]):
 
 @pytest.fixture
 def open_page(browser: Any) -> Iterator[Callable[..., Any]]:
-    """Open pages that must not have an error in a script, and whose every request stays on this machine."""
+    """Open pages; fail on script errors and on requests that leave this machine."""
     with ExitStack() as stack:
         problems = Problems()
 
@@ -71,7 +71,7 @@ def serve() -> Iterator[Callable[..., tuple[str, ConsoleServer]]]:
 
 @pytest.fixture
 def keep_picture() -> Callable[[Any, str], None]:
-    """Keep a picture of a page for people to look at."""
+    """Save a picture of a page for human eyes."""
 
     def keep(page: Any, name: str) -> None:
         PICTURES.mkdir(parents=True, exist_ok=True)

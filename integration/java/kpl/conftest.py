@@ -1,4 +1,4 @@
-"""The fixture ``tls_stage``: an account that speaks TLS, as the KPL's native process demands."""
+"""The fixture ``tls_stage``: an account that speaks TLS, which the KPL's native process requires."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _tls_account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 @pytest.fixture
 def tls_stage(_tls_account: Stage, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
-    """Return an account on which no worker runs; the test's workers are gone afterwards. Skips without Java 17 or Maven."""
+    """Return an account without running workers; the test's workers are ended afterwards. Skips without Java 17 or Maven."""
     monkeypatch.setenv("AWS_CA_BUNDLE", str(_tls_account.ca_file))
     try:
         yield _tls_account

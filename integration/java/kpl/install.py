@@ -21,11 +21,11 @@ LOCK = _HERE / f"kpl-{KPL}.jars"
 
 
 def putter(version: str = KPL) -> str:
-    """Return the class path of ``Put.java`` with a version of the KPL; installs and compiles what is missing.
+    """Return the class path of ``Put.java`` with a version of the KPL; install and compile what is missing.
 
     Raises:
-        CannotInstallError: The machine lacks Java or Maven, or the registry cannot be reached.
-        RuntimeError: The installation failed for another reason.
+        CannotInstallError: If the machine lacks Java or Maven, or the registry cannot be reached.
+        RuntimeError: If the installation failed for another reason.
     """
     require("java", 17, "The real KPL")
     jars = maven.install(_HERE / f"kpl-{version}.jars")
@@ -33,7 +33,7 @@ def putter(version: str = KPL) -> str:
 
 
 def judge() -> str:
-    """Return the class path of ``Deaggregate.java``, see `putter`."""
+    """Return the class path of ``Deaggregate.java``; see `putter`."""
     jars = kcl.class_path(JUDGE)
     return f"{kcl.compiled(_HERE / 'Deaggregate.java', jars, 'kcl-deaggregate')}:{jars}/*"
 

@@ -1,4 +1,4 @@
-"""What a KCL delivers of a stream, by the KCL's own code: it drops an aggregate with a record of another shard."""
+"""The records that a KCL delivers of a stream, by the KCL's own code: it drops an aggregate with a record of another shard."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from integration.stored import Stored, stored_records
 
 
 class Found(NamedTuple):
-    """A user record that the KCL's code makes of a stream."""
+    """A user record that the KCL's code found in a stream."""
 
     shard: str
     sequence_number: str
@@ -24,21 +24,17 @@ class Found(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return the text before the first colon of the data."""
+        """The data up to its first colon."""
         return self.data.split(b":", 1)[0].decode()
 
 
 def deaggregate(stage: Stage, stream: str) -> list[Found]:
-    """Return all user records that the KCL's code makes of a stream.
-
-    Raises:
-        CannotInstallError: The machine lacks something.
-    """
+    """Return all user records that the KCL's code finds in a stream; raise CannotInstallError if the machine lacks something."""
     return open_records(stored_records(stage.kinesis, stream))
 
 
 def open_records(stored: Iterable[Stored]) -> list[Found]:
-    """Return all user records that the KCL's code makes of records, in their order; see `deaggregate`."""
+    """Return all user records that the KCL's code finds in these records, in order; see `deaggregate`."""
     lines = []
     for shard, record in stored:
         low, high = (shard["HashKeyRange"][end] for end in ("StartingHashKey", "EndingHashKey"))

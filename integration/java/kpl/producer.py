@@ -1,4 +1,4 @@
-"""The real KPL in a process of its own, and what it was acknowledged for."""
+"""The real KPL in its own process, and its acknowledgements."""
 
 from __future__ import annotations
 
@@ -24,14 +24,7 @@ _EDGES = (0, (1 << 128) - 1, 1 << 127, (1 << 127) - 1, 1 << 126)
 
 
 class Entry(NamedTuple):
-    """A record to put. Its data begins with its name and a colon.
-
-    Attributes:
-        name: Unique.
-        key: Partition key.
-        place: Explicit hash key, or None.
-        data: Text in UTF-8.
-    """
+    """A record to put. Its data begins with its unique name and a colon. `place` is its explicit hash key, or None."""
 
     name: str
     key: str
@@ -40,12 +33,12 @@ class Entry(NamedTuple):
 
 
 def plan(seed: int, prefix: str, large: float = 0.004) -> Iterator[Entry]:
-    """Yield records without end: keys of several scripts, some explicit hash keys, sizes around those that matter.
+    """Yield records endlessly: keys in several scripts, some explicit hash keys, sizes around the critical ones.
 
     Args:
-        seed: Of the random choices.
-        prefix: Begins the names.
-        large: Share of records of up to 51,200 bytes; the others are smaller than 300.
+        seed: Seed of the random choices.
+        prefix: Start of the names.
+        large: Fraction of records of up to 51,200 bytes; the rest have less than 300.
     """
     chance = random.Random(seed)
     for number in itertools.count():
@@ -63,13 +56,13 @@ def plan(seed: int, prefix: str, large: float = 0.004) -> Iterator[Entry]:
 
 
 class Stored(NamedTuple):
-    """The KPL's answer for a record.
+    """The KPL's result for a record.
 
     Attributes:
-        is_ok: Whether it said that the record is stored.
-        shard, sequence_number: Where.
+        is_ok: Whether the record is stored.
+        shard, sequence_number: Its position.
         attempts: Number of attempts.
-        errors: Codes of the attempts that failed.
+        errors: Codes of the failed attempts.
     """
 
     is_ok: bool
@@ -80,12 +73,7 @@ class Stored(NamedTuple):
 
 
 class Kpl:
-    """A KPL. A context manager, which waits until every record has its result.
-
-    Args:
-        stage: Where; its fake has to speak TLS.
-        stream: Stream name.
-        version: Of the KPL.
+    """A KPL. A context manager, which waits until every record has its result. The fake of `stage` must speak TLS.
 
     Attributes:
         stored: Results by the names of the records, once the with statement has ended.
@@ -106,7 +94,7 @@ class Kpl:
             "MetricsLevel": "none",
             "LogLevel": "warning",
             "TempDirectory": folder,
-            # A machine that is busy with other things does not make a record expire.
+            # Long enough that no record expires on a busy machine.
             "RecordTtl": 120_000,
         }
         file = folder / "kpl.properties"
@@ -125,7 +113,7 @@ class Kpl:
         self.stored: dict[str, Stored] = {}
 
     def put(self, entry: Entry) -> None:
-        """Hand over a record; waits while the KPL has too many."""
+        """Pass a record to the KPL; wait while it has too many."""
         key, data = (base64.b64encode(part).decode() for part in (entry.key.encode(), entry.data))
         self._process.stdin.write(f"{entry.name} {key} {entry.place or '-'} {data}\n".encode())
         self._process.stdin.flush()
@@ -135,7 +123,7 @@ class Kpl:
 
     def __exit__(self, *exc_info: object) -> None:
         try:
-            # The end of its input; it then waits for its results, and ends. Its native process ends with it.
+            # At the end of its input it waits for its results and ends, and so does its native process.
             self._process.stdin.close()
             code = self._process.wait(180)
         finally:
@@ -150,15 +138,10 @@ class Kpl:
 
 
 class Steady:
-    """Puts a plan's records with the KPL at an even pace from a thread. A context manager, as `Kpl` is.
-
-    Args:
-        kpl: The KPL.
-        entries: The plan.
-        rate: Records per second.
+    """Puts a plan's records with the KPL at an even pace (`rate` per second) from a thread. A context manager, as `Kpl` is.
 
     Attributes:
-        put: What was handed over, by name.
+        put: Records passed to the KPL so far, by name.
     """
 
     def __init__(self, kpl: Kpl, entries: Iterator[Entry], rate: int) -> None:

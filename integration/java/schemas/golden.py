@@ -1,4 +1,4 @@
-"""Records the bytes of AWS's serializers for Java and of ours, and what Java reads of ours.
+"""Records what AWS's serializers for Java and ours write, and what Java reads of ours.
 
 python -m integration.java.schemas.golden > tests/serialization/golden.json
 """

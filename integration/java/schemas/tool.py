@@ -21,11 +21,11 @@ _SOURCE = _HERE / "SchemaTool.java"
 
 
 def install() -> tuple[Path, Path]:
-    """Return the folders with the jars and with the compiled `SchemaTool`; makes them if they are not there.
+    """Return the folders with the jars and with the compiled `SchemaTool`; create them if they are missing.
 
     Raises:
-        CannotInstallError: The machine lacks Java or Maven, or the registry cannot be reached.
-        RuntimeError: The installation failed for another reason.
+        CannotInstallError: If the machine lacks Java or Maven, or the registry cannot be reached.
+        RuntimeError: If the installation failed for another reason.
     """
     require("java", 17, "AWS's serializers")
     require("javac", 17, "AWS's serializers")
@@ -39,20 +39,17 @@ def install() -> tuple[Path, Path]:
             try:
                 classes.rename(target)
             except OSError:
-                # Another process was faster; its result is as good.
+                # Another process was faster; its result is equivalent.
                 if not target.is_dir():
                     raise
     return jars, target
 
 
 class Case(NamedTuple):
-    """A value in the forms that AWS's serializers take.
+    """A value in the form that AWS's serializers take.
 
-    Attributes:
-        data_format: ``AVRO``, ``JSON`` or ``PROTOBUF``.
-        schema_name: Name of the schema.
-        schema: Its text.
-        value: The value as JSON; for Protobuf the name of the message type, a line break and Protobuf's text format.
+    `data_format` is ``AVRO``, ``JSON`` or ``PROTOBUF``. `value` is JSON; for Protobuf the name of the message type, a line
+    break and Protobuf's text format.
     """
 
     data_format: str
@@ -62,12 +59,7 @@ class Case(NamedTuple):
 
 
 class SchemaTool:
-    """The process. A context manager.
-
-    Args:
-        endpoint_url: Endpoint of Glue.
-        log: File for what it writes to standard error.
-    """
+    """The process. A context manager. `log` gets its standard error."""
 
     def __init__(self, endpoint_url: str, log: Path) -> None:
         jars, classes = install()
@@ -115,11 +107,11 @@ class SchemaTool:
         return answer
 
     def serialize(self, case: Case, compression: str = "NONE") -> bytes:
-        """Return what the serializer for Kafka makes of a value; it registers the schema."""
+        """Return a value as the serializer for Kafka writes it, which also registers the schema."""
         return self._ask("serialize", *_words(case), compression, _text(case.value))
 
     def encode(self, case: Case, payload: bytes, compression: str = "NONE") -> bytes:
-        """Return what the KPL makes of a payload and a schema."""
+        """Return a payload with a schema as the KPL writes it."""
         return self._ask("encode", *_words(case), compression, base64.b64encode(payload).decode())
 
     def deserialize(self, data: bytes) -> str:
@@ -127,7 +119,7 @@ class SchemaTool:
         return self._ask("deserialize", base64.b64encode(data).decode()).decode()
 
     def open(self, data: bytes) -> tuple[str, str, bytes]:
-        """Return name and format of the schema, and the payload, as the KCL gives them to record processors."""
+        """Return name and format of the schema, and the payload, as the KCL passes them to record processors."""
         name, data_format, payload = self._ask("open", base64.b64encode(data).decode()).split(b"\n", 2)
         return name.decode(), data_format.decode(), payload
 
