@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Engine
 
 _OF_AWS = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws", ".amazonaws.eu")
-"""Ends of the names of hosts that serve a region of AWS; other endpoints are named."""
+"""Suffixes of the host names of AWS; other endpoints are shown by name."""
 
 STATEMENT_TIMEOUT = 5.0
-"""Seconds after which a statement to another database than DynamoDB fails; a look repeats it."""
+"""Seconds after which a statement to a SQL database fails; a poll repeats it."""
 
 
 class Connection:
@@ -26,11 +26,12 @@ class Connection:
     Each client makes one attempt per call with the SDK's timeouts; the functions of this package retry where that is safe.
 
     Args:
-        region: AWS region; None takes it from the usual AWS settings.
-        profile: Profile of ``~/.aws``; None takes the usual credentials.
-        endpoint_url: Endpoint of all services, for example LocalStack's; None takes the usual AWS settings
+        region: AWS region; None for the usual AWS settings.
+        profile: Profile of ``~/.aws``; None for the usual credentials.
+        endpoint_url: Endpoint of all services, for example LocalStack's; None for the usual AWS settings
             (``AWS_ENDPOINT_URL``) or AWS itself.
-        lease_store: URL of the SQL database in which the workers keep their leases, as their ``lease_store``; None for DynamoDB.
+        lease_store: URL of the SQL database in which the workers keep their leases, as their ``lease_store``; None for
+            DynamoDB.
         clients: Clients to use instead, by service name, for tests and for callers that have their own.
 
     Attributes:
@@ -104,7 +105,7 @@ class Connection:
                     region_name=self.region,
                     endpoint_url=self.endpoint_url,
                     max_pool_connections=32,
-                    # For each piece of an answer. A person waits for it, and the call is repeated once.
+                    # The timeout is for each read of a response. A user waits for it, and the call is repeated once.
                     read_timeout=8.0,
                 )
             return self._clients[service]
@@ -137,7 +138,7 @@ class Connection:
             return self._engine
 
     def counted(self, clients: dict[str, Any], count: Callable[[str], None]) -> Connection:
-        """Return the same connection with other clients, whose statements are counted.
+        """Return the same connection with other clients, and count its SQL statements.
 
         Args:
             clients: Clients by service name.
@@ -157,7 +158,7 @@ class Connection:
         return same
 
     def resolved(self) -> Connection:
-        """Return the same connection with the region and the endpoint that the environment gives, for commands and pages that name both.
+        """Return the same connection with the region and the endpoint of the environment, for commands and pages that name both.
 
         Raises:
             AwsConfigError: As `client`.
@@ -216,7 +217,7 @@ class Connection:
             try:
                 self._session = boto3.Session(profile_name=self.profile)
             except BotoCoreError as error:
-                # Without a profile of its own, boto3 takes that of AWS_PROFILE, which its message names.
+                # Without a profile of its own, boto3 takes the one of AWS_PROFILE, which its message names.
                 which = "the profile" if self.profile is None else f"profile {self.profile!r}"
                 raise AwsConfigError(
                     f"{which} cannot be used: {error}",

@@ -51,9 +51,9 @@ class LineageShard:
         width: Part of the hash key space that the range covers, above 0.0 to 1.0.
         generation: Number of reshards before it, as far as its ancestors are listed; 0 for a shard without listed parents.
         is_open: Whether it accepts records.
-        origin: How it came into being.
-        parents: Ids of its parents. Those of `missing_parents` are no longer listed.
-        missing_parents: Parents whose records have expired.
+        origin: Change that created it.
+        parents: Ids of its parents, with `missing_parents`.
+        missing_parents: Parents that are no longer listed, because their records have expired.
         children: Ids of its listed children.
         created_at: When it was created, in whole seconds; None if its first sequence number does not show it.
         closed_at: When its first listed child was created; None while it is open, or if that is not known.
@@ -81,8 +81,8 @@ class Lineage:
     Attributes:
         shards: The shards in the order of their creation (of their ids).
         generations: Number of generations; 0 without shards.
-        hole: First part of the hash key space that no open shard covers; None if there is none. A stream has one only while
-            it is resharded, or in a listing that is torn.
+        hole: First part of the hash key space that no open shard covers; None if there is none. A stream has one only during a
+            reshard, or in an inconsistent listing.
     """
 
     shards: tuple[LineageShard, ...]
@@ -171,12 +171,9 @@ def make_lineage(shards: Iterable[Shard]) -> Lineage:
 
 
 def creation_time(starting_sequence_number: str) -> datetime | None:
-    """Return when a shard was created, from its first sequence number, in whole seconds.
+    """Return the UTC time when a shard was created, in whole seconds, from its first sequence number; None if it has another layout.
 
-    The layout of sequence numbers is not part of the API, so use the time to show it, and for no decision.
-
-    Returns:
-        The time in UTC; None if the number has another layout.
+    The layout of sequence numbers is not part of the API, so use the time only for display, and for no decision.
     """
     if not starting_sequence_number.isascii() or not starting_sequence_number.isdigit():
         return None
@@ -195,7 +192,7 @@ def shard_label(shard_id: str) -> str:
 
 
 def full_shard_id(text: str) -> str:
-    """Return the shard id that a user means: the id itself, or its number, such as ``3``, ``0003`` or ``shard-3``.
+    """Return the shard id that a user names by the id itself or by its number, such as ``3``, ``0003`` or ``shard-3``.
 
     Raises:
         ConfigError: If the text is neither.
@@ -209,7 +206,7 @@ def full_shard_id(text: str) -> str:
 
 
 def find_shard(text: str, shards: Iterable[Shard]) -> Shard:
-    """Return the listed shard that a user means, by its id or its number.
+    """Return the listed shard that a user names by its id or its number.
 
     Raises:
         ConfigError: If there is no such shard; the message names the open ones, up to ten of them.

@@ -1,11 +1,11 @@
 """Merge of the shards of a stream by arrival time, with bounded memory: what to read next, and what may be given out.
 
-Pure: it makes no call, and `now` comes in. `kinesis_sdk.admin.reading` makes the calls.
+Pure: it makes no call, and `now` is an argument. `kinesis_sdk.admin.reading` makes the calls.
 
-A record may be given out as soon as no other shard can still bring an earlier one. A shard with records in the buffer brings
-none before its first. One without has a watermark: the arrival of its last record, or, once it was read up to its tip, the
-time at Kinesis when that call was sent. A shard whose parents are not given out completely is not read yet, so parents come
-before their children whatever their arrival times say.
+A record may be given out as soon as no other shard can still bring an earlier one. A shard with buffered records brings none
+before its first. A shard without buffered records has a watermark: the arrival of its last record or, once it was read up to
+its tip, the time at Kinesis when that call was sent. A shard is only read after its parents were given out completely, so
+parents come before their children whatever their arrival times say.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ BEHIND_INTERVAL = 0.25
 TIP_INTERVAL = 1.0
 """Seconds between two reads of a shard at its tip."""
 DEFAULT_BUDGET = 64 * 1024 * 1024
-"""Bytes of payload that are buffered over all shards; one page of the smallest size for each shard is always allowed."""
+"""Bytes of payload to buffer over all shards; one page of the smallest size for each shard is always allowed."""
 SLACK_MILLIS = 1000
-"""Milliseconds for which a shard is read beyond the end of a window, because arrival times in a shard are approximate."""
+"""Milliseconds for which a shard is read beyond the end of a window, because arrival times within a shard are approximate."""
 
 _MAX_LIMIT = 10_000
 _MIN_LIMIT = 10
@@ -50,12 +50,7 @@ class ShardRecord(NamedTuple):
 
 
 class ReadRequest(NamedTuple):
-    """A read that is due.
-
-    Attributes:
-        shard_id: Shard to read.
-        limit: Maximum number of Kinesis records.
-    """
+    """A read that is due."""
 
     shard_id: str
     limit: int
@@ -69,7 +64,7 @@ class _Shard:
     number: int
     start: Position
     parents: set[str]
-    """Parents that are not given out completely."""
+    """Parents that are not yet given out completely."""
     due: float
     watermark: int = -1
     buffer: deque[tuple[int, int, UserRecord]] = field(default_factory=deque)
@@ -78,9 +73,9 @@ class _Shard:
     mean_size: float = _UNKNOWN_SIZE
     in_flight: bool = False
     finished: bool = False
-    """Nothing more is read."""
+    """Whether nothing more is read."""
     out_of_window: bool = False
-    """It goes on beyond the end of the window, so its children are outside."""
+    """Whether it continues beyond the end of the window, so that its children are outside."""
     failures: int = 0
     at_tip: bool = False
     behind_millis: int | None = None
@@ -100,8 +95,8 @@ class StreamMerge:
     """The state of the merge. Used by one thread.
 
     Args:
-        until_millis: Records that arrived at this time or later (epoch milliseconds of Kinesis) are left out, and the merge
-            ends there; None for no end.
+        until_millis: Excludes records that arrived at this time or later (epoch milliseconds of Kinesis), and ends the merge
+            there; None for no end.
         budget: Bytes of payload to buffer.
         rng: Source of jitter of the pauses after failures.
     """
@@ -116,16 +111,9 @@ class StreamMerge:
         self._heads: list[tuple[int, int, str]] = []
 
     def add(self, shard_id: str, start: Position, parents: Iterable[str], now: float) -> bool:
-        """Add a shard, unless it is known.
+        """Add a shard unless it is known; return whether it is new.
 
-        Args:
-            shard_id: The shard.
-            start: Where it is read from; `Ended` if it was read already.
-            parents: Its parents. Those that were not added before are not waited for.
-            now: Monotonic seconds.
-
-        Returns:
-            Whether it is new.
+        It is read from ``start``, or not at all if that is `Ended`. Parents that were not added before are not waited for.
         """
         if shard_id in self._shards:
             return False
@@ -153,12 +141,12 @@ class StreamMerge:
 
     @property
     def active(self) -> int:
-        """Number of shards that are read now."""
+        """Number of shards being read."""
         return sum(shard.active for shard in self._shards.values())
 
     @property
     def worst_behind_millis(self) -> int | None:
-        """Largest lag that a shard reported with its last answer; None before the first."""
+        """Largest lag that a shard reported with its last response; None before the first."""
         known = [
             shard.behind_millis
             for shard in self._shards.values()
@@ -171,7 +159,7 @@ class StreamMerge:
         return self._shards[shard_id].start
 
     def due_reads(self, now: float) -> list[ReadRequest]:
-        """Return the reads to make now. Each is answered by `on_page` or `on_failure`."""
+        """Return the reads to make now. Each must end with `on_page` or `on_failure`."""
         active = [shard for shard in self._shards.values() if shard.active]
         share = self._budget // max(1, len(active))
         due: list[ReadRequest] = []
@@ -184,7 +172,7 @@ class StreamMerge:
         return due
 
     def next_due(self) -> float | None:
-        """Return the monotonic time of the next read that waits for time only; None if none does."""
+        """Return the monotonic time of the next read that waits only for time; None if none does."""
         times = [
             shard.due
             for shard in self._shards.values()
@@ -204,12 +192,12 @@ class StreamMerge:
         sent_millis: int,
         sent: float,
     ) -> None:
-        """Take the answer of a read.
+        """Process the response of a read.
 
         Args:
             shard_id: The shard.
             records: User records of the page, in order.
-            kinesis_records: Number of Kinesis records that they came in.
+            kinesis_records: Number of Kinesis records of the page.
             at_tip: Whether the shard had no more records when it was read.
             ended: Whether the shard ends after the page.
             behind_millis: Lag that Kinesis reported.
@@ -230,7 +218,7 @@ class StreamMerge:
         for record in records:
             arrived = record.approximate_arrival_timestamp
             millis = key if arrived is None else int(arrived.timestamp() * 1000)
-            # Arrival times are approximate. The order of the shard counts more.
+            # Arrival times are approximate: the order of the shard wins.
             key = max(key, millis)
             if self._until is not None and millis >= self._until:
                 if millis >= self._until + SLACK_MILLIS:
@@ -253,7 +241,7 @@ class StreamMerge:
             self._release_children(shard)
 
     def on_failure(self, shard_id: str, now: float) -> float:
-        """Take the failure of a read; return the seconds until it is repeated."""
+        """Process the failure of a read; return the seconds until it is repeated."""
         shard = self._shards[shard_id]
         shard.in_flight = False
         shard.failures += 1
@@ -262,7 +250,7 @@ class StreamMerge:
         return pause
 
     def failures(self, shard_id: str) -> int:
-        """Return how many reads of a shard have failed since the last answer."""
+        """Return how many reads of a shard have failed since its last response."""
         return self._shards[shard_id].failures
 
     def pop(self, limit: int = 1000) -> Iterator[ShardRecord]:
@@ -286,7 +274,7 @@ class StreamMerge:
             yield ShardRecord(shard_id, record)
 
     def _barrier(self) -> int | None:
-        """Return up to which arrival no shard without buffered records can bring an earlier one; None for no bound."""
+        """Return the arrival time before which no shard without buffered records can bring a record; None for no bound."""
         return min(
             (shard.watermark for shard in self._shards.values() if shard.active and not shard.buffer),
             default=None,
@@ -299,7 +287,7 @@ class StreamMerge:
             shard.parents.discard(parent.shard_id)
             shard.watermark = max(shard.watermark, parent.watermark)
             if parent.out_of_window:
-                # It arrived before the parent was closed, so everything of the children is outside of the window.
+                # It arrived before the parent was closed, so all records of the children are outside the window.
                 shard.finished = shard.out_of_window = True
             if shard.done and not shard.parents:
                 self._release_children(shard)

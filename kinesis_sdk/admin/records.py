@@ -1,4 +1,4 @@
-"""Records of a shard, page by page: for a record browser, and to look at a moment of the past.
+"""Records of a shard, page by page: for a record browser, and to inspect a moment of the past.
 
 To read a whole window of a stream, or to follow it, see `kinesis_sdk.admin.reading`.
 """
@@ -30,9 +30,9 @@ from kinesis_sdk.common.validation import check_int
 MAX_PAGE = 10_000
 """Maximum user records of a page."""
 PAGE_READS = 4
-"""Maximum GetRecords calls for a page. Kinesis may answer with no records although there are more further on."""
+"""Maximum GetRecords calls for a page. Kinesis may return no records although there are more further on."""
 _READ_PAUSE = 0.25
-"""Seconds between two GetRecords calls of one page: of the five a second that all readers of a shard share, four."""
+"""Seconds between two GetRecords calls of one page: four of the five a second that all readers of a shard share."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,11 +43,12 @@ class RecordPage:
         shard_id: The shard.
         records: User records in the order of the shard; aggregates are opened.
         next_position: Where the next page begins; `Ended` at the end of the shard.
-        millis_behind_latest: How far the end of the page is behind the tip of the shard, as Kinesis reported it; 0 at the
-            tip, None if Kinesis reports none.
-        at_tip: Whether there was nothing behind the page when it was read.
-        iterator: For `read_page` with the next position, if the page is empty although there may be more; else None.
-        children: Ids of the shards that follow, at the end of the shard.
+        millis_behind_latest: How far the end of the page is behind the tip of the shard, as Kinesis reported it; 0 at the tip,
+            None if Kinesis reports none.
+        at_tip: Whether there were no records after the page when it was read.
+        iterator: Iterator to pass to `read_page` with the next position, if the page is empty although there may be more
+            records; else None.
+        children: Ids of the child shards, at the end of the shard.
         reads: GetRecords calls that were made.
     """
 
@@ -86,9 +87,9 @@ def read_page(
 ) -> RecordPage:
     """Read one page of a shard. One GetShardIterator and one to four GetRecords calls, 0.25 s apart.
 
-    Kinesis may answer with no records although there are some further on. After four such answers the page is empty and not
-    `RecordPage.at_tip`. Pass its ``iterator`` on with its ``next_position``, so that the next page goes on where this one
-    ended instead of at the same four answers.
+    Kinesis may return no records although there are some further on. After four such responses the page is empty and not
+    `RecordPage.at_tip`. Pass its ``iterator`` and ``next_position`` to the next call, which then continues after these
+    responses instead of repeating them.
 
     Args:
         connection: Account and region.
@@ -96,7 +97,7 @@ def read_page(
         shard_id: The shard.
         position: Where the page begins. `Latest` gives an empty page whose ``next_position`` is the tip.
         limit: Maximum user records, 1 to 10,000. A page may end inside an aggregate; the next one continues there.
-        iterator: `RecordPage.iterator` of the page before; None if there is none. One that has expired is replaced by one at
+        iterator: `RecordPage.iterator` of the page before; None if there is none. An expired one is replaced by one at
             ``position``.
         clock: Measures calls; replaced in tests.
         sleep: Called with the seconds to wait; replaced in tests.
@@ -163,7 +164,7 @@ def read_record(
     """Read one user record.
 
     Raises:
-        ConfigError: If the shard has no such record: it has expired, or the position is that of another shard.
+        ConfigError: If the shard has no such record: it has expired, or belongs to another shard.
         AwsError: If a call fails; throttled calls are retried for some seconds.
     """
     page = read_page(
@@ -199,12 +200,12 @@ def user_records_after(
 
 
 def child_ids(page: GetRecordsPage) -> tuple[str, ...]:
-    """Return the ids of the shards that follow, as the last page of a shard names them."""
+    """Return the ids of the child shards, which the last page of a shard names."""
     return tuple(sorted(str(child["ShardId"]) for child in page.child_shards or () if child.get("ShardId")))
 
 
 def shown_headers(headers: Mapping[str, bytes]) -> dict[str, str]:
-    """Return headers as text: a value that is not UTF-8 in base64, under its name and ``;b64``, as it is stored."""
+    """Return headers as text. A value that is not UTF-8 is base64 under its name and ``;b64``, as it is stored."""
     shown: dict[str, str] = {}
     for name, value in headers.items():
         try:
@@ -217,10 +218,7 @@ def shown_headers(headers: Mapping[str, bytes]) -> dict[str, str]:
 def record_to_dict(shard_id: str, record: UserRecord, *, limit: int | None = None) -> dict[str, Any]:
     """Return a record as data for JSON: ``data`` is the JSON value, text or hexadecimal digits, as ``encoding`` says.
 
-    Args:
-        shard_id: Shard that the record was read from.
-        record: The record.
-        limit: Bytes of the payload to decode; None for all.
+    ``limit`` is the number of payload bytes to decode; None for all.
     """
     decoded = decode_payload(record.data, limit=len(record.data) if limit is None else limit)
     arrived = record.approximate_arrival_timestamp
@@ -248,5 +246,5 @@ def _is_last(page: GetRecordsPage, record: UserRecord) -> bool:
 
 
 def _after(page: GetRecordsPage, position: Position, cursor: ShardCursor) -> Position:
-    """Return the position after a page, which stays inside an aggregate as long as nothing after it was read."""
+    """Return the position after a page, which stays inside an aggregate until all of it was read."""
     return cursor.position if page.records or isinstance(position, Latest) else position

@@ -1,4 +1,4 @@
-"""Resharding of streams: splits, merges, and scaling to equal shards, each looked for before it is asked for again."""
+"""Resharding of streams: splits, merges, and scaling to equal shards, each searched for before it is repeated."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _UPDATE_IMPOSSIBLE = frozenset(
         "InternalFailure",
     }
 )
-"""Codes with which UpdateShardCount is given up for splits and merges: its quota, permissions, an emulator without it."""
+"""Error codes after which splits and merges replace UpdateShardCount: its quota, permissions, an emulator without it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ class ScaleResult:
         splits: SplitShard calls.
         merges: MergeShards calls.
         updates: UpdateShardCount calls.
-        seconds: How long it took.
+        seconds: Duration.
     """
 
     before: int
@@ -135,14 +135,14 @@ class Resharding:
     def scale(self, stream: str | StreamId, target: int, *, method: ScaleMethod = "auto") -> ScaleResult:
         """Bring a provisioned stream to ``target`` equal shards, step by step.
 
-        The next step is decided from the shards that are open then, so a scaling that was interrupted is continued by calling
-        this again, and a reshard by another program at the same time is noticed. If Kinesis rejects UpdateShardCount (ten calls in
-        24 hours, permissions), ``auto`` goes on with splits and merges.
+        Each step is decided from the shards that are open then, so calling this again continues an interrupted scaling, and a
+        concurrent reshard by another program is noticed. If Kinesis rejects UpdateShardCount (ten calls in 24 hours,
+        permissions), ``auto`` continues with splits and merges.
 
         Args:
             stream: Name or ARN.
             target: Number of shards, 1 to 100,000.
-            method: ``auto`` takes the way with fewer calls; ``update-shard-count`` or ``split-merge`` force one.
+            method: ``auto`` chooses the method with fewer calls; ``update-shard-count`` and ``split-merge`` force one.
 
         Raises:
             ConfigError: If an argument is out of range, or the forced method cannot lead to the target.
@@ -157,8 +157,8 @@ class Resharding:
         made = {SplitAt: 0, MergeAt: 0, UpdateCount: 0}
         updates_left = MAX_UPDATES
         plan = plan_scaling(_starts(listed), target, method=method)
-        # Each split or merge brings the stream one step nearer, so after more steps than these another program works
-        # against this one.
+        # Each split or merge brings the stream one step nearer. If it takes more steps, another program works against this
+        # one.
         most_steps = 2 * (before + target) + MAX_UPDATES
         while plan.steps:
             if sum(made.values()) >= most_steps:

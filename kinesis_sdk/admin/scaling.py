@@ -1,10 +1,10 @@
 """Plan of a scaling: the calls that bring a stream to N equal shards, decided from the shards that are open now.
 
-Every decision starts from the present layout, so a scaling that was interrupted is continued by deciding again.
+Every decision starts from the present layout, so deciding again continues an interrupted scaling.
 
-Kinesis offers two ways. UpdateShardCount changes all shards with one call, but at most to twice or half of the present
-number, ten times in 24 hours, and up to 10,000 shards. SplitShard and MergeShards change one shard or two at a time, as often as
-one likes; each leaves the stream UPDATING for about half a minute, during which no other one is accepted.
+Kinesis offers two ways. UpdateShardCount changes all shards with one call, but at most to twice or half of the present number,
+ten times in 24 hours, and up to 10,000 shards. SplitShard and MergeShards change one or two shards at a time, without a quota.
+Each leaves the stream UPDATING for about half a minute, during which Kinesis rejects others.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ MAX_UPDATES = 10
 MAX_UPDATED_SHARDS = 10_000
 """Maximum shards that UpdateShardCount accepts as target (API reference)."""
 MAX_SHARDS = 100_000
-"""Largest target that is accepted here, to catch a typing error. The account's own limit is lower."""
+"""Maximum target accepted here, to catch typing errors. The account's own limit is lower."""
 
 _SPACE = MAX_HASH_KEY + 1
 _TOLERANCE = 1000
-"""A boundary that is off by less than this part of a shard's width is left alone: a split in halves is off by one hash key."""
+"""A boundary that is off by less than this part of a shard's width stays: halving is off by one hash key."""
 
 ScaleMethod = Literal["auto", "update-shard-count", "split-merge"]
 METHODS: tuple[str, ...] = ("auto", "update-shard-count", "split-merge")
@@ -36,33 +36,21 @@ METHODS: tuple[str, ...] = ("auto", "update-shard-count", "split-merge")
 
 @dataclass(frozen=True)
 class SplitAt:
-    """SplitShard of the shard that holds a hash key.
-
-    Attributes:
-        hash_key: First hash key of the new right shard.
-    """
+    """SplitShard of the shard that holds ``hash_key``, the first hash key of the new right shard."""
 
     hash_key: int
 
 
 @dataclass(frozen=True)
 class MergeAt:
-    """MergeShards of the two shards that meet at a hash key.
-
-    Attributes:
-        hash_key: First hash key of the right one.
-    """
+    """MergeShards of the two shards that meet at ``hash_key``, the first hash key of the right one."""
 
     hash_key: int
 
 
 @dataclass(frozen=True)
 class UpdateCount:
-    """UpdateShardCount.
-
-    Attributes:
-        target: ``TargetShardCount``.
-    """
+    """UpdateShardCount."""
 
     target: int
 
@@ -79,7 +67,7 @@ class ScalePlan:
         steps: The calls in order; none if the stream has that layout.
         peak: Largest number of open shards on the way, which counts against the account's limit. UpdateShardCount may need
             more than its steps show.
-        reason: Why this way was taken.
+        reason: Why this way was chosen.
     """
 
     target: int
@@ -89,7 +77,7 @@ class ScalePlan:
 
 
 def uniform_starts(count: int) -> list[int]:
-    """Return the first hash keys of ``count`` equal shards, as Kinesis lays them out; the last one gets the rest."""
+    """Return the first hash keys of ``count`` equal shards, as Kinesis lays them out; the last shard gets the rest."""
     width = _SPACE // count
     return [index * width for index in range(count)]
 
@@ -107,7 +95,7 @@ def plan_scaling(
     Args:
         starts: First hash keys of the open shards.
         target: Number of shards, 1 to 100,000.
-        method: ``auto`` takes the way with fewer calls. The others force one.
+        method: ``auto`` chooses the way with fewer calls. The others force one.
         updates_left: UpdateShardCount calls that may be made; 0 if Kinesis rejected one.
 
     Raises:
@@ -173,10 +161,10 @@ def _update_steps(current: int, target: int) -> list[int]:
 
 
 def _split_merge_steps(starts: Sequence[int], target: int) -> list[ScaleStep]:
-    """Return the fewest splits and merges that lead to equal shards: one for each boundary that is missing or too many.
+    """Return the fewest splits and merges that lead to equal shards: one for each missing or surplus boundary.
 
-    They go from the left to the right. A range is split before its parts are merged with others, so no shard on the way
-    covers more than the larger of the old and the new shards around it: no part of the hash key space loses capacity.
+    They go from left to right. A range is split before its parts are merged with others. So no shard on the way covers more
+    than the larger of the old and the new shards around it, and no part of the hash key space loses capacity.
     """
     present = sorted(set(starts) - {0})
     slack = _SPACE // target // _TOLERANCE
@@ -194,7 +182,7 @@ def _split_merge_steps(starts: Sequence[int], target: int) -> list[ScaleStep]:
             missing.append(boundary)
             if not surplus:
                 continue
-        # The boundary is there already, perhaps off by a few hash keys. Others that are as near are too many.
+        # The boundary exists already, perhaps off by a few hash keys. Other boundaries as near are surplus.
         kept = min(near, key=lambda key: abs(key - boundary)) if near and boundary < _SPACE else None
         steps.extend(SplitAt(key) for key in _halving(missing))
         steps.extend(MergeAt(key) for key in _pairing(surplus))
@@ -205,7 +193,7 @@ def _split_merge_steps(starts: Sequence[int], target: int) -> list[ScaleStep]:
 
 
 def _halving(keys: list[int]) -> list[int]:
-    """Return the keys with the middle one first, and so on in both halves: the new shards are few generations deep."""
+    """Return the middle key first, then the middle keys of both halves, and so on: the new shards are few generations deep."""
     ordered: list[int] = []
     layer = [keys]
     while layer:
@@ -220,7 +208,7 @@ def _halving(keys: list[int]) -> list[int]:
 
 
 def _pairing(keys: list[int]) -> list[int]:
-    """Return every other key first, and so on with the rest: shards are merged in pairs, then pairs of pairs."""
+    """Return every other key first, then every other one of the rest, and so on: shards are merged in pairs, then pairs of pairs."""
     ordered: list[int] = []
     while keys:
         ordered += keys[0::2]

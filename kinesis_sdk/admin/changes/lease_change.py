@@ -1,4 +1,4 @@
-"""A plan of writes to leases, told and carried out."""
+"""A plan of writes to leases, described and carried out."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class LeaseChange:
         return self._result(self.carry_out(wait=wait), wait)
 
     def carry_out(self, *, wait: float = 60.0) -> list[Outcome]:
-        """Apply the plan as `apply`, and return what became of each row; after an error, `outcomes` says it."""
+        """Apply the plan as `apply`, and return the outcome of each row; after an error, they are in `outcomes`."""
         desk, plan = self._desk, self.plan
         self._look_again()
         audit = desk.audit(plan.command)
@@ -93,12 +93,9 @@ class LeaseChange:
         return outcomes
 
     def _look_again(self) -> None:
-        """Watch the owners again if the plan has waited for its confirmation, and refuse it if its shards were resharded.
+        """Watch the owners again if the plan has waited for its confirmation, and raise ChangeRefusedError if its shards were resharded.
 
         Children that were born after the plan would keep their positions while their parent is read again.
-
-        Raises:
-            ChangeRefusedError: If the stream has children of a shard of the plan that it did not have then.
         """
         desk, plan = self._desk, self.plan
         goals = [change.goal for change in plan.changes]
@@ -120,10 +117,9 @@ class LeaseChange:
             judge_owners(desk, goals, read, wanted=wanted if moves else ())
 
     def remaining(self) -> tuple[str, ...]:
-        """Return the command that makes the changes of the plan that were not made; empty if all were.
+        """Return the command that makes the remaining changes of the plan; empty if all were made.
 
-        An import is repeated as a whole: rows that are restored already stay as they are. After an interrupted swap, it is the move
-        that is left.
+        An import is repeated as a whole: restored rows stay as they are. After an interrupted swap, the move remains.
         """
         plan = self.plan
         done = {one.goal.lease_key for one in self.outcomes if one.status is not Status.REFUSED}
@@ -135,7 +131,7 @@ class LeaseChange:
         if plan.action is Action.MOVE:
             if len(left) == len(plan.changes):
                 return plan.command
-            # All to one worker: of a swap, one half is left.
+            # All to one worker: half of a swap is left.
             keys = [goal.lease_key for goal in left]
             return self._desk.command("leases", "move", shard=keys, to=left[0].worker)
         command = list(plan.command)
@@ -193,25 +189,25 @@ def _line(outcome: Outcome, wait: float) -> str:
 
 
 def change_by_rewind(desk: Desk, to: Start, shards: Collection[str] = ()) -> LeaseChange:
-    """Change what `plan_rewind` plans."""
+    """Return a change that makes the plan of `plan_rewind`."""
     return LeaseChange(desk, plan_rewind(desk, to, shards))
 
 
 def change_by_skip(desk: Desk, to: Start, shards: Collection[str] = ()) -> LeaseChange:
-    """Change what `plan_skip` plans."""
+    """Return a change that makes the plan of `plan_skip`."""
     return LeaseChange(desk, plan_skip(desk, to, shards))
 
 
 def change_by_release(desk: Desk, shards: Collection[str]) -> LeaseChange:
-    """Change what `plan_release` plans."""
+    """Return a change that makes the plan of `plan_release`."""
     return LeaseChange(desk, plan_release(desk, shards))
 
 
 def change_by_move(desk: Desk, shards: Collection[str], worker: str, *, swap: bool = False) -> LeaseChange:
-    """Change what `plan_move` plans."""
+    """Return a change that makes the plan of `plan_move`."""
     return LeaseChange(desk, plan_move(desk, shards, worker, swap=swap))
 
 
 def change_by_import(desk: Desk, export: Export) -> LeaseChange:
-    """Change what `plan_import` plans."""
+    """Return a change that makes the plan of `plan_import`."""
     return LeaseChange(desk, plan_import(desk, export))

@@ -1,4 +1,4 @@
-"""Workers of an application, and marks that they honour: drain, and leases pinned to one of them.
+"""Workers of an application, and marks that they honour: drain, and leases pinned to a worker.
 
 Both are attributes of lease rows that only workers of this SDK read. They change no counter, so no worker is disturbed.
 """
@@ -27,7 +27,7 @@ class WorkerInfo:
         worker_id: Its id.
         kind: What kind of worker it is.
         leases: Number of unfinished leases that it holds.
-        is_alive: Whether it was seen to write; False if it was not for the failover time; None if that is not known yet.
+        is_alive: Whether it was seen to write; False if it did not write for the failover time; None if unknown yet.
         is_draining: Whether it is to hold no leases.
         pinned: Number of leases that are pinned to it.
     """
@@ -45,7 +45,7 @@ def list_workers(desk: Desk, *, watch: bool = True) -> tuple[WorkerInfo, ...]:
 
     Args:
         desk: The application.
-        watch: Whether to read the table until it is known of each whether it is alive, at most one failover time.
+        watch: Whether to read the table until each is known to be alive or silent, at most one failover time.
 
     Raises:
         ConfigError: If there is no such table.
@@ -71,7 +71,7 @@ def list_workers(desk: Desk, *, watch: bool = True) -> tuple[WorkerInfo, ...]:
 
 
 def plan_drain(desk: Desk, worker: str) -> SingleChange:
-    """Plan to tell a worker to hand off all leases, to take none, and to stay up."""
+    """Plan to make a worker hand off all leases, take none, and keep running."""
     carrier, name = _check_drain(desk, worker, desk.leases()), printable(worker)
     command = desk.command("worker", "drain", worker)
     told = Told(
@@ -181,7 +181,7 @@ def _drain(desk: Desk, worker: str, audit: AuditLog) -> None:
             try:
                 _check_drain(desk, worker, leases)
             except ChangeRefusedError:
-                # Another operator drained the other workers at the same time, and no worker would hold a lease.
+                # Another operator drained the other workers at the same time: no worker would hold a lease.
                 _undrain(desk, worker, audit)
                 raise
             return
@@ -212,8 +212,8 @@ def _undrain(desk: Desk, worker: str, audit: AuditLog) -> bool:
 def _find_marked(desk: Desk, worker: str) -> list[Lease]:
     """Return the rows with the drain mark of a worker.
 
-    A mark whose row was deleted is nowhere until the worker has put it on another row after its next scan, so the table is read
-    for two seconds before the answer is that there is none.
+    If the marked row was deleted, the mark is nowhere until the worker puts it on another row after its next scan. So the
+    table is read for two seconds before the result is that there is none.
     """
     until = desk.clock.monotonic() + 2 * POLL
     while True:
@@ -261,13 +261,9 @@ def _pin(desk: Desk, shard: str, worker: str | None, audit: AuditLog) -> Result:
 
 
 def _check_drain(desk: Desk, worker: str, leases: Sequence[Lease]) -> Lease:
-    """Return the row that is to carry the drain mark of a worker.
-
-    Raises:
-        ChangeRefusedError: If the drain is not possible.
-    """
+    """Return the row for the drain mark of a worker; raises ChangeRefusedError if the drain is not possible."""
     owners = desk.owners
-    owners.check_known("worker", worker)  # before the wait that tells who is alive
+    owners.check_known("worker", worker)  # before the wait that shows which owners are alive
     desk.judge([worker])
     name = printable(worker)
     if owners.kind(worker) is not OwnerKind.SDK:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Danger(str, Enum):
-    """The worst that a change does if it was not meant."""
+    """The worst that a change can do by mistake."""
 
     NONE = "none"
     REPEATS = "records are processed again"
@@ -46,10 +46,10 @@ class Parameter:
     Attributes:
         name: Its name in `Operation.plan`.
         option: Its name on the command line and in requests; by default its name.
-        help: What it means.
-        placeholder: What stands for its value in texts.
-        expected: What a value has to be, for the error if it is missing.
-        parse: Returns the value of a text, given epoch seconds; None for a parameter that is the text itself.
+        help: Its meaning.
+        placeholder: Name of its value in texts.
+        expected: Description of a value, for the error if it is missing.
+        parse: Returns the value of a text, given epoch seconds; None if the value is the text itself.
         many: Whether it takes several values.
         required: Whether it must be given.
         is_flag: Whether it is given or not, without a value.
@@ -68,7 +68,7 @@ class Parameter:
     is_argument: bool = False
 
     def value_of(self, given: object, *, now: float) -> Any:
-        """Return the value that a form or a request gives.
+        """Return the value of a parameter in a form or a request.
 
         Raises:
             ConfigError: If it is missing or not accepted.
@@ -91,10 +91,11 @@ class Operation:
 
     Attributes:
         verb: Its name.
-        home: Module of this package and function that plans it, given a desk and the parameters by name. It is imported when it is needed.
-        danger: The worst that it does.
+        home: Module of this package and function that plans it, given a desk and the parameters by name. It is imported when
+            needed.
+        danger: The worst that it can do by mistake.
         parameters: Its parameters.
-        wait: How long it is watched by default, such as ``60s``; empty if it is done when it is written.
+        wait: Default time to watch it, such as ``60s``; empty if the write completes it.
         waits_for: Meaning of that time, for the help of the option.
         group: The group of commands that it belongs to: ``leases`` or ``worker``.
     """
@@ -126,11 +127,11 @@ class Operation:
         return planned
 
     def plan_texts(self, desk: Desk, given: Mapping[str, object]) -> Planned:
-        """Plan the change as `plan`, with values as a form or a request gives them.
+        """Plan the change as `plan`, with the values of a form or a request.
 
         Args:
             desk: The application.
-            given: Texts, lists of texts and flags by the name of the option; others are left alone.
+            given: Texts, lists of texts and flags by the name of the option; others are ignored.
         """
         now = desk.clock.time()
         values = {
@@ -152,7 +153,7 @@ def _skip_start(text: str, now: float) -> Start:
 
 
 def _record(text: str, now: float) -> ExtendedSequenceNumber:
-    """Return the record that comes first at a position of the form ``at:``."""
+    """Return the first record at a position of the form ``at:``."""
     position = parse_position(text, field="record", now=now, accepted=(AtSequence,))
     before = position.sub_sequence_number if isinstance(position, AfterSequence) else None
     assert isinstance(position, (AtSequence, AfterSequence))

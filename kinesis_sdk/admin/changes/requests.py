@@ -1,7 +1,7 @@
 """Requests to the owner of a shard whose handler fails: call it again now, or leave exactly one record out.
 
-A request is an attribute of the lease's row that only workers of this SDK read. It changes no counter, so the owner is not disturbed, and
-the owner removes it when it has carried it out.
+A request is an attribute of the lease's row that only workers of this SDK read. It changes no counter, so the owner is not
+disturbed. The owner removes the request when it has carried it out.
 """
 
 from __future__ import annotations
@@ -61,12 +61,7 @@ class HandlerRequestChange:
 
     @property
     def stream(self) -> StreamId:
-        """The stream of the shard.
-
-        Raises:
-            ConfigError: If it is not known.
-            AwsError: If a call failed.
-        """
+        """The stream of the shard; raises ConfigError if it is not known, AwsError if a call failed."""
         scan = self._desk.application.scan()
         name = next((row.stream_name for row in scan.leases if row.lease_key == self.lease_key), None)
         return self._desk.application.streams(scan)[name]
@@ -113,13 +108,7 @@ def plan_retry(desk: Desk, shard: str) -> HandlerRequestChange:
 def plan_skip_record(
     desk: Desk, shard: str, record: ExtendedSequenceNumber | None = None
 ) -> HandlerRequestChange:
-    """Plan to have exactly one record of a shard left out.
-
-    Args:
-        desk: The application.
-        shard: The shard.
-        record: Position of the record; None for the record on which the handler fails.
-    """
+    """Plan to have exactly one record of a shard left out; None means the record on which the handler fails."""
     lease = desk.lease(shard)
     named = None if record is None else f"at:{record}"
     record = _failing_record(lease) if record is None else record
@@ -193,7 +182,7 @@ def _failing_record(lease: Lease) -> ExtendedSequenceNumber:
 
 
 def _is_behind(lease: Lease, record: ExtendedSequenceNumber) -> bool:
-    """Return whether the owner has left a record out: it is checkpointed, or the owner fails on a later one."""
+    """Return whether the owner has left a record out: it is checkpointed, or the handler fails on a later one."""
     progress = lease.current_progress
     failing = None if progress is None else progress.failing
     return lease.checkpoint >= record or (

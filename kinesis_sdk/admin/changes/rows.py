@@ -35,11 +35,7 @@ class Row:
 
     @classmethod
     def of(cls, item: Item) -> Row:
-        """Decode an item.
-
-        Raises:
-            ValueError: If it is not a lease.
-        """
+        """Decode an item; raises ValueError if it is not a lease."""
         return cls(lease_from_item(item), item)
 
 
@@ -49,7 +45,7 @@ class TableRead:
 
     Attributes:
         rows: Every lease, by its key.
-        unreadable: Reason why a row could not be read as a lease, by its key.
+        unreadable: Why a row could not be read as a lease, by its key.
         others: Items that are not leases, by their key.
         items: Every item.
     """
@@ -61,12 +57,7 @@ class TableRead:
 
 
 def decode(items: Iterable[Item], unreadable: Mapping[str, str] | None = None) -> TableRead:
-    """Return the rows of a table's items.
-
-    Args:
-        items: The items.
-        unreadable: Reasons why other rows could not be read at all, by their key.
-    """
+    """Return the rows of a table's items. ``unreadable`` has the reasons why other rows could not be read, by their key."""
     rows: dict[str, Row] = {}
     bad = dict(unreadable or {})
     others: dict[str, Item] = {}
@@ -84,7 +75,7 @@ def decode(items: Iterable[Item], unreadable: Mapping[str, str] | None = None) -
 
 
 class WriteKind(str, Enum):
-    """The DynamoDB call that a write is."""
+    """The DynamoDB call that makes a write."""
 
     UPDATE = "UpdateItem"
     PUT = "PutItem"
@@ -96,7 +87,6 @@ class RowWrite:
     """One conditional write of one row.
 
     Attributes:
-        lease_key: Key of the row.
         kind: The call. A `WriteKind.PUT` stores ``sets`` as the whole item, a `WriteKind.DELETE` has none.
         sets: Attributes to set, in DynamoDB's wire form.
         removes: Attributes to remove.
@@ -139,7 +129,7 @@ class RowWrite:
             )
         conditions = [f"{name_of(name)} = {value_of(value)}" for name, value in self.equals.items()]
         conditions += [f"attribute_not_exists({name_of(name)})" for name in self.absent]
-        # A row to delete may have its key only; then the condition is that it is there.
+        # A row to delete may have only its key; then the condition is that it exists.
         result["ConditionExpression"] = (
             " AND ".join(conditions) or f"attribute_exists({name_of(attributes.LEASE_KEY)})"
         )
@@ -157,7 +147,7 @@ class RowWrite:
         return result
 
     def differences(self, item: Item | None) -> list[str]:
-        """Return what the write changes, one text per attribute, and its condition; without the application's bytes."""
+        """Return the changes of the write, one text per attribute, and its condition; without the application's bytes."""
         before = item or {}
         after = self.applied(item)
         lines = [
@@ -171,7 +161,7 @@ class RowWrite:
 
 
 def _shown(name: str, value: Any) -> str:
-    """Return the value of an attribute as text. Values of unknown attributes and of the application are not shown."""
+    """Return an attribute's value as text. Values of unknown attributes and of the application are hidden."""
     if value is None:
         return "–"
     if name == attributes.PENDING_CHECKPOINT_STATE and "B" in value:
@@ -185,15 +175,11 @@ def _shown(name: str, value: Any) -> str:
 
 
 def shows(item: Item | None, write: RowWrite) -> bool:
-    """Return whether a row shows the effect of a write whose response was lost.
+    """Return whether a row shows the effect of a write whose response was lost. ``item`` is None if there is no row.
 
-    A write that raises the counter also names itself, see `CHANGED_BY`, and no worker removes the name. Without it, a row could
-    not tell: an owner that acted on a rewind at once, and passed its old checkpoint again, leaves the same row as one that was never
-    disturbed.
-
-    Args:
-        item: The row now; None if there is none.
-        write: The write.
+    A write that raises the counter also names itself, see `CHANGED_BY`, and no worker removes the name. Without it, a row
+    could not tell: an owner that acted on a rewind at once, and passed its old checkpoint again, leaves the same row as an
+    owner that was never disturbed.
     """
     if item is None:
         return False
@@ -207,9 +193,9 @@ def shows(item: Item | None, write: RowWrite) -> bool:
 def position_removals(item: Item) -> tuple[str, ...]:
     """Return the attributes of a row that a new position removes, see `recipes`.
 
-    A mark that all records up to a time are processed goes as well. It holds for its checkpoint: a rewind to exactly this position
-    would leave it valid, and a worker with ``until`` would end without a look at the records that are to come again. So does a
-    request to a handler: a record that was left out comes again, too.
+    A mark that all records up to a time are processed is removed as well. It holds for its checkpoint: a rewind to exactly
+    this position would leave it valid, and a worker with ``until`` would end without reading the records that are to come
+    again. A request to a handler is removed, too: a record that was left out comes again.
     """
     return tuple(
         name

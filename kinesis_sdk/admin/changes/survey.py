@@ -73,13 +73,13 @@ def rows_of(read: TableRead, stream: StreamId) -> StreamRows:
 
 
 def chosen_keys(shards: Iterable[str], there: Iterable[str]) -> set[str]:
-    """Return the keys or shards among those of a table that a user means."""
+    """Return the keys or shards of a table that a user names."""
     known = list(dict.fromkeys(there))
     return {find_lease_key(text, known) for text in shards}
 
 
 def resolver_of(desk: Desk, stream: StreamId) -> PositionResolver:
-    """Return what makes checkpoints of starts."""
+    """Return the resolver that turns starts into checkpoints."""
     facts = desk.application.stream_facts(stream)
     horizon = max(desk.clock.time() - facts.retention, facts.created or 0.0)
     return PositionResolver(
@@ -100,7 +100,7 @@ def list_from(desk: Desk, stream: StreamId, moment: datetime) -> list[Shard]:
 
 
 def refuse_misfit(desk: Desk, rows: StreamRows, listed: Sequence[Shard], stream: StreamId) -> list[Refusal]:
-    """Return why the rows of a table are not of a stream; empty if they are."""
+    """Return why the rows of a table do not belong to a stream; empty if they do."""
     leases = [row.lease for row in rows.rows.values()]
     if rows.stream_name is not None:
         # account:name:creationEpoch
@@ -122,7 +122,7 @@ def refuse_misfit(desk: Desk, rows: StreamRows, listed: Sequence[Shard], stream:
 
 
 def is_unresolved(rows: StreamRows, shard_id: str) -> bool:
-    """Return whether a shard has a row that has no position yet."""
+    """Return whether a shard's row has no position yet."""
     row = rows.rows.get(shard_id)
     return row is not None and row.lease.checkpoint.sequence_number in (LATEST, AT_TIMESTAMP)
 
@@ -130,7 +130,7 @@ def is_unresolved(rows: StreamRows, shard_id: str) -> bool:
 def resolve_exported(
     desk: Desk, rows: StreamRows, export: Export, stream: StreamId, listed: Sequence[Shard]
 ) -> dict[str, ResolvedStart]:
-    """Resolve the sentinels of rows that an import puts back: LATEST stands for the time of the export, if for no other."""
+    """Resolve the sentinels of rows that an import puts back: LATEST stands for the time of the export, unless the row names another."""
     resolver = resolver_of(desk, stream)
     there = {shard.shard_id for shard in listed}
     leases = {lease.shard: lease for lease in unresolved(rows, export) if lease.shard in there}
@@ -151,7 +151,7 @@ def resolve_exported(
 def resolve_pins(
     desk: Desk, resolver: PositionResolver, rows: StreamRows, shards: Sequence[Shard]
 ) -> dict[str, ResolvedStart]:
-    """Resolve the rows that have no position yet: LATEST, or the time that a row names."""
+    """Resolve the rows without a position yet: LATEST, or the time that a row names."""
 
     def start_of(shard_id: str) -> ResolvedStart:
         lease = rows.rows[shard_id].lease
@@ -172,7 +172,7 @@ def resolve_pins(
 def rewind_effects(
     desk: Desk, rows: StreamRows, starts: Mapping[str, ResolvedStart], resolver: PositionResolver
 ) -> tuple[dict[str, str], list[str]]:
-    """Return what a rewind does to each shard, in words, and what the user has to know."""
+    """Return what a rewind does to each shard, in words, and notes for the user."""
     notes = sorted({start.note for start in starts.values() if start.note})
 
     def effect_of(shard_id: str) -> str:

@@ -21,14 +21,14 @@ from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON
 from kinesis_sdk.common.text import printable
 
 _MAX_GENERATIONS = 5
-"""Generations of ancestors that are described; what comes before them is counted."""
+"""Generations of ancestors to describe; earlier ones are only counted."""
 
 
 def explain(view: FleetView, lease_key: str) -> list[str]:
-    """Return paragraphs that say what happens to a shard and what to do.
+    """Return paragraphs that explain the state of a shard and what to do.
 
     Args:
-        view: The fleet. Times are known only if it was watched for a while: about two failover times.
+        view: The fleet. Times are known only after watching it for about two failover times.
         lease_key: The lease.
 
     Raises:
@@ -73,7 +73,7 @@ def _kind(lease: LeaseView) -> str:
 
 
 def _seen_for(view: FleetView, lease: LeaseView) -> str:
-    """Return for how long the state lasts, as far as it was watched."""
+    """Return how long the state has lasted while it was watched."""
     if lease.state_for is not None:
         return f" for {duration(lease.state_for)}"
     return f" for at least {duration(_watched(view))}" if _watched(view) else ""
@@ -240,7 +240,7 @@ def _attributes(lease: LeaseView, owners: Mapping[str, OwnerView]) -> Iterable[s
 
 
 def _what_to_do(view: FleetView, lease: LeaseView, by_key: Mapping[str, LeaseView]) -> Iterable[str]:
-    """Yield the remedies of the problems of this lease, of its owner and of its ancestors, or that there is none."""
+    """Yield the remedies of the problems of this lease, its owner and its ancestors, or that there is none."""
     related = {lease.lease_key}
     prefix = "" if lease.stream is None else f"{lease.stream}:"
     todo = [lease]

@@ -1,8 +1,9 @@
-"""One look at an application, for commands that print and end; views that stay open use a `FleetPoller`.
+"""One read of an application, for commands that print and end; views that stay open use a `FleetPoller`.
 
-Cost: one Scan of the lease table, and ListShards and DescribeStreamSummary for each stream. The lag costs two calls for each lease,
-at most 200 leases a second, and each shard is asked once. Where owners of this SDK may have processed more than they have
-checkpointed, the table is read again every second until they have renewed their leases: four times with a failover time of 10 s.
+Cost: one Scan of the lease table, and ListShards and DescribeStreamSummary for each stream. The lag costs two calls for each
+lease, at most 200 leases a second, and each shard is probed once. Where owners of this SDK may have processed more than they
+have checkpointed, the table is read again every second until they have renewed their leases: four times with a failover time
+of 10 s.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from kinesis_sdk.common.errors import ConfigError, ResourceNotFoundError, Thrott
 from kinesis_sdk.consumer import TableScan
 
 SCAN_INTERVAL = 2.0
-"""Seconds between two scans of a look that watches for a while."""
+"""Seconds between two scans of a command that watches for a while."""
 _RETRIED_FOR = 30.0
 """Seconds for which a throttled read of the table is repeated."""
 _RENEWAL_POLL = 1.0
@@ -37,7 +38,7 @@ _RENEWAL_POLL = 1.0
 
 
 class Look:
-    """A look at one application in steps, so that its caller can show the list before the lag.
+    """Reads an application in steps, so that its caller can show the list before the lag.
 
     Args:
         application: The application.
@@ -82,7 +83,8 @@ class Look:
         try:
             self._scan = scan()
         except ThrottledError:
-            # A table is often throttled during an incident, when people need this command. No other failure passes while they wait.
+            # A table is often throttled during an incident, when people need this command. Waiting helps against no other
+            # failure.
             self._scan = call_with_retries(scan, operation=None, timeout=_RETRIED_FOR, sleep=self._sleep)
         self._observer.observe_table(self._scan, self._clock.monotonic(), self._clock.time(), began=began)
         return self.view()
@@ -91,7 +93,7 @@ class Look:
         """Read the shards and the retention of the streams, and return the view.
 
         Args:
-            required: Whether a stream that cannot be found is an error; otherwise `FleetView.error` says so. One that was
+            required: Whether to raise if a stream cannot be found; otherwise `FleetView.error` says so. A stream that was
                 given by name has to exist in any case.
 
         Raises:
@@ -134,13 +136,13 @@ class Look:
 
     @property
     def reads_table_stream(self) -> bool:
-        """Whether the application reads the stream of a DynamoDB table, by the table as it was read."""
+        """Whether the application reads the stream of a DynamoDB table, according to the last read of the table."""
         return self._scan is not None and self._application.reads_table_stream(self._scan)
 
     def told_lag(self) -> FleetView:
-        """Read the table until live owners have told their lag, for at most one failover time, and return the view.
+        """Read the table until live owners have reported their lag, for at most one failover time, and return the view.
 
-        For the stream of a DynamoDB table, which is not asked. What no live worker of this SDK tells stays unknown.
+        For the stream of a DynamoDB table, which is not probed. A lag that no live worker of this SDK reports stays unknown.
         """
         return self.watch(
             self._observer.failover_time,
@@ -158,13 +160,7 @@ class Look:
         *,
         interval: float = SCAN_INTERVAL,
     ) -> FleetView:
-        """Read the table again and again, so that ages become known.
-
-        Args:
-            seconds: For how long.
-            until: Ends it earlier.
-            interval: Seconds between two reads.
-        """
+        """Read the table every ``interval`` seconds, so that ages become known: for ``seconds``, or until ``until`` is true."""
         end = self._clock.monotonic() + seconds
         view = self.view()
         while (left := end - self._clock.monotonic()) > 0 and not until(view):
@@ -179,16 +175,16 @@ class Look:
         threads: int = THREADS,
         on_result: Callable[[int, int], None] = lambda done, total: None,  # noqa: ARG005 - a default
     ) -> FleetView:
-        """Ask the stream for the lag of each lease, once, and return the view.
+        """Probe the lag of each lease once, and return the view.
 
-        The stream tells how far the checkpoint is behind. An owner of this SDK may have processed more, and wrote so to its
-        row; but one look at the row does not show whether that owner is alive. So where the two differ, the table is read
-        again until the row was seen to change, for at most two thirds of the failover time.
+        A probe shows how far the checkpoint is behind. An owner of this SDK may have processed more, and wrote so to its row;
+        but one read of the row does not show whether that owner is alive. So where the two differ, the table is read again
+        until the row was seen to change, for at most two thirds of the failover time.
 
         Args:
-            only: Keys of leases to ask for; None for all.
+            only: Keys of leases to probe; None for all.
             threads: Maximum calls at the same time.
-            on_result: Called with how many are done, and with how many there are.
+            on_result: Called with the number of finished probes and of all probes.
         """
         candidates = [
             one
@@ -214,7 +210,7 @@ class Look:
         )
         keys = {candidate.lease_key for candidate in candidates}
         if any(self._may_be_less(lease, keys) for lease in self.view().leases):
-            self.table()  # the probes of a large application take so long that most rows have changed meanwhile
+            self.table()  # probes of a large application take so long that most rows have changed meanwhile
             self.watch(
                 self._observer.failover_time * 2 / 3,
                 lambda view: not any(self._may_be_less(lease, keys) for lease in view.leases),
@@ -223,13 +219,13 @@ class Look:
         return self.view()
 
     def _may_be_less(self, lease: LeaseView, keys: Container[str]) -> bool:
-        """Return whether the owner of a lease may know that it has processed more than the checkpoint says."""
+        """Return whether the owner of a lease may have processed more than the checkpoint says."""
         if lease.lease_key not in keys or lease.lag is None or lease.lag.source is LagSource.PROGRESS:
             return False
         told = self._observer.told_lag(lease.lease_key)
         return told is not None and told < lease.lag.millis
 
     def view(self) -> FleetView:
-        """Return what is known."""
+        """Return the view of what is known."""
         self._observer.observe_calls({}, throttled=self._calls.throttled(), skew=self._calls.skew())
         return self._observer.view(self._clock.monotonic(), self._clock.time())

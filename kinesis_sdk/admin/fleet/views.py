@@ -1,4 +1,4 @@
-"""A `FleetView` out of what is remembered of a fleet. Pure."""
+"""Makes a `FleetView` from a `FleetMemory`. Pure."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from kinesis_sdk.consumer.leases import attributes
 LOAD_INTERVAL = 60.0
 """Seconds between two measurements of the load of a busy shard."""
 REPORT_LIFETIME = 120.0
-"""Seconds without a new report after which a KCL 3 worker without leases is not shown; it reports every 30."""
+"""Seconds without a new report after which a KCL 3 worker without leases is hidden; it reports every 30 s."""
 _RECENT = 600.0
 """Seconds for which a move counts in `Totals.moves`."""
 _LONG_CALL = 5.0
-"""Seconds after which a handler's call that ran at the time of a write is taken to run still."""
+"""Duration in seconds from which a handler's call that ran at the time of a write counts as still running."""
 
 
 def view_of(memory: FleetMemory, now: float, at: float, settings: ProblemSettings) -> FleetView:
-    """Return what is known.
+    """Return the view of what is known.
 
     Args:
         memory: What was seen.
@@ -99,7 +99,7 @@ def _lease_view(
     retention = retentions.get(lease.stream_name)
     left = None
     if lag is not None and retention is not None:
-        # While something is unprocessed, the tip moves away from the checkpoint with time.
+        # While a record is unprocessed, the tip moves away from the checkpoint with time.
         left = retention - lag.millis / 1000 - (lag.age if lag.millis else 0.0)
     return LeaseView(
         lease_key=lease.lease_key,
@@ -282,7 +282,7 @@ def _facts(memory: FleetMemory, now: float, retentions: Mapping[str | None, floa
         if not is_shard_id(lease.shard):
             foreign.append(key)
         elif known.shards and lease.shard < min(known.shards):
-            # A shard that is newer than the listing is not known yet, and an older one has expired.
+            # A shard newer than the listing is not known yet, and an older one has expired.
             gone.append(key)
     return TableFacts(
         retentions=retentions,

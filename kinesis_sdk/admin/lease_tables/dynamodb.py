@@ -1,7 +1,7 @@
-"""Lease tables in DynamoDB. One is a table whose only key is ``leaseKey``, whichever KCL created it.
+"""Lease tables in DynamoDB: tables whose only key is ``leaseKey``, whichever KCL created them.
 
-The tables ``<application>-WorkerMetricStats`` and ``<application>-CoordinatorState`` of KCL 3.0 to 3.4 have other keys, so they
-are not taken for applications. KCL 3.5 keeps the same items in the lease table, where they have an ``entityType``.
+The tables ``<application>-WorkerMetricStats`` and ``<application>-CoordinatorState`` of KCL 3.0 to 3.4 have other keys, so
+they are not taken for applications. KCL 3.5 keeps the same items in the lease table, where they have an ``entityType``.
 """
 
 from __future__ import annotations
@@ -33,14 +33,7 @@ _ELSEWHERE = "If the workers keep their leases in another database, give its URL
 
 
 class DynamoDBLeaseTables:
-    """The lease tables of an account and region.
-
-    What a table is is asked once and kept, because a table never changes its key.
-
-    Args:
-        connection: Account and region.
-        sleep: Waits between attempts, given seconds.
-    """
+    """The lease tables of an account and region. Descriptions are kept, because a table never changes its key."""
 
     def __init__(self, connection: Connection, *, sleep: Callable[[float], None] = time.sleep) -> None:
         self._connection = connection
@@ -49,7 +42,7 @@ class DynamoDBLeaseTables:
         self._known: dict[str, ApplicationInfo | None] = {}
 
     def find(self, names: Sequence[str] | None = None) -> list[ApplicationInfo]:
-        """Return the applications: one ListTables per 100 tables without names, one DescribeTable per table not asked before."""
+        """Return the applications: one ListTables per 100 tables without names, one DescribeTable per table that is not known yet."""
         found = []
         for name in names if names is not None else self._table_names():
             with self._lock:
@@ -57,7 +50,7 @@ class DynamoDBLeaseTables:
                 info = self._known.get(name)
             if not known:
                 info = self._describe(name)
-                # A missing table is asked for again: the application may create it later.
+                # A missing table is described again: the application may create it later.
                 if info is not None or names is None:
                     with self._lock:
                         self._known[name] = info
@@ -66,7 +59,7 @@ class DynamoDBLeaseTables:
         return sorted(found, key=lambda info: info.name)
 
     def forget(self) -> None:
-        """Ask again for every table."""
+        """Forget what is known of the tables."""
         with self._lock:
             self._known.clear()
 
@@ -99,13 +92,7 @@ class DynamoDBLeaseTables:
 
 
 class DynamoDBLeaseTable:
-    """A lease table in DynamoDB.
-
-    Args:
-        connection: Account and region; its client makes one attempt per call.
-        name: Name of the table.
-        sleep: Waits between attempts of reads, given seconds.
-    """
+    """A lease table in DynamoDB. The client of ``connection`` makes one attempt per call; ``sleep`` waits before another read."""
 
     def __init__(
         self, connection: Connection, name: str, *, sleep: Callable[[float], None] = time.sleep
@@ -136,7 +123,7 @@ class DynamoDBLeaseTable:
         )
 
     def info(self, application: str) -> ApplicationInfo:
-        """Return what DescribeTable says."""
+        """Return the description of the table by DescribeTable."""
         table = describe_table(self._connection, self.name, sleep=self._sleep)
         if table is None or not is_lease_table(table):
             raise self.missing(application)
@@ -232,7 +219,7 @@ class DynamoDBLeaseTable:
             limit.check(last)
 
     def parts(self, application: str) -> tuple[str, ...]:
-        """Return the table, and those that a KCL 3 keeps beside it."""
+        """Return the table, and the tables that a KCL 3 keeps beside it."""
         beside = [
             application + suffix
             for suffix in _BESIDE
@@ -295,7 +282,7 @@ def _info_of(table: Mapping[str, Any]) -> ApplicationInfo:
 
 
 def add_metrics(found: dict[str, float], item: Item, key: str) -> None:
-    """Add a worker's report; an item of another form says nothing about any worker."""
+    """Add a worker's report; an item of another form is ignored."""
     try:
         found[item[key]["S"]] = float(item["lut"]["N"])
     except (KeyError, TypeError, ValueError):

@@ -1,6 +1,6 @@
 """Leases in a SQL database: the applications of one table, told apart by a column.
 
-One statement reads an application, whatever its size. Nothing is created by a look: neither the table, nor the file of SQLite.
+One statement reads an application, whatever its size. Reads create nothing: neither the table, nor the file of SQLite.
 """
 
 from __future__ import annotations
@@ -21,17 +21,12 @@ from kinesis_sdk.consumer.leases import SQL_TABLE, Item, lease_from_item, withou
 _T = TypeVar("_T")
 
 _MAX_SHOWN = 20
-"""Maximum number of applications that a message names."""
+"""Maximum number of applications named in a message."""
 _STATEMENTS = {WriteKind.UPDATE: "UPDATE", WriteKind.PUT: "INSERT", WriteKind.DELETE: "DELETE"}
 
 
 class SqlLeaseTables:
-    """The applications of a SQL database.
-
-    Args:
-        connection: Names the database, see `Connection.lease_store`.
-        sleep: Waits between attempts, given seconds.
-    """
+    """The applications of a SQL database, see `Connection.lease_store`."""
 
     def __init__(self, connection: Connection, *, sleep: Callable[[float], None] = time.sleep) -> None:
         self._connection = connection
@@ -58,12 +53,8 @@ class SqlLeaseTables:
 class SqlLeaseTable:
     """The leases of one application in a SQL database.
 
-    That the table is there, and has a version that is known here, is checked by the first call and after each that failed.
-
-    Args:
-        connection: Names the database, see `Connection.lease_store`.
-        name: Name of the application, as its rows have it.
-        sleep: Waits between attempts, given seconds.
+    The first call, and each one after a failed call, checks that the table exists and has a known version. ``name`` is the
+    name of the application in its rows.
     """
 
     def __init__(
@@ -76,10 +67,10 @@ class SqlLeaseTable:
         self.store: SqlLeaseStore = SqlLeaseStore(connection.database, name, sleep=sleep)
 
     def check(self) -> None:
-        """Check that the table is there.
+        """Check that the table exists.
 
         Raises:
-            LeaseTableNotFoundError: If it is not, or if there is no such file.
+            LeaseTableNotFoundError: If it does not, or if there is no such file.
             LeaseStoreError: If the database cannot be used, or if the table has another version.
         """
         if self._is_checked:
@@ -94,7 +85,7 @@ class SqlLeaseTable:
         self._is_checked = True
 
     def missing(self, application: str) -> LeaseTableNotFoundError:
-        """Return the error that names the applications that are there. One SELECT."""
+        """Return the error that names the existing applications. One SELECT."""
         found = list(self.store.applications())
         shown = ", ".join(map(printable, found[:_MAX_SHOWN])) + (", …" if len(found) > _MAX_SHOWN else "")
         problem = f"{printable(self._place, 400)} has no leases of the application {self.name!r}. " + (
@@ -116,7 +107,7 @@ class SqlLeaseTable:
         return ApplicationInfo(name=application, rows=rows)
 
     def scan(self, application: str, *, consistent: bool = False) -> TableScan:
-        """Read all leases by one SELECT, which sees all that was committed."""
+        """Read all leases by one SELECT, which sees everything that was committed."""
         scan = self._guarded(lambda: self.store.scan(consistent=consistent))
         if not scan.leases and not scan.unreadable:
             raise self.missing(application)
@@ -187,7 +178,7 @@ class SqlLeaseTable:
         return bool(self.store.delete_application())
 
     def _guarded(self, call: Callable[[], _T]) -> _T:
-        """Read the table. After a failure that does not pass, it is checked again: it may have been dropped."""
+        """Read the table. After a permanent failure, the table is checked again: it may have been dropped."""
         self.check()
         try:
             return call()
@@ -198,7 +189,7 @@ class SqlLeaseTable:
             raise
 
     def _file(self) -> Path | None:
-        """Return the file that is the database, if it is one."""
+        """Return the database's file, if it is a file."""
         return self.store.file
 
     def _no_tables(self, problem: str) -> LeaseTableNotFoundError:

@@ -36,15 +36,15 @@ from kinesis_sdk.admin.recording.rows import (
 )
 
 MAX_BYTES = 256 * 1024 * 1024
-"""Largest size of a file by default."""
+"""Default maximum size of a file."""
 MEMORY_BYTES = 64 * 1024 * 1024
-"""Largest size of a recording in memory."""
+"""Default maximum size of a recording in memory."""
 MAX_AGE = 7 * 86_400.0
 """Seconds for which changes are kept by default."""
 MAX_POINTS = 720
-"""Largest number of samples of a history, and of steps of a course."""
+"""Maximum number of samples of a history, and of steps of a course."""
 _FORGET = 60.0
-"""Seconds between two deletions of what is too old."""
+"""Seconds between two deletions of old rows."""
 _STATES = (SHARD, LEASE, OWNER, PROBLEM, LAG, CHECKPOINT, RATE)
 """Kinds of rows whose keys end when a view no longer has them."""
 
@@ -52,13 +52,13 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class Recording:
-    """Memory of what was seen of applications, bounded in bytes and time. Thread-safe.
+    """Recording of the views of applications, bounded in bytes and time. Thread-safe.
 
-    Views of several processes may go into one file: of each application, one process writes, and the others read. A view that cannot
-    be written is left out, and a warning says so once.
+    Several processes may share one file: for each application, one process writes, and the others read. A view that cannot be
+    written is left out, with one warning.
 
     Args:
-        path: The file, which is made if it does not exist; None for the memory of this process.
+        path: The file, created if it does not exist; None for the memory of this process.
         max_bytes: Largest size in bytes; the oldest changes make room. None for `MAX_BYTES`, or `MEMORY_BYTES` in memory.
         max_age: Seconds for which changes are kept.
 
@@ -100,7 +100,7 @@ class Recording:
                     self._forgotten_at = view.at
                     self._ring.forget(view.at - self._max_age)
             except sqlite3.Error as error:
-                # What was written is read again, so that nothing is taken for recorded that is not.
+                # Read back what was written, so that nothing counts as recorded that is not.
                 self._writers.pop(view.application, None)
                 if not self._has_failed:
                     _LOGGER.warning("views cannot be recorded: %s", error)
@@ -116,7 +116,7 @@ class Recording:
             at: Wall time in epoch seconds.
 
         Returns:
-            None if it was not looked at within `GAP` seconds before.
+            The view; None if the application was not observed within `GAP` seconds before.
         """
         newest = {kind: self._ring.newest(application, kind, at) for kind in (LOOK, FAILURE, *_STATES)}
         if all(at - row.at > GAP for kind in (LOOK, FAILURE) for row in newest[kind]):
@@ -136,7 +136,7 @@ class Recording:
             lease_key: Key of its lease.
             start: Beginning, in epoch seconds.
             end: End.
-            points: Largest number of samples; there is none more often than each 10 s.
+            points: Maximum number of samples, at least 10 s apart.
         """
         looked = self._looked(application, start, end)
         leases, lags, positions = (
@@ -163,13 +163,13 @@ class Recording:
         return ShardHistory(owners=tuple(_spans(leases, looked)), samples=tuple(samples))
 
     def course(self, application: str, start: float, end: float, *, points: int = MAX_POINTS) -> Course:
-        """Return how an application went over a time: worst lag, moves, and the errors that began.
+        """Return the course of an application over a time: worst lag, moves, and the errors that began.
 
         Args:
             application: Its name.
             start: Beginning, in epoch seconds.
             end: End.
-            points: Largest number of steps; none is shorter than 10 s.
+            points: Maximum number of steps of at least 10 s.
         """
         step = max(TREND_STEP, (end - start) / points)
         span = self._ring.span(application, LOOK, FLEET)
@@ -185,7 +185,7 @@ class Recording:
                 problems[place] = problems.get(place, 0) + int(row.number == ERROR)
         worst: dict[int, float | None] = {}
         for place, lag in self._ring.largest(application, LOOK, FLEET, start, end, step):
-            # Looks that show the same as the one before have no row.
+            # A view equal to the one before has no row.
             before = max(worst, default=place)
             if (place - before) * step <= GAP + step:
                 worst.update(dict.fromkeys(range(before + 1, place), worst.get(before)))
@@ -203,7 +203,7 @@ class Recording:
         return Course(first=first, last=last, start=start, end=end, step=step, steps=tuple(steps))
 
     def _looked(self, application: str, start: float, end: float) -> list[tuple[float, float]]:
-        """Return the times in which the application was looked at."""
+        """Return the times in which the application was observed."""
         found: list[tuple[float, float]] = []
         for row in self._ring.between(application, LOOK, start, end, key=FLEET):
             at = max(row.at, start)
@@ -212,18 +212,12 @@ class Recording:
             elif row.at >= start - GAP:
                 found.append((at, at))
         if found and end - found[-1][1] <= KEEP_ALIVE:
-            found[-1] = (found[-1][0], end)  # looks that show the same as the one before have no row
+            found[-1] = (found[-1][0], end)  # a view equal to the one before has no row
         return found
 
 
 class _Writer:
-    """Changes of one application on their way into the file.
-
-    Args:
-        ring: The file.
-        application: Name of the application.
-        recorder: Name of this process.
-    """
+    """Writes the changes of one application into the file. ``recorder`` names this process."""
 
     def __init__(self, ring: Ring, application: str, recorder: str) -> None:
         self._ring = ring
@@ -263,7 +257,7 @@ class _Writer:
         self._moved_at = max([self._moved_at, *(row.at for row in moves)])
 
     def _yields(self, at: float) -> bool:
-        """Return whether another process records this application: of two, that with the lesser name."""
+        """Return whether another process records this application: of two, the one with the lesser name."""
         for row in self._ring.newest(self._application, LOOK, at):
             by = _recorder_of(row)
             return 0 <= at - row.at <= 2 * KEEP_ALIVE and by != self._recorder and by < self._recorder
@@ -275,13 +269,13 @@ def _recorder_of(row: Change) -> str:
 
 
 def _valid(rows: list[Change], at: float) -> Change | None:
-    """Return the row that holds at a moment."""
+    """Return the row that is valid at a moment."""
     place = bisect_right(rows, at, key=lambda row: row.at)
     return rows[place - 1] if place else None
 
 
 def _spans(leases: list[Change], looked: list[tuple[float, float]]) -> list[OwnerSpan]:
-    """Return the owners of a lease within the times in which it was looked at."""
+    """Return the owners of a lease within the times in which it was observed."""
     found: list[OwnerSpan] = []
     for begin, until in looked:
         for place, row in enumerate(leases):

@@ -1,7 +1,7 @@
-"""Rows of changes in a SQLite database that keeps its size: the oldest rows make room, and the newest of each key stays.
+"""Rows of changes in a SQLite database of bounded size: the oldest rows make room, and the newest row of each key stays.
 
-A row says that the value of a key is another one from a moment on. So the state at any moment is the newest row of each key up to
-then. Two processes may share a file: one writes, and the other reads.
+A row says that a key has a new value from a moment on. So the state at any moment is the newest row of each key up to then.
+Two processes may share a file: one writes, and the other reads.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.text import printable
 
 MIN_BYTES = 1024 * 1024
-"""Least size of a recording."""
+"""Minimum size of a recording."""
 _APPLICATION_ID = 0x4B534452
-"""Mark of our files in the header of SQLite."""
+"""Marks our files in the header of SQLite."""
 _VERSION = 1
 _BUSY = 1.0
 """Seconds for which a call waits for the other process."""
 _FULL = 0.9
 """Part of the size above which old rows are deleted."""
 _HALF = 0.5
-"""The same after a write for which there was no room. Below it, the disk is full and not the recording."""
+"""Part of the size above which rows are deleted after a write without room. Below it, the disk is full and not the recording."""
 _DROPPED = 0.2
-"""Part of the rows that is deleted then."""
+"""Part of the rows that is deleted at a time."""
 _AT_ONCE = 5_000
-"""Rows that one transaction deletes."""
+"""Rows deleted in one transaction."""
 
 _SCHEMA = """
 CREATE TABLE name (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
@@ -51,11 +51,9 @@ class Change(NamedTuple):
     """A value of a key from a moment on.
 
     Attributes:
-        kind: Number of the kind of key.
-        key: The key.
         at: Wall time in epoch seconds.
         number: A number; None if there is none.
-        value: A text; None if there is none. A row without number and text says that the key has no value any more.
+        value: A text; None if there is none. A row with neither says that the key no longer has a value.
     """
 
     kind: int
@@ -69,8 +67,8 @@ class Ring:
     """The database. Thread-safe.
 
     Args:
-        path: Its file, made if it does not exist, readable by its owner only; None for the memory of this process.
-        max_bytes: Largest size. The log of SQLite beside the file has some MB more.
+        path: Its file, created if it does not exist and readable only by its owner; None for the memory of this process.
+        max_bytes: Maximum size. SQLite's log beside the file has some MB more.
 
     Raises:
         ConfigError: If the file cannot be opened, or is something else.
@@ -150,11 +148,7 @@ class Ring:
             self._database.execute("COMMIT")
 
     def put(self, application: str, changes: Sequence[Change]) -> None:
-        """Add changes. A full database makes room once.
-
-        Raises:
-            sqlite3.Error: If they cannot be written.
-        """
+        """Add changes; a full database makes room once. Raises sqlite3.Error if they cannot be written."""
         if not changes:
             return
         try:
@@ -195,7 +189,7 @@ class Ring:
     def between(
         self, application: str, kind: int, start: float, end: float, *, key: str | None = None
     ) -> list[Change]:
-        """Return the changes within a time, oldest first; of one key with the one before its beginning."""
+        """Return the changes within a time, oldest first; for a given key with the one before the time."""
         app = self._known(application)
         if key is None:
             rows = self._read(
@@ -242,7 +236,7 @@ class Ring:
         )
 
     def forget(self, before: float) -> None:
-        """Delete the changes that were replaced before a moment, and the keys that lost their value before it."""
+        """Delete changes that were replaced before a moment, and keys that lost their value before it."""
         with self._lock:
             first = self._database.execute(
                 "SELECT id FROM change WHERE at >= ? ORDER BY id LIMIT 1", (before,)
@@ -252,7 +246,7 @@ class Ring:
             self._forget_ids(newest + 1 if first is None else first[0])
 
     def make_room(self, used: float = _FULL) -> None:
-        """Delete the oldest rows, if more than this part of the size is used."""
+        """Delete the oldest rows if more than this part of the size is used."""
         with self._lock:
             if self.used_bytes() <= used * self._max_bytes:
                 return
@@ -261,7 +255,7 @@ class Ring:
                 "SELECT id FROM change ORDER BY id LIMIT 1 OFFSET ?", (int(count * _DROPPED),)
             ).fetchone()
             if edge is None or not self._forget_ids(edge[0]):
-                # Nothing but the newest row of each key is left: the fleet does not fit, and all is deleted.
+                # Only the newest row of each key is left: the fleet does not fit, so delete everything.
                 with self.transaction():
                     for table in ("change", "tracked", "name"):
                         self._database.execute(f"DELETE FROM {table}")  # noqa: S608 - names of our own
@@ -274,7 +268,7 @@ class Ring:
             return int((pages - free) * self._page_size)
 
     def _forget_ids(self, edge: int) -> int:
-        """Delete what was replaced by a row with a number below the edge, and return the number of rows deleted."""
+        """Delete rows that were replaced by a row with a number below the edge; return how many."""
         done = 0
         while True:
             with self.transaction():
@@ -305,6 +299,6 @@ class Ring:
         return found[0][0] if found else -1
 
     def _made(self, name: str) -> int:
-        """Return the number of a name, a new one if it has none. Numbers are not kept: another process may delete names."""
+        """Return the number of a name, creating one if needed. Numbers are not cached: another process may delete names."""
         self._database.execute("INSERT OR IGNORE INTO name (name) VALUES (?)", (name,))
         return self._known(name)

@@ -32,8 +32,8 @@ class CopyResult:
         transfer: What was put.
         start: Where the window began.
         until: Where it ended; None for a copy without end.
-        hidden_hash_keys: Records that their producer placed by an explicit hash key which Kinesis does not give back, because
-            they were not aggregated. They are placed by their partition key in the target.
+        hidden_hash_keys: Records whose producer used an explicit hash key that Kinesis does not return, because they were not
+            aggregated. In the target, their partition key places them.
     """
 
     transfer: TransferResult
@@ -62,9 +62,9 @@ def copy_stream(
 ) -> CopyResult:
     """Copy the user records of a window into another stream, with their partition keys and explicit hash keys.
 
-    The records of a partition key reach the target in the order in which they are in the source, also over splits and merges of
-    both, as far as first appearances go: a record may be there twice, after a lost answer or a killed run. Records that share a
-    key but were placed by different explicit hash keys have no such order, in neither stream.
+    The first copies of the records of a partition key reach the target in the order of the source, also over splits and merges
+    of both. A lost response or a killed run may add second copies. Records that share a key but have different explicit hash
+    keys have no such order, in either stream.
 
     Args:
         source: Account and region of the source.
@@ -72,11 +72,11 @@ def copy_stream(
         target: Account and region of the target.
         target_stream: Name or ARN.
         start: Where the window begins: a time, `TrimHorizon` (the default) or `Latest`.
-        until: Where it ends: records that arrived at this time or later are left out. The present by default.
-        follow: Whether to go on without end.
-        rate: Maximum records a second; None for no limit of its own.
-        state: State file. A run that continues keeps the window of the first one.
-        config: Settings of the producer; those of `bulk_config` with ``ordered`` by default.
+        until: Where it ends: excludes records that arrived at this time or later. The present by default.
+        follow: Whether to continue without end.
+        rate: Maximum records a second; None for no limit.
+        state: State file. A continued run keeps its first window.
+        config: Settings of the producer; `bulk_config` with ``ordered`` by default.
         on_progress: Called every 0.2 s at most.
         notice: Called with what the user should know.
         threads: Maximum reads at a time.
@@ -84,8 +84,8 @@ def copy_stream(
         sleep: Called with the seconds to wait; replaced in tests.
 
     Raises:
-        ConfigError: If an argument is out of range, the state file belongs to something else, or a stream would be copied
-            into itself.
+        ConfigError: If an argument is out of range, the state file belongs to something else, or a stream would be copied into
+            itself.
         AwsError: If a call fails for good.
     """
     clock = clock or SystemClock()
@@ -94,7 +94,7 @@ def copy_stream(
     origin = Streams(source).describe(source_stream)
     goal = Streams(target).describe(target_stream)
     task = {"command": "copy", "source": identity(origin), "target": identity(goal)}
-    # The ARN names account and region. Other endpoints, such as LocalStack's, may have a stream of the same ARN.
+    # The ARN names account and region. Other endpoints, such as LocalStack's, may have streams with the same ARN.
     if source.endpoint_url == target.endpoint_url and task["source"] == task["target"]:
         effect = "never end" if follow else "double its records"
         raise ConfigError(
@@ -163,7 +163,7 @@ def _window(
     clock: Clock,
     notice: Notice,
 ) -> _Window:
-    """Return the window of a run: that of the run that it continues, or a new one, without words that change their meaning."""
+    """Return the window of a run: a new one, or the window of the run that it continues. Words that change their meaning become times."""
     if saved:
         until = None if saved["until"] is None else datetime.fromisoformat(saved["until"])
         window = _Window(parse_position(saved["start"], now=None), until)
@@ -202,7 +202,7 @@ class _Copied:
                 self._last_millis = int(arrived.timestamp() * 1000)
                 if self._first_millis is None:
                     self._first_millis = self._last_millis
-            key = record.partition_key or None  # Kinesis gives back an empty text for a record without one
+            key = record.partition_key or None  # Kinesis returns an empty text for a record without one
             if (
                 key is not None
                 and not record.aggregated
