@@ -170,7 +170,7 @@ class ProcessRecordsInput(MessageDispatcher):
 
     @property
     def checkpointer(self) -> CheckpointerLike:
-        """Stores checkpoints up to the last record of this batch; refuses until the message is dispatched."""
+        """Stores checkpoints up to the last record of this batch; raises an error until the message is dispatched."""
         return self._checkpointer
 
     def dispatch(self, checkpointer: CheckpointerLike, record_processor: Any) -> None:
@@ -192,7 +192,7 @@ class ShardEndedInput(MessageDispatcher):
 
     @property
     def checkpointer(self) -> CheckpointerLike:
-        """Stores the end of the shard, which the callback must do; refuses until the message is dispatched."""
+        """Stores the end of the shard, which the callback must do; raises an error until the message is dispatched."""
         return self._checkpointer
 
     def dispatch(self, checkpointer: CheckpointerLike, record_processor: Any) -> None:
@@ -202,11 +202,11 @@ class ShardEndedInput(MessageDispatcher):
 
 
 class ShutdownRequestedInput(MessageDispatcher):
-    """The worker stops or hands the shard over: the last chance to checkpoint."""
+    """The worker stops or hands off the shard: the last chance to checkpoint."""
 
     @property
     def checkpointer(self) -> CheckpointerLike:
-        """Stores checkpoints up to the last delivered record; refuses until the message is dispatched."""
+        """Stores checkpoints up to the last delivered record; raises an error until the message is dispatched."""
         return self._checkpointer
 
     def dispatch(self, checkpointer: CheckpointerLike, record_processor: Any) -> None:
@@ -256,7 +256,7 @@ class ShutdownInput:
 
     @property
     def checkpointer(self) -> CheckpointerLike:
-        """Stores the end of the shard; refuses for ``ZOMBIE``."""
+        """Stores the end of the shard; raises an error for ``ZOMBIE``."""
         return self._checkpointer
 
     @property
@@ -279,12 +279,12 @@ class CheckpointInput:
 
     @property
     def sequence_number(self) -> str | None:
-        """As it was requested."""
+        """Sequence number of the request."""
         return self._sequence_number
 
     @property
     def sub_sequence_number(self) -> int | None:
-        """As it was requested."""
+        """Sub-sequence number of the request."""
         return self._sub_sequence_number
 
     @property

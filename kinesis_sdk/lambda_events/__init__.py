@@ -4,7 +4,7 @@
     def handler(record: UserRecord) -> None:
         store(json.loads(record.data))
 
-Nothing but the standard library is imported; protobuf follows with the first aggregate. docs/lambda.md is the guide.
+Only the standard library is imported, and protobuf with the first aggregate. docs/lambda.md is the guide.
 """
 
 from __future__ import annotations

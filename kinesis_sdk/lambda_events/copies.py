@@ -1,7 +1,7 @@
 """Repetitions of idempotent producers in an event: which of its user records are processed.
 
-An event is a part of a shard, and Lambda begins it anywhere. So a record of which the event holds no earlier copy may still be a
-repetition: with a client, it is looked up in the stream; without one, it is processed.
+An event is a part of a shard, and Lambda may begin it anywhere. So a record without an earlier copy in the event may
+still be a repetition: with a client, it is looked up in the stream; without one, it is processed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger("kinesis_sdk.lambda_events")
 
 LOOK_UP_BYTES = 16 * 1024 * 1024
-"""Bytes that an event reads again by default: half a minute of a shard with 0.5 MB/s, which takes 8 s."""
+"""Default for the bytes that an event reads again: half a minute of a shard with 0.5 MB/s, which takes 8 s."""
 
 Tagged = list[tuple[KinesisRecord, SubRecordColumns]]
 
@@ -42,18 +42,11 @@ def open_records(
     clock: Clock | None = None,
     sleep: Callable[[float], None] | None = None,
 ) -> list[UserRecords]:
-    """Return the user records of each Kinesis record, without repetitions.
+    """Return the user records of each Kinesis record, without repetitions. Without ``stream_arn``, nothing is dropped.
 
-    Args:
-        carriers: Kinesis records of one shard, in order; there may be gaps between them.
-        stream_arn: ARN of the stream. Without it, nothing is dropped.
-        shard_id: The shard.
-        look_up: Client that reads the shard, and lists shards, for records that may be repetitions.
-        look_up_bytes: Bytes that it may read.
-        look_up_seconds: Seconds that this may take; None for any time.
-        recognize: Whether repetitions are left out.
-        clock: Measures these seconds; the system's by default.
-        sleep: Waits between two attempts of a call, in seconds; `time.sleep` by default.
+    ``carriers`` are Kinesis records of one shard, in order; there may be gaps between them. The client ``look_up``
+    reads the shard, and lists shards, for records that may be repetitions: at most ``look_up_bytes``, in
+    ``look_up_seconds`` (None: any time).
 
     Raises:
         AwsError: If a call keeps failing for a minute.
@@ -75,7 +68,7 @@ def open_records(
     try:
         stream = StreamId.parse(stream_arn)
     except ConfigError:
-        return opened  # the stream of an emulator, or none of Kinesis
+        return opened  # a stream of an emulator, or not a Kinesis stream
     search = None
     if look_up is not None:
         from kinesis_sdk.common.once import carry_out

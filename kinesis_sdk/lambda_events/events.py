@@ -1,7 +1,7 @@
 """The event that a Kinesis event source mapping passes to a Lambda function, and the response to it.
 
-An event holds Kinesis records of one shard, in order. Lambda knows nothing of aggregates: what it can retry, skip or send to
-a destination is a Kinesis record, never a user record inside of it.
+An event holds Kinesis records of one shard, in order. Lambda does not know aggregates: it retries, skips or sends to
+a destination whole Kinesis records, never a user record inside of one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Delivery(NamedTuple):
     Attributes:
         key: Stream ARN, shard id and sequence number as one text: the same in every event that has this record.
         carrier: The Kinesis record.
-        user_records: What it holds: the user records of an aggregate, or the one record that it is.
+        user_records: The user records of the aggregate, or the Kinesis record itself if it was not aggregated.
     """
 
     key: str
@@ -54,13 +54,13 @@ class KinesisEvent:
         look_up: boto3 client of Kinesis, with which records that an idempotent producer may have stored before are looked up
             in the stream; see docs/lambda.md. The default None drops only what is stored twice in the event. Calls are made when
             the user records are first read, and raise `AwsError` if they keep failing.
-        look_up_bytes: Maximum bytes that the look-ups of the event read, 0 to 1 TiB. Beyond it, records are delivered although they may be
-            repetitions, which a warning says.
-        look_up_seconds: Maximum seconds that these calls take together, 0 to 900; a call that runs then is not interrupted. Beyond them, the same,
-            unless calls fail for another reason than that the shard is read too often: then their error is raised. The default None tries
-            each call for a minute.
-        recognize: Whether repetitions of idempotent producers are left out. False returns every stored copy, also of the same event: for
-            streams into which programs that are not trusted may put records.
+        look_up_bytes: Maximum bytes that the look-ups of the event read, 0 to 1 TiB. Beyond it, possible repetitions are delivered, with a
+            warning.
+        look_up_seconds: Maximum seconds that these calls take together, 0 to 900; a running call is not interrupted. Beyond them, possible
+            repetitions are delivered too, unless calls failed for another reason than throttling: then their error is raised. The default
+            None retries each call for a minute.
+        recognize: Whether repetitions of idempotent producers are left out. False returns every stored copy, even within one event: for
+            streams into which untrusted programs may put records.
 
     Attributes:
         stream_arn: ARN of the stream, or of the consumer if the mapping uses enhanced fan-out; empty if there are no records.
@@ -68,7 +68,7 @@ class KinesisEvent:
 
     Raises:
         InvalidEventError: If it is not an event of Kinesis, or a record is damaged. The message names the place.
-        ConfigError: If ``look_up_bytes`` is or ``look_up_seconds`` is out of range, or ``recognize`` no bool.
+        ConfigError: If ``look_up_bytes`` or ``look_up_seconds`` is out of range, or ``recognize`` is not a bool.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class KinesisEvent:
         return len(self._carriers)
 
     def __iter__(self) -> Iterator[Delivery]:
-        """Yield each Kinesis record with its user records, in order; there may be none in it."""
+        """Yield each Kinesis record, in order, with its user records, which may be none."""
         for key, carrier, users in zip(self._keys, self._carriers, self._user_records(), strict=True):
             yield Delivery(key, carrier, users)
 
@@ -130,7 +130,7 @@ class KinesisEvent:
 
     @property
     def user_records(self) -> UserRecords:
-        """All user records, in order. They are those of all aggregates, and the Kinesis records that are none."""
+        """All user records, in order: the contents of all aggregates, and the Kinesis records that were not aggregated."""
         return UserRecords.joined(self._user_records()) if self._carriers else UserRecords()
 
     def _user_records(self) -> list[UserRecords]:
@@ -150,7 +150,7 @@ class KinesisEvent:
         return self._opened
 
     def _located(self, records: UserRecords) -> UserRecords:
-        # ``arn:aws:kinesis:region:account:stream/name``, and of a fan-out consumer the same followed by ``/consumer/…``.
+        # ``arn:aws:kinesis:region:account:stream/name``; for a fan-out consumer, ``/consumer/…`` follows.
         stream = self.stream_arn.partition(":stream/")[2].partition("/")[0]
         if not stream or not self.shard_id:
             return records
@@ -163,9 +163,9 @@ class KinesisEvent:
     def failure_at(self, record: UserRecord | KinesisRecord) -> dict[str, Any]:
         """Return the response that makes Lambda deliver the rest of the event again, from the Kinesis record of ``record`` on.
 
-        All its user records come again, also those before ``record``. Everything before that Kinesis record must have been
-        processed. If the mapping has not the response type ``ReportBatchItemFailures``, Lambda ignores this response and
-        **takes the whole batch as processed**; raise an error there instead.
+        All user records of that Kinesis record come again, even those before ``record``. Everything before it must have
+        been processed. If the mapping lacks the response type ``ReportBatchItemFailures``, Lambda ignores this response
+        and **takes the whole batch as processed**; raise an error there instead.
 
         Args:
             record: The first record that was not processed.

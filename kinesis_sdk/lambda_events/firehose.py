@@ -1,8 +1,8 @@
 """`firehose_transform`: a transformation function of Firehose from a function of one user record.
 
-Firehose wants exactly one result for each of its records. If such a record is an aggregate, its user records therefore have
-one result together: their outputs, joined. Firehose opens aggregates of a Kinesis stream itself before it invokes the function
-(AWS documentation); those that a producer put into Firehose directly arrive here as they are.
+Firehose wants exactly one result for each of its records. The user records of an aggregate therefore share one result:
+their outputs, joined. Firehose opens aggregates of a Kinesis stream itself before it invokes the function
+(AWS documentation); aggregates that a producer put into Firehose directly arrive here unopened.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def _transform(
             "records", "expected a list of records, as in a transformation event of Firehose"
         )
     results: list[dict[str, Any]] = []
-    # What is not a record's own: brackets, and a result without data for each record.
+    # Overhead: brackets, and for each record a result without data.
     size = 16 + sum(
         len(json.dumps(_result(item, _FAILED))) + 2 for item in items if isinstance(item, Mapping)
     )

@@ -13,8 +13,8 @@ an error                                       delivers the batch again; in two 
 
 Partial results alone do not isolate a poison record: once it is the first of its batch, every retry begins with it, and when
 the retries end, Lambda discards it with everything behind it in the batch. An error isolates it, because Lambda halves the
-batch, at no retry's cost, until the record is alone. So a failure behind the first Kinesis record is a partial result, which
-repeats nothing that was processed, and a failure in the first one is an error.
+batch, which does not count as a retry, until the record is alone. So a failure behind the first Kinesis record becomes a partial
+result, which repeats nothing that was processed. A failure in the first one becomes an error.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger("kinesis_sdk.lambda_events")
 
 _SHARD_BYTES_PER_SECOND = 2_000_000
-"""Bytes that a shard gives to all its readers in a second."""
+"""Bytes per second that a shard delivers to all its readers together."""
 
 RecordFunction = Callable[[UserRecord], None]
 LambdaHandler = Callable[[Mapping[str, Any], Any], dict[str, Any]]
@@ -100,7 +100,7 @@ def kinesis_handler(
     Args:
         function: The function of one record; its result is ignored.
         report_batch_item_failures: Whether the event source mapping has ``ReportBatchItemFailures`` among its
-            ``FunctionResponseTypes``. **If it is True and the mapping has not, Lambda takes failed records as processed.**
+            ``FunctionResponseTypes``. **If it is True and the mapping lacks it, Lambda takes failed records as processed.**
         progress: Memory of what was processed: records that come again are skipped.
         dead_letter: Called with a record whose function failed, and the error. When it returns, the record counts as processed;
             if it raises, the record has failed with that error. Without it, one poison record takes its whole aggregate to the
@@ -165,7 +165,7 @@ def kinesis_handler(
 def _intercepted(
     function: RecordFunction, interceptors: Sequence[ConsumerInterceptor], event: KinesisEvent
 ) -> RecordFunction:
-    """Return the function of a record for one event, inside of the interceptors."""
+    """Return the function wrapped in the interceptors, for one event."""
     stream, shard_id = _stream_of(event), event.shard_id
 
     def call(record: UserRecord) -> None:
@@ -181,7 +181,7 @@ def _stream_of(event: KinesisEvent) -> StreamId:
 
 
 def _affordable_seconds(context: Any, time_reserve: float) -> float | None:
-    """Return a quarter of the time that is left, for look-ups; None if it is not known."""
+    """Return a quarter of the remaining time, for look-ups; None if it is unknown."""
     if context is None or not hasattr(context, "get_remaining_time_in_millis"):
         return None
     left: float = context.get_remaining_time_in_millis() / 1000 - time_reserve
@@ -189,7 +189,7 @@ def _affordable_seconds(context: Any, time_reserve: float) -> float | None:
 
 
 def _hook(dead_letter: Callable[[UserRecord, Exception], None]) -> DeadLetterHook:
-    """Return the function of a record and an error as a hook of a policy."""
+    """Return the user's dead-letter function as a hook of a policy."""
 
     def take(poison: PoisonRecord) -> None:
         assert isinstance(poison.error, Exception)
@@ -199,7 +199,7 @@ def _hook(dead_letter: Callable[[UserRecord, Exception], None]) -> DeadLetterHoo
 
 
 class _Policy:
-    """The arguments of `kinesis_handler`, and what becomes of one record by them."""
+    """The arguments of `kinesis_handler`, and what they decide for one record."""
 
     def __init__(
         self,
@@ -237,7 +237,7 @@ class _Policy:
                     )
                     _reject_unfinished_work(decision.take(poison))
                     return
-                # What does not come again at once, Lambda delivers again, after a pause of its own.
+                # A record that is not retried at once is delivered again by Lambda, after a pause of its own.
                 if not (isinstance(decision, Retry) and decision.together):
                     raise
             else:
@@ -246,7 +246,7 @@ class _Policy:
 
 
 def _reject_unfinished_work(outcome: object) -> None:
-    """Raise an error for a coroutine or generator: nothing has been done yet, but the record would count as processed."""
+    """Raise an error for a coroutine or generator, which has done nothing yet."""
     if any(hasattr(outcome, name) for name in ("__await__", "__next__", "__anext__")):
         if hasattr(outcome, "close"):
             outcome.close()  # otherwise Python warns that the coroutine was never awaited
@@ -304,7 +304,7 @@ def _store(progress: Progress, key: str, done: int) -> None:
     try:
         progress.store(key, done)
     except Exception:
-        # The records were processed. Failing them would process them again for certain; this way it is only possible.
+        # The records were processed. A failure would certainly repeat them; without the stored progress, they only may be repeated.
         _LOGGER.warning("the progress of %s could not be stored", key, exc_info=True)
 
 

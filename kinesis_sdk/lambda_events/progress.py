@@ -1,7 +1,7 @@
-"""Memory of what was processed, so that user records that come again are not processed again.
+"""Memory of processed records, so that user records that Lambda delivers again are not processed again.
 
 The user records of a Kinesis record are processed in order, up to the first one that fails. So one number for each Kinesis
-record says everything: how many of its user records were processed.
+record is enough: how many of its user records were processed.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ class Progress(Protocol):
         ...
 
     def store(self, key: str, processed: int) -> None:
-        """Remember it; called once for each Kinesis record, after its last user record or its first failure.
+        """Remember the progress; called once for each Kinesis record, after its last user record or its first failure.
 
         An error is logged. The records may then be processed again.
 
         Args:
             key: As for `load`.
-            processed: Number of its user records that need not be processed again, from the first one on: those that were
-                processed, and repetitions between them that were dropped.
+            processed: Number of its user records, from the first one on, that need not be processed again: processed
+                ones, and repetitions between them that were dropped.
         """
         ...
 
@@ -64,7 +64,7 @@ class RecentProgress:
         return self._processed.get(key, 0)
 
     def store(self, key: str, processed: int) -> None:
-        """See `Progress.store`; forgets the record whose progress was stored longest ago if there are too many."""
+        """See `Progress.store`; beyond ``max_records``, forgets the record whose progress was stored longest ago."""
         self._processed.pop(key, None)
         self._processed[key] = processed
         if len(self._processed) > self._max_records:

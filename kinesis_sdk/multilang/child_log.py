@@ -1,4 +1,4 @@
-"""Log of what children print: on a thread of its own, because a log that is slow must never stop the reader of a child."""
+"""Log of what children print, on a thread of its own, because a slow log must never stop the reader of a child."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ _MAX_CHARACTERS = 4 * 1024 * 1024
 class ChildLog:
     """Bounded queue of lines, which one thread writes to the log. Thread-safe.
 
-    Args:
-        max_lines: Lines above which `has_room` is False.
-        max_characters: Characters above which `has_room` is False.
+    `has_room` is False above ``max_lines`` or ``max_characters``.
     """
 
     def __init__(self, max_lines: int = _MAX_LINES, max_characters: int = _MAX_CHARACTERS) -> None:
@@ -34,16 +32,7 @@ class ChildLog:
         return len(self._lines) < self._max_lines and self._characters < self._max_characters
 
     def add(self, logger: FieldLogger, level: int, text: str) -> bool:
-        """Add a line.
-
-        Args:
-            logger: Logger of the child.
-            level: Level of the line.
-            text: The line.
-
-        Returns:
-            Whether it was added; False if there is no room, or no thread can be started.
-        """
+        """Add a line, and return True; return False if there is no room, or no thread can be started."""
         with self._condition:
             if not self.has_room:
                 return False
@@ -62,11 +51,7 @@ class ChildLog:
         return True
 
     def close(self, timeout: float = 2.0) -> None:
-        """Write what is left, and end the thread.
-
-        Args:
-            timeout: Maximum seconds to wait.
-        """
+        """Write the remaining lines, and end the thread; waits for at most ``timeout`` seconds."""
         with self._condition:
             self._closed = True
             self._condition.notify()

@@ -1,4 +1,4 @@
-"""All children of a daemon: started, listened to, ended."""
+"""All children of a daemon, from start to end."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ _LOGGER = FieldLogger(logging.getLogger(__name__))
 _CHECKPOINT_THREADS = 8
 _SWALLOWED = "Caught exception from action dispatch"
 """Beginning of the line with which the libraries for Python and Ruby report an exception in the application's code, before they
-answer as if nothing had happened."""
+answer as if nothing had happened.
+"""
 
 _LEAST_WAIT = 5.0
-"""Least number of seconds to wait for the end of a child after SIGKILL. The end takes the system a while, however short the grace is."""
+"""Minimum seconds to wait for the end of a child after SIGKILL, however short the grace is: the system needs a while."""
 
 OUTPUT_LOGGER = "kinesis_sdk.multilang.child"
-"""Name of the logger of what children print: standard output at INFO, standard error at WARNING."""
+"""Logger of what children print: standard output at INFO, standard error at WARNING."""
 _OUTPUT = FieldLogger(logging.getLogger(OUTPUT_LOGGER))
 
 
@@ -86,12 +87,12 @@ class Children:
         words: Words of the command.
         timeout: Seconds that a child may take for each message while a call is open; None for no limit.
         empty_batches: Whether children are called without records, too.
-        on_exception: What an exception of the application's code means that the child's library only prints: nothing, or
-            that the child failed.
-        raw_stderr: Whether lines on the standard error of children are written there as they are, and not to the log.
+        on_exception: Reaction to an exception of the application's code that the child's library only prints: none, or
+            as if the child had failed.
+        raw_stderr: Whether lines on the standard error of children are written there unchanged, and not to the log.
         on_failure: Called with a text after a child failed, before its shard starts again.
-        exit_grace: Seconds that a child has to exit after its input was closed before SIGTERM, and then again before SIGKILL.
-        clock: Monotonic clock.
+        exit_grace: Seconds that a child has to exit after its input was closed before SIGTERM, and then again before
+            SIGKILL.
     """
 
     def __init__(
@@ -121,15 +122,11 @@ class Children:
         self._closed = False
 
     def begin_stop(self) -> None:
-        """Let calls give up sooner what they would otherwise repeat."""
+        """Shorten the retries of calls."""
         self._stopping.set()
 
     def start(self, shard: ShardContext, on_ended: Callable[[], None]) -> ChildSession:
-        """Start a child.
-
-        Args:
-            shard: The shard that it serves.
-            on_ended: Called from any thread when the child has ended, perhaps several times.
+        """Start a child. ``on_ended`` is called from any thread when it has ended, perhaps several times.
 
         Raises:
             RestartShardError: If it cannot be started.
@@ -176,14 +173,14 @@ class Children:
             self._running.discard(process)
 
     def end(self, session: ChildSession) -> None:
-        """Let a child exit that was told that its shard is over. Returns at once."""
+        """Let a child exit after its last call. Returns at once."""
         session.process.finish(self._exit_grace)
 
     def end_failed(self, session: ChildSession, error: CallFailedError) -> RestartShardError:
         """End a child that failed, wait for its end, and return the error that lets its shard start again."""
         process = session.process
         process.finish(0.0 if error.hung else self._exit_grace)
-        # Two children must not process one shard, so the next one is started only after the end of this one.
+        # Two children must not process one shard, so the next one starts only after this one has ended.
         while not process.wait_gone(2 * self._exit_grace + self._kill_wait):
             # SIGKILL was sent, but a process in an uninterruptible system call ends only after that call, and it may still send
             # its results afterwards. The shard waits here, and its lease is kept, until the child or the daemon has ended.
@@ -202,14 +199,7 @@ class Children:
         return RestartShardError(text)
 
     def close(self, *, soon: bool = False) -> bool:
-        """End all children and wait for that.
-
-        Args:
-            soon: Whether the time for a clean end is over: SIGTERM comes after a second at most.
-
-        Returns:
-            Whether all have ended.
-        """
+        """End all children, wait for that, and return whether all have ended. If ``soon``, SIGTERM comes after a second at most."""
         self._stopping.set()
         grace = min(self._exit_grace, 1.0) if soon else self._exit_grace
         with self._lock:

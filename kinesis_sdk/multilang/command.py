@@ -19,8 +19,8 @@ KEY = "executableName"
 def split_command(value: str) -> list[str]:
     """Return the words of a command.
 
-    As in the Java daemon, words are separated by spaces, and nothing else has a meaning. Only if the value has a quote or a
-    backslash, with which the Java daemon could start nothing useful, it is split like a shell does.
+    As in the Java daemon, words are separated by spaces, and nothing else has a meaning. Only a value with a quote or a
+    backslash, with which the Java daemon could start nothing useful, is split as a shell does.
 
     Raises:
         ConfigError: If there is no word, or a quote is not closed.
@@ -38,7 +38,7 @@ def split_command(value: str) -> list[str]:
 
 
 def check_command(words: Sequence[str]) -> None:
-    """Check that the program of a command exists and may be executed.
+    """Check that the program of a command exists and is executable.
 
     Raises:
         ConfigError: If not. The message names the program, and where it was looked up.
@@ -74,7 +74,7 @@ def start(words: Sequence[str]) -> subprocess.Popen[bytes]:
         program = shutil.which(words[0])
         if error.errno != errno.ENOEXEC or program is None:
             raise
-        # A script without a first line that names its interpreter: Java, like a shell, runs it with /bin/sh.
+        # A script without a line that names its interpreter: Java, like a shell, runs it with /bin/sh.
         return _popen(["/bin/sh", program, *words[1:]])
 
 

@@ -7,8 +7,8 @@
                      ▼      │ answer
                   checkpoint
 ```
-`Conversation.read` says what a message of the child means at this point; `ChildSession` carries it out. A child may
-request a checkpoint while no call is open (children in Node do): that is carried out, too, except before the first records.
+`Conversation.read` decides what a message of the child means in this state; `ChildSession` carries it out. A child may
+request a checkpoint while no call is open (children in Node do), which is carried out, too, except before the first records.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ from kinesis_sdk.multilang.protocol import (
 class Answered:
     """The child answered the open call.
 
-    Attributes:
-        problem: What was wrong with an answer that counts in spite of it; None if nothing was.
+    ``problem`` is what was wrong with the answer, which counts anyway; None if nothing was.
     """
 
     problem: str | None = None
@@ -46,10 +45,7 @@ class Answered:
 class Checkpoint:
     """Carry out a checkpoint, then write `Conversation.answer`.
 
-    Attributes:
-        request: The request.
-        sequence_number: Position to pass to the checkpointer; None means everything that was delivered.
-        sub_sequence_number: Index in the aggregate.
+    The numbers are for the checkpointer; a sequence number of None means everything that was delivered.
     """
 
     request: CheckpointRequest
@@ -59,11 +55,7 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Refuse:
-    """Write an answer with an error, without a checkpoint.
-
-    Attributes:
-        answer: The answer.
-    """
+    """Write this answer with an error, without a checkpoint."""
 
     answer: CheckpointAnswer
 
@@ -75,22 +67,14 @@ class Hold:
 
 @dataclass(frozen=True)
 class Ignore:
-    """Log the message and do nothing.
-
-    Attributes:
-        why: The reason.
-    """
+    """Log the message and the reason, and do nothing else."""
 
     why: str
 
 
 @dataclass(frozen=True)
 class Broken:
-    """The child violated the protocol, so nothing that it does can be relied on. No call is open any more.
-
-    Attributes:
-        why: The violation.
-    """
+    """The child violated the protocol, so nothing it does can be trusted. No call is open any longer."""
 
     why: str
 
@@ -139,14 +123,10 @@ class Conversation:
         return None if self._timeout is None or self.call is None else self._waiting_since + self._timeout
 
     def begin(self, action: str, now: float) -> None:
-        """Open a call; its message is written afterwards.
-
-        Args:
-            action: Action of the message.
-            now: Monotonic seconds.
+        """Open a call at ``now``, in monotonic seconds; its message is written afterwards.
 
         Raises:
-            ValueError: If a call is open, or if a child may rely on it that this call never follows the last one.
+            ValueError: If a call is open, or if this call must never follow the last one.
         """
         if self.call is not None or action not in _FOLLOWERS[self.last]:
             state = f"while {self.call} is open" if self.call is not None else f"after {self.last}"
@@ -156,16 +136,11 @@ class Conversation:
         self._waiting_since = now
 
     def sent(self, now: float) -> None:
-        """Note that a message was written: the time for the next message of the child begins."""
+        """Restart the time limit for the child's next message, after one was written to it."""
         self._waiting_since = now
 
     def read(self, message: ChildMessage, written_in: int) -> Step:
-        """Decide what a message of the child means.
-
-        Args:
-            message: The message.
-            written_in: Value of `calls` when the message arrived.
-        """
+        """Decide what a message of the child means; ``written_in`` is the value of `calls` at its arrival."""
         if isinstance(message, Status):
             return self._read_status(message, written_in)
         return self._read_checkpoint(message)
@@ -174,14 +149,14 @@ class Conversation:
         if self.call is None:
             return Ignore(f"it answers {status.response_for}, but no call is open")
         if written_in < self.calls:
-            # The child answered the call before twice. Without the number, the second answer would end this call, which the
-            # child may not even have read.
+            # The child answered the previous call twice. Without the number, the second answer would end this call before
+            # the child has read it.
             return Ignore(f"it answered {status.response_for} before {self.call} was called")
         call, self.call = self.call, None
         if status.response_for != call:
             answered = status.response_for or "a call that it does not name"
             problem = f"it answered {answered} instead of {call}"
-            # As in the Java daemon: the child lives on until leaseLost, which comes next.
+            # As in the Java daemon: the child lives until leaseLost, which comes next.
             return Answered(problem) if call == SHUTDOWN_REQUESTED else Broken(problem)
         if call == SHARD_ENDED and not self._reached_shard_end:
             return Broken("it answered shardEnded without a successful checkpoint of the end of the shard")
@@ -205,12 +180,9 @@ class Conversation:
     def answer(
         self, request: CheckpointRequest, error: str | None, *, reached_shard_end: bool = False
     ) -> CheckpointAnswer:
-        """Return the answer to a request that was carried out.
+        """Return the answer to a request that was carried out; ``error`` is None on success.
 
-        Args:
-            request: The request.
-            error: Name of the error; None on success.
-            reached_shard_end: Whether the lease's checkpoint is the end of the shard now.
+        ``reached_shard_end`` says whether the lease's checkpoint is now the end of the shard.
         """
         self._reached_shard_end = self._reached_shard_end or reached_shard_end
         return self._answer(request, error)

@@ -38,16 +38,17 @@ _LOGGER = FieldLogger(logging.getLogger(__name__))
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _OTHER_CONNECTIONS = 10
 _SIGNAL_CHECK_INTERVAL = 0.5
-"""Seconds after which a signal that the system has handed to another thread than the main one is noticed at the latest."""
+"""Maximum seconds until the main thread notices a signal that the system delivered to another thread."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """End of a daemon that no error of AWS ended.
+    """End of a daemon that no AWS error caused.
 
     Attributes:
         clean: Whether every child was told about the end and every lease was released.
-        failure: What ended the daemon, with ``onChildFailure = exit``; None if no child failed, or with ``restart``.
+        failure: Failure of a child that ended the daemon (``onChildFailure = exit``); None if there was none, or with
+            ``restart``.
     """
 
     clean: bool
@@ -56,7 +57,7 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Overrides:
-    """Settings of a command line, which win over those of the file.
+    """Settings of a command line, which override those of the file.
 
     Attributes:
         region_name: Region of all clients.
@@ -72,12 +73,8 @@ class Overrides:
 class MultiLangDaemon:
     """Runs the application of a properties file until it is stopped.
 
-    Args:
-        settings: Settings of the file.
-        overrides: What is used instead of the file's settings.
-        handler: Factory of handlers that take the place of child processes; None starts ``settings.words`` for each shard.
-        health_port: As for `Worker`.
-        health_host: As for `Worker`.
+    ``handler`` is a factory of handlers that replace child processes; None starts ``settings.words`` for each shard.
+    The health arguments are as for `Worker`.
     """
 
     def __init__(
@@ -114,10 +111,10 @@ class MultiLangDaemon:
         return self._worker
 
     def run(self, on_started: Callable[[], None] | None = None) -> Outcome:
-        """Consume until a signal, or until something ends the daemon.
+        """Consume until a signal, or until something else ends the daemon.
 
-        Args:
-            on_started: Called once the streams and the lease table are known to be usable, and the health endpoint is open.
+        ``on_started`` is called once the streams and the lease table are known to be usable, and the health endpoint is
+        open.
 
         Raises:
             KinesisSdkError: If the worker cannot work, at the start or later.
@@ -128,8 +125,8 @@ class MultiLangDaemon:
                 self._worker.start()
                 if on_started is not None:
                     on_started()
-                # The system may hand a signal to any thread, but Python runs the handler in the main thread, and a wait without
-                # a timeout does not end for that: the daemon would ignore SIGTERM forever.
+                # The system may deliver a signal to any thread, but Python runs the handler in the main thread, and a signal to
+                # another thread does not end a wait without a timeout: the daemon would ignore SIGTERM forever.
                 while not self._worker.wait(_SIGNAL_CHECK_INTERVAL):
                     pass
                 clean = self._worker.stop(timeout=0)
@@ -140,12 +137,8 @@ class MultiLangDaemon:
             return Outcome(clean and ended, self._failure)
 
     def request_stop(self, reason: str) -> None:
-        """Begin a clean stop; the second time, stop at once. Returns at once; may be called from any thread.
-
-        Args:
-            reason: For the log.
-        """
-        # On a thread: a signal handler interrupts the main thread at any point, which may hold a lock that this needs.
+        """Begin a clean stop; the second time, stop at once. Does not block; may be called from any thread."""
+        # On a thread: the main thread, interrupted anywhere by a signal handler, may hold a lock that this needs.
         threading.Thread(
             target=self._stop, args=(reason,), name="kinesis-multilang-stop", daemon=True
         ).start()
@@ -190,7 +183,7 @@ class MultiLangDaemon:
                 return
             self.request_stop(f"received {signal.Signals(number).name}")
 
-        # A signal that is ignored stays so: nohup ignores SIGHUP.
+        # An ignored signal stays ignored: nohup ignores SIGHUP.
         numbers = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
         before = {number: signal.signal(number, handle) for number in numbers}
         try:

@@ -1,4 +1,4 @@
-"""Binds a shard to its child: the callbacks of the SDK's worker become calls of the child."""
+"""Connects a shard with its child: callbacks of the SDK's worker become calls of the child."""
 
 from __future__ import annotations
 
@@ -31,10 +31,7 @@ _LOGGER = FieldLogger(logging.getLogger(__name__))
 class ChildHandler(RecordHandler):
     """Handler of one shard under one lease, which passes every callback on to a child.
 
-    A child that fails ends nothing but itself: its shard starts again at the checkpoint, with a new child, after a pause.
-
-    Args:
-        children: Starts and ends the child.
+    A failed child affects only itself: its shard starts again at the checkpoint, with a new child, after a pause.
     """
 
     concurrency: ClassVar[int | None] = 1
@@ -55,8 +52,8 @@ class ChildHandler(RecordHandler):
         self._call(Initialize(shard.shard_id, position.sequence_number, position.sub_sequence_number))
 
     def _note_end(self) -> None:
-        # A child that ends between two calls would be missed only by the next records, which may come much later. Records
-        # that it did not checkpoint would wait as long. So the next response without records becomes a call, which fails.
+        # Without this, only the next records would show that a child ended between two calls, and they may come much later.
+        # Records without a checkpoint would wait as long. So the next response without records becomes a call, which fails.
         self.empty_batches = True
 
     def process_records(self, batch: RecordBatch) -> None:
@@ -70,9 +67,9 @@ class ChildHandler(RecordHandler):
         self._end()
 
     def shutdown_requested(self, checkpointer: Checkpointer) -> None:
-        """Give the child its last chance to checkpoint, tell it that the lease is gone, and let it exit.
+        """Give the child its last chance to checkpoint, tell it that the lease is lost, and let it exit.
 
-        The lease is released after this, so the child has stopped processing before another worker begins.
+        The lease is released afterwards, so the child has stopped processing before another worker begins.
         """
         self._try(SHUTDOWN_REQUESTED, ShutdownRequested(), checkpointer)
         self.lease_lost()
@@ -98,7 +95,7 @@ class ChildHandler(RecordHandler):
             raise self._children.end_failed(session, error) from None
 
     def _try(self, action: str, message: DaemonMessage, checkpointer: Checkpointer | None = None) -> None:
-        """Call a child whose shard is over here in any case: a failure is logged."""
+        """Make the last call of a child; a failure is only logged."""
         if self._session is None:
             return
         try:

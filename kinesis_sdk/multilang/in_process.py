@@ -1,6 +1,6 @@
 """Processors written for amazon_kclpy, driven inside the worker's process: no child, no pipe, no JSON.
 
-A processor gets the inputs of `kinesis_sdk.kclpy`, as in a child. What differs, because the worker itself calls it:
+A processor gets the inputs of `kinesis_sdk.kclpy`, as in a child. The worker itself calls it, with these differences:
 
 | | in a child | here |
 | --- | --- | --- |
@@ -36,11 +36,7 @@ _CALLBACKS = ("initialize", "process_records", "lease_lost", "shard_ended", "shu
 
 
 class InProcessRecord(messages.Record):
-    """A record of a batch that was never JSON. Its payload is not encoded unless ``data`` is read.
-
-    Args:
-        record: The record as the worker delivers it.
-    """
+    """A record of a batch that was never JSON. Its payload is encoded only when ``data`` is read."""
 
     def __init__(self, record: UserRecord) -> None:
         self._record = record
@@ -72,7 +68,7 @@ class InProcessRecord(messages.Record):
 
     @property
     def timestamp_millis(self) -> int:
-        """Time at which Kinesis accepted the record, in milliseconds since 1970; 0 if it is not known."""
+        """Time at which Kinesis accepted the record, in milliseconds since 1970; 0 if unknown."""
         arrived = self._record.approximate_arrival_timestamp
         return 0 if arrived is None else round(arrived.timestamp() * 1000)
 
@@ -99,9 +95,8 @@ class InProcessCheckpointer:
     """The checkpointer of a processor.
 
     Args:
-        checkpointer: Checkpointer of the shard.
         error: Class of the errors that it raises.
-        at_shard_end: Whether ``SHARD_END`` may be asked for.
+        at_shard_end: Whether ``SHARD_END`` may be requested.
     """
 
     def __init__(
@@ -132,7 +127,7 @@ class InProcessCheckpointer:
 
 
 def _sub(value: Any) -> int | None:
-    """Return a sub-sequence number, which a daemon accepts as text, too."""
+    """Return a sub-sequence number. A daemon accepts it as text, too."""
     try:
         return None if value is None else int(value)
     except (TypeError, ValueError) as error:
@@ -140,15 +135,12 @@ def _sub(value: Any) -> int | None:
 
 
 class ProcessorHandler(RecordHandler):
-    """Handler that calls a processor of any version.
+    """Handler that calls a processor of any version; its checkpointers raise ``error``.
 
-    Args:
-        record_processor: The processor.
-        error: Class of the errors that its checkpointers raise.
-        empty_batches: Whether it is called for responses without records, too.
+    ``empty_batches`` says whether it is called for responses without records, too.
     """
 
-    # Of one shard, a processor gets one batch at a time, with the records of all keys.
+    # A processor gets one batch of a shard at a time, with the records of all keys.
     concurrency: ClassVar[int | None] = 1
 
     def __init__(
@@ -227,15 +219,13 @@ class ProcessorHandler(RecordHandler):
 def processor_handlers(target: Any, *, empty_batches: bool = False) -> Callable[[], RecordHandler]:
     """Return the handler of a `Worker` that runs a processor in this process.
 
-    Args:
-        target: Class of a processor, or a function that returns one; it is called without arguments, for each shard and
-            acquisition of its lease. Processors of amazon_kclpy itself are accepted, too: their checkpointers raise an error
-            that its ``CheckpointError`` catches.
-        empty_batches: Whether processors are called for responses without records, too
-            (``callProcessRecordsEvenForEmptyRecordList``).
+    ``target`` is a class, or a function that returns a processor; it is called without arguments, for each shard and
+    acquisition of its lease. Processors of amazon_kclpy itself are accepted, too: their checkpointers raise an error
+    that its ``CheckpointError`` catches. ``empty_batches`` calls them for responses without records, too
+    (``callProcessRecordsEvenForEmptyRecordList``).
 
     Raises:
-        ConfigError: If it is not one. For a function, this is raised when a shard starts.
+        ConfigError: If it is not a processor. For a function, this is raised when a shard starts.
     """
     accepted = (
         "a class of record processors, or a function that returns one, which can be called without arguments"
@@ -279,7 +269,7 @@ def _check(processor: Any) -> None:
 
 
 def _error_class() -> type[CheckpointError]:
-    """Return the class of errors that the processor's ``except`` clauses know, whichever library it imports."""
+    """Return the class of errors that the processor's ``except`` clauses catch, whichever library it imports."""
     module = sys.modules.get("amazon_kclpy.checkpoint_error")
     if module is None:
         return CheckpointError

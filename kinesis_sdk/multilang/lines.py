@@ -1,4 +1,4 @@
-"""Lines of a stream of bytes that anyone may write: of bounded length, whatever comes."""
+"""Lines of an untrusted stream of bytes, of bounded length."""
 
 from __future__ import annotations
 
@@ -6,12 +6,7 @@ from typing import NamedTuple
 
 
 class Line(NamedTuple):
-    """A line.
-
-    Attributes:
-        data: The line without its line feed, cut at the limit.
-        length: Bytes of the whole line.
-    """
+    """A line without its line feed, cut at the limit; ``length`` is the number of bytes of the whole line."""
 
     data: bytes
     length: int
@@ -23,11 +18,7 @@ class Line(NamedTuple):
 
 
 class LineSplitter:
-    """Splits a stream of bytes into lines, and never keeps more than a limit of one line.
-
-    Args:
-        limit: Maximum bytes of a line that are kept.
-    """
+    """Splits a stream of bytes into lines, and keeps at most ``limit`` bytes of one line."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -48,7 +39,7 @@ class LineSplitter:
         return lines
 
     def flush(self) -> list[Line]:
-        """Return the rest after the end of the stream, if there is one."""
+        """Return the unfinished line at the end of the stream, if there is one."""
         return [self._take()] if self._length else []
 
     def _keep(self, part: bytes) -> None:

@@ -6,8 +6,8 @@
                                          exit   ──►   └──► end of the process group
 ```
 One thread for each child reads both outputs for the child's whole life, and does nothing that could block: a child that
-prints while the daemon writes to it, or between two calls, never waits for the daemon. The same thread ends the process, so
-that only one place decides about signals:
+prints while the daemon writes to it, or between two calls, never waits for the daemon. The same thread ends the process and is the only
+one that sends signals:
 
 ```
 RUNNING ──finish──► input closed ──grace──► SIGTERM to the group ──5 s──► SIGKILL to the group ──► exited
@@ -35,7 +35,8 @@ from kinesis_sdk.multilang.protocol import ChildMessage, Noise, decode_child_lin
 
 _PIPE_BYTES = 1024 * 1024
 """Size of the pipes where the system allows it. The library for Node fails for good if a write to its standard output does
-not fit into the pipe at once."""
+not fit into the pipe at once.
+"""
 _READ_BYTES = 256 * 1024
 _MAX_LINE = 1024 * 1024
 """Maximum bytes of a line on standard output that may be a message. Messages have a few hundred."""
@@ -46,13 +47,13 @@ _MAX_MESSAGES = 1000
 _MAX_REST = 16 * 1024 * 1024
 """Maximum bytes that are read after the exit; another process may still write into the same pipe."""
 _EXIT_AFTER_CLOSE = 0.2
-"""Seconds after the end of standard output within which an exit explains it. An exit closes the pipes first."""
+"""Seconds after the end of standard output within which an exit explains it: an exiting process closes its pipes first."""
 _LOG_REST = 1.0
-"""Seconds that the log has for the last lines of a child."""
+"""Seconds for the log to take the last lines of a child."""
 _TICK = 0.5
-"""Maximum seconds between two checks of what no event announces."""
+"""Maximum seconds between two checks for changes that no event announces."""
 _SOON = 0.05
-"""Seconds between two checks while something is about to happen."""
+"""Seconds between two checks while a change is expected."""
 
 
 class ChildEndedError(Exception):
@@ -60,11 +61,11 @@ class ChildEndedError(Exception):
 
 
 class ChildHungError(Exception):
-    """The child did not do in time what was expected."""
+    """The child did not respond in time."""
 
 
 class ChildListener(Protocol):
-    """Receiver of everything that a child does besides sending messages. Called on the reader's thread, so no method may block."""
+    """Receiver of everything but messages that a child does. Called on the reader's thread, so no method may block."""
 
     def on_message(self) -> None:
         """Note that a message was queued, or that the child ended."""
@@ -73,7 +74,7 @@ class ChildListener(Protocol):
         """Log the beginning of a line on standard output that is not a message."""
 
     def on_stderr(self, text: str) -> bool:
-        """Log a line on standard error; return False if there is no room for it. It comes again, and the child waits."""
+        """Log a line on standard error; return False if there is no room. The line is then passed again, and the child waits."""
 
     def on_exit(self, text: str) -> None:
         """Note that the child has exited; ``text`` says how."""
@@ -93,7 +94,7 @@ class ChildProcess:
 
     Attributes:
         pid: Id of the process, and of its process group.
-        written_in: Number that every message gets which arrives from now on; see `Conversation.read`.
+        written_in: Call number that is stored with each message that arrives from now on; see `Conversation.read`.
     """
 
     def __init__(self, popen: subprocess.Popen[bytes], *, kill_after: float) -> None:
@@ -131,7 +132,7 @@ class ChildProcess:
         try:
             self._wake_reader, self._wake_writer = os.pipe()
         except OSError:
-            # No more files: the caller tries again later, and this child must not stay behind next to the next one.
+            # No more files: the caller tries again later, and this child must not run beside the next one.
             self._signal(signal.SIGKILL)
             popen.wait()
             for pipe in (popen.stdin, popen.stdout, popen.stderr):
@@ -144,9 +145,6 @@ class ChildProcess:
 
     def start(self, listener: ChildListener) -> None:
         """Start the reader's thread.
-
-        Args:
-            listener: Gets everything that is not received.
 
         Raises:
             RuntimeError: If the operating system gives no more threads. The child was killed.
@@ -165,7 +163,7 @@ class ChildProcess:
 
     @property
     def ended(self) -> str | None:
-        """Description of the end of the child, or why it can no longer be used; None while it can."""
+        """Description of the child's end, or of why it is unusable; None while it is usable."""
         return self._ended
 
     @property
@@ -174,11 +172,9 @@ class ChildProcess:
         return bool(self._messages)
 
     def write(self, pieces: Iterable[bytes], stalled_after: float | None = None) -> None:
-        """Write to the child's standard input.
+        """Write to the child's standard input. Each piece is taken only when the pipe has room.
 
-        Args:
-            pieces: What to write. Each is taken when there is room in the pipe for more.
-            stalled_after: Seconds without any progress after which the child counts as hung; None for no limit.
+        Without any progress for ``stalled_after`` seconds, the child counts as hung; None for no limit.
 
         Raises:
             ChildEndedError: If the child has exited, or has closed its standard input.
@@ -214,19 +210,13 @@ class ChildProcess:
             raise ChildHungError(f"it has not read its standard input for {stalled_after:g} s")
 
     def _settled(self) -> str | None:
-        """Return how the child ended, shortly after a failed write: its exit may not have been seen yet."""
+        """Return how the child ended, after a failed write. The reader may see its exit only a moment later."""
         with self._condition:
             self._condition.wait_for(lambda: self._ended is not None, timeout=_TICK)
             return self._ended
 
     def receive(self, deadline: float | None) -> tuple[ChildMessage, int]:
-        """Wait for the next message.
-
-        Args:
-            deadline: Monotonic seconds; None waits until a message comes or the child ends.
-
-        Returns:
-            The message, and the value of `written_in` when it arrived.
+        """Wait for the next message, until ``deadline`` (monotonic seconds; None for none); return it with `written_in` at its arrival.
 
         Raises:
             ChildEndedError: If the child has ended and all its messages were received.
@@ -243,17 +233,16 @@ class ChildProcess:
             return self._messages.popleft()
 
     def put_back(self, message: ChildMessage, written_in: int) -> None:
-        """Let a message be received first, again."""
+        """Return a received message to the front of the queue."""
         with self._condition:
             self._messages.appendleft((message, written_in))
 
     def finish(self, grace: float) -> None:
-        """Let the child end: close its input, then send signals to its process group. Returns at once.
+        """Let the child end: close its input, send SIGTERM to its process group after ``grace`` seconds, and SIGKILL ``kill_after`` later.
 
-        Args:
-            grace: Seconds until SIGTERM. SIGKILL follows after ``kill_after``.
+        Returns at once.
         """
-        # A thread that is just writing keeps the input; its write fails when the child has ended.
+        # A thread that is writing keeps the input open; its write fails when the child has ended.
         if self._writing.acquire(blocking=False):
             try:
                 self._close_input()
@@ -276,7 +265,7 @@ class ChildProcess:
                 self._popen.stdin.close()
 
     def _wake(self) -> None:
-        # Under the lock: after `_close`, the number may be that of another file.
+        # Under the lock: after `_close`, the number may belong to another file.
         with self._condition:
             if self._wake_writer >= 0:
                 with contextlib.suppress(BlockingIOError):  # the pipe is full of wake-ups already
@@ -300,7 +289,7 @@ class ChildProcess:
             self._popen.wait()
             raise
         finally:
-            # Whatever went wrong: no thread may wait for this child forever.
+            # Whatever went wrong: no thread must wait for this child forever.
             self._end("its reader failed")
             self._close()
             self._gone.set()
@@ -338,7 +327,7 @@ class ChildProcess:
 
     @property
     def _output_closed_for(self) -> float:
-        """Seconds since the end of standard output; 0 before."""
+        """Seconds since the end of standard output; 0 while it is open."""
         closed_at = self._output_closed_at
         return 0.0 if closed_at is None else time.monotonic() - closed_at
 
@@ -358,13 +347,13 @@ class ChildProcess:
         return self._popen.poll() is not None
 
     def _read_output(self) -> bool:
-        """Read what there is; return False at the end of the stream."""
+        """Read what is available; return False at the end of the stream."""
         try:
             data = os.read(self._output, _READ_BYTES)
         except BlockingIOError:
             return True
         if self._error_is_open and not self._unlogged:
-            # What the child printed there before this message is read before the message counts.
+            # Read first what the child printed there before this message.
             self._read_error()
         for line in self._output_lines.feed(data) if data else self._output_lines.flush():
             self._accept(line)
@@ -391,7 +380,7 @@ class ChildProcess:
         self._listen.on_message()
 
     def _read_error(self) -> bool:
-        """Read what there is; return False at the end of the stream."""
+        """Read what is available; return False at the end of the stream."""
         try:
             data = os.read(self._error, _READ_BYTES)
         except BlockingIOError:
@@ -467,7 +456,7 @@ class ChildProcess:
         self._listen.on_message()
 
     def _end_group(self) -> None:
-        """End what is left of the process group: processes that the child started and left behind."""
+        """End the rest of the process group: processes that the child started and left behind."""
         with self._writing:
             self._close_input()
         if not self._group_exists():
@@ -482,7 +471,7 @@ class ChildProcess:
             time.sleep(_SOON)
 
     def _group_exists(self) -> bool:
-        # The number of a process group is not given to a new process while the group has members.
+        # The system does not reuse the number of a process group while the group has members.
         try:
             os.killpg(self.pid, 0)
         except (ProcessLookupError, PermissionError):
@@ -504,11 +493,11 @@ class ChildProcess:
 
 
 def _enlarge(descriptor: int) -> None:
-    """Enlarge a pipe where the system has a call for it, and as far as it allows."""
+    """Enlarge a pipe as far as the system allows, if it has a call for it."""
     if hasattr(fcntl, "F_SETPIPE_SZ"):
         with contextlib.suppress(
             OSError
-        ):  # not permitted: the pipes of this user have their share of memory already
+        ):  # not permitted: the pipes of this user have reached their limit of memory
             fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
 

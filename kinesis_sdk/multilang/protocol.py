@@ -4,12 +4,12 @@
 daemon ── initialize, processRecords, leaseLost, shardEnded, shutdownRequested, checkpoint (answer) ──► child
        ◄── status, checkpoint (request) ──────────────────────────────────────────────────────────────
 ```
-Both directions are here, because both sides are: the daemon (`encode`, `encode_records`, `decode_child_line`) and a child
-that is written in Python (`encode`, `decode_daemon_line`). Everything is a pure function of text.
+The module has both directions, because this package has both sides: the daemon (`encode`, `encode_records`, `decode_child_line`), and a
+child written in Python (`encode`, `decode_daemon_line`). Everything is a pure function of text.
 
-The daemon's messages have exactly the keys of the Java daemon, no more: libraries of children fail at an unknown action and
-at nested objects that they do not know. The child's lines are read leniently: an unknown field does not make a message
-unreadable, and what is not a message is `Noise`.
+The daemon's messages have exactly the keys of the Java daemon: libraries of children fail at an unknown action and
+at unknown nested objects. The child's lines are read leniently: an unknown field does not make a message
+unreadable, and a line that is not a message becomes `Noise`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ DEPENDENCY = "KinesisClientLibDependencyException"
 ILLEGAL_ARGUMENT = "IllegalArgumentException"
 
 CHECKPOINT_ERRORS = (THROTTLING, SHUTDOWN, INVALID_STATE, DEPENDENCY, ILLEGAL_ARGUMENT)
-"""Names of errors in answers to checkpoints: those of the Java classes, which children compare."""
+"""Names of errors in answers to checkpoints. They are the Java class names, because children compare them."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -61,10 +61,9 @@ class MessageRecord(NamedTuple):
 
     Attributes:
         data: Payload in base64, as it is in the message; see `payload`.
-        partition_key: Partition key.
         sequence_number: Decimal sequence number of the Kinesis record.
         sub_sequence_number: Index in the aggregate from 0; 0 for a record that was not aggregated.
-        approximate_arrival_timestamp: Arrival in milliseconds since 1970; None if it is not known.
+        approximate_arrival_timestamp: Arrival in milliseconds since 1970; None if unknown.
     """
 
     data: str
@@ -94,7 +93,6 @@ class Initialize:
     """The first message: the shard, and the checkpoint in its lease.
 
     Attributes:
-        shard_id: Id of the shard.
         sequence_number: A decimal sequence number, ``TRIM_HORIZON``, ``LATEST`` or ``AT_TIMESTAMP``; None without a
             checkpoint.
         sub_sequence_number: Index in the aggregate; 0 for a sentinel; None without a checkpoint.
@@ -108,11 +106,9 @@ class Initialize:
 
 @dataclass(frozen=True)
 class ProcessRecords:
-    """The next records of the shard.
+    """The next user records of the shard, in order; aggregates are opened.
 
-    Attributes:
-        records: User records in order; aggregates are opened.
-        millis_behind_latest: Milliseconds from the last record to the tip of the shard; None if it is not known.
+    ``millis_behind_latest`` is the distance from the last record to the tip of the shard; None if unknown.
     """
 
     action: ClassVar[str] = PROCESS_RECORDS
@@ -122,7 +118,7 @@ class ProcessRecords:
 
 @dataclass(frozen=True)
 class LeaseLost:
-    """Another worker continues with the shard; nothing can be checkpointed any more."""
+    """Another worker continues with the shard; checkpoints are no longer possible."""
 
     action: ClassVar[str] = LEASE_LOST
 
@@ -136,19 +132,16 @@ class ShardEnded:
 
 @dataclass(frozen=True)
 class ShutdownRequested:
-    """The worker stops, or hands the lease off: the last chance to checkpoint. `LeaseLost` follows."""
+    """The worker stops or hands off the lease: the last chance to checkpoint. `LeaseLost` follows."""
 
     action: ClassVar[str] = SHUTDOWN_REQUESTED
 
 
 @dataclass(frozen=True)
 class CheckpointAnswer:
-    """Answer to a `CheckpointRequest`.
+    """Answer to a `CheckpointRequest`, with the numbers of the request.
 
-    Attributes:
-        sequence_number: As in the request.
-        sub_sequence_number: As in the request.
-        error: Name of the error, usually one of `CHECKPOINT_ERRORS`; None on success.
+    ``error`` is usually one of `CHECKPOINT_ERRORS`; None on success.
     """
 
     action: ClassVar[str] = CHECKPOINT
@@ -159,11 +152,7 @@ class CheckpointAnswer:
 
 @dataclass(frozen=True)
 class Status:
-    """The child's answer to a call.
-
-    Attributes:
-        response_for: Action of the call; None if the message has none.
-    """
+    """The child's answer to a call. ``response_for`` is the action of the call; None if the message has none."""
 
     action: ClassVar[str] = STATUS
     response_for: str | None
@@ -174,7 +163,7 @@ class CheckpointRequest:
     """The child asks for a checkpoint.
 
     Attributes:
-        sequence_number: Sequence number; None means everything that was delivered to the child.
+        sequence_number: None means everything that was delivered to the child.
         sub_sequence_number: Index in the aggregate; None means 0.
         problem: Why the position cannot be read; None if it can. Such a request is answered with `ILLEGAL_ARGUMENT`.
     """
@@ -187,11 +176,7 @@ class CheckpointRequest:
 
 @dataclass(frozen=True)
 class Noise:
-    """A line of a child that is not a message: it is logged, and nothing else happens.
-
-    Attributes:
-        text: Beginning of the line, at most 200 characters.
-    """
+    """A line of a child that is not a message, of which the first 200 characters are only logged."""
 
     text: str
 
@@ -240,12 +225,7 @@ def _line(value: Mapping[str, object]) -> bytes:
 def encode_records(records: Iterable[UserRecord], millis_behind_latest: int | None) -> Iterator[bytes]:
     """Yield the line of a ``processRecords`` message in pieces, so that a large batch is never in memory as one text.
 
-    Args:
-        records: The user records in order.
-        millis_behind_latest: Milliseconds from the last record to the tip of the shard; None if it is not known.
-
-    Yields:
-        Pieces of 128 KiB to that plus one record; the last one ends with the line feed.
+    A piece has 128 KiB, plus at most one record; the last one ends with the line feed.
     """
     return _pieces(map(_message_record, records), millis_behind_latest)
 
@@ -285,15 +265,9 @@ def _pieces(records: Iterable[MessageRecord], millis_behind_latest: int | None) 
 
 
 def decode_child_line(line: bytes) -> ChildMessage | Noise | None:
-    """Read a line of a child.
+    """Read a line of a child, with or without its line feed: a message, `Noise`, or None for a blank line.
 
-    Numbers in place of text, text in place of numbers, unknown fields, and text after the object are accepted.
-
-    Args:
-        line: The line, with or without its line feed.
-
-    Returns:
-        The message; `Noise` if it is none; None for a blank line.
+    Numbers instead of text, text instead of numbers, unknown fields, and text after the object are accepted.
     """
     text = line.decode("utf-8", "replace").strip()
     if not text:
@@ -342,12 +316,7 @@ def _checkpoint_request(value: Mapping[str, Any]) -> CheckpointRequest:
 
 
 def decode_daemon_line(line: str | bytes) -> DaemonMessage:
-    """Read a line of a daemon, as a child does.
-
-    Unknown keys are ignored.
-
-    Args:
-        line: The line, with or without its line feed.
+    """Read a line of a daemon, with or without its line feed, as a child does. Unknown keys are ignored.
 
     Raises:
         ProtocolError: If it is not a message: not a JSON object, an unknown action, or a key that is missing or of the

@@ -26,17 +26,17 @@ from kinesis_sdk.multilang.process import ChildEndedError, ChildHungError, Child
 from kinesis_sdk.multilang.protocol import SHARD_ENDED, encode
 
 _SHARD_END_RETRIES = 60.0
-"""Seconds for which a checkpoint in shardEnded is repeated after failures that may pass. A child that gives up here has
-finished the shard and could not say so."""
+"""Seconds for which a checkpoint in shardEnded is retried after transient failures. A child that gives up here has
+finished the shard, but its end is not stored.
+"""
 _SHARD_END_PAUSE = 1.0
-"""Seconds between two of these attempts, in addition to those that the checkpointer makes itself."""
+"""Seconds between two of these attempts, in addition to the checkpointer's own pauses."""
 
 
 class CallFailedError(Exception):
     """A call failed, and with it the child. The message is a sentence about the child without its subject.
 
-    Attributes:
-        hung: Whether the child does not respond, so that waiting for it is useless.
+    ``hung`` says whether the child does not respond, so that waiting for it is useless.
     """
 
     def __init__(self, message: str, *, hung: bool = False) -> None:
@@ -50,18 +50,10 @@ class ChildSession:
     `call` is used by one thread at a time. Between two calls, requests of the child are served by ``run_soon``.
 
     Args:
-        process: The child.
-        shard_id: Id of the shard.
         timeout: Seconds that the child may take for each message while a call is open; None for no limit.
-        clock: Monotonic clock.
         run_soon: Runs a function on another thread.
         wait_for_stop: Waits up to some seconds, and returns whether the worker is stopping.
         on_ended: Called from any thread when the child has ended, perhaps several times.
-        logger: Log of the shard.
-
-    Attributes:
-        process: The child.
-        shard_id: Id of the shard.
     """
 
     def __init__(
@@ -86,19 +78,16 @@ class ChildSession:
         self.logger: FieldLogger = logger
         self._throttle = LogThrottle(logger)
         self._conversation = Conversation(timeout)
-        # Line about an exception in this call, which the child's library only prints.
+        # Line about an exception in this call, if the child's library only printed it.
         self._exception: str | None = None
         self._checkpointer: Checkpointer | None = None
         # Held during a call, and while a request between two calls is served: one thread at a time talks to the child.
         self._turn = threading.Lock()
 
     def call(self, action: str, pieces: Iterable[bytes], checkpointer: Checkpointer | None = None) -> None:
-        """Send a message and serve the child until it has answered.
+        """Send the line of a message and serve the child until it has answered.
 
-        Args:
-            action: Action of the message.
-            pieces: The line of the message.
-            checkpointer: For the checkpoints that the child requests in this call.
+        ``checkpointer`` is for the checkpoints that the child requests in this call.
 
         Raises:
             CallFailedError: If the child has ended, hangs, or does not follow the protocol.
@@ -191,13 +180,13 @@ class ChildSession:
                 return None
 
     def note_exception(self, line: str) -> None:
-        """Let the open call fail when it is answered, because an exception of the application's code was only printed."""
+        """Let the open call fail when it is answered, because the library only printed an exception of the application's code."""
         self._exception = line
 
     # Between two calls
 
     def on_message(self) -> None:
-        """Note that the child sent a message; between two calls, it is served on another thread. From any thread."""
+        """Note a message of the child; between two calls, another thread serves it. Called from any thread."""
         if self.process.ended is not None:
             self._on_ended()
         # While a call is open, its thread receives the message.
@@ -212,11 +201,11 @@ class ChildSession:
         finally:
             self._turn.release()
         if may_serve_more:
-            # A message may have arrived after the last look, while `on_message` saw that the turn was taken.
+            # A message may have arrived after the last check, while `on_message` saw that the turn was taken.
             self.on_message()
 
     def _serve_requests(self) -> bool:
-        """Serve what the child sent; return whether what comes later can be served before the next call."""
+        """Serve the messages of the child; return whether later ones can be served before the next call."""
         try:
             while self.process.has_messages:
                 message, written_in = self.process.receive(None)
@@ -226,7 +215,7 @@ class ChildSession:
                     return False
                 self._carry_out(step)
         except (ChildEndedError, ChildHungError) as error:
-            # The next call finds out, too, and ends the child.
+            # The next call notices it, too, and ends the child.
             self.logger.warning(
                 "shard %s: no answer to a checkpoint of child %d: %s", self.shard_id, self.process.pid, error
             )

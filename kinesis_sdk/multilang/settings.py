@@ -1,7 +1,7 @@
 """Settings of the daemon: a properties file of the MultiLangDaemon, with a few keys more.
 
-`kinesis_sdk.consumer.properties` reads all keys of the KCL. Here are those that concern the daemon itself, and the keys that
-only this daemon has. The Java daemon ignores unknown keys, so one file serves both.
+`kinesis_sdk.consumer.properties` reads all keys of the KCL. This module reads the keys of the daemon itself, including
+those that only this daemon has. The Java daemon ignores unknown keys, so one file serves both.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from kinesis_sdk.consumer.properties import KEYS, ClientSettings, MetricsSetting
 from kinesis_sdk.multilang.command import split_command
 
 EXIT_GRACE = 5.0
-"""Seconds that a child has to exit after its input was closed, before SIGTERM, and then again before SIGKILL."""
+"""Seconds from closing a child's input to SIGTERM, and again from SIGTERM to SIGKILL."""
 DEFAULT_SHUTDOWN_GRACE = 30.0
-"""Seconds for a clean stop, where the file has no ``shutdownGraceMillis``."""
+"""Seconds for a clean stop, if the file has no ``shutdownGraceMillis``."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 """Seconds before a child is started again: after its first failure, and at most."""
 _MAX_CALLS = 1000
@@ -44,7 +44,7 @@ _MAX_EXIT_GRACE = 600_000
 LEASE_STORE_KEY = "leaseStore"
 """Another key of this daemon: URL of a lease store that is not DynamoDB, as in ``LeaseTableConfig.lease_store``."""
 BATCH_RECORDS_KEY = "batchRecords"
-"""Another key of this daemon: records of a ``processRecords`` message at most, as ``ConsumerConfig.batch_records``."""
+"""Another key of this daemon: maximum records of a ``processRecords`` message, as ``ConsumerConfig.batch_records``."""
 _MOST_BATCH_RECORDS = 1_000_000_000
 _FURTHER_KEYS = (EXIT_GRACE_KEY, LEASE_STORE_KEY, BATCH_RECORDS_KEY)
 
@@ -55,21 +55,19 @@ class DaemonSettings:
 
     Attributes:
         words: Words of the command that is started for each shard.
-        application_name: Name of the application.
         stream: Name or ARN of the stream.
         worker_id: Id of the worker; None for a new one at each start.
-        config: Settings of the consumer.
         client: Region, endpoints, credentials.
         metrics: CloudWatch metrics; None uploads none.
         call_timeout: Seconds that a child may take for each message while a call is open; None for no limit.
         shutdown_grace: Seconds for a clean stop.
         empty_batches: Whether children are called without records, too.
-        on_child_failure: What happens when a child fails: ``restart`` starts its shard again at the checkpoint, ``exit`` stops
+        on_child_failure: Reaction to a failed child: ``restart`` starts its shard again at the checkpoint, ``exit`` stops
             the daemon with exit code 1, as the Java daemon does.
-        on_child_exception: What an exception of the application's code means that the child's library only prints:
+        on_child_exception: Reaction to an exception of the application's code that the child's library only prints:
             ``ignore``, or ``restart`` as after a failure.
         exit_grace: Seconds that a child has to exit after its last call before SIGTERM, and then again before SIGKILL.
-        notes: Keys that do not have the effect that they say, with the reason.
+        notes: Keys without the effect that their names promise, with the reason.
     """
 
     words: tuple[str, ...]
@@ -98,11 +96,7 @@ def load_settings(path: str | os.PathLike[str], *, needs_executable: bool = True
 
 
 def parse_settings(text: str, *, needs_executable: bool = True) -> DaemonSettings:
-    """Read the text of a properties file.
-
-    Args:
-        text: Text in the syntax of Java properties.
-        needs_executable: Whether ``executableName`` is required.
+    """Read the text of a properties file; ``needs_executable`` requires ``executableName``.
 
     Raises:
         ConfigError: If a required key is missing, a value is malformed or has no counterpart, or two keys contradict each
@@ -189,8 +183,8 @@ def _lease_store(value: str | None) -> str | None:
 
 def _config(fields: Mapping[str, Any]) -> ConsumerConfig:
     fields = dict(fields)
-    # The time limit is one for each message of a child, which the conversation with it enforces. As a limit for the whole
-    # callback it would end children that checkpoint often.
+    # The limit is per message of a child, and the conversation enforces it. As a limit for the whole callback it would
+    # end children that checkpoint often.
     fields.pop("handler_timeout", None)
     fields["max_threads"] = _MAX_CALLS
     fields["on_handler_error"] = RetryBatch(initial_delay=_FIRST_PAUSE, max_delay=_LONGEST_PAUSE)

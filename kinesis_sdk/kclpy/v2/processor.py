@@ -1,4 +1,4 @@
-"""Processors of version 2, and how one of version 1 becomes one."""
+"""Processors of version 2, and an adapter for version 1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processors of version 3, and how those of earlier versions become one."""
+"""Processors of version 3, and adapters for earlier versions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class RecordProcessorBase:
         raise NotImplementedError
 
     def shutdown_requested(self, shutdown_requested_input: ShutdownRequestedInput) -> None:
-        """Checkpoint for the last time before the worker stops or hands the shard over."""
+        """Checkpoint for the last time before the worker stops or hands off the shard."""
         raise NotImplementedError
 
 
@@ -73,11 +73,7 @@ class V2toV3Processor(RecordProcessorBase):
 
 
 def as_version_3(record_processor: Any) -> Any:
-    """Return a processor of any version as one of version 3.
-
-    Args:
-        record_processor: The processor; its ``version`` is 1, 2 or 3.
-    """
+    """Return a processor of any version (its ``version`` is 1, 2 or 3) as one of version 3."""
     if record_processor.version == 1:
         return V2toV3Processor(V1toV2Processor(record_processor))
     if record_processor.version == 2:
