@@ -8,7 +8,7 @@ MetricName ─► [ErrorCode] ─► StreamName ─► ShardId         MetricNam
 ```
 Two streams with two shards each therefore make seven metrics of one name (KPL metrics.md). Dimensions that are not on
 this path (``Operation``, ``ApplicationName``, account and region of a stream) exist at every level. A custom dimension
-follows the level that it is given for, and multiplies the levels below it.
+follows its level, and multiplies the levels below it.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ MAX_DIMENSIONS = 30
 """Maximum dimensions of a CloudWatch metric (PutMetricData, API reference)."""
 
 MAX_CUSTOM_DIMENSIONS = MAX_DIMENSIONS - 6
-"""Maximum custom dimensions: a shard's metrics already have up to six (operation, application, account, region, stream,
-shard)."""
+"""Maximum custom dimensions, because a shard's metrics have up to six others (operation, application, account, region,
+stream, shard)."""
 
 MAX_SERIES = 20_000
 """Default maximum number of series in an accumulator; about 600 bytes each."""
@@ -87,11 +87,11 @@ class Statistics(NamedTuple):
         return self.total / self.samples
 
     def merged(self, newer: Statistics) -> Statistics:
-        """Return the combination of two statistics of the same component, of which the argument is newer."""
+        """Combine two statistics of the same component; the argument is newer."""
         return self._with(newer, newer.last)
 
     def beside(self, other: Statistics, metric: Metric) -> Statistics:
-        """Return the combination of two statistics that different shards or workers recorded at the same time."""
+        """Combine statistics that different shards or workers recorded at the same time."""
         if metric.kind is not Kind.GAUGE:
             return self._with(other, other.last)
         return self._with(
@@ -145,13 +145,8 @@ def levels_of(
 ) -> Iterator[Pairs]:
     """Yield every level of a metric's dimension path, the broadest first.
 
-    Args:
-        dimensions: Dimensions of an observation. Blank values count as absent, because CloudWatch rejects them.
-        granularity: Deepest level: ``global`` stops before the stream name, ``stream`` before the shard id.
-        custom: Custom dimensions by granularity; none if None.
-
-    Yields:
-        The dimensions of one level.
+    Blank values count as absent, because CloudWatch rejects them. ``global`` stops before the stream name, ``stream`` before
+    the shard id.
     """
     custom = custom or {}
     given = {name: value for name, value in dimensions if value.strip()}
@@ -282,7 +277,7 @@ class Accumulator:
                     self._fold(key[0], scope, cell)
 
     def leaf_of(self, metric: Metric, scope: Scope) -> Pairs:
-        """Return the dimensions of the deepest level of an observation."""
+        """Return the dimensions of an observation's deepest level."""
         *_, deepest = self._levels(metric, scope)
         return deepest
 
@@ -290,8 +285,8 @@ class Accumulator:
         """Remove and return all statistics, split by granularity.
 
         Returns:
-            Statistics by series, and the number of observations that were rejected since the last drain, because they
-            were not finite numbers, or because there were too many series.
+            Statistics by series, and the number of observations that were rejected since the last drain: they were not finite,
+            or there were too many series.
         """
         with self._lock:
             cells, self._cells = self._cells, {}
@@ -367,7 +362,7 @@ class Accumulator:
     def _split(
         self, cells: Iterable[tuple[tuple[Metric, _Owner], list[float]]]
     ) -> Iterator[tuple[Metric, list[Pairs], Statistics]]:
-        known: dict[tuple[str, _Owner], list[Pairs]] = {}  # the metrics of a shard share its path
+        known: dict[tuple[str, _Owner], list[Pairs]] = {}  # shared by the metrics of a shard
         for (metric, owner), cell in cells:
             levels = known.get((metric.operation, owner))
             if levels is None:
@@ -383,11 +378,7 @@ class Accumulator:
 
 
 class AccumulatingSink:
-    """Metrics sink on top of an `Accumulator`: the common part of the sinks that are read on request.
-
-    Args:
-        accumulator: Accumulator for the observations.
-    """
+    """Metrics sink on top of an `Accumulator`: the common part of the sinks that are read on request."""
 
     def __init__(self, accumulator: Accumulator) -> None:
         self._accumulator = accumulator
@@ -401,7 +392,7 @@ class AccumulatingSink:
         low: float | None = None,
         high: float | None = None,
     ) -> None:
-        """Record one observation, or several at once; see `kinesis_sdk.common.metrics.Metrics.add`."""
+        """Record observations; see `kinesis_sdk.common.metrics.Metrics.add`."""
         self._accumulator.add(metric, scope, total, count, low, high)
 
     def retire(self, scope: Scope) -> None:

@@ -1,7 +1,7 @@
 """Metrics sink for CloudWatch: uploads statistic sets once a minute.
 
 `upload.UploadPlan` decides what to send and when, and how to handle failures. `CloudWatchMetrics` has the thread that makes
-the calls. Producers and workers only add up numbers, so a slow or unreachable CloudWatch does not delay any record.
+the calls. Producers and workers only add up numbers, so a slow or unreachable CloudWatch delays no record.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class CloudWatchMetrics:
     Args:
         client: boto3 CloudWatch client; created from the next three arguments if None.
         session: Session with credentials and region for the client; a new default session if None.
-        region_name: Region for the client; that of the session if None.
+        region_name: Region for the client; the session's if None.
         endpoint_url: Endpoint for the client; resolved by botocore if None.
         namespace: CloudWatch namespace, 1 to 255 characters, not starting with ``AWS/`` or a colon. With None, as in the
             KPL and the KCL, a producer's metrics go to ``KinesisProducerLibrary``, and a worker's to the namespace with
@@ -140,7 +140,7 @@ class CloudWatchMetrics:
             self._log_error(metric, error)
 
     def retire(self, scope: Scope) -> None:
-        """Do nothing: the samples of this upload period are uploaded, and no others follow."""
+        """Do nothing: the scope's last samples are uploaded with their period, and no others follow."""
 
     def close(self, timeout: float = 10.0) -> int:
         """Upload the remaining statistic sets and stop. Closing again has no effect.
@@ -211,7 +211,7 @@ class CloudWatchMetrics:
             _LOGGER.exception("CloudWatch upload failed unexpectedly; uploads are disabled")
 
     def _send(self, batch: list[Datum]) -> None:
-        assert self._client is not None  # it is None only with level "none", which sends nothing
+        assert self._client is not None  # None only with level "none", which sends nothing
         try:
             with translate_errors("PutMetricData", self._client):
                 self._client.put_metric_data(**self._plan.request(batch))

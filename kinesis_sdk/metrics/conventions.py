@@ -20,16 +20,15 @@ TIMING_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
 
 
 def base_unit(unit: str) -> tuple[float, str, str]:
-    """Return the base unit for a CloudWatch unit.
+    """Return the factor to a CloudWatch unit's base unit, the base unit in Prometheus names, and its UCUM code.
 
-    Returns:
-        The factor, the base unit in Prometheus names (empty for plain numbers), and its UCUM code for OpenTelemetry.
+    The name is empty for plain numbers; the code is for OpenTelemetry.
     """
     return _SCALES.get(unit, (1.0, "", "1"))
 
 
 def prometheus_name(metric: Metric, prefix: str) -> str:
-    """Return the name of a metric family: with the base unit, without ``_total`` and other suffixes of samples."""
+    """Return the name of a metric family: with the base unit, without suffixes of samples such as ``_total``."""
     suffix = base_unit(metric.unit)[1]
     name = f"{prefix}_{metric.snake_name}"
     return name if not suffix or name.endswith(f"_{suffix}") else f"{name}_{suffix}"

@@ -12,8 +12,8 @@ Needs the extra ``opentelemetry``: ``pip install '.[opentelemetry]'`` in a clone
 
 Attributes are ``application_name``, ``stream_name``, ``shard_id``, ``error_code`` … All instruments except histograms are
 asynchronous: the reader of the OpenTelemetry SDK collects the sums, and a record costs no call into OpenTelemetry.
-Distributions are two counters, because a producer records all user records of a Kinesis record at once, while a histogram
-needs each user record by itself.
+Distributions are two counters, because a histogram needs each user record by itself, while a producer records all user records
+of a Kinesis record at once.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ class PrometheusMetrics(AccumulatingSink):
         scale = base_unit(metric.unit)[0]
         full = prometheus_name(metric, self._prefix)
         text = metric.description
-        # All members of a family need the same labels; an empty value means that there is none.
+        # All members of a family need the same labels; an empty value stands for a missing one.
         keys = list(dict.fromkeys(key for dimensions, _ in members for key, _ in dimensions))
         labels = [snake_case(key) for key in keys]
         core = self._core

@@ -31,7 +31,7 @@ def table(metrics: Iterable[Metric]) -> str:
 
 
 def updated(document: str) -> str:
-    """Return a document with new tables between ``<!-- producer -->`` and ``<!-- end of producer -->`` (and of consumer)."""
+    """Return a document with new tables between ``<!-- producer -->`` and ``<!-- end of producer -->``, and for the consumer."""
     for name, metrics in _PARTS.items():
         begin, end = f"<!-- {name} -->\n", f"\n<!-- end of {name} -->"
         before, rest = document.split(begin, 1)
@@ -41,7 +41,7 @@ def updated(document: str) -> str:
 
 
 def main() -> None:
-    """Update the document that is named on the command line."""
+    """Update the document named on the command line."""
     path = Path(sys.argv[1])
     path.write_text(updated(path.read_text(encoding="utf-8")), encoding="utf-8")
 

@@ -2,7 +2,7 @@
 
 A call has up to 1,000 statistic sets (PutMetricData, API reference; the KPL's 20 sets and 38 KiB are limits of 2015).
 Calls are billed, and 10,000 metrics take 10 calls a minute instead of 500. A set that was not accepted is kept with its
-timestamp and sent with the next upload. A backlog at its bound first loses resolution: the oldest sets of the same metric
+timestamp and sent with the next upload. A backlog at its bound first loses resolution: old sets of the same metric
 are merged. Sets are dropped, and reported, only if there are more different metrics than the bound.
 """
 
@@ -51,7 +51,7 @@ _NEVER = float("inf")
 _REPORT_INTERVAL = 60.0
 
 _MAX_REJECTIONS = 8
-"""Maximum number of single sets that are rejected in a row before the cause must be something else. Calls are billed, and
+"""Maximum number of single sets that may be rejected in a row. After that, the sets are not the cause. Calls are billed, and
 halving 1,000 sets down to single ones takes 2,000 calls."""
 
 _ABOUT_CONTENT = frozenset(
@@ -81,13 +81,7 @@ _UNITS = frozenset(
 
 
 class Datum(NamedTuple):
-    """Statistic set that waits for its upload.
-
-    Attributes:
-        series: Metric and dimensions.
-        statistics: Statistics of the period.
-        time: End of the period in seconds since the Unix epoch.
-    """
+    """Statistic set that waits for its upload; ``time`` is the end of its period, in seconds since the Unix epoch."""
 
     series: Series
     statistics: Statistics
@@ -95,7 +89,7 @@ class Datum(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Estimated bytes that it adds to a call, rather too high than too low."""
+        """Estimated bytes that it adds to a call, rather too many than too few."""
         series = self.series
         return (
             _DATUM_BYTES
@@ -105,7 +99,7 @@ class Datum(NamedTuple):
 
     @property
     def problem(self) -> str | None:
-        """Reason for which CloudWatch would reject it, and the whole call with it; None if there is none."""
+        """Reason for which CloudWatch would reject it and the whole call; None if there is none."""
         series, statistics = self.series, self.statistics
         if not 1 <= len(series.name) <= 255:
             return "the metric name must have 1 to 255 characters"
@@ -123,11 +117,7 @@ class Datum(NamedTuple):
         return None
 
     def to_api(self, implied: str | None = None) -> dict[str, Any]:
-        """Return the element of ``MetricData`` in a PutMetricData request.
-
-        Args:
-            implied: Dimension to leave out, because the namespace has its value; None for none.
-        """
+        """Return the element of ``MetricData``, without the dimension ``implied`` by the namespace."""
         statistics = self.statistics
         return {
             "MetricName": self.series.name,
@@ -146,7 +136,7 @@ class Datum(NamedTuple):
 
 
 class UploadPlan:
-    """Plan of the uploads. Not thread-safe; time is passed as an argument, and there is at most one call in progress.
+    """Plan of the uploads. Not thread-safe. Time is passed as an argument, and at most one call is in progress.
 
     Args:
         accumulator: Source of the statistics.
@@ -183,16 +173,11 @@ class UploadPlan:
 
     @property
     def pending(self) -> int:
-        """Number of statistic sets that are not yet uploaded."""
+        """Number of statistic sets that wait for an upload."""
         return len(self._pending) + sum(map(len, self._isolated))
 
     def poll(self, now: float, wall_time: float) -> list[Datum] | None:
-        """Return the statistic sets of the next call; None if there is nothing to do before `next_event`.
-
-        Args:
-            now: Monotonic seconds.
-            wall_time: Seconds since the Unix epoch, for the timestamps.
-        """
+        """Return the statistic sets of the next call, with the wall time for timestamps; None before `next_event`."""
         if now >= self._due:
             self._due = now + self.upload_delay
             self._collect(wall_time)
@@ -203,13 +188,13 @@ class UploadPlan:
         return self._cut() or None
 
     def next_event(self, now: float) -> float:
-        """Return the monotonic seconds at which `poll` has work to do; infinity once everything is uploaded after `finish`."""
+        """Return when `poll` next has work, in monotonic seconds; infinity once everything is uploaded after `finish`."""
         if self.pending and self._tries < _MAX_TRIES:
             return min(self._due, max(now, self._paused_until))
         return self._due
 
     def request(self, batch: list[Datum]) -> dict[str, Any]:
-        """Return the parameters of PutMetricData; all sets of a batch have the same namespace."""
+        """Return the parameters of PutMetricData for a batch, whose sets share a namespace."""
         implied = None if self.namespace is not None else APPLICATION_NAME
         return {
             "Namespace": self._namespace_of(batch[0]),
@@ -217,7 +202,7 @@ class UploadPlan:
         }
 
     def finish(self, wall_time: float) -> None:
-        """Collect statistics for the last time; only their upload is due afterwards."""
+        """Collect statistics for the last time; afterwards only their upload is due."""
         self._collect(wall_time)
         self._due = _NEVER
         self._paused_until = -_NEVER
@@ -247,9 +232,7 @@ class UploadPlan:
     def take_report(self, now: float, *, final: bool = False) -> str | None:
         """Return a report for the log, at most once a minute; None if there is nothing new.
 
-        Args:
-            now: Monotonic seconds.
-            final: True for the last report, which is not delayed and counts pending sets as lost.
+        The final report is not delayed, and counts pending sets as lost.
         """
         if not final and now < self._reported + _REPORT_INTERVAL:
             return None

@@ -1,7 +1,7 @@
 """The hot calls at a fraction of boto3's CPU time: PutRecords, GetRecords, GetShardIterator, and UpdateItem of lease tables.
 
-boto3 spends 0.5 ms of CPU on any call, and converts every record according to its service model: of 29 ms to put 100
-records of 50 KB, 21 ms are spent on building the body. Nearly all of this is the same for each call.
+boto3 spends 0.5 ms of CPU on any call, and converts every record according to its service model: putting 100 records of
+50 KB takes 29 ms, of which 21 ms go into the body. Nearly all of this work is the same for each call.
 
 `Transport` wraps a boto3 client. boto3 makes the first call of each kind, and its request becomes a form
 (`kinesis_sdk.common.transport.form`). Further calls reuse the URL, the headers and the way to sign. boto3 resolves the
@@ -26,11 +26,11 @@ Everything else is left to boto3 itself, with the same result:
 | the form of the request is not known, or its parameters are unusual | boto3 makes the call |
 | an error response, a transport error, or a response that is truncated or lacks its member | see below |
 
-In the last case boto3 makes the call too, but takes the response (or the exception) that is already there as the result of
-its first attempt, by botocore's public event ``before-send``. It raises its usual exceptions and retries according to its
-retry mode. No request is sent twice: a throttled call counts once at Kinesis.
+In the last case boto3 makes the call too, but takes the existing response (or exception) as the result of its first attempt,
+by botocore's public event ``before-send``. It raises its usual exceptions and retries according to its retry mode. No request
+is sent twice: a throttled call counts once at Kinesis.
 
-SubscribeToShard is boto3's alone: it is one call in five minutes for each shard, and its response is a stream.
+boto3 makes all SubscribeToShard calls: there is one in five minutes for each shard, and its response is a stream.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`Transport`: the calls of a boto3 client that are made by the form of an earlier call. The package explains how."""
+"""`Transport`: makes calls of a boto3 client from the forms of earlier calls. The package explains how."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _MEMBERS: dict[str, tuple[str, type]] = {
     "GetRecords": ("Records", list),
     "GetShardIterator": ("ShardIterator", str),
 }
-"""Member that a complete response has, and its type."""
+"""Member of every complete response, and its type."""
 
 _MAX_FORMS = 1000
-"""There is one for each stream that requests name by ARN. Beyond this, all are dropped."""
+"""Maximum number of forms, beyond which all are dropped: each stream that requests name by ARN has its own."""
 
 _HOOK = "kinesis-sdk-transport"
 
@@ -42,11 +42,11 @@ _HOOK = "kinesis-sdk-transport"
 class Transport:
     """A boto3 client for Kinesis or DynamoDB whose hot calls cost less CPU time. Thread-safe.
 
-    `put_records` and `get_records` of this package use it, and its own methods make the other hot calls. Responses and
-    exceptions are the same as those of the client. All other methods and attributes are the client's own.
+    `put_records` and `get_records` of this package use it, and its own methods make the other hot calls. It gives the same
+    responses and exceptions as the client, and all other methods and attributes are the client's own.
 
     Args:
-        client: boto3 client. For any other object, all calls are made by that object.
+        client: boto3 client. Any other object makes all calls itself.
     """
 
     def __init__(self, client: Any) -> None:
@@ -74,7 +74,7 @@ class Transport:
         events.register(f"before-call.{self._service}", _on_call, f"{_HOOK}-signer")
         events.register(f"before-send.{self._service}", _on_send, f"{_HOOK}-request")
         events.register(f"needs-retry.{self._service}", _on_response, f"{_HOOK}-response")
-        # After all others, which see the whole body: botocore calls the handlers of the shortest name last.
+        # Last, so that all other handlers see the whole body: botocore calls the handlers of the shortest name last.
         events.register_last("before-parse", _on_parse, f"{_HOOK}-body")
 
     def __getattr__(self, name: str) -> Any:
@@ -105,7 +105,7 @@ class Transport:
 
         Args:
             operation: API operation.
-            request: Parameters as for boto3; those that are long lists may be missing.
+            request: Parameters as for boto3; long lists may be left out.
             body: The same parameters in JSON; None leaves the call to boto3.
 
         Returns:
@@ -118,11 +118,11 @@ class Transport:
         attempt = Attempt(self, operation)
         if body is None or not self._models or not self._hooks.unmodified:
             return attempt
-        # What the endpoint depends on, and which parameters the form was checked with.
+        # The endpoint depends on some parameters, and the form was checked with these names of parameters.
         key = (operation, *request, *[request.get(name) for name in self._endpoint_members[operation]])
         try:
             form = self._forms.get(key)
-        except TypeError:  # an invalid parameter may not be hashable
+        except TypeError:  # an invalid parameter may be unhashable
             return attempt
         attempt.learns, attempt.sent = key, body
         if form is None:
@@ -156,7 +156,7 @@ class Transport:
         return body
 
     def learn(self, attempt: Attempt) -> None:
-        """Keep the form of the request that boto3 sent for an attempt."""
+        """Keep the form of boto3's request for an attempt."""
         request = attempt.request
         if attempt.learns is None or request is None or attempt.endpoint is None:
             return
@@ -165,7 +165,7 @@ class Transport:
                 return
             form = RequestForm.of(request, attempt.signer)
         except Exception as error:
-            # The credentials may have to be refreshed just now.
+            # The credentials may be due for a refresh right now.
             _LOGGER.debug("cannot learn the form of a %s call", attempt.operation, exc_info=error)
             return
         if form is None:
@@ -180,13 +180,7 @@ class Transport:
 
 
 class _Form(NamedTuple):
-    """Common part of the calls of one kind.
-
-    Attributes:
-        request: Form of their requests.
-        connections: Where they are sent.
-        context: botocore's context of a call, from which the retry policy reads.
-    """
+    """Common part of the calls of one kind; ``context`` is botocore's, from which the retry policy reads."""
 
     request: RequestForm
     connections: Connections
@@ -198,20 +192,20 @@ _CONTEXT_OF_CALL = frozenset({"timestamp", "retry_quota_capacity"})
 
 
 class Attempt:
-    """First attempt of a call, and what boto3 shows of the call if it has to make it.
+    """First attempt of a call; if boto3 has to make the call, also what it shows of it.
 
     Attributes:
         operation: API operation.
         outcome: Response or exception; None if nothing was sent.
-        body: Body of a response with status 200 that is complete; None for every other outcome.
+        body: Body of a complete response with status 200; None for every other outcome.
         learns: Key of the form to make from boto3's request; None if the call is not to be learned.
         sent: Body that was sent, or would have been.
         request: Request of boto3's first attempt, without retries; None before it was sent.
-        response: Response to the last request of boto3.
+        response: boto3's last response.
         signer: Signer of the client, if boto3 has made the call.
         endpoint: botocore's endpoint of the client, once a request was sent.
         context: botocore's context of the call.
-        shorten: Called with the body of each successful response that boto3 reads itself; returns what botocore parses instead.
+        shorten: Called with the body of each successful response that boto3 reads itself; returns the body for botocore's parser.
     """
 
     __slots__ = (
@@ -244,13 +238,9 @@ class Attempt:
         self.shorten: Callable[[bytes], bytes] | None = None
 
     def parse(self, body: bytes) -> dict[str, Any] | None:
-        """Return the response as boto3 returns it.
+        """Return boto3's form of the response whose body, perhaps without the records, is given.
 
-        Args:
-            body: Body to parse: that of the response, or one without the records.
-
-        Returns:
-            None if botocore cannot parse it, its main member is missing, or the retry policy rejects it.
+        None if botocore cannot parse it, its main member is missing, or the retry policy rejects it.
         """
         response, model = self.outcome, self._owner._models[self.operation]
         document = {
@@ -260,7 +250,7 @@ class Attempt:
             "context": {"operation_name": self.operation},
         }
         try:
-            json.loads(body)  # botocore takes a body that is not JSON for one without members
+            json.loads(body)  # botocore treats a body that is not JSON as one without members
             parsed: Any = self._owner._parser.parse(document, model.output_shape)
         except Exception:  # noqa: BLE001 - boto3 parses the same response and raises the same error
             return None
@@ -282,7 +272,7 @@ class Attempt:
         return document if found else None
 
     def metadata(self) -> dict[str, Any]:
-        """Return ``ResponseMetadata`` of a response that botocore's parser does not see."""
+        """Return ``ResponseMetadata`` for a response that bypasses botocore's parser."""
         headers = {name.lower(): value for name, value in self.outcome.headers.items()}
         result = {"HTTPStatusCode": self.outcome.status_code, "HTTPHeaders": headers}
         if "x-amzn-requestid" in headers:
@@ -290,10 +280,7 @@ class Attempt:
         return result
 
     def accepts(self, parsed: dict[str, Any]) -> bool:
-        """Return whether the retry policy of the client accepts a response.
-
-        It may add to the metadata, and counts successful calls.
-        """
+        """Return whether the client's retry policy accepts a response. It may add to the metadata, and counts successes."""
         owner, response = self._owner, self.outcome
         model = owner._models[self.operation]
         emit = owner.client.meta.events.emit
@@ -320,9 +307,9 @@ class Attempt:
 
     @contextmanager
     def by_boto3(self) -> Iterator[Any]:
-        """Make the call with boto3: the block makes it with the client that it gets.
+        """Yield the client for the block to make the call with boto3.
 
-        boto3 takes the outcome of this attempt, if there is one, as that of its own first attempt.
+        boto3 takes the outcome of this attempt, if there is one, as the outcome of its own first attempt.
         """
         if self.learns is None:
             yield self._owner.client
@@ -336,7 +323,7 @@ class Attempt:
 
 
 def _whole_body(response: Any) -> bytes | None:
-    """Return the body of a response with status 200; None for others, and if it is shorter than declared."""
+    """Return the body of a complete response with status 200; else None."""
     if response.status_code != 200:
         return None
     body: bytes = response.content
@@ -345,7 +332,7 @@ def _whole_body(response: Any) -> bytes | None:
 
 
 _attempt: ContextVar[Attempt | None] = ContextVar("kinesis_sdk_attempt", default=None)
-"""Attempt whose call boto3 is making on this thread (or greenlet), because ``before-send`` gets no context of the call."""
+"""Attempt whose call boto3 is making on this thread (or greenlet); ``before-send`` gets no context of the call."""
 
 
 def _on_call(model: Any, request_signer: Any, context: dict[str, Any], **_: Any) -> None:
@@ -357,10 +344,7 @@ def _on_call(model: Any, request_signer: Any, context: dict[str, Any], **_: Any)
 
 
 def _on_send(request: Any, **_: Any) -> Any:
-    """Handle ``before-send``: return the response that is already there, or raise the exception.
-
-    Only for the first attempt of boto3; its retries are sent.
-    """
+    """Handle ``before-send`` of boto3's first attempt: return the existing response, or raise the exception."""
     attempt = _attempt.get()
     if attempt is None or attempt.request is not None:
         return None
@@ -371,7 +355,7 @@ def _on_send(request: Any, **_: Any) -> Any:
 
 
 def _on_parse(operation_model: Any, response_dict: dict[str, Any], **_: Any) -> None:
-    """Handle ``before-parse``: leave to botocore what it has to parse."""
+    """Handle ``before-parse``: shorten the body to the part that botocore has to parse."""
     attempt = _attempt.get()
     if (
         attempt is not None

@@ -1,7 +1,7 @@
 """Sends requests on the open connections of a boto3 client.
 
-boto3's HTTP session opens every connection: only it knows about certificates, proxies and socket options. What it leaves
-in its pool is used here without urllib3, which costs more than the call itself. urllib3's pool still counts connections and
+boto3's HTTP session opens every connection: only it knows about certificates, proxies and socket options. This module uses the
+connections in its pool without urllib3, which costs more than the call itself. urllib3's pool still counts connections and
 drops dead ones.
 """
 
@@ -18,28 +18,20 @@ MAX_BODY = 64 << 20
 """Maximum bytes of a response. GetRecords returns at most 10 MiB of data, which is 14 MB as base64, and 10,000 keys."""
 
 _BLOCK = 128 << 10
-"""Bytes to write at a time: the timeout is that of one block, as in boto3, and not that of a large request."""
+"""Bytes to write at a time: the timeout applies to each block, as in boto3, and not to a whole large request."""
 
 _PIECE = 64 << 10
 
 
 class Response:
-    """A response that did not pass through boto3's session, with the attributes of botocore's ``AWSResponse``.
-
-    Attributes:
-        url: URL of the request.
-        status_code: HTTP status.
-        headers: Headers by lower-case name.
-        content: The body, or the part of it that arrived.
-        raw: None; botocore reads it only for streamed responses.
-    """
+    """A response that bypassed boto3's session, with the attributes of botocore's ``AWSResponse``."""
 
     __slots__ = ("content", "headers", "raw", "status_code", "url")
 
     def __init__(self, url: str, status_code: int, headers: dict[str, str], content: bytes) -> None:
         self.url: str = url
         self.status_code: int = status_code
-        self.headers: dict[str, str] = headers
+        self.headers: dict[str, str] = headers  # by lower-case name
         self.content: bytes = content
         self.raw: None = None
 
@@ -47,11 +39,8 @@ class Response:
 class Connections:
     """The connections of a client to one URL. Thread-safe.
 
-    The pool is found in the first response of the session. urllib3 has no public way to take a connection from it; where
-    its attributes do not exist, the session sends every request.
-
-    Args:
-        endpoint: botocore's endpoint, which has the session of the client.
+    The pool is found in the first response of the session of ``endpoint``, which is botocore's. urllib3 has no public way to take
+    a connection from it; where its attributes do not exist, the session sends every request.
     """
 
     __slots__ = ("_endpoint", "_known")
@@ -72,10 +61,7 @@ class Connections:
             self._known = (self._endpoint.http_session, pool)
 
     def send(self, request: SignedRequest) -> Any:
-        """Send a request and read the response.
-
-        Returns:
-            A `Response`, or an ``AWSResponse`` if the session sent the request.
+        """Send a request and read the response, which is an ``AWSResponse`` if the session sent the request.
 
         Raises:
             HTTPClientError: As the session would raise it.
@@ -97,7 +83,7 @@ def _is_usable(pool: Any) -> bool:
         hasattr(pool, "_get_conn")
         and hasattr(pool, "_put_conn")
         and hasattr(getattr(pool, "timeout", None), "read_timeout")
-        # Through a proxy, requests have another form. The session knows it.
+        # Through a proxy, requests have another form, which only the session knows.
         and getattr(pool, "proxy", None) is None
     )
 
@@ -136,13 +122,13 @@ def _converse(pool: Any, connection: Any, request: SignedRequest) -> Response:
 
 
 def _exchange(sock: Any, timeout: float | None, request: SignedRequest) -> tuple[Response, bool]:
-    """Send a request and read its response. Returns also whether the connection can be used again."""
+    """Send a request and return its response, and whether the connection can be used again."""
     sock.settimeout(timeout)
     try:
         for block in _blocks(request.head, request.body):
             sock.sendall(block)
     except BrokenPipeError:
-        pass  # the service may have responded before it has read everything
+        pass  # the service may have responded before reading everything
     response = http.client.HTTPResponse(sock, method="POST")
     try:
         response.begin()

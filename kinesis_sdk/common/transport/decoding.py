@@ -1,7 +1,7 @@
 """Records of a GetRecords response, decoded from its JSON.
 
-With msgspec (extra ``fast``), records of 100 bytes cost half. The results and the rejected responses are the same: what
-msgspec does not take is decoded by the standard library, which decides.
+With msgspec (extra ``fast``), records of 100 bytes cost half. Results and rejected responses are the same: the standard
+library decodes, or rejects, whatever msgspec rejects.
 """
 
 from __future__ import annotations
@@ -27,15 +27,10 @@ new: Callable[..., Any] = tuple.__new__
 
 
 class Content(NamedTuple):
-    """Content of a response.
-
-    Attributes:
-        records: Its records in order; arrival times are UTC.
-        rest: Its other members as parsed JSON, and an empty list of ``Records``.
-    """
+    """Content of a response: its records in order, with arrival times in UTC, and its other members."""
 
     records: list[KinesisRecord]
-    rest: dict[str, Any]
+    rest: dict[str, Any]  # parsed JSON, with an empty list of ``Records``
 
 
 def decode_by_standard_library(body: bytes) -> Content | None:
@@ -80,10 +75,7 @@ def decode_by_standard_library(body: bytes) -> Content | None:
 
 
 def decode(body: bytes) -> Content | None:
-    """Decode the body of a response.
-
-    Returns:
-        None if it is not a JSON object with a list of ``Records``.
+    """Decode the body of a response; None if it is not a JSON object with a list of ``Records``.
 
     Raises:
         ProtocolError: If a record is incomplete or malformed, or there are more than 10,000.
@@ -93,7 +85,7 @@ def decode(body: bytes) -> Content | None:
 
 @functools.cache
 def fastest() -> Callable[[bytes], Content | None]:
-    """Return the fastest decoder that is installed. On the first response: importing msgspec costs 15 ms."""
+    """Return the fastest decoder that is installed."""
     try:
         from kinesis_sdk.common.transport.typed_decoding import decode_by_msgspec
     except ImportError:
@@ -102,11 +94,7 @@ def fastest() -> Callable[[bytes], Content | None]:
 
 
 def check_count(items: Sequence[object]) -> None:
-    """Check the number of records of a response.
-
-    Raises:
-        ProtocolError: If there are more than 10,000.
-    """
+    """Raise `ProtocolError` for a response of more than 10,000 records."""
     if len(items) > MAX_RECORDS:
         raise ProtocolError(f"GetRecords: {len(items):,} records, the maximum is {MAX_RECORDS:,}")
 
@@ -117,7 +105,7 @@ def incomplete(error: Exception) -> ProtocolError:
 
 
 def moment_of(value: Any) -> datetime | None:
-    """Return an arrival time in UTC from epoch seconds, a datetime, or text, which some emulators send."""
+    """Return an arrival time in UTC from epoch seconds, a datetime, or the text that some emulators send."""
     if isinstance(value, (int, float)):
         return datetime.fromtimestamp(value, timezone.utc)
     if value is None:

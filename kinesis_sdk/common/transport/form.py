@@ -1,10 +1,10 @@
 """A request of boto3 as the form of further requests of the same operation to the same endpoint.
 
-boto3 computes the same URL, headers and kind of signature for each call. A form keeps them. What differs from call to
-call is the body, the date, the credentials, and the random id of the call.
+boto3 computes the same URL, headers and kind of signature for each call. A form keeps them. Only the body, the date, the
+credentials and the random id of the call differ.
 
-A form is only made from a request that it reproduces: with the date and the body of that request, it must compute the
-signature that boto3 computed. So a request that is signed in any other way, now or in a later botocore, has no form.
+A form is made only from a request that it reproduces: with the date and the body of that request, it must compute boto3's
+signature. So a request that is signed in any other way, now or in a later botocore, has no form.
 """
 
 from __future__ import annotations
@@ -36,24 +36,18 @@ _PER_REQUEST = frozenset(
 )
 
 LAMBDA = "AWS_LAMBDA_FUNCTION_NAME"
-"""Variable of the environment that is set on AWS Lambda. There, each request has a header with the trace of its invocation."""
+"""Environment variable of AWS Lambda, where each request has a header with the trace of its invocation."""
 
 
 class SignedRequest:
-    """One request, ready to be sent in either of two ways.
-
-    Attributes:
-        url: Its URL.
-        body: Its body.
-        varying: Headers that differ from those of other requests of its form.
-    """
+    """One request, ready to be sent by the session (`prepared`) or on a connection (`head` and body)."""
 
     __slots__ = ("_form", "body", "url", "varying")
 
     def __init__(self, form: RequestForm, varying: dict[str, str], body: bytes) -> None:
         self._form = form
         self.url: str = form.url
-        self.varying: dict[str, str] = varying
+        self.varying: dict[str, str] = varying  # headers that differ from those of the form's other requests
         self.body: bytes = body
 
     @property
@@ -79,12 +73,7 @@ class SignedRequest:
 class RequestForm:
     """Makes signed requests. Thread-safe.
 
-    The credentials come from the client's signer, which refreshes them as for boto3's own requests.
-
-    Attributes:
-        url: URL of the requests.
-        headers: Headers that all requests have.
-        head: Request line and those headers, as sent to a server.
+    The client's signer supplies the credentials, and refreshes them as for boto3's own requests.
     """
 
     __slots__ = (
@@ -121,15 +110,10 @@ class RequestForm:
 
     @classmethod
     def of(cls, request: Any, signer: Any) -> RequestForm | None:
-        """Return the form of a request.
+        """Return the form of boto3's first attempt of a call; the signer is the client's.
 
-        Args:
-            request: ``AWSPreparedRequest`` of the first attempt of a call.
-            signer: ``RequestSigner`` of the client.
-
-        Returns:
-            None if the request has anything unusual: a path, another header, another kind of signature, a timeout of its
-            own, or a body that is not bytes.
+        None if the request has anything unusual: a path, another header, another kind of signature, a timeout of its own, or a
+        body that is not bytes.
         """
         given = {name: _text(value) for name, value in request.headers.items()}
         lower = {name.lower(): value for name, value in given.items()}
@@ -163,12 +147,7 @@ class RequestForm:
     def request(self, body: bytes, date: str, invocation_id: str) -> SignedRequest | None:
         """Return a signed request, or None if the access key has changed since the form was made.
 
-        boto3 may resolve another endpoint for another account, and names the source of the credentials in its user agent.
-
-        Args:
-            body: Body of the request.
-            date: Time of the signature, UTC: ``20260801T100000Z``.
-            invocation_id: Random id of the call.
+        The date is the time of the signature in UTC, such as ``20260801T100000Z``; the invocation id is random.
 
         Raises:
             BotoCoreError: If the credentials have expired and cannot be refreshed.
@@ -212,7 +191,7 @@ class RequestForm:
         )
 
     def _key_of(self, secret: str, day: str) -> bytes:
-        """Return the signing key of a day; that of the last call is kept."""
+        """Return the signing key of a day, kept from the last call if possible."""
         kept = self._key
         if kept is None or kept[0] != secret or kept[1] != day:
             key = f"AWS4{secret}".encode()
@@ -223,7 +202,7 @@ class RequestForm:
 
 
 def _trace() -> dict[str, str]:
-    """Return the header that names the trace of the present invocation of a Lambda function, if there is one."""
+    """Return the header that names the trace of the current invocation of a Lambda function, if there is one."""
     from botocore.handlers import add_recursion_detection_header
 
     params: dict[str, Any] = {"headers": {}}

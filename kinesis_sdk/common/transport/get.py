@@ -23,7 +23,7 @@ from kinesis_sdk.common.transport.decoding import (
 )
 
 _SIMPLE = {"Records", "NextShardIterator", "MillisBehindLatest"}
-"""Members of a response in the middle of a shard, which need no conversion."""
+"""Members of a response that is not the last of its shard; they need no conversion."""
 
 
 class GetRecordsPage(NamedTuple):
@@ -34,7 +34,7 @@ class GetRecordsPage(NamedTuple):
         next_iterator: Iterator for the next call; None at the end of the shard.
         header: Facts of the response besides its records, as far as they can be read without knowing the shard.
         child_shards: ``ChildShards`` as Kinesis sent them, at the end of the shard.
-        metadata: ``ResponseMetadata``: ``RequestId``, ``HTTPHeaders`` and so on; empty for clients without it.
+        metadata: ``ResponseMetadata`` with ``RequestId``, ``HTTPHeaders`` and more; empty for clients without it.
     """
 
     records: list[KinesisRecord]
@@ -71,7 +71,7 @@ def get_records(
 
 
 class decoding:  # noqa: N801 - as `translate_errors`
-    """Raise `ProtocolError` for a response that cannot be decoded, whatever layer finds it."""
+    """Raise `ProtocolError` for a response that cannot be decoded, in whichever layer it fails."""
 
     __slots__ = ("_operation",)
 
@@ -96,7 +96,7 @@ def _body(request: dict[str, Any]) -> bytes | None:
 
 
 def _page_of(attempt: Attempt) -> GetRecordsPage | None:
-    """Return the page of a response that did not pass through boto3; None if boto3 must make the call, or read what came.
+    """Return the page of a response that bypassed boto3; None if boto3 must make the call or read the response.
 
     Raises:
         ProtocolError: If a record is incomplete or malformed, or cannot be decoded.
@@ -120,12 +120,12 @@ def _page_of(attempt: Attempt) -> GetRecordsPage | None:
 
 
 def _page_by_boto3(attempt: Attempt, request: dict[str, Any]) -> GetRecordsPage:
-    """Return the page of a response that boto3 reads: it parses everything but the records."""
+    """Return the page of a response of which boto3 reads everything but the records."""
     content: Content | None = None
 
     def without_records(body: bytes) -> bytes:
         nonlocal content
-        content = decode(body)  # of the last response, if boto3 makes several attempts
+        content = decode(body)  # for each attempt of boto3; the last one counts
         return body if content is None else json.dumps(content.rest).encode("ascii")
 
     attempt.shorten = without_records

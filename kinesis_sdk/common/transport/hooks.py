@@ -1,4 +1,4 @@
-"""Whether a boto3 client runs only botocore's own code for its calls.
+"""Check whether a boto3 client runs only botocore's own code for its calls.
 
 Users and tools change boto3 calls by event hooks (moto, botocore's `Stubber`, Sentry, adaptive retries, client-side
 metrics) or by replacing methods (OpenTelemetry, `unittest.mock`). A call that does not go through boto3 would bypass them.
@@ -49,7 +49,7 @@ _BOTOCORES_OWN = frozenset(
         ("botocore.useragent", "UserAgentString.rebuild_and_replace_user_agent_handler"),
     }
 )
-"""Handlers that every client has. A handler that is not listed, of a later botocore, counts as a user's: the call is then
+"""Handlers that every client has. A handler of a later botocore that is missing here counts as a user's: calls are then
 slower, not wrong, and a test of the SDK fails."""
 
 _OURS = frozenset({"kinesis_sdk.common.transport.calls", "kinesis_sdk.common.truncated_responses"})
@@ -61,11 +61,8 @@ class HookCheck:
     """Tells whether calls of a client are unmodified. Thread-safe.
 
     botocore has no public way to list hooks, so this reads three private attributes of its event emitter. Where they do
-    not exist, no call counts as unmodified.
-
-    Args:
-        client: Client to check; an object of another kind is never unmodified.
-        methods: API operations whose calls are checked, for example ``GetRecords``, and the methods that make them.
+    not exist, or the object is not a botocore client, no call counts as unmodified. ``methods`` maps the API operations to check,
+    for example ``GetRecords``, to the methods that make them.
     """
 
     __slots__ = ("_client", "_emitter", "_events", "_names", "_result")
@@ -87,7 +84,7 @@ class HookCheck:
 
     @property
     def unmodified(self) -> bool:
-        """Whether the next call runs only botocore's own code. False also while botocore logs at level DEBUG."""
+        """Whether the next call runs only botocore's own code. False while botocore logs at level DEBUG."""
         emitter = self._emitter
         if emitter is None or _DEBUG_LOG.isEnabledFor(logging.DEBUG):
             return False
@@ -116,7 +113,7 @@ def service_of(client: Any) -> str | None:
     """Return the service of a botocore client that uses JSON; None for any other object."""
     from botocore.client import BaseClient
 
-    # Not isinstance: a mock with a spec passes that check.
+    # Not isinstance: a mock with a spec would pass.
     if not issubclass(type(client), BaseClient):
         return None
     model = client.meta.service_model

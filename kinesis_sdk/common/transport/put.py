@@ -66,7 +66,7 @@ def put_records(client: KinesisClient, stream: StreamId, entries: Sequence[PutEn
 
 
 def _answer(attempt: Attempt) -> Mapping[str, Any] | None:
-    """Return the response; None if boto3 must make the call, or read what came."""
+    """Return the response; None if boto3 must make the call or read the response."""
     answer = attempt.document()
     if answer is None:
         return None
@@ -86,11 +86,9 @@ def _items(entries: Sequence[PutEntry]) -> list[dict[str, Any]]:
 
 
 def _body(stream: StreamId, entries: Sequence[PutEntry]) -> bytes | None:
-    """Return the request in JSON.
+    """Return the request in JSON; None if boto3 must handle it.
 
-    Returns:
-        None for records that boto3 must handle: those that it rejects with its own message, and those that only it can
-        convert, for example text as data.
+    boto3 rejects invalid records with its own message, and only it converts some values, for example text as data.
     """
     # A growing buffer is cheaper than joining a list of encoded parts: it touches half the memory.
     buffer = BytesIO()

@@ -46,7 +46,7 @@ _UNUSUAL = (msgspec.MsgspecError, RecursionError, *MALFORMED)
 
 
 def decode_by_msgspec(body: bytes) -> Content | None:
-    """Decode a response; see `kinesis_sdk.common.transport.decoding.decode`. What msgspec does not take, the standard library decodes."""
+    """Decode a response as `kinesis_sdk.common.transport.decoding.decode`; the standard library decodes what msgspec rejects."""
     try:
         response = _parse(body)
         items = response.Records
