@@ -28,8 +28,8 @@ of its first user record as explicit hash key.
 Reading uses protobuf, with descriptors in a private pool, so a generated ``messages.proto`` of another package in the same
 process cannot clash with them. Both string tables are read as bytes and decoded here, so one invalid key cannot make the
 whole aggregate unreadable. Fields are read as columns where that is safe (see `_columns`), because creating a protobuf
-object for each user record costs more than parsing it. Tags are headers (`kinesis_sdk.common.headers`); one of the first user record is
-where our idempotent producers say what the aggregate holds (`kinesis_sdk.common.once`).
+object for each user record costs more than parsing it. Tags are headers (`kinesis_sdk.common.headers`). One tag of the first user
+record contains the table of an idempotent producer (`kinesis_sdk.common.once`).
 """
 
 from __future__ import annotations
@@ -87,12 +87,12 @@ _LOGGER = FieldLogger(logging.getLogger(__name__))
 _new = tuple.__new__
 
 _ABSENT = 2**64 - 1
-"""Default of an absent index: beyond the end of any table, so that it is not mistaken for index 0."""
+"""Default of an absent index: beyond the end of any table, so it is not mistaken for index 0."""
 
 _TAG_KEY, _CODEC_KEY = TAG_KEY.encode("ascii"), CODEC_KEY.encode("ascii")
 
 _TAG_STARTS = {key: b"\n%c%b\x12" % (len(key), key) for key in (_TAG_KEY, _CODEC_KEY)}
-"""First bytes of a tag with a key, up to the length of its value, if its fields are in their order."""
+"""First bytes of a tag with a key, up to the length of its value, if its fields are in order."""
 
 _VALUE_AT = len(_TAG_STARTS[_TAG_KEY]) + 1
 """Offset of the value in such a tag if its length takes one byte."""
@@ -134,9 +134,9 @@ class SubRecordColumns(NamedTuple):
         keyed: Whether no partition key is None.
         tag: Value of the first user record's tag with the key `kinesis_sdk.common.once.table.TAG_KEY`; None if it has none,
             or several.
-        headers: Headers of each; None instead of a sequence if no user record has any.
-        form: How the body of the only user record is sealed, if it is, and was not opened because it is damaged.
-        sealed_size: Bytes of the sealed body that they were in; None if they were in none.
+        headers: Headers of each user record; None instead of a sequence if none has any.
+        form: Description of the sealed body of the only user record, if there is one that is damaged and was not opened.
+        sealed_size: Bytes of the sealed body that contained the user records; None if there was none.
     """
 
     partition_keys: Sequence[str | None]
@@ -162,9 +162,9 @@ class _Protobuf(NamedTuple):
         rows: The format as it is defined, with a message per user record.
         placed_rows: The same with a required explicit hash key.
         compiled: Whether protobuf runs in C. Its Python implementation takes quadratic time to merge messages.
-        columns: Declares ``records`` as one message with repeated fields. Protobuf merges a message that comes
-            several times, so that each field's values of all user records end up in one list, without an
-            object for each record. Which value belongs to which record is lost; see `_columns`.
+        columns: Declares ``records`` as one message with repeated fields. Protobuf merges all occurrences of a message, so each
+            field's values of all user records end up in one list, without an object for each record. Which value belongs to
+            which record is lost; see `_columns`.
         tag: A tag.
     """
 
@@ -228,7 +228,7 @@ def _protobuf() -> _Protobuf:
 def _texts(table: Iterable[bytes]) -> list[str]:
     """Return a string table as text; invalid UTF-8 becomes U+FFFD.
 
-    Protobuf for Java decodes it in the same way when the string is first read, so the KCL does not reject an aggregate
+    Protobuf for Java does the same when a string is first read, so the KCL does not reject an aggregate
     because of an invalid key.
     """
     return [raw.decode("utf-8", "replace") for raw in table]
@@ -251,8 +251,7 @@ def _columns(body: bytes) -> SubRecordColumns | None:
     values belong together: if each record has all required fields, and there are no more values than records, then
     each record has exactly one of each, and the values are in the order of the records.
 
-    Returns:
-        None in the cases of `_rows`, if a field occurs twice in a user record, or if protobuf is not compiled.
+    None in the cases of `_rows`, if a field occurs twice in a user record, or if protobuf is not compiled.
     """
     protobuf = _protobuf()
     if not protobuf.compiled:
@@ -311,7 +310,7 @@ def _tag_of(tags: Iterable[bytes], key: bytes) -> str | None:
 
 def _value_of(raw: bytes, key: bytes) -> bytes | None:
     """Return the value of a tag with a key; None if it has another key, or does not parse."""
-    # Nearly every tag is written like this: it needs no object of protobuf.
+    # Nearly every tag is written like this, and needs no protobuf object.
     length = len(raw) - _VALUE_AT
     if 0 <= length < 0x80 and raw[_VALUE_AT - 1] == length and raw.startswith(_TAG_STARTS[key]):
         return raw[_VALUE_AT:]
@@ -332,8 +331,7 @@ def _parsed_value_of(raw: bytes, key: bytes) -> bytes | None:
 def _rows(body: bytes) -> SubRecordColumns | None:
     """Return the result of `_columns` for any aggregate, read row by row.
 
-    Returns:
-        None if the body does not parse, or if a required field is missing.
+    None if the body does not parse, or if a required field is missing.
     """
     protobuf = _protobuf()
     try:
@@ -364,17 +362,10 @@ def _rows(body: bytes) -> SubRecordColumns | None:
 
 
 def _unsealed(found: SubRecordColumns, text: str) -> SubRecordColumns | None:
-    """Return the user records of a sealed body.
-
-    Args:
-        found: The aggregate that contains it.
-        text: What its tag says of it.
-
-    Returns:
-        None if it is not what the tag says.
+    """Return the user records of a sealed body, given its tag; None if it is not what the tag says.
 
     Raises:
-        CodecUnavailableError: If there is no codec for it.
+        CodecUnavailableError: If its codec is not there.
     """
     (sealed,) = found.payloads
     form = form_of(text, len(sealed))
@@ -388,7 +379,7 @@ def _unsealed(found: SubRecordColumns, text: str) -> SubRecordColumns | None:
     inner = _columns(body) or _rows(body)
     if inner is None or len(inner.payloads) != form.records:
         return None
-    # What the body says of runs or of another codec is not asked: the tags that count are outside.
+    # Tags of runs or of another codec inside the body are ignored: only the tags outside count.
     return inner._replace(tag=found.tag, form=None, sealed_size=len(sealed))
 
 
@@ -422,7 +413,7 @@ def decode(blob: bytes | bytearray | memoryview) -> list[SubRecord] | None:
 def open_aggregate(blob: bytes | bytearray | memoryview) -> SubRecordColumns | None:
     """Return the result of `decode` as columns, at two thirds of the cost if the caller needs columns anyway.
 
-    The one place that tells an aggregate from any other data, and that opens a sealed one: every reader comes through here.
+    This is the one place that tells an aggregate from other data and opens a sealed one; every reader calls it.
 
     Raises:
         CodecUnavailableError: If its body is sealed with a codec that is not there.
@@ -549,10 +540,10 @@ def deaggregate(
             given; without them, everything is delivered.
         on_tagged: Called with (Kinesis record, its columns) for each aggregate whose first user record has the tag of an
             idempotent producer. If it returns True, the caller decides about the aggregate afterwards, and
-            ``on_misplaced`` is not asked.
-        on_unreadable: Called with each aggregate whose body is sealed and cannot be opened. Without an error, it is damaged, and is
-            delivered as to a reader that knows no codecs. With an error, its codec is not there: it is left out, and everything
-            behind it. Without this argument, the error is raised.
+            ``on_misplaced`` is not called.
+        on_unreadable: Called with each aggregate whose sealed body cannot be opened. Without an error, it is damaged, and is
+            delivered as to a reader that knows no codecs. With an error, its codec is not there, and the aggregate and
+            everything after it are left out. Without this argument, the error is raised.
 
     Returns:
         The user records. All data is read and checked here; the objects are created on access.

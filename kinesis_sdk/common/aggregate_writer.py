@@ -4,9 +4,9 @@
 protobuf messages: this costs half as much, and the exact size is known after every append.
 
 A *tagged* aggregate has the table of runs of an idempotent producer (`kinesis_sdk.common.once.table`) as a tag of its first user
-record. Its size is reserved while records are appended; what the table says is known only when the aggregate is sent.
+record. Its size is reserved while records are appended; its content is known only when the aggregate is sent.
 
-Headers (`kinesis_sdk.common.headers`) are tags, too. They stand before the payload of their user record, which parsers take in any order.
+Headers (`kinesis_sdk.common.headers`) are tags, too. They come before the payload of their user record; parsers accept any order.
 """
 
 from __future__ import annotations
@@ -88,23 +88,18 @@ def _plain_prefix(key_index: int, data_size: int) -> bytes:
 
 
 class Runs:
-    """The runs of the user records of a tagged aggregate, and the tag that contains their table.
-
-    Attributes:
-        starts: Index of the first user record of each run.
-        tag: Value of the tag, with as many runs. Its user sets it before the aggregate is encoded; empty until then.
-        first_length: Length of the first user record without its tag.
-    """
+    """The runs of the user records of a tagged aggregate, and the tag that contains their table."""
 
     __slots__ = ("first_length", "starts", "tag")
 
     def __init__(self) -> None:
-        self.starts: list[int] = []
+        self.starts: list[int] = []  # index of the first user record of each run
+        # Value of the tag, for all runs. Empty until the owner sets it, before the aggregate is encoded.
         self.tag: str = ""
-        self.first_length: int = 0
+        self.first_length: int = 0  # length of the first user record without its tag
 
     def size(self, more: int = 0) -> int:
-        """Return how many bytes the tag adds to the aggregate, with some runs more than there are."""
+        """Return how many bytes the tag adds to the aggregate, with ``more`` further runs."""
         runs = len(self.starts) + more
         if not runs:
             return 0
@@ -137,7 +132,7 @@ class Runs:
 class Aggregate:
     """An open aggregate: user records go in, one Kinesis record comes out.
 
-    The exact size of what `encode` returns is known after every append in O(1), so an aggregate is closed
+    The exact size of `encode`'s result is known after every append in O(1), so an aggregate is closed
     before it overflows and never trimmed.
 
     Not thread-safe: its owner holds a lock or is the only thread.
@@ -146,8 +141,8 @@ class Aggregate:
         max_size: Maximum bytes that `encode` may return for two or more user records. A single user record is
             always accepted.
         max_count: Maximum number of user records.
-        tagged: Whether the first user record has a tag with the table of runs. A single user record is then wrapped, too, as it is if it
-            has headers.
+        tagged: Whether the first user record has a tag with the table of runs. A single user record is then wrapped, too, as
+            a record with headers always is.
 
     Attributes:
         runs: The runs of the user records; None without a tag.
@@ -183,12 +178,12 @@ class Aggregate:
         self._most_parts = 2 * max_count - 2
         # Whether a single user record is wrapped: for the table of runs, or for its headers.
         self._wraps = tagged
-        # The last headers, and the length of `_parts` behind their record: the fast paths need not reset them.
+        # The last headers, and the length of `_parts` after their record. So the fast paths need not reset them.
         self._headers = b""
         self._headers_end = -1
         self._keys: dict[str, int] = {}
-        # Keys that `append_known` accepts: those whose hash is known to lie between `lowest` and `highest`, and whose
-        # index fits the prefix cache. This is all of `_keys`, or none once one of the conditions fails.
+        # Keys that `append_known` accepts: their hash is known to lie between `lowest` and `highest`, and their index
+        # fits the prefix cache. These are all of `_keys`, or none once one of the conditions fails.
         self._placed_keys = self._keys
         self._hash_keys: dict[str, int] = {}
         self._key_table: list[bytes] = []
@@ -360,7 +355,7 @@ class Aggregate:
         return True
 
     def seal(self) -> None:
-        """Accept no more records, and release what only appending needs: a closed aggregate may wait for long."""
+        """Accept no more records, and release what only appending needs: a closed aggregate may wait for a long time."""
         self.max_count = 0
         self._most_parts = -1
         self._keys = self._placed_keys = self._hash_keys = _NO_KEYS
@@ -380,7 +375,7 @@ class Aggregate:
 
     @property
     def is_wrapped(self) -> bool:
-        """Whether it is encoded as an aggregate: a single user record is only if it is tagged, or has headers."""
+        """Whether it is encoded as an aggregate. A single user record is wrapped only if it is tagged or has headers."""
         parts = len(self._parts)
         return parts > 2 or (self._wraps and parts > 0)
 
@@ -412,7 +407,7 @@ class Aggregate:
 
     @property
     def hash_key(self) -> bytes:
-        """Effective hash key (16 bytes) of the Kinesis record: that of its first user record."""
+        """Effective hash key (16 bytes) of the Kinesis record: the first user record's."""
         return self._first_hash
 
     @property
@@ -453,7 +448,7 @@ class Aggregate:
 
     @property
     def body(self) -> bytes:
-        """The message of `encode`, without the table of runs, also for a single user record that is not wrapped."""
+        """The message of `encode` without the table of runs, even for a single user record that is not wrapped."""
         if len(self._parts) == 2 and not self.is_wrapped:
             (data,) = self.payloads
             head, fields = self._first_place
@@ -463,7 +458,7 @@ class Aggregate:
 
     @property
     def _first_place(self) -> tuple[list[bytes], bytes]:
-        """Tables and indexes that place one user record as the first one is placed."""
+        """Tables and indexes that place one user record like the first one."""
         head, fields = [_table_entry(b"\x0a", self._first_key)], b"\x08\x00"
         if self._first_hash != hash_partition_key(self._first_key):
             head.append(_table_entry(b"\x12", self.explicit_hash_key))
@@ -471,7 +466,7 @@ class Aggregate:
         return head, fields
 
     def seal_with(self, codec: AggregateCodec) -> SealedAggregate:
-        """Return the aggregate in its sealed form. Nothing may be appended any longer; any thread may call it then."""
+        """Return the aggregate in its sealed form. Nothing may be appended from then on. Callable from any thread."""
         body, (head, fields) = self.body, self._first_place
         data = codec.seal(body)
         value = SealedForm(codec.name, len(body), self.count).text.encode()
@@ -482,21 +477,21 @@ class Aggregate:
 class SealedAggregate:
     """An aggregate whose body was sealed: an aggregate of one record, which stands for all of them.
 
-    Its table of runs is outside of the sealed body, because it is another one for each attempt to send it.
+    Its table of runs is outside the sealed body, because it differs in each attempt to send it.
 
     Args:
         head: Encoded tables, with the keys of the first user record.
         record: Encoded record without the table of runs.
-        runs: The runs of the user records; None without a tag. What its tag says is read when it is encoded.
+        runs: The runs of the user records; None without a tag. Its tag is read when the aggregate is encoded.
 
     Attributes:
-        size: Exact length in bytes of what `encode` returns.
+        size: Exact length in bytes of the result of `encode`.
     """
 
     __slots__ = ("_head", "_record", "_runs", "size")
 
     is_wrapped = True
-    """As of an `Aggregate`: also a single user record is in an aggregate."""
+    """As of an `Aggregate`: a sealed body is always wrapped, even with a single user record."""
 
     def __init__(self, head: bytes, record: bytes, runs: Runs | None) -> None:
         self._head = head
@@ -517,7 +512,7 @@ class SealedAggregate:
 
 
 def _framed(parts: Iterable[bytes]) -> bytes:
-    """Return a message with what stands around it in every aggregate."""
+    """Return a message with the frame that surrounds it in every aggregate."""
     message = b"".join(parts)
     return b"".join((MAGIC, message, md5(message, usedforsecurity=False).digest()))
 

@@ -76,7 +76,7 @@ class AwsSession(Protocol):
     """Maker of clients: a ``boto3.Session``, or any object of this shape, such as `kinesis_sdk.testing.FakeAws`."""
 
     def client(self, *args: Any, **kwargs: Any) -> Any:
-        """Return a client of the service that is named first."""
+        """Return a client of the service given first."""
         ...
 
 
@@ -184,10 +184,10 @@ DENIALS = frozenset(
         "UnauthorizedOperation",
     }
 )
-"""Codes of errors that say that the action is not allowed."""
+"""Error codes of denied access."""
 
 _OLD_SIGNATURE = ("Signature expired", "Signature not yet current")
-"""Start of error messages for a valid signature whose time is wrong: the process was frozen between signing and sending,
+"""Start of error messages for a valid signature with a wrong time: the process was frozen between signing and sending,
 or its clock is being set. The next attempt has a new signature."""
 
 
@@ -232,7 +232,7 @@ def service_error(
         code: Error code, such as ``ThrottlingException``.
         message: Text of the service.
         operation: Name of the call.
-        endpoint: Where it was made; None if it is not known.
+        endpoint: Endpoint of the call; None if it is not known.
         status: HTTP status; None if there was no response.
         request_id: Id of the request, for AWS support; None if there is none.
     """
@@ -341,12 +341,12 @@ def translate_error(error: Exception, operation: str, client: object = None) -> 
 
 
 def is_of_account(host: str) -> bool:
-    """Return whether a host name is that of an account, such as ``123456789012.data-kinesis.eu-west-1.amazonaws.com``."""
+    """Return whether a host belongs to an account, such as ``123456789012.data-kinesis.eu-west-1.amazonaws.com``."""
     return _ACCOUNT_HOST.match(host) is not None
 
 
 def _who_chose(message: str) -> str:
-    """Return what chose the endpoint that a message names, if it is not the region: people do not think of it."""
+    """Return what chose the endpoint in a message, if it was not the region: users tend to forget it."""
     found = _URL_IN_TEXT.search(message)
     if found is None:
         return ""
@@ -359,9 +359,9 @@ def _who_chose(message: str) -> str:
 
 
 def _hide_userinfo(error: Exception) -> None:
-    """Remove passwords in URLs from an exception of botocore, which becomes the cause of an error and may be logged."""
+    """Remove passwords in URLs from an exception of botocore: it becomes the cause of an error and may be logged."""
     error.args = tuple(without_userinfo(part) if isinstance(part, str) else part for part in error.args)
-    fields = getattr(error, "kwargs", None)  # botocore pickles and formats them
+    fields = getattr(error, "kwargs", None)  # botocore pickles and formats these values
     if isinstance(fields, dict):
         fields.update(
             (name, without_userinfo(value)) for name, value in fields.items() if isinstance(value, str)
@@ -452,7 +452,7 @@ def call_with_retries(
             raise
         first: list[KinesisSdkError] = [error]
 
-    # Only now: almost every call succeeds at once, and need not pay for the means to repeat it.
+    # Imported only now: almost every call succeeds at once and does not need it.
     import tenacity
 
     jitter = rng or random.Random()
@@ -488,10 +488,10 @@ def make_client(
     Args:
         service: ``kinesis``, ``dynamodb``, ``cloudwatch`` or ``glue``.
         session: Session whose credentials and region are used; a new default session if None.
-        region_name: Region; that of the session if None.
+        region_name: Region; the session's if None.
         endpoint_url: Endpoint; if None, botocore resolves it (``AWS_ENDPOINT_URL_…``, profile).
         config: Settings that override those of the SDK.
-        max_pool_connections: Number of connections that are kept open; at least that of concurrent calls.
+        max_pool_connections: Number of connections that are kept open; at least the number of concurrent calls.
         connect_timeout: Maximum seconds to wait for a connection.
         read_timeout: Maximum seconds to wait for a response.
 

@@ -2,7 +2,7 @@
 
 Between the response and the handler, a change is a `KinesisRecord` whose data is the record as JSON, with blobs in base64
 and the time in epoch seconds. It takes a fraction of the memory of the parsed record, so the byte budget of a worker means
-the same for both sources, and nothing between them has to know which it is. A `ChangeRecord` parses it on first use.
+the same for both sources, and no code in between has to know the source. A `ChangeRecord` parses it on first use.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from kinesis_sdk.common.records import UserRecord
 
 IMAGES = ("Keys", "NewImage", "OldImage")
-"""Members of a change that hold attributes."""
+"""Members of a change that contain attributes."""
 
 
 def encode_change(record: Mapping[str, Any]) -> bytes:
@@ -135,7 +135,7 @@ class ChangeRecord(UserRecord):
 
     @property
     def is_expiry(self) -> bool:
-        """Whether DynamoDB removed the item because its time to live was over."""
+        """Whether DynamoDB removed the item because its time to live had ended."""
         identity = self.raw.get("userIdentity") or {}
         principal = identity.get("PrincipalId", identity.get("principalId"))
         return bool(principal == "dynamodb.amazonaws.com")

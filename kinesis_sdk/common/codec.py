@@ -1,7 +1,7 @@
-"""Codecs of aggregates: the seam at which the body of an aggregate is made smaller before it is sent.
+"""Codecs of aggregates: they compress the body of an aggregate before it is sent.
 
-A codec knows bytes and nothing else. What is around them is the same for all codecs: an aggregate of one record, whose data is
-the sealed body, and whose tag `CODEC_KEY` says how to open it. `Aggregate.seal_with` writes it, `open_aggregate` reads it.
+A codec knows only bytes. All codecs share the same envelope: an aggregate of one record, whose data is the sealed body, and
+whose tag `CODEC_KEY` says how to open it. `Aggregate.seal_with` writes it, `open_aggregate` reads it.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ CODEC_KEY = "z1"
 """Key of the tag that says with which codec a body was sealed."""
 
 MAX_INNER_SIZE = 16 * 1024 * 1024
-"""Maximum bytes of a body: readers open nothing larger."""
+"""Maximum bytes of a body; readers refuse to open a larger one."""
 
 MAX_RATIO = 256
-"""Maximum ratio of a body's size to that of its sealed form: readers open nothing that grows more."""
+"""Maximum ratio of a body's size to the size of its sealed form; readers refuse to open one that grows more."""
 
 
 class AggregateCodec(Protocol):
-    """Makes bodies of aggregates smaller. Called by any thread, by several at a time.
+    """Compresses bodies of aggregates. Called by any thread, and by several at a time.
 
     Attributes:
         name: Name in the format, 1 to 16 lower-case letters and digits.
@@ -35,7 +35,7 @@ class AggregateCodec(Protocol):
         ...
 
     def seal(self, body: bytes) -> bytes:
-        """Return the sealed form of a body, at least a `MAX_RATIO`-th of its size."""
+        """Return the sealed form of a body, with at least 1/`MAX_RATIO` of its size."""
         ...
 
     def unseal(self, sealed: bytes, size: int) -> bytes:
@@ -43,11 +43,11 @@ class AggregateCodec(Protocol):
 
         Args:
             sealed: The sealed form; it may be forged.
-            size: Size of the body (bytes), as its producer declares it, at most `MAX_INNER_SIZE`.
+            size: Size of the body in bytes, declared by its producer, at most `MAX_INNER_SIZE`.
 
         Raises:
-            ValueError: If the body does not have exactly this size, or the form is damaged. No more memory than for ``size`` is
-                taken before.
+            ValueError: If the body does not have exactly this size, or the form is damaged. Even then, it takes no more memory
+                than for ``size``.
         """
         ...
 
@@ -58,13 +58,13 @@ HOMES: dict[str, str] = {"zstd": "kinesis_sdk.compression.zstd:ZstdCodec"}
 _FORM = re.compile(r"([a-z0-9]{1,16});(\d{1,8});(\d{1,8})")
 
 _LEAST_RECORD = 6
-"""Bytes that a user record takes in a body at least: two fields, both with a length or an index, within a third one."""
+"""Minimum bytes of a user record in a body: two fields, each with a length or an index, within a third one."""
 
 _made: dict[str, AggregateCodec] = {}
 
 
 def codec_named(name: str) -> AggregateCodec:
-    """Return the codec of a name.
+    """Return the codec with a name.
 
     Raises:
         CodecUnavailableError: If there is none, or if its library is not installed.
@@ -104,7 +104,7 @@ class SealedForm(NamedTuple):
 
 
 def form_of(text: str, sealed_size: int) -> SealedForm | None:
-    """Return what the value of a tag says; None if no producer writes it, or if opening it could take more than it is worth.
+    """Return the sealed form that a tag describes; None if it is malformed, or its sizes are out of bounds.
 
     Args:
         text: Value of the tag.

@@ -21,8 +21,8 @@ class DaemonPool:
 
     Functions must not raise, because no caller waits for them. An error that escapes goes to ``on_error``.
 
-    If the operating system gives no more threads (the pids limit of a container), functions wait for the threads that the
-    pool has. A pool without threads runs them on the caller's thread. Every function runs in any case: callers have recorded
+    If the operating system gives no more threads (the pids limit of a container), functions wait for the pool's existing
+    threads. A pool without threads runs them on the caller's thread. Every function runs in any case: callers have recorded
     that it is under way, and would wait for it forever.
 
     Args:

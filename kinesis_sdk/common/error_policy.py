@@ -1,7 +1,7 @@
 """Policies for a handler that fails: retry, bisect to a dead-letter hook, or stop. None of them skips records silently.
 
-A policy decides what happens to the records of a failed call, and nothing else. It reads no clock and draws no random number. A worker's
-`Delivery` carries the decision out, and so does `kinesis_handler` in Lambda.
+A policy only decides what happens to the records of a failed call. It reads no clock and draws no random number. `Delivery` in a
+worker and `kinesis_handler` in Lambda carry the decision out.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """A call of ``process_records`` that failed, or of another callback.
+    """A failed call of ``process_records`` or of another callback.
 
     Attributes:
-        error: What it raised. A `SinkError` means that the store failed, and not the handler.
+        error: The error that it raised. A `SinkError` means that the store failed, and not the handler.
         size: Records of the call that are not finished; 0 for a callback that gets no records, such as ``initialize``.
-        attempts: Calls in a row that got exactly these records and failed; 0 if this one got others, too, and finished them.
+        attempts: Consecutive failed calls with exactly these records; 0 if this call also got others and finished them.
         halved: Whether they are a half of a call that was bisected.
     """
 
@@ -46,12 +46,12 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Decision that the records come again.
+    """Decision to deliver the records again.
 
     Attributes:
-        after: Seconds until then, 0 to 86,400, or pauses that grow with the failures in a row of the shard (with
+        after: Seconds until then, 0 to 86,400, or pauses that grow with the consecutive failures of the shard (with
             ``concurrency``, of the partition key).
-        together: Whether they come in one call. Otherwise they come in smaller calls from the second failure in a row on.
+        together: Whether they come in one call. Otherwise they come in smaller calls from the second consecutive failure on.
         may_reread: Whether the worker may give the records back and read them again later, if other shards wait for their memory.
 
     Raises:
@@ -69,15 +69,15 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Halve:
-    """Decision that the records come again at once, in two halves, in order. For a single one it is a `Retry`."""
+    """Decision to deliver the records again at once, in two halves, in order. For a single record it is a `Retry`."""
 
 
 @dataclass(frozen=True, slots=True)
 class SetAside:
-    """Decision that a record is passed to a hook, and counts as processed when the hook returns.
+    """Decision to pass a record to a hook; it counts as processed when the hook returns.
 
-    If the hook raises, the policy decides about the hook's error. For several records it is `Halve`, and for the failure of a
-    sink's store `Retry`.
+    If the hook raises, the policy decides about the hook's error. For several records it is a `Halve`, and for the failure of a
+    sink's store a `Retry`.
 
     Attributes:
         take: The hook.
@@ -88,7 +88,7 @@ class SetAside:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Decision that the worker stops: ``Worker.run`` raises `HandlerError`."""
+    """Decision to stop the worker: ``Worker.run`` raises `HandlerError`."""
 
 
 Decision = Retry | Halve | SetAside | Stop
@@ -98,25 +98,25 @@ Decision = Retry | Halve | SetAside | Stop
 class HandlerErrorPolicy(Protocol):
     """Decides what happens after a call of a handler that raised. An object of your own may be ``on_handler_error``.
 
-    What no policy changes: an error of a sink that repeating does not cure, and `RestartShardError`, are not its business.
+    No policy is called for `RestartShardError`, or for an error of a sink that a retry does not cure.
 
     A policy may have an attribute ``dead_letter``, a hook for records that an operator leaves out.
     """
 
     def decide(self, failure: Failure) -> Decision:
-        """Return the decision. It is called on the shard's thread, must not wait, and the same failure gets the same answer."""
+        """Return the decision. Called on the shard's thread; it must not wait, and must return the same for the same failure."""
 
 
 DEFAULT_PAUSES = Backoff(0.5, 30.0)
-"""Pauses where a policy decides nothing that has some."""
+"""Pauses for decisions without their own."""
 
 
 def pause_of(decision: Decision, failures: int, rng: Random) -> float:
     """Return the seconds until the next attempt.
 
     Args:
-        decision: The decision; if it is no `Retry`, the pauses are `DEFAULT_PAUSES`.
-        failures: Failures in a row, at least 1.
+        decision: The decision; `DEFAULT_PAUSES` apply unless it is a `Retry`.
+        failures: Consecutive failures, at least 1.
         rng: Source of jitter.
     """
     after = decision.after if isinstance(decision, Retry) else DEFAULT_PAUSES
@@ -153,14 +153,14 @@ DeadLetterHook = Callable[[PoisonRecord], Awaitable[None] | None]
 class RetryBatch:
     """Policy that redelivers the batch until the handler returns. Records that it checkpointed are left out.
 
-    A batch that fails twice in a row is delivered in smaller parts, down to one record, which become larger again as they succeed:
-    a service that fails now and then slows its shard down, but does not stop it.
+    A batch that fails twice in a row is delivered in smaller parts, down to one record, which become larger again as they succeed.
+    So a service that fails now and then slows its shard down, but does not stop it.
 
     Attributes:
         initial_delay: Seconds before the first retry, 0.001 to 3600; it doubles with each failure, with jitter.
         max_delay: Maximum seconds before a retry, ``initial_delay`` to 3600.
         dead_letter: Called with a `PoisonRecord` that an operator left out (``kinesis-sdk leases skip-record``); the policy
-            itself never leaves a record out. None: such a record is named in the log, and stays in the stream.
+            itself never leaves a record out. With None, the log names such a record, which stays in the stream.
 
     Raises:
         ConfigError: If a value is outside its range or has the wrong type.
@@ -199,7 +199,7 @@ class StopWorker:
             _check_hook(self.dead_letter)
 
     def decide(self, failure: Failure) -> Decision:
-        """Return what happens to the records of a failed call: no worker stops while the store of a sink is away."""
+        """Return what happens to the records of a failed call; no worker stops while the store of a sink is unavailable."""
         return Retry(DEFAULT_PAUSES) if isinstance(failure.error, SinkError) else Stop()
 
 
@@ -210,7 +210,7 @@ class BisectBatch:
     The whole batch is delivered ``attempts`` times with backoff, because most failures are transient. Then it is halved, and
     each half that fails is halved again, in order. A record that is alone is delivered ``attempts`` times and then passed to
     the hook. When the hook returns, the record counts as processed. If the hook raises, the record is delivered again, and
-    nothing after it is checkpointed. Batches that follow begin smaller for a while, as with `RetryBatch`.
+    nothing after it is checkpointed. The next batches begin smaller for a while, as with `RetryBatch`.
 
     For a batch of n records with one poison record, about ``2 log2 n`` sub-batches are delivered. Good records next to it
     are redelivered up to ``log2 n`` times, so the handler should be idempotent, as with any at-least-once consumer.
@@ -221,7 +221,7 @@ class BisectBatch:
         retry_only: Exception classes that say nothing about a record, for example of a database that is down. They are
             retried as by `RetryBatch` and never lead to the hook. Errors of this package always count as such, except for
             `DeserializationError` and `EffectRejectedError`: a payload that cannot be decoded is poison, and so is an effect
-            that a sink does not accept.
+            that a sink rejects.
         initial_delay: Seconds before the first retry, 0.001 to 3600; it doubles with each failure, with jitter.
         max_delay: Maximum seconds before a retry, ``initial_delay`` to 3600.
 

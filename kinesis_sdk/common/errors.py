@@ -63,10 +63,7 @@ _SHOWN = 200
 
 
 def _shown(value: object) -> str:
-    """Return the ``repr`` of a value for a message, with bounded length and without the passwords of URLs.
-
-    A URL may stand where none is expected: in the line of another setting.
-    """
+    """Return the ``repr`` of a value for a message, with bounded length and without the passwords of URLs."""
     try:
         text = without_userinfo(repr(value))
     except ValueError:  # an int, or one inside, with more digits than Python converts to text
@@ -78,7 +75,7 @@ _USERINFO = re.compile(r"(?<=://)\S*@")
 """User name and password of a URL, up to the last ``@``: an unescaped ``/`` may be part of a password."""
 
 HIDDEN_PARAMETER = r"(?:passw|passcode|passphrase|pass(?![^=])|pwd|secret|token)"
-"""Part of the name of a secret in the query of a URL, where some drivers of databases take them as well: ``password``,
+"""Part of a secret's name in the query of a URL, where some database drivers accept secrets: ``password``,
 ``sslpassword``, ``ssl_key_password``, ``authToken`` … To be compared without regard to case."""
 
 _SECRETS = re.compile(rf"(?i)(?<=[?&])[^=&?\s]{{0,64}}{HIDDEN_PARAMETER}[^=&?\s]{{0,64}}=[^&\s]*&?")
@@ -91,7 +88,7 @@ def without_userinfo(text: str) -> str:
 
 
 def _restore(kind: type[KinesisSdkError], args: tuple[object, ...]) -> KinesisSdkError:
-    """Create an error that is unpickled or copied, without its constructor; its attributes follow as state."""
+    """Create an error that is unpickled or copied, without calling its constructor; its attributes follow as state."""
     return kind.__new__(kind, *args)
 
 
@@ -108,7 +105,7 @@ class KinesisSdkError(Exception):
     retryable: ClassVar[bool] = False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The default would call the class with the final message alone, which most of the classes do not accept.
+        # The default would call the class with the final message alone, which most classes do not accept.
         return (_restore, (type(self), self.args), self.__dict__)
 
 
@@ -119,8 +116,7 @@ class ConfigError(KinesisSdkError, ValueError):
         field: Name of the field as the user writes it.
         value: Rejected value.
         accepted: Accepted values, in words ("1 to 500").
-        problem: The message, where a sentence of its own says it better, such as "there is no such stream"; by default field,
-            value and accepted values.
+        problem: The message, such as "there is no such stream"; by default made of field, value and accepted values.
     """
 
     def __init__(self, field: str, value: object, accepted: str, *, problem: str | None = None) -> None:
@@ -154,7 +150,7 @@ class InvalidRecordError(KinesisSdkError, ValueError):
 class SerializationError(KinesisSdkError, ValueError):
     """A value cannot be encoded; raised by ``put`` itself, with the error of the serializer as its cause.
 
-    The message never contains the value, but that of the cause may: libraries quote the value that they reject.
+    The message never contains the value, but the message of its cause may: libraries quote the value that they reject.
 
     Args:
         stream: Name of the stream.
@@ -170,8 +166,8 @@ class SerializationError(KinesisSdkError, ValueError):
 class DeserializationError(KinesisSdkError, ValueError):
     """The payload of a record cannot be decoded; raised by ``UserRecord.value``, with the cause.
 
-    For `BisectBatch` it counts as an error of the record, which is passed to the dead-letter hook in the end. The message never
-    contains the payload, but that of the cause may: libraries quote what they reject.
+    For `BisectBatch` it counts as an error of the record, which is finally passed to the dead-letter hook. The message never
+    contains the payload, but the message of its cause may: libraries quote the value that they reject.
 
     Args:
         problem: What is wrong.
@@ -397,7 +393,7 @@ class PutManyError(ProducerError):
         self.accepted = accepted
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Futures cannot leave their process.
+        # Futures cannot be moved to another process.
         return (_restore, (type(self), self.args), {**self.__dict__, "accepted": ()})
 
 

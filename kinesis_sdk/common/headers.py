@@ -1,11 +1,11 @@
 """Headers of user records: names with values, kept as tags of the KPL's aggregated format.
 
-A header is a tag (field 4) of its user record: the tag's key is the name, its value the header's value. A value that is not UTF-8 is written as
-base64 under the name with `_BINARY` behind it, because the format's strings are UTF-8 and other readers reject the whole aggregate otherwise.
+A header is a tag (field 4) of its user record: the tag's key is the name, its value the header's value. A value that is not UTF-8 is
+written as base64, with `_BINARY` after the name: the format's strings are UTF-8, and other readers would reject the whole aggregate.
 
-A user record with the same headers as the record before it in the aggregate has the tag `SAME_TAG` instead. Names of a letter and a digit are
-this package's: `k1` is the table of runs of an idempotent producer (`kinesis_sdk.common.once.table`). Tags with other keys, which a
-stranger may write, are not headers.
+A user record with the same headers as the record before it in the aggregate has the tag `SAME_TAG` instead. Names of a letter and a
+digit belong to this package: `k1` is the table of runs of an idempotent producer (`kinesis_sdk.common.once.table`). Tags of other
+programs whose keys are not valid names are not headers.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _NAME = re.compile(r"(?![A-Za-z][0-9]\Z)[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}", re.A
 _BINARY = ";b64"
 
 MAX_TAGS = 256
-"""Tags of a user record that are read. One with more has no headers: no producer of this package writes so many."""
+"""Maximum tags of a user record with headers. One with more has none: no producer of this package writes so many."""
 
 _LONGEST_LENGTH = 5
-"""Bytes of a length in a tag, at most: more are not a length that fits into a record."""
+"""Maximum bytes of a length in a tag; a longer one cannot fit into a record."""
 
 _OVERHEAD, _TAG_OVERHEAD = 350, 180
-"""Bytes of memory that decoded headers take, and each of them, in addition to names and values (measured, CPython 3.11)."""
+"""Bytes of memory of decoded headers, and of each header, in addition to names and values (measured, CPython 3.11)."""
 
 SAME_TAG = b"\x0a\x02h="
 """Tag of a user record that has the headers of the record before it."""
@@ -103,7 +103,7 @@ class Headers(Mapping[str, bytes]):
     ``repr`` shows names and lengths only, because values may be credentials.
 
     Args:
-        tags: Tags of the user record, from anywhere: those that are not headers are left out.
+        tags: Tags of the user record from any source; tags that are not headers are left out.
     """
 
     __slots__ = ("_found", "_tags")
@@ -170,7 +170,7 @@ def headers_overhead(each: Iterable[Headers]) -> int:
 
 
 def headers_by_record(rows: Iterable[Sequence[bytes]]) -> list[Headers]:
-    """Return the headers of each user record of an aggregate from the tags of each. Equal neighbors may share an object."""
+    """Return the headers of each user record of an aggregate, from the tags of each. Equal neighbors may share an object."""
     found: list[Headers] = []
     last = NO_HEADERS
     for tags in rows:
@@ -184,7 +184,7 @@ def headers_by_record(rows: Iterable[Sequence[bytes]]) -> list[Headers]:
 
 
 def _header_in(tag: bytes) -> tuple[str, bytes] | None:
-    """Return name and value of a header; None for a tag that is none."""
+    """Return name and value of a header; None for a tag that is not a header."""
     try:
         key, at = _field(tag, 0, 0x0A)
         value, at = _field(tag, at, 0x12) if at < len(tag) else (b"", at)
@@ -199,7 +199,7 @@ def _header_in(tag: bytes) -> tuple[str, bytes] | None:
 
 
 def _field(raw: bytes, at: int, mark: int) -> tuple[bytes, int]:
-    """Return the value of a field and the offset behind it."""
+    """Return the value of a field and the offset after it."""
     if raw[at] != mark:
         raise ValueError("another field")
     size, at = _length(raw, at + 1)
@@ -209,7 +209,7 @@ def _field(raw: bytes, at: int, mark: int) -> tuple[bytes, int]:
 
 
 def _length(raw: bytes, at: int) -> tuple[int, int]:
-    """Return a length and the offset behind it."""
+    """Return a length and the offset after it."""
     value = 0
     for number in range(_LONGEST_LENGTH):
         byte = raw[at + number]

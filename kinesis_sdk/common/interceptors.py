@@ -51,22 +51,22 @@ class OneRecord:
 class ConsumerInterceptor:
     """Code around each call of a handler: tracing, decryption. Subclass it.
 
-    ``Worker(interceptors=[a, b])``: ``a`` is the outer one. The same interceptors serve plain handlers and coroutines: a context variable that the context
-    manager sets is set in the handler, and unset behind it.
+    In ``Worker(interceptors=[a, b])``, ``a`` is the outer one. The same interceptors serve plain handlers and coroutines: a
+    context variable that the context manager sets is set in the handler, and reset afterwards.
     """
 
     def on_batch(
         self,
         batch: DeliveredBatch,  # noqa: ARG002 - for subclasses
     ) -> AbstractContextManager[Sequence[UserRecord] | None]:
-        """Return a context manager; the handler is called inside of it, on the same thread or in the same task.
+        """Return a context manager inside which the handler is called, on the same thread or in the same task.
 
-        It yields None, or the records to deliver instead (``record._replace(data=…)``): as many, at the same positions. If the handler raises,
-        it gets the error. What it raises counts as raised by the handler, so the batch is delivered again; it cannot suppress the error of
-        the handler. With a sink, the transaction begins and ends inside of it.
+        It yields None, or the records to deliver instead (``record._replace(data=…)``): as many, at the same positions. If the
+        handler raises, it gets the error and cannot suppress it. Its own errors count as errors of the handler, so the batch is
+        delivered again. With a sink, the transaction begins and ends inside the context manager.
 
-        It is called for each attempt, so the same records may come again, also in smaller batches. With ``concurrency``, it is called on
-        several threads at once.
+        It is called for each attempt, so the same records may come again, also in smaller batches. With ``concurrency``, it is
+        called on several threads at once.
         """
         return nullcontext()
 
@@ -75,7 +75,7 @@ def checked_interceptors(interceptors: Sequence[ConsumerInterceptor]) -> tuple[C
     """Return the interceptors of a consumer.
 
     Raises:
-        ConfigError: If one of them is none.
+        ConfigError: If one of them is not an interceptor.
     """
     found = tuple(interceptors)
     for one in found:
@@ -102,7 +102,7 @@ class Around(Generic[_Batch]):
 
     def __enter__(self) -> _Batch:
         batch = self._batch
-        with self._stack:  # leaves those that were entered, if another one raises
+        with self._stack:  # if one raises, the ones already entered are left
             for one in self._interceptors:
                 records = self._stack.enter_context(one.on_batch(batch))
                 if records is not None:
@@ -116,7 +116,7 @@ class Around(Generic[_Batch]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # The result is ignored: an error that were suppressed would count its records as processed.
+        # The result is ignored: if an error were suppressed, its records would count as processed.
         self._stack.__exit__(kind, error, traceback)
 
 

@@ -37,7 +37,7 @@ def parse_pairs(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    """Yield lines without comments and blank lines. A line with an odd number of backslashes at its end continues."""
+    """Yield lines without comments and blank lines. A line that ends in an odd number of backslashes continues."""
     parts: list[str] = []
     for natural in re.split(r"\r\n|\r|\n", text):
         line = natural.lstrip(" \t\f")
@@ -69,7 +69,7 @@ def _unescape(text: str) -> str:
 
 def closest_key(key: str, known: Collection[str]) -> str | None:
     """Return the known key that ``key`` probably stands for: another spelling of it, or a typing error; None if there is none."""
-    # Also without a prefix that was forgotten: consumerName for fanoutConfig.consumerName.
+    # The prefix may have been forgotten: consumerName for fanoutConfig.consumerName.
     by_plain = {_plain(name.rpartition(".")[2]): name for name in known}
     by_plain |= {_plain(name): name for name in known}
     # Other common spellings: record_ttl, record-ttl, recordTtl, setRecordTtl.

@@ -35,7 +35,7 @@ def loggable(error: BaseException) -> BaseException:
 
     A handler reads ``record.value``, and the library rejects the payload with a message that quotes it. `DeserializationError` has
     this error as its cause, for the application; a log line with the traceback would print the payload at each attempt. The error
-    may also be one of an exception group, as an `asyncio.TaskGroup` of a handler raises it.
+    may also be inside an exception group, for example of a handler's `asyncio.TaskGroup`.
 
     Returns:
         The error itself, or a copy for the log if there is something to leave out.
@@ -69,7 +69,7 @@ def _copy_group(
     """Return a copy of an exception group with other members and another cause, for formatting only."""
     copy: BaseException
     try:
-        # A class of the user's may have a constructor of its own, so the copy is of the class of Python itself.
+        # A user's class may have its own constructor, so the copy has Python's class.
         kind = next(kind for kind in type(error).__mro__ if kind.__name__ in _GROUPS)
         text = str(getattr(error, "message", ""))
         copy = kind(text if kind is type(error) else f"{type(error).__name__}: {text}", members)
@@ -82,7 +82,7 @@ def _copy_group(
 
 
 def _copy(error: BaseException, cause: BaseException | None) -> BaseException:
-    """Return a copy with another cause, for formatting only: no `__init__` runs, which may need more arguments."""
+    """Return a copy with another cause, for formatting only. `__init__` is not called: it may need more arguments."""
     kind = type(error)
     try:
         copy = kind.__new__(kind, *error.args)
@@ -106,7 +106,7 @@ class FieldLogger(_Adapter):
     """A logger whose lines carry the fields of one object, for example of a shard's reader.
 
     Each module of producer and consumer has one without fields, ``_LOGGER = FieldLogger(logging.getLogger(__name__))``, so
-    that no line lacks them. A call may give ``extra=log_fields(...)``, which wins where it has a value.
+    that every line has them. Values of a call's ``extra=log_fields(...)`` take precedence.
 
     Args:
         logger: The logger of the module, or one with fewer fields.
@@ -137,7 +137,7 @@ class FieldLogger(_Adapter):
         super().__init__(logger, own)
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
-        """Add the fields to a call, and leave causes out of its traceback that may quote a payload."""
+        """Add the fields to a call, and remove causes that may quote a payload from its traceback."""
         error = kwargs.get("exc_info")
         if error is True:
             error = sys.exc_info()[1]

@@ -1,8 +1,8 @@
 """Metrics: their definition, the dimensions under which they are recorded, and the interface of metrics sinks.
 
 A `Metric` is a constant of the catalogue (`kinesis_sdk.common.catalogue`). A `Scope` holds the dimensions of the
-component that records: one per stream and shard of a producer, one per shard consumer, one per worker. A sink gets both
-with every observation, so it never has to guess the meaning of a name, or the stream of a shard.
+component that records: one per stream and shard of a producer, one per shard consumer, one per worker. A sink gets both with
+every observation, so it never has to guess the meaning of a name, or the stream of a shard.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ DIMENSIONS = (
 """All dimensions of the SDK's metrics."""
 
 _PART_OF_STREAM = frozenset({ACCOUNT_ID, REGION})
-"""Dimensions of a stream that was given by its ARN; they accompany `STREAM_NAME`."""
+"""Dimensions of a stream that was given by its ARN, in addition to `STREAM_NAME`."""
 
 _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _NO_WORD = re.compile(r"[^0-9A-Za-z]+")
@@ -62,7 +62,7 @@ class Kind(Enum):
     """1 for each success, 0 for each failure."""
 
     GAUGE = "gauge"
-    """Samples of a state: the newest one is current until the component that records them retires."""
+    """Samples of a state: the newest one is current until the component that records it retires."""
 
     TIMING = "timing"
     """Durations that are recorded one at a time; sinks may keep a histogram."""
@@ -81,7 +81,7 @@ class Metric:
     """One metric of the catalogue. Compared by identity.
 
     Attributes:
-        name: Name in CloudWatch; that of the KPL or KCL if they have the metric.
+        name: Name in CloudWatch; the KPL's or the KCL's if they have the metric.
         unit: CloudWatch unit: ``Count``, ``Bytes``, ``Milliseconds``.
         kind: Kind of its observations.
         level: Lowest level of a sink at which it is recorded.
@@ -186,7 +186,7 @@ class Metrics(Protocol):
     def retire(self, scope: Scope) -> None:
         """End the gauges of a scope, because its component no longer holds the shard, or has stopped.
 
-        A sink that shows current values must not show those of this scope afterwards; counts remain. ``scope.retired`` is
+        From then on, a sink that shows current values must not show this scope's; counts remain. ``scope.retired`` is
         already True. May be called from any thread, and more than once.
         """
         ...

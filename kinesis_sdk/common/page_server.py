@@ -1,7 +1,7 @@
 """The one HTTP server of this package: the health of workers, and metrics for Prometheus.
 
-It decides nothing, its pages do. It answers GET and HEAD, closes each connection after the answer, and neither slow clients nor rubbish can
-occupy it: a request must arrive within three seconds, and of too many connections the newest are closed at once.
+All decisions are the pages'. The server responds to GET and HEAD, then closes the connection. Slow or malformed requests cannot
+occupy it: a request must arrive within three seconds, and connections beyond the maximum are closed at once.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MAX_CONNECTIONS = 32
 
 
 class Page(NamedTuple):
-    """Answer of a `PageServer` to a request.
+    """Response of a `PageServer`.
 
     Attributes:
         status: HTTP status.
@@ -56,20 +56,20 @@ def json_page(status: int, content: Mapping[str, Any]) -> Page:
 
 
 def probe_page(name: str, problems: Sequence[str]) -> Page:
-    """Return the answer to a health probe: 200 without problems, otherwise 503 with the problems.
+    """Return the response to a health probe: 200 without problems, otherwise 503 with the problems.
 
     Args:
-        name: What is probed, such as ``live``; a member of the JSON, which is true or false.
-        problems: Why the answer is no.
+        name: Subject of the probe, such as ``live``; a member of the JSON, which is true or false.
+        problems: Reasons why the probe fails; none if it succeeds.
     """
     return json_page(503 if problems else 200, {name: not problems, "problems": list(problems)})
 
 
 def pages_by_path(pages: Mapping[str, Callable[[], Page]]) -> Callable[[str], Page]:
-    """Return a function for `PageServer` that answers some paths, and 404 for all others.
+    """Return a function for `PageServer` that serves some paths, and 404 for all others.
 
     Args:
-        pages: From a path to the function that makes its page. The query of a request is not looked at.
+        pages: From a path to the function that makes its page. The query of a request is ignored.
     """
 
     def page(path: str) -> Page:
@@ -83,8 +83,8 @@ class PageServer:
     """Serves pages by path on daemon threads, until it is closed.
 
     Args:
-        page: Returns the page of a path, which has the query too. Called on several threads at the same time; if it raises, the answer is
-            500 and the error is logged.
+        page: Returns the page of a path, which includes the query. Called on several threads at the same time; if it raises,
+            the response is 500 and the error is logged.
         host: Address to listen at.
         port: Port to listen at; 0 picks a free one.
         setting: Name of the setting that gives the port, for the error.
@@ -114,11 +114,7 @@ class PageServer:
 
 
 class _Server(ThreadingTCPServer):
-    """A server with a bounded number of threads: of too many connections, the newest are closed at once.
-
-    Raises:
-        OSError: If the address cannot be listened at.
-    """
+    """A server with a bounded number of threads; connections beyond it are closed at once."""
 
     allow_reuse_address = True
     daemon_threads = True
@@ -142,7 +138,6 @@ class _Server(ThreadingTCPServer):
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Handle a request, on its thread."""
         try:
             super().process_request_thread(request, client_address)
         finally:
@@ -156,14 +151,13 @@ class _Server(ThreadingTCPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """A handler of one request, which must arrive within three seconds."""
+    """A handler of one request."""
 
     server: _Server
     server_version = "kinesis_sdk"
     sys_version = ""
 
     def setup(self) -> None:
-        """Read the request."""
         super().setup()
         # Read the whole request before it is parsed, against one deadline. A timeout for each read would let a client that
         # sends one byte a second hold a thread for ever.
@@ -185,7 +179,7 @@ class _Handler(BaseHTTPRequestHandler):
         return head
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the signature of http.server
-        """Log nothing: a probe comes every few seconds, and requests are text of others."""
+        """Log nothing: probes come every few seconds, and clients could write any text to the log."""
 
     def do_GET(self) -> None:
         try:

@@ -6,7 +6,7 @@ from kinesis_sdk.common.errors import ProtocolError
 
 
 class PageLimit:
-    """Ends a listing whose service always has one more page: its caller would wait forever, and collect without a bound.
+    """Ends a listing whose service always has one more page: its caller would wait forever, and use unbounded memory.
 
     Args:
         listing: The listing, for the error: the operation, with the table or the stream if that helps.

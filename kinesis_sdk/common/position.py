@@ -1,7 +1,7 @@
 """Positions in a shard: where reading starts, or continues.
 
-The consumer, the Spark reader and the users' settings all say it in these six types. They are plain data: compare them,
-pickle them, and match on their types.
+The consumer, the Spark reader and the settings all use these six types. They are plain data: compare them, pickle them, and
+match on their types.
 
 | position | the next record |
 | --- | --- |
@@ -79,7 +79,7 @@ class AtSequence:
 
     @property
     def number(self) -> int:
-        """The sequence number as an integer; the texts do not compare."""
+        """The sequence number as an integer, because the order of the texts differs."""
         return int(self.sequence_number)
 
     def __str__(self) -> str:
@@ -92,8 +92,8 @@ class AfterSequence:
 
     Attributes:
         sequence_number: Sequence number of the Kinesis record.
-        sub_sequence_number: The user record in it that was read last, from 0; negative if none was, so that all of them are
-            read; None for all of the Kinesis record.
+        sub_sequence_number: Index from 0 of the last user record in it that was read. A negative index means that none was,
+            so all are read; None stands for all of the Kinesis record.
     """
 
     sequence_number: str
@@ -101,7 +101,7 @@ class AfterSequence:
 
     @property
     def number(self) -> int:
-        """The sequence number as an integer; the texts do not compare."""
+        """The sequence number as an integer, because the order of the texts differs."""
         return int(self.sequence_number)
 
     def __str__(self) -> str:
@@ -122,12 +122,12 @@ Position = TrimHorizon | Latest | AtTimestamp | AtSequence | AfterSequence | End
 
 
 def from_checkpoint(checkpoint: ExtendedSequenceNumber, timestamp_millis: int | None = None) -> Position:
-    """Return the position that a checkpoint of the KCL stands for.
+    """Return the position of a checkpoint of the KCL.
 
     Args:
         checkpoint: The user record that was processed last, or a sentinel.
-        timestamp_millis: Time that an ``AT_TIMESTAMP`` checkpoint means, or that a ``LATEST`` one was resolved to, in epoch
-            milliseconds; None if it is unknown. Other checkpoints do not use it.
+        timestamp_millis: Time of an ``AT_TIMESTAMP`` checkpoint, or the time to which a ``LATEST`` checkpoint was resolved, in
+            epoch milliseconds; None if it is unknown. Other checkpoints do not use it.
 
     Raises:
         ValueError: If the checkpoint is ``AT_TIMESTAMP`` and the time is unknown.
@@ -147,7 +147,7 @@ def from_checkpoint(checkpoint: ExtendedSequenceNumber, timestamp_millis: int | 
 
 
 def iterator_start(position: Position) -> Position:
-    """Return where an iterator is opened for a position: inside an aggregated record, at the record itself."""
+    """Return where an iterator is opened for a position: at the record itself for a position inside an aggregate."""
     if isinstance(position, AfterSequence) and position.sub_sequence_number is not None:
         return AtSequence(position.sequence_number)
     return position

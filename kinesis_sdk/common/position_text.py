@@ -6,11 +6,11 @@
 | time | ISO 8601 (UTC without an offset), ``@`` and epoch milliseconds, or ``-`` and a duration: so long ago |
 | duration | numbers with units: ``500ms``, ``90s``, ``15m``, ``1h30m``, ``1d``, ``2w``; or ``0`` |
 
-``at:`` means from that record on, ``after:`` from the next one on; the index, from 0, is that of a user record in an aggregate.
-The names of the API are accepted as well, and never written: ``AT_TIMESTAMP`` and a time or epoch milliseconds,
+``at:`` means from that record on, ``after:`` from the next one on; the index counts the user records of an aggregate from 0.
+The names of the API are accepted as well, but never written: ``AT_TIMESTAMP`` and a time or epoch milliseconds,
 ``AT_SEQUENCE_NUMBER`` and ``AFTER_SEQUENCE_NUMBER`` and a number. Case does not matter.
 
-A face of the package accepts fewer kinds of positions where others make no sense, and never other spellings.
+Some settings accept fewer kinds of positions, but none accepts other spellings.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ def parse_position(
     Args:
         text: The text, of up to 200 characters.
         field: Name of the setting, for the error.
-        now: Epoch seconds, for times such as ``-15m``; None if the text has to name the same time whenever it is read.
-        accepted: Types that the setting takes: `AtSequence` for ``at:``, although with an index it is the `AfterSequence` of the
-            user record before, and `AfterSequence` for ``after:``.
+        now: Epoch seconds, for times such as ``-15m``; None rejects them, so that the text always means the same time.
+        accepted: Types that the setting accepts: `AtSequence` for ``at:``, although with an index it is the `AfterSequence` of
+            the user record before, and `AfterSequence` for ``after:``.
 
     Raises:
         ConfigError: If the text is not a position, or one of another type; the message has the accepted forms.
@@ -99,7 +99,7 @@ def parse_time(text: str, *, field: str, now: float | None) -> int:
     Args:
         text: The text, of up to 200 characters.
         field: Name of the setting, for the error.
-        now: Epoch seconds, for times such as ``-15m``; None if the text has to name the same time whenever it is read.
+        now: Epoch seconds, for times such as ``-15m``; None rejects them, so that the text always means the same time.
 
     Raises:
         ConfigError: If the text is not a time from 1970 to 9999.
@@ -117,8 +117,8 @@ def parse_duration(text: str, *, field: str, least: float = 0.0, most: float = f
     Args:
         text: The text, of up to 200 characters.
         field: Name of the setting, for the error.
-        least: Minimum number of seconds that is accepted.
-        most: Maximum number of seconds that is accepted.
+        least: Minimum accepted seconds.
+        most: Maximum accepted seconds.
 
     Raises:
         ConfigError: If the text is not a duration, or out of range.
@@ -149,7 +149,7 @@ def format_position(position: Position) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return a text to match against patterns of small letters: empty if it is too long or has characters of no pattern."""
+    """Return a text for patterns of small letters; empty if it is too long or has characters that none of them has."""
     return text.strip().lower() if len(text) <= MAX_TEXT and text.isascii() else ""
 
 
@@ -213,7 +213,7 @@ def _is_number(text: str) -> bool:
 
 
 def _hint(text: str, now: float | None, accepted: Collection[type[Position]]) -> str:
-    """Return how to write what a rejected text probably means; empty if that is not known."""
+    """Return how to write the probable meaning of a rejected text; empty if it is not known."""
     number, _, index = text.partition("/")
     # Epoch milliseconds are shorter than any sequence number.
     if number.isdigit() and (len(number) >= 20 or index.isdigit()):

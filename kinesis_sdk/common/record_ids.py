@@ -1,6 +1,6 @@
 """Identity of a user record: text that is the same in every process that reads the record, and at every read.
 
-A sink that stores the identity beside the effect of a record recognizes a record that is delivered again:
+A sink that stores the identity with the effect of a record recognizes a redelivered record:
 
 ```sql
 INSERT INTO payments (record_id, amount) VALUES (?, ?) ON CONFLICT (record_id) DO NOTHING
@@ -20,12 +20,12 @@ from kinesis_sdk.common.records import UserRecord
 def record_id(stream: str, shard_id: str, sequence_number: str, sub_sequence_number: int | None = 0) -> str:
     """Return the identity of a user record: ``stream/shard/sequence number/sub-sequence number``.
 
-    It is an identity and not an order: as text, 10 comes before 9. It has at most 400 characters, usually about 90, and
+    It is not an order: as text, 10 comes before 9. It has at most 400 characters, usually about 90, and
     only letters, digits, ``_``, ``.``, ``-`` and the three ``/``, so it may be the name of an object.
 
     Args:
-        stream: Name of the stream; not its ARN, so that it does not matter how a reader names the stream. Streams of the
-            same name in several accounts or regions that share a table need a column for the account or region.
+        stream: Name of the stream; not its ARN, so that the result does not depend on how a reader names the stream. Streams of
+            the same name in several accounts or regions that share a table need a column for the account or region.
         shard_id: The shard.
         sequence_number: Sequence number of the Kinesis record.
         sub_sequence_number: Index in the aggregate from 0; 0 or None for a record that was not aggregated.
@@ -37,7 +37,7 @@ def record_id(stream: str, shard_id: str, sequence_number: str, sub_sequence_num
 def located_record_type(base: type[UserRecord], stream: str, shard_id: str) -> type[UserRecord]:
     """Return a class of user records that know their ``id``.
 
-    Stream and shard are bound to the class and not to each record, so a record costs what it costs without them. The class
+    Stream and shard are bound to the class and not to each record, so a record costs as much as without them. The class
     is the same for equal arguments; a record that is pickled keeps its ``id``.
 
     Args:

@@ -11,9 +11,9 @@ from kinesis_sdk.common.sequence import ExtendedSequenceNumber, check_sequence_n
 
 
 def without_payload(record: Any) -> str:
-    """Return the ``repr`` of a named tuple with the lengths of its ``data`` and of the values of its ``headers`` instead of their bytes.
+    """Return the ``repr`` of a named tuple with the lengths of its ``data`` and header values instead of their bytes.
 
-    Records end up in logs and in messages of exceptions, their payloads must not.
+    Records end up in logs and exception messages, but their payloads must not.
     """
     shown = []
     for name, value in zip(record._fields, record, strict=True):
@@ -35,9 +35,9 @@ API_NAMES = {
 }
 """Name in the API of each field of a `KinesisRecord`.
 
-To add a field: here, to `KinesisRecord` and its `from_api`, to `UserRecord` at the same place, and to the reader of large
-responses (``transport.decoding`` and ``transport.typed_decoding``). Everything between them passes fields on by position. `tests/common/test_records.py` fails
-for each of these places that is forgotten.
+To add a field: add it here, to `KinesisRecord` and its `from_api`, to `UserRecord` at the same index, and to the decoders of
+responses (``transport.decoding`` and ``transport.typed_decoding``). All code between them passes fields on by position.
+`tests/common/test_records.py` fails for each of these places that is forgotten.
 """
 
 
@@ -81,7 +81,7 @@ class KinesisRecord(NamedTuple):
 
 
 def check_records(records: Sequence[KinesisRecord]) -> None:
-    """Check what everything behind relies on: partition keys and sequence numbers of the records of a response.
+    """Check the fields that all later code relies on: partition keys and sequence numbers of a response's records.
 
     Raises:
         ValueError: If a partition key is not text, or a sequence number is not decimal text.

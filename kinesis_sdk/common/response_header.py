@@ -1,7 +1,7 @@
-"""The header of a response: what GetRecords or a fan-out event says about the shard besides its records.
+"""The header of a response: the facts about the shard in a GetRecords response or fan-out event besides its records.
 
 It is created where a response is read and passed on unchanged, up to the handler's `RecordBatch`. A new field of the
-response is added here and in `ResponseHeader.from_api`; nothing in between has to know it.
+response is added here and in `ResponseHeader.from_api`; no code in between has to know it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ArrivalTimes(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponseHeader:
-    """Everything that one response says besides its records. Immutable; shared by all parts of the response.
+    """All facts of one response besides its records. Immutable; shared by all parts of the response.
 
     Attributes:
         millis_behind_latest: Milliseconds from the last record of the response to the tip of the shard; 0 at the tip,
@@ -62,7 +62,7 @@ class ResponseHeader:
 
     @classmethod
     def from_api(cls, response: Mapping[str, Any], *, ended: bool) -> ResponseHeader:
-        """Read what GetRecords and ``SubscribeToShardEvent`` have in common.
+        """Read the common fields of a GetRecords response and a ``SubscribeToShardEvent``.
 
         Args:
             response: The response or the content of the event.
@@ -78,7 +78,7 @@ class ResponseHeader:
             millis = int(behind)
         except OverflowError as error:
             raise ValueError(f"MillisBehindLatest: {error}") from error
-        if abs(millis) > _MAX_LAG_MILLIS:  # also if it came as text: arithmetic with it would fail later
+        if abs(millis) > _MAX_LAG_MILLIS:  # even if it came as text: arithmetic with it would fail later
             raise ValueError(f"MillisBehindLatest of more than {_MAX_LAG_MILLIS:,}")
         return cls(millis_behind_latest=millis, ended=ended)
 

@@ -12,9 +12,9 @@ from functools import total_ordering
 TRIM_HORIZON = "TRIM_HORIZON"
 """Sentinel: the oldest record that the shard still has."""
 LATEST = "LATEST"
-"""Sentinel: behind the newest record, at the time of the first read."""
+"""Sentinel: after the newest record, at the time of the first read."""
 AT_TIMESTAMP = "AT_TIMESTAMP"
-"""Sentinel: a moment, which stands beside it."""
+"""Sentinel: a time, which is stored beside it."""
 SHARD_END = "SHARD_END"
 """Sentinel: the end of a shard, after its last record."""
 

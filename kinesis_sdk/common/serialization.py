@@ -28,7 +28,7 @@ class Serializer(Protocol):
 
         Args:
             stream: Name of the stream.
-            value: What the application passed as ``data``.
+            value: The application's ``data``.
 
         Raises:
             Exception: If the value cannot be encoded; `put` raises `SerializationError` with it as its cause. Errors of this
@@ -128,7 +128,7 @@ def _decoded(deserializer: Deserializer, stream: str, shard_id: str | None, reco
     try:
         return deserializer.deserialize(stream, record.data)
     except Exception as error:
-        # A call to AWS that failed says nothing about the record, also if repeating it does not help: a permission is missing.
+        # A failed call to AWS says nothing about the record, even if a retry does not help because a permission is missing.
         is_unavailable = isinstance(error, AwsError) or (
             isinstance(error, KinesisSdkError) and error.retryable
         )

@@ -1,8 +1,8 @@
 """The time at Kinesis, as far as its responses show it.
 
 `ServiceClock` ages records for metrics and health: a lower bound that needs no wall clock. `EstimatedServiceClock` gives
-the Spark reader a best estimate in epoch milliseconds, because its positions are timestamps of Kinesis. Neither decides
-anything between two machines.
+the Spark reader a best estimate in epoch milliseconds, because its positions are timestamps of Kinesis. No decision compares
+the clocks of two machines.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.common.response_header import ArrivalTimes
 
 _WINDOW = 60.0
-"""Seconds after which an observation is dropped, at the latest after twice that if others followed: clocks drift, and a ``Date`` may be wrong."""
+"""An observation is dropped after one to two times this many seconds, if others followed: clocks drift, and a ``Date`` may be wrong."""
 
 _UNKNOWN = float("-inf")
 
@@ -37,7 +37,9 @@ def response_date(metadata: Mapping[str, Any] | None) -> float | None:
 def skew_bounds(
     metadata: Mapping[str, Any] | None, sent: float, received: float
 ) -> tuple[float, float] | None:
-    """Return the bounds between which the clock of AWS is ahead of this machine's, by one response; None if it has no date.
+    """Return the lower and upper bound, by one response, of the seconds by which AWS's clock is ahead of this machine's.
+
+    None if the response has no date.
 
     Args:
         metadata: As for `response_date`.
@@ -45,14 +47,14 @@ def skew_bounds(
         received: The same at the response.
     """
     second = response_date(metadata)
-    # The date has whole seconds, and was written at some moment in between.
+    # The date has whole seconds, and was written between the call and the response.
     return None if second is None else (second - received, second + 1 - sent)
 
 
 def least_skew(bounds: Iterable[tuple[float, float]]) -> float | None:
-    """Return the smallest difference of the clocks that is within all bounds, above zero if AWS is ahead; None if there are none.
+    """Return the smallest difference of the clocks within all bounds, positive if AWS is ahead; None without bounds.
 
-    Bounds without a common difference are those of a clock that was set meanwhile: then it is 0.
+    Bounds without a common difference mean that a clock was set meanwhile: the result is 0.
     """
     lower = upper = None
     for low, high in bounds:
@@ -68,14 +70,14 @@ def _epoch_seconds(date: str) -> float | None:
     """Parse a ``Date`` header. Cached, because many responses come in the same second."""
     try:
         parsed = parsedate_to_datetime(date)
-        # Without a zone ("-0000") it is UTC, and `timestamp` would take it for the time of this machine's zone.
+        # Without a zone ("-0000") it is UTC, but `timestamp` would read it in this machine's zone.
         return (parsed if parsed.tzinfo else parsed.replace(tzinfo=timezone.utc)).timestamp()
     except (ValueError, OverflowError):
         return None
 
 
 def date_text(metadata: Mapping[str, Any] | None) -> str | None:
-    """Return the ``Date`` header of a response as it is; None without one. The argument is that of `response_date`."""
+    """Return the ``Date`` header of a response as it is; None without one. See `response_date` for ``metadata``."""
     headers = (metadata or {}).get("HTTPHeaders", {})
     date: str | None = headers.get("date") or headers.get("Date")
     return date
@@ -155,8 +157,7 @@ class EstimatedServiceClock:
     """Best estimate of the time at Kinesis in epoch milliseconds. Thread-safe.
 
     A ``Date`` header has whole seconds, so each response bounds the difference between the clock of Kinesis and the clock
-    of this machine from both sides. Where the machine's clock lies within the bounds, it is used; elsewhere it is moved to
-    the nearer bound.
+    of this machine from both sides. If the machine's clock lies within the bounds, it is used, otherwise the nearer bound.
 
     Args:
         clock: Clock of this machine.

@@ -38,7 +38,7 @@ from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.transport import GetRecordsPage, get_records
 
 _RESOLUTION_SLACK_MILLIS = 1000
-"""Milliseconds that a LATEST start is moved back, because the ``Date`` header has whole seconds only."""
+"""Milliseconds by which a LATEST start is moved back, because the ``Date`` header has whole seconds only."""
 
 _INVALID_ARGUMENT = "InvalidArgumentException"
 
@@ -110,8 +110,8 @@ class ShardCursor:
 
     @property
     def position(self) -> Position:
-        """Position after everything that was read: where the caller would start another cursor."""
-        # LATEST is resolved once. A second LATEST iterator would skip what arrived between the two.
+        """Position after all accepted pages, where the caller would start another cursor."""
+        # LATEST is resolved once. A second LATEST iterator would skip the records that arrived between the two.
         if isinstance(self._position, Latest) and self._started_at_millis is not None:
             return AtTimestamp(self._started_at_millis)
         return self._position
@@ -164,14 +164,14 @@ class ShardCursor:
             if not isinstance(error, ExpiredIteratorError) and error.code != _INVALID_ARGUMENT:
                 raise
         # The iterator is five minutes old, or Kinesis no longer accepts its form. (Some emulators report an expired one as
-        # an invalid argument.) A new iterator at the position continues. If it is rejected as well, its age is not the
-        # cause, and the error is the caller's.
+        # an invalid argument.) A new iterator at the position continues. If it is rejected as well, age is not the
+        # cause, and the caller gets the error.
         self._iterator = None
         iterator = self._iterator = self._open()
         return self._get_records(iterator, limit)
 
     def advance(self, page: GetRecordsPage) -> None:
-        """Move behind a page that `fetch` returned."""
+        """Move past a page that `fetch` returned."""
         if page.records:
             self._position = AfterSequence(page.records[-1].sequence_number)
             self._open_at = None

@@ -33,7 +33,7 @@ def is_shard_id(text: str) -> bool:
 
 
 def is_table_shard_id(text: str) -> bool:
-    """Return whether a text has the form of a shard id of DynamoDB Streams: the milliseconds of its creation, and a random part."""
+    """Return whether a text has the form of a shard id of DynamoDB Streams: its creation time in milliseconds, and a random part."""
     return _TABLE_SHARD_ID.fullmatch(text) is not None
 
 
@@ -232,8 +232,8 @@ class ShardGraph:
 class ShardMap:
     """Immutable snapshot of the open shards, which predicts the shard of a record.
 
-    A map keeps the ranges of the map before it, because the response to a request that was sent with the old map names
-    shards of the old map.
+    A map keeps the ranges of the previous map, because the response to a request that was sent with the previous map
+    names that map's shards.
 
     Args:
         shards: Open shards; their ranges must cover the hash key space without holes and overlaps.
@@ -243,7 +243,7 @@ class ShardMap:
     Attributes:
         predicted: Cache of recent results of `predict` by hash key, for callers on the hot path. Cleared when full.
         ids: Ids of the open shards, in the order of their ranges.
-        ends: Last hash key of each of them (16 bytes).
+        ends: Last hash key of each shard (16 bytes).
         loaded_at: As the argument.
 
     Raises:
@@ -286,7 +286,7 @@ class ShardMap:
         return shard_id
 
     def range_of(self, shard_id: str) -> HashKeyRange | None:
-        """Return the range of a shard of this map or of the one before; None for a shard of neither."""
+        """Return the range of a shard of this map or of the previous one; None for a shard of neither."""
         return self._ranges.get(shard_id) or self._previous_ranges.get(shard_id)
 
     def is_open(self, shard_id: str) -> bool:

@@ -1,4 +1,4 @@
-"""Objects for signal handlers: `StopFlag`, an event that they may set, and `SignalCopies`, which tells a copy from a second signal."""
+"""Objects for signal handlers: `StopFlag`, an event that they may set, and `SignalCopies`, which detects copies of a signal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class StopFlag:
     """An event that is never cleared, and that a signal handler may set. Thread-safe.
 
     `threading.Event` is not made for signal handlers. Python runs a handler in the main thread, between any two of its
-    instructions: if the signal arrives while the main thread is inside `Event.wait` or `Event.set` and holds the event's lock,
+    instructions. If the signal arrives while the main thread is inside `Event.wait` or `Event.set` and holds the event's lock,
     `set` in the handler waits for that lock, on top of the code that would release it, and the process never ends. A
     `SimpleQueue` has no such lock: its methods may interrupt each other in one thread.
     """
@@ -33,7 +33,7 @@ class StopFlag:
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the flag is set.
 
-        Without a timeout, the main thread may not notice a signal that the system hands to another thread.
+        Without a timeout, the main thread may miss a signal that the system delivers to another thread.
 
         Args:
             timeout: Maximum seconds to wait; None waits indefinitely.
@@ -47,14 +47,14 @@ class StopFlag:
             self._wakes.get(timeout=timeout)
         except Empty:
             return self._is_set
-        self._wakes.put(None)  # for the next thread that waits
+        self._wakes.put(None)  # for the next waiting thread
         return True
 
 
 class SignalCopies:
     """Memory of received signals, which tells a copy from a second signal.
 
-    `timeout`, shells and service managers may send one signal to a process and to its group, so that it arrives twice.
+    `timeout`, shells and service managers may send one signal both to a process and to its group, so that it arrives twice.
     """
 
     def __init__(self) -> None:

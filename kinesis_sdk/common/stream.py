@@ -23,8 +23,8 @@ class StreamId:
 
     Attributes:
         name: Stream name; for the stream of a DynamoDB table, the name of the table.
-        arn: Stream ARN; None if the user gave a name. Requests contain the ARN if there is one, which access to a stream
-            of another account requires.
+        arn: Stream ARN; None if the user gave a name. Requests contain the ARN if there is one; access to a stream
+            of another account requires it.
     """
 
     name: str

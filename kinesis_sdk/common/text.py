@@ -8,7 +8,7 @@ _LIMIT = 200
 def printable(text: str, limit: int = _LIMIT) -> str:
     """Return text with its control characters escaped and its length bounded.
 
-    A worker id or another attribute of a shared table may hold line breaks or terminal sequences, which would forge log
+    A worker id or another attribute of a shared table may contain line breaks or terminal sequences, which would forge log
     lines.
 
     Args:

@@ -3,8 +3,8 @@
 botocore does not compare the length of a response with the length that its header declares. It takes the part that arrived
 for the whole response, and a truncated JSON document becomes a result without members. Most calls notice that a member is
 missing. DynamoDB's do not: a truncated Scan reads as "no items" and a truncated GetItem as "no such item", and a worker
-that believed it would start the stream from the beginning. The hook of this module rejects such responses with the error
-that botocore has for them. The call is then retried like one that received no response.
+that trusted it would start the stream from the beginning. The hook of this module rejects such responses with botocore's
+error for them. The call is then retried like one that received no response.
 """
 
 from __future__ import annotations
@@ -22,17 +22,13 @@ def reject_truncated_responses(client: Any) -> None:
     """
     from botocore.client import BaseClient
 
-    # Not isinstance: a mock with a spec passes that check.
+    # Not isinstance: a mock with a spec would pass.
     if issubclass(type(client), BaseClient):
         client.meta.events.register_first("before-parse", _before_parse, _HOOK)
 
 
 def _before_parse(operation_model: Any, response_dict: dict[str, Any], **_: Any) -> None:
-    """Handle botocore's event ``before-parse``: compare the body with its declared length, or check that it is JSON.
-
-    Raises:
-        IncompleteReadError: If the response was cut off.
-    """
+    """Handle botocore's event ``before-parse``: compare the body with its declared length, or check that it is JSON."""
     from botocore.exceptions import IncompleteReadError
 
     body, headers = response_dict["body"], response_dict["headers"]

@@ -29,7 +29,7 @@ _NUMBERS = tuple(range(2048))
 _NOT_AGGREGATED = (0, None, False, NO_HEADERS)
 
 USER_RECORD_OVERHEAD = 64
-"""Bytes that a user record in a batch takes in addition to its payload: two column entries and the header of a bytes object
+"""Bytes of a user record in a batch in addition to its payload: two column entries and the header of a bytes object
 (measured, CPython 3.11). An empty payload takes 16. A record with an explicit hash key takes twice as much, for the text."""
 
 
@@ -55,7 +55,7 @@ class RecordRun(Protocol):
         ...
 
     def part(self, begin: int, end: int) -> RecordRun:
-        """Return some of them, at least one, as a run of their own; sub-sequence numbers stay."""
+        """Return consecutive user records, at least one, as a run of their own; sub-sequence numbers stay."""
         ...
 
     @property
@@ -138,7 +138,7 @@ class AggregatedRun:
         return starmap(_new, zip(repeat(self.record_type), fields))  # noqa: RUF058
 
     def at(self, index: int) -> UserRecord:
-        """Return one of them."""
+        """Return one user record."""
         hashes = self._explicit_hash_keys
         hash_key = None if hashes is None else hashes[index]
         return self.record_type(
@@ -157,7 +157,7 @@ class AggregatedRun:
         return str(self._origin[0])
 
     def without(self, dropped: Iterable[tuple[int, int]]) -> Iterator[AggregatedRun]:
-        """Yield what is left of a complete aggregate, each part with its sub-sequence numbers.
+        """Yield the remaining parts of a complete aggregate, each with its sub-sequence numbers.
 
         Args:
             dropped: First and last sub-sequence number of each part to leave out, in order.
@@ -211,7 +211,7 @@ class PlainRun:
         return starmap(_new, zip(repeat(self.record_type), fields))  # noqa: RUF058
 
     def at(self, index: int) -> UserRecord:
-        """Return one of them."""
+        """Return one user record."""
         return self.record_type(*self._records[index], *_NOT_AGGREGATED)
 
     def part(self, begin: int, end: int) -> PlainRun:
@@ -280,11 +280,11 @@ class UserRecords(Sequence[UserRecord]):
     def part(self, begin: int, end: int) -> UserRecords:
         """Return consecutive records without creating them; they keep their sub-sequence numbers.
 
-        The cost follows the number of records in the part, not in the batch.
+        The cost depends on the number of records in the part, not in the batch.
 
         Args:
             begin: Index of the first one, at least 0.
-            end: Index behind the last one, at most the length.
+            end: Index after the last one, at most the length.
         """
         ends = self._ends
         if begin == 0 and end == len(self):
@@ -301,7 +301,7 @@ class UserRecords(Sequence[UserRecord]):
         return UserRecords(found)
 
     def of_type(self, record_type: type[UserRecord]) -> UserRecords:
-        """Let the records be instances of a subclass of `UserRecord` from now on; return this batch."""
+        """Make the records instances of a subclass of `UserRecord` from now on; return this batch."""
         for run in self._runs:
             run.record_type = record_type
         return self
@@ -346,7 +346,7 @@ def part_of(records: Sequence[UserRecord], begin: int, end: int) -> Sequence[Use
     Args:
         records: The batch, or a list.
         begin: Index of the first record.
-        end: Index behind the last one.
+        end: Index after the last one.
     """
     return records.part(begin, end) if isinstance(records, UserRecords) else records[begin:end]
 

@@ -13,10 +13,10 @@ from kinesis_sdk.common.log_fields import FieldLogger
 _LOGGER = FieldLogger(logging.getLogger(__name__))
 
 _told: set[tuple[str, float]] = set()
-"""Fields and values of which `warn_of_millis` has warned."""
+"""Fields and values that `warn_of_millis` has warned of."""
 
 MAX_INT = 2**63 - 1
-"""Maximum of settings that have no other: what counts with them, and other languages and databases, have 64 bits."""
+"""Maximum of settings without their own: counters, other languages and databases have 64 bits."""
 
 
 def check_int(field: str, value: object, low: int, high: int | None = None) -> None:
@@ -62,7 +62,7 @@ def warn_of_millis(field: str, value: float, least: float) -> None:
     Args:
         field: The field.
         value: Its value in seconds, which is valid.
-        least: Seconds from which on it looks like that.
+        least: Minimum seconds that look like milliseconds.
     """
     if value < least or (field, value) in _told:
         return
