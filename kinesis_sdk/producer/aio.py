@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _LOGGER = FieldLogger(logging.getLogger(__name__))
 
 _BREATH = 256
-"""Records after which `put_many` lets other coroutines run, about a millisecond."""
+"""After this many records, about a millisecond, `put_many` lets other coroutines run."""
 
 
 class AsyncProducer:
@@ -118,9 +118,9 @@ class AsyncProducer:
         explicit_hash_key: str | int | None = None,
         **options: Unpack[PutOptions],
     ) -> asyncio.Future[PutResult]:
-        """Accept one record. The arguments are those of `Producer.put`. While the buffer is full, wait in the order of the calls for at most ``put_timeout``.
+        """Accept one record. The arguments are those of `Producer.put`. While the buffer is full, wait for at most ``put_timeout``.
 
-        If it raises an error or is cancelled, the record is not accepted.
+        Calls that wait for room are served in their order. If it raises an error or is cancelled, the record is not accepted.
 
         Returns:
             A future of this loop; awaiting it returns the `PutResult` or raises `RecordFailedError`. Cancelling it (as
@@ -280,11 +280,7 @@ class AsyncProducer:
         raise TypeError("an AsyncProducer holds threads and connections and cannot be pickled")
 
     def _here(self) -> _LoopSide:
-        """Return the side of the running loop.
-
-        Raises:
-            ProducerError: If the producer is bound to another loop that is still open.
-        """
+        """Return the side of the running loop; raise `ProducerError` if the producer is bound to another open loop."""
         loop = asyncio.get_running_loop()
         side = self._side
         if side is None or (side.loop is not loop and side.loop.is_closed()):
@@ -296,11 +292,7 @@ class AsyncProducer:
         return side
 
     async def _serialized(self, pipeline: StreamPipeline, value: Any) -> bytes:
-        """Return the payload of a value, on the thread of the loop unless the serializer would block it.
-
-        Raises:
-            SerializationError: As `Producer.put`.
-        """
+        """Return the payload of a value, on the thread of the loop unless the serializer would block it."""
         would_block = getattr(pipeline.serializer, "would_block", None)  # see `BlockingSerializer`
         if would_block is not None and would_block(pipeline.stream.name, value):
             loop = asyncio.get_running_loop()
@@ -317,7 +309,7 @@ class AsyncProducer:
     async def _prepared(
         self, put: Put, kind: type[PendingRecord] = PendingRecord
     ) -> tuple[Put, StreamPipeline, PendingRecord, bytes, bytes]:
-        """Return a record after the interceptors, and for the engine: pipeline, record, payload, hash key."""
+        """Return a record after the interceptors, with what the engine needs: pipeline, record, payload, hash key."""
         producer = self.producer
         put = producer._intercepted(put)
         pipeline = producer._pipeline(put.stream)
@@ -327,7 +319,7 @@ class AsyncProducer:
     async def _accept_awaited(
         self, side: _LoopSide, pipeline: StreamPipeline, record: PendingRecord, data: bytes, hash_key: bytes
     ) -> asyncio.Future[PutResult]:
-        """Accept a record whose result goes to a future of the loop, and return that."""
+        """Accept a record, and return the future of this loop that gets its result."""
         future: asyncio.Future[PutResult] = side.loop.create_future()
         record.awaited = (side, future)
         await self._accept(side, pipeline, record, data, hash_key)
@@ -360,7 +352,7 @@ class AsyncProducer:
         finally:
             side.queue.remove(turn)
             if side.queue:
-                side.wake_first()  # the notification may have been for this call; if there is still no room, the next one waits on
+                side.wake_first()  # this call may have consumed the notification; without room, the next call waits again
             else:
                 self._engine.forget_listener(side.on_room)
 
@@ -369,7 +361,6 @@ class _LoopSide:
     """State of the producer on one event loop.
 
     Attributes:
-        loop: Event loop.
         queue: Calls that wait for room, in their order. The future of a call is set when it should try again.
         results: Futures whose records have their final result, to be completed on the loop.
     """
@@ -395,7 +386,7 @@ class _LoopSide:
             _LOGGER.debug("event loop was closed before its results arrived: %s", error)
 
     def notice(self) -> None:
-        """Have the loop deliver `results`, with one message for all that arrive before it is processed. From any thread."""
+        """Have the loop deliver `results`; one message serves all that arrive before it is processed. From any thread."""
         # No result is lost: a thread that reads False after `_deliver` has set it sends another message. A thread that reads
         # True before that has already appended its result, and `_deliver` reads the results only after setting False.
         if not self._delivering:
@@ -408,7 +399,7 @@ class _LoopSide:
         results = self.results
         while results:
             future, record = results.popleft()
-            if future.done():  # cancelled, or resolved by the application itself
+            if future.done():  # cancelled, or completed by the application itself
                 continue
             error = record.exception()
             if error is None:

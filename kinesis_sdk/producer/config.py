@@ -36,7 +36,7 @@ MAX_NAMESPACE_LENGTH = 128
 """Maximum characters of a namespace."""
 
 SECRET_SIZES = (16, 64)
-"""Least and most bytes of a secret. BLAKE2b takes keys of at most 64."""
+"""Minimum and maximum bytes of a secret. BLAKE2b takes keys of at most 64."""
 
 SHARD_RECORDS_PER_SECOND = 1_000
 SHARD_BYTES_PER_SECOND = 1024 * 1024
@@ -62,9 +62,10 @@ class ProducerConfig:
 
     compression: Literal["zstd"] | None = None
     """Compress aggregates: ``zstd``, or None. Needs the extra ``zstd``, and readers that know it: this SDK's with the same extra, and
-    Java's with a class of sixty lines; see `docs/compression.md`. ``aggregation_max_size`` then bounds what is sent, on average and not
-    exactly, and an aggregate may hold up to 8 MiB before it is compressed. Compressed forms are held beside what ``max_buffered_bytes`` counts,
-    and are never larger. No effect on streams that place records themselves, whose records are not aggregated."""
+    Java's with a class of sixty lines; see `docs/compression.md`. ``aggregation_max_size`` then bounds the compressed size, on average and
+    not exactly, and an aggregate may hold up to 8 MiB before it is compressed. Compressed forms take memory in addition to
+    ``max_buffered_bytes``, but never more than that. No effect on streams that place records themselves, because their records are not
+    aggregated."""
 
     collection_max_count: int = MAX_REQUEST_RECORDS
     """Maximum Kinesis records in one PutRecords request, 1 to 500."""
@@ -86,19 +87,19 @@ class ProducerConfig:
     """Fail a record that Kinesis throttles at once, instead of retrying it."""
 
     record_distribution_strategy_default: Literal["UNSET", "AUTO", "USER_PARTITION_KEY"] = "UNSET"
-    """Assumption about a stream until its summary says who places its records, and without the permission for
+    """Assumption about a stream until its summary says how records are placed, or without the permission for
     ``DescribeStreamSummary``. ``AUTO``: the stream places them itself, so nothing is aggregated. ``USER_PARTITION_KEY``: by partition key,
     and a record without one is rejected. ``UNSET``: by partition key, and records without one wait for the summary."""
 
     describe_stream_summary_interval: float = 300.0
-    """Seconds after which the summary is read again, while there are records for the stream, if it places records itself or if a
-    record without a partition key comes for one that does not; 0.5 to 604,800. A stream that begins to place records itself is noticed
-    at once otherwise, by where its records land."""
+    """Seconds after which the summary is read again, while there are records for the stream: if it places records itself, or if it
+    does not and gets a record without a partition key; 0.5 to 604,800. If a stream begins to place records itself, the shards in which
+    its records land show it at once."""
 
     missing_stream: Literal["fail", "wait"] = "fail"
     """Handling of records for a stream that does not exist. ``fail``: they fail at once. ``wait``: they are kept
-    until it does, as by the KPL, or fail with that cause when their ``record_ttl`` ends: for streams that are deleted
-    and recreated, or created by a later deployment. While records wait, the producer checks every two seconds at the latest whether
+    until it exists, as by the KPL, or fail with that cause when their ``record_ttl`` ends. Use it for streams that are deleted
+    and recreated, or created by a later deployment. While records wait, the producer checks at least every two seconds whether
     the stream exists, and sends nothing to it."""
 
     ordering: Literal["none", "per_shard"] = "none"
@@ -106,21 +107,21 @@ class ProducerConfig:
     per shard and round trip (see `kinesis_sdk.producer.stream.ordered`)."""
 
     idempotent: bool = False
-    """Give each record an identity, by which this SDK's readers recognize a record that the producer had to send again, and deliver it once;
-    see `docs/repetitions.md`. Every record is then sent as an aggregate, even if it is the only one in it. An attempt of unknown outcome is
+    """Give each record an identity, so that this SDK's readers recognize a record that the producer had to send again, and deliver it once;
+    see `docs/repetitions.md`. Every record is then sent in an aggregate, even if it is the only one. An attempt of unknown outcome is
     repeated 4 s after the first attempt at the earliest. Needs the permission ``ListShards``, and has no effect for
     streams that place records themselves."""
 
     dedup_namespace: str | None = None
-    """Whose names the ``dedup_id`` of `Producer.put` are, 1 to 128 characters, such as the name of the service. Records of different namespaces
-    are different records, whatever their names. All producers that may put the same record need the same one. With None, no record may have
-    a ``dedup_id``. Needs ``idempotent=True``."""
+    """Namespace of each ``dedup_id`` of `Producer.put`, 1 to 128 characters, such as the name of the service. Records of different namespaces
+    are different records, even with equal names. All producers that may put the same record need the same namespace. With None, a
+    record must not have a ``dedup_id``. Needs ``idempotent=True``."""
 
     dedup_secret: bytes | None = field(default=None, repr=False)
     """Key of the digest of each ``dedup_id``, 16 to 64 bytes. Without it, a program that may put records into the stream, and knows namespace, key and
-    ``dedup_id`` of a record that will be put, can put one of that name before, and readers leave the real one out. All producers of
-    a namespace need the same one, and readers need none. A record that is put with the old secret and again with the new one counts as two,
-    so it may be delivered twice after a change, and is never lost. Needs ``dedup_namespace``."""
+    ``dedup_id`` of a future record, can put another record of that name first; readers then leave the real one out. All producers of
+    a namespace need the same secret; readers need none. If the secret changes, a record that is put with the old one and again with the
+    new one counts as two: it may be delivered twice, and is never lost. Needs ``dedup_namespace``."""
 
     max_user_record_size: int = 1024 * 1024
     """Maximum bytes of one user record (data and partition key), 64 to 10,485,760. The stream's own limit, once
@@ -130,8 +131,8 @@ class ProducerConfig:
     """Maximum PutRecords requests at a time, each on its own connection and thread; 1 to 256."""
 
     max_inflight_requests_per_shard: int | None = None
-    """Maximum PutRecords requests with entries of one shard at a time, 1 to 256; None for no limit of its own. A small number
-    keeps retries from overtaking much, and leaves connections to other shards while one is slow. It counts predicted shards:
+    """Maximum PutRecords requests with entries of one shard at a time, 1 to 256; None for no such limit. With a small number,
+    a retry can overtake less, and connections are left for other shards while one is slow. It counts predicted shards:
     records sent before the first shard map, and streams that place records themselves, are not limited. With
     ``ordering="per_shard"`` it is always 1."""
 
@@ -148,7 +149,7 @@ class ProducerConfig:
 
     max_buffered_records: int | None = None
     """Bound on the number of these records, in addition to their bytes; 1 and more. None means that only bytes count: each record is
-    charged about 800 of them on top of its own, so 64 MiB are at most some 83,000 records."""
+    charged about 800 bytes in addition to its own, so 64 MiB hold at most some 83,000 records."""
 
     put_timeout: float | None = None
     """Seconds that `put` waits for room before it raises `BufferFullError`; None waits as long as it takes,
@@ -275,7 +276,7 @@ def check_dedup_namespace(field: str, value: Any) -> None:
 
 
 def check_dedup_secret(field: str, value: Any) -> None:
-    """Raise ConfigError, which does not quote the value, unless it is a secret: 16 to 64 bytes."""
+    """Raise ConfigError unless a value is a secret of 16 to 64 bytes. The error does not quote the value."""
     least, most = SECRET_SIZES
     if not isinstance(value, bytes):
         raise ConfigError(field, f"a value of type {type(value).__name__}", f"{least} to {most} bytes")

@@ -47,7 +47,7 @@ class SendRequest:
 
 
 class ProducerInterceptor:
-    """Code around the records and requests of a producer: tracing, encryption, validation. Subclass it; each method may stay as it is.
+    """Code around the records and requests of a producer: tracing, encryption, validation. Override the methods that you need.
 
     ``Producer(interceptors=[a, b])`` calls ``a`` before ``b`` for `on_put` and `on_accepted`; for `on_request`, ``a`` is the outer one. `Producer` and
     `AsyncProducer` call the same methods. Records that `Producer.put_again` repeats do not pass `on_put` and `on_accepted` again.
@@ -64,7 +64,7 @@ class ProducerInterceptor:
     def on_accepted(self, put: Put, record: PendingRecord) -> None:
         """Note that a record was accepted. ``record.add_done_callback`` tells its result.
 
-        Called where `on_put` is. What it raises is logged.
+        Called on the thread on which `on_put` is called. What it raises is logged.
 
         Args:
             put: The record as it was put, after all `on_put`.
@@ -75,7 +75,7 @@ class ProducerInterceptor:
         self,
         request: SendRequest,  # noqa: ARG002 - for subclasses
     ) -> AbstractContextManager[None]:
-        """Return a context manager for a PutRecords call, which is made inside of it. If the call fails as a whole, it gets the error.
+        """Return a context manager; the PutRecords call is made inside it. If the call fails as a whole, the manager gets the error.
 
         Called on a thread of the producer, several at a time, which sends nothing else meanwhile. What the context manager raises
         is logged and changes nothing, and it cannot suppress the error of the call.
@@ -84,11 +84,7 @@ class ProducerInterceptor:
 
 
 def checked_interceptors(interceptors: Sequence[ProducerInterceptor]) -> tuple[ProducerInterceptor, ...]:
-    """Return the interceptors of a producer.
-
-    Raises:
-        ConfigError: If one of them is none.
-    """
+    """Return the interceptors of a producer; raise `ConfigError` for one of another type."""
     found = tuple(interceptors)
     for one in found:
         if not isinstance(one, ProducerInterceptor):
@@ -97,18 +93,14 @@ def checked_interceptors(interceptors: Sequence[ProducerInterceptor]) -> tuple[P
 
 
 class Interceptors:
-    """The interceptors of a producer, in their order. Thread-safe if they are.
-
-    Args:
-        interceptors: At least one.
-    """
+    """The interceptors of a producer, in their order. Thread-safe if they are."""
 
     def __init__(self, interceptors: Sequence[ProducerInterceptor]) -> None:
         self._interceptors = interceptors
         self._errors = CountingLogThrottle(_LOGGER, logging.ERROR)
 
     def put(self, put: Put) -> Put:
-        """Return the record that is put in place of another one. What an interceptor raises is raised."""
+        """Pass a record through all `on_put`. What an interceptor raises is raised."""
         for one in self._interceptors:
             put = one.on_put(put)
             if not isinstance(put, Put):
@@ -116,7 +108,7 @@ class Interceptors:
         return put
 
     def accepted(self, put: Put, record: PendingRecord) -> None:
-        """Tell that a record was accepted."""
+        """Tell the interceptors that a record was accepted."""
         for one in self._interceptors:
             try:
                 one.on_accepted(put, record)
@@ -124,7 +116,7 @@ class Interceptors:
                 self._log(one, "on_accepted", put.stream, error)
 
     def put_records(self, client: KinesisClient, stream: StreamId, batch: Batch) -> Mapping[str, Any]:
-        """`sender.put_records`, inside of the context managers."""
+        """`sender.put_records`, inside the context managers."""
         request = SendRequest(stream, batch)
         entered: list[tuple[ProducerInterceptor, AbstractContextManager[None]]] = []
         for one in self._interceptors:
@@ -153,7 +145,7 @@ class Interceptors:
                 except BaseException as error:  # noqa: BLE001 - as above
                     if error is not failure:
                         self._log(one, "on_request", stream, error)
-            failure = None  # else its traceback would refer to this frame, and that to it
+            failure = None  # else its traceback and this frame would hold each other
 
     def _log(
         self, one: ProducerInterceptor, method: str, stream: str | StreamId, error: BaseException

@@ -58,16 +58,16 @@ _LOGGER = FieldLogger(logging.getLogger(__name__))
 _KEY_CACHE_SIZE = 65_536
 
 NO_KEY_HASH = bytes(16)
-"""Stands for the hash key of a record without a partition key, where one is needed: it is never sent."""
+"""Replaces the hash key of a record without a partition key; it is never sent."""
 
 _BATCH_RECORDS = 256
 _BATCH_BYTES = 1024 * 1024
 _BATCH_SECONDS = 0.01
-"""Bounds of the batches that `put_many` cuts. The records of a batch are not charged against the buffer yet, and the lock is
-held while they are accepted, so other callers wait."""
+"""Bounds of a batch of `put_many`. Its records are not charged against the buffer yet, and other callers wait for the lock while they
+are accepted."""
 
 Payload: TypeAlias = Any
-"""The ``data`` of callers: bytes, a bytearray or a memoryview; any value that the serializer of the stream encodes, if it has one."""
+"""``data`` of callers: bytes, a bytearray or a memoryview; or a value for the serializer of the stream, if it has one."""
 
 KeyedData: TypeAlias = (
     tuple[str | None, Payload]
@@ -88,12 +88,13 @@ class Producer:
             print(future.result().sequence_number)
 
     An accepted record ends in exactly one of two ways: its future has a `PutResult`, or its future raises `RecordFailedError` with the
-    real cause and all attempts. Delivery is at least once: a retry after a request that timed out, or after an aggregate landed across
-    a reshard, can store a record twice. With ``idempotent=True``, this SDK's readers deliver it once. A retry may overtake newer records; use ``ordering="per_shard"`` if order matters.
+    real cause and all attempts. Delivery is at least once: a retry can store a record twice, after a request that timed out or an
+    aggregate that landed across a reshard. With ``idempotent=True``, this SDK's readers deliver it once. A retry may overtake newer
+    records; use ``ordering="per_shard"`` if order matters.
 
     There are four ways to put: `put` (returns a future, waits for room), `try_put` (a future or None, never waits), `put_many` (many
     records at once), `send` (no future). ``put_timeout`` says what happens when the buffer is full: wait as long as it takes (None,
-    the default), wait at most so many seconds and raise `BufferFullError`, or raise at once (0). `kinesis_sdk.AsyncProducer` is the
+    the default), wait at most this many seconds and raise `BufferFullError`, or raise at once (0). `kinesis_sdk.AsyncProducer` is the
     same for asyncio.
 
     Callbacks of futures (``add_done_callback``) run on the producer's sending threads, several at a time; hooks run there or on
@@ -102,8 +103,8 @@ class Producer:
     `close` wait until callbacks have run.
 
     In an AWS Lambda function, create the producer once, outside of the handler, and call `flush` before the handler returns: afterwards
-    the process is frozen, with everything it holds. Records that were not flushed are not lost: time in which the process was frozen
-    does not count against ``record_ttl``, and the next invocation sends them.
+    the process is frozen, with everything it holds. Records that were not flushed are not lost: the next invocation sends them, and
+    frozen time does not count against ``record_ttl``.
 
     Args:
         config: Settings; defaults are the KPL's.
@@ -125,7 +126,7 @@ class Producer:
 
     Raises:
         AwsConfigError: If no client can be created: no region, unknown profile, bad endpoint URL.
-        ConfigError: If ``client`` repeats requests by itself, with ``idempotent=True``; if an interceptor is none.
+        ConfigError: With ``idempotent=True``, if ``client`` repeats requests by itself. If an interceptor is not a `ProducerInterceptor`.
     """
 
     def __init__(
@@ -167,8 +168,8 @@ class Producer:
         if metrics is None and self.config.metrics_level != "none":
             metrics = self._own_metrics = self._make_metrics(session, region_name)
         if metrics is not None:
-            # The handler registered last runs first: requests sent while the interpreter ends are still measured, although a
-            # sink may have an exit handler, too.
+            # Register our exit handler again, after one that the sink may have: the last one runs first, so requests that are sent
+            # while the interpreter ends are still measured.
             atexit.unregister(_close_at_exit)
             atexit.register(_close_at_exit)
         self._metrics = ProducerMetrics.of(metrics)
@@ -183,7 +184,7 @@ class Producer:
         )
         self._accept = self._engine.accept
         self._put_timeout = self.config.put_timeout
-        # Streams with a serializer, and all streams with interceptors, are apart, so that `put` of bytes does not have to ask for either.
+        # Streams with a serializer, or all streams if there are interceptors, are in `_apart`: `put` of bytes then checks neither.
         self._pipelines: dict[str | StreamId, StreamPipeline] = {}
         self._apart: dict[str | StreamId, StreamPipeline] = {}
         self._hash_keys: dict[str, bytes] = {}
@@ -202,12 +203,12 @@ class Producer:
     ) -> PendingRecord:
         """Accept one record; return at once with the future of its `PutResult`.
 
-        Waits only while the buffer is at ``max_buffered_bytes`` (see ``put_timeout``); never in a callback of
-        a record. If it raises, whatever it raises, the record was not accepted.
+        Waits only while the buffer is at ``max_buffered_bytes`` (see ``put_timeout``), and never in a callback of
+        a record. If it raises anything, the record was not accepted.
 
         Args:
             stream: Stream name or ARN. Always use the same of the two for a stream: the producer cannot know that both mean the
-                same one, so each has its own rate limit, and its own order in ordered mode.
+                same stream, so each has its own rate limit, and its own order in ordered mode.
             partition_key: 1 to 256 characters; None for a record without one, which only streams that place records themselves
                 accept (record distribution AUTO). Until it is known whether the stream does, the record waits; if it
                 does not, the record fails with the code ``PartitionKeyRequired``.
@@ -215,9 +216,9 @@ class Producer:
                 value that it encodes, on this thread.
             explicit_hash_key: Decimal text or int from 0 to 2^128-1 that places the record instead of its
                 partition key.
-            dedup_id: Name of the record in the ``dedup_namespace`` of the producer, 1 to 256 characters. This SDK's readers deliver only the first of the
-                records that have the same name and the same partition key (or explicit hash key) and are put within ``dedup_window``
-                of each other, also by several processes. A name that is put again and again renews its window.
+            dedup_id: Name of the record in the ``dedup_namespace`` of the producer, 1 to 256 characters. Of the records with the same name
+                and the same partition key (or explicit hash key) that are put within ``dedup_window`` of each other, also by several
+                processes, this SDK's readers deliver only the first. A name that is put repeatedly renews its window.
             dedup_window: Seconds, 1 to 300 (default 300). Without a ``dedup_id``, it has no effect.
             headers: Names with values, which readers get as ``record.headers``: at most 64, and 8,192 bytes with 5 to 7 for each. A name
                 has 1 to 128 ASCII letters, digits and characters of ``!#$%&'*+.^_`|~-``, and is not a letter and a digit. A value is text
@@ -280,7 +281,7 @@ class Producer:
     def _accept_put(
         self, put: Put, kind: type[PendingRecord] = PendingRecord, *, timeout: float | None
     ) -> PendingRecord:
-        """Accept a record in any way but the plain one, and wait for room for at most ``timeout`` seconds."""
+        """Accept a record that is not plain; wait for room for at most ``timeout`` seconds."""
         put = self._intercepted(put)
         pipeline = self._pipeline(put.stream)
         data = put.data if pipeline.serializer is None else self._serialized(pipeline, put.data)
@@ -291,7 +292,7 @@ class Producer:
         return record
 
     def _is_plain(self, pipeline: StreamPipeline) -> bool:
-        """Return whether a record of a stream that is given without options needs no `Put`."""
+        """Return whether a record of a stream, put without options, needs no `Put`."""
         return pipeline.serializer is None and self._interceptors is None
 
     def _intercepted(self, put: Put) -> Put:
@@ -302,13 +303,10 @@ class Producer:
             self._interceptors.accepted(put, record)
 
     def _put_named(self, put: Put, *, first: int | None, again: bool) -> PendingRecord:
-        """Accept a named record as `put` does, of which the caller knows whether it was put before.
+        """`put` for a named record whose caller knows about earlier attempts.
 
-        Args:
-            put: The record, with a ``dedup_id``.
-            first: Time at Kinesis that had passed before any attempt began, see `Identity.first`. Another attempt has to wait for
-                `FIRST_HOLD_OFF` seconds after its own beginning. None if that is not known.
-            again: Whether it may have been put before, see `Identity.again`.
+        ``first`` is a time at Kinesis before any attempt began, see `Identity.first`; None if unknown. Any other attempt must then wait until
+        `FIRST_HOLD_OFF` seconds after it began. ``again`` says that the record may have been put before.
         """
         put = self._intercepted(put)
         pipeline = self._pipeline(put.stream)
@@ -321,7 +319,7 @@ class Producer:
         return record
 
     def _time_at_kinesis(self, stream: str | StreamId) -> int | None:
-        """Return a time at Kinesis that has passed, in epoch milliseconds; None if no response for the stream has told it."""
+        """Return epoch milliseconds that Kinesis has reached; None before a response for the stream has told it."""
         return self._pipeline(stream).identities.time_at_kinesis(self._now())
 
     def put_again(self, record: FailedRecord | SpooledRecord) -> PendingRecord:
@@ -381,7 +379,7 @@ class Producer:
     def put_many(
         self, stream: str | StreamId, records: Iterable[KeyedData], *, dedup_window: float = DEFAULT_WINDOW
     ) -> Sequence[PendingRecord]:
-        """Accept many records of one stream, for less than `put`: the lock is taken once for some hundreds of them.
+        """Accept many records of one stream at a lower cost than `put`: the lock is taken once for some hundreds of them.
 
         Records are taken from the iterable in batches of at most 256 records and about 1 MiB. If the iterable needs more than some
         ten milliseconds for a record, use `put`: here each record waits for its batch first.
@@ -540,11 +538,7 @@ class Producer:
         )
 
     def _pipeline(self, stream: str | StreamId) -> StreamPipeline:
-        """Return the pipeline of a stream, created on first use.
-
-        Raises:
-            ConfigError: If ``stream`` is neither a name nor an ARN.
-        """
+        """Return the pipeline of a stream, created on first use; raise `ConfigError` for neither a name nor an ARN."""
         try:
             return self._pipelines[stream]
         except (KeyError, TypeError):  # TypeError: not hashable, so not a name either
@@ -556,10 +550,10 @@ class Producer:
             return pipeline
 
     def _serialized(self, pipeline: StreamPipeline, value: Any) -> bytes:
-        """Return the payload that the serializer of a stream makes of a value. Only for a stream that has one.
+        """Return the payload that the stream's serializer makes of a value.
 
         Raises:
-            SerializationError: If the serializer raises an error that is not one of this package, or does not return bytes.
+            SerializationError: If the serializer does not return bytes, or raises an error that is not one of this package.
         """
         assert pipeline.serializer is not None
         stream = pipeline.stream.name
@@ -582,13 +576,9 @@ class Producer:
         explicit_hash_key: str | int | None = None,
         kind: type[PendingRecord] = PendingRecord,
     ) -> tuple[PendingRecord, bytes, bytes]:
-        """Check a plain record, whose value is serialized already, and prepare it for the engine. `put` has the same lines written out, for speed.
+        """Check a plain record, whose value is serialized, and return it with payload and effective hash key, for the engine.
 
-        Returns:
-            The record, its payload, and its effective hash key (16 bytes).
-
-        Raises:
-            InvalidRecordError: If Kinesis would reject it.
+        `put` has the same lines, written out for speed.
         """
         if type(data) is not bytes:
             if not isinstance(data, (bytes, bytearray, memoryview)):
@@ -637,11 +627,7 @@ class Producer:
         hash_key: bytes,
         headers: Mapping[str, str | bytes],
     ) -> bytes:
-        """Return the headers of a record for its aggregate.
-
-        Raises:
-            InvalidRecordError: If they are not valid, or the record cannot have any.
-        """
+        """Return the encoded headers of a record; raise `InvalidRecordError` if they are not valid, or not possible."""
         if not record.partition_key:
             raise InvalidRecordError("headers", "a record without a partition key cannot have any")
         if pipeline.topology.headed() is Admission.REJECT:
@@ -651,7 +637,7 @@ class Producer:
         except ValueError as error:
             raise InvalidRecordError("headers", str(error)) from error
         if len(data) + len(fields) + WRAPPING > pipeline.plain_record_size:
-            # The exact size is that of an aggregate of one, which is the largest that ever has to be sent for the record.
+            # Check the exact size of an aggregate of one: the largest form in which the record may have to be sent.
             alone = Aggregate(UNLIMITED, 1, tagged=self.config.idempotent)
             alone.try_append(record.partition_key, record.explicit_hash_key, data, hash_key, headers=fields)
             size, limit = alone.size + len(alone.partition_key), pipeline.max_record_size + pipeline.wrapping
@@ -662,11 +648,7 @@ class Producer:
         return fields
 
     def _named(self, dedup_id: Any, dedup_window: Any, hash_key: bytes) -> Identity:
-        """Return the identity of a record that the application names.
-
-        Raises:
-            InvalidRecordError: If the name or its window is not valid, or the producer has no ``dedup_namespace``.
-        """
+        """Return the identity of a record that the application names."""
         if self._names is None:
             raise InvalidRecordError(
                 "dedup_id",
@@ -677,7 +659,7 @@ class Producer:
     def _again(
         self, failed: FailedRecord | SpooledRecord
     ) -> tuple[StreamPipeline, PendingRecord, bytes, bytes]:
-        """Return a record that failed for the engine, with its identity: pipeline, record, payload, hash key."""
+        """Return pipeline, record, payload and hash key of a failed record, with its identity, for the engine."""
         identity = failed.identity
         if identity is not None and not self.config.idempotent:
             raise InvalidRecordError(
@@ -712,10 +694,9 @@ class Producer:
         return hash_key
 
     def _without_key(self, pipeline: StreamPipeline, explicit_hash_key: str | int | None) -> str:
-        """Return what stands for the partition key of a record that has none: the empty text, which is not a valid key.
+        """Return what stands for a missing partition key: the empty text, which is not a valid key.
 
-        Raises:
-            InvalidRecordError: If a record of that stream needs a key.
+        Raises `InvalidRecordError` if a record of that stream needs a key.
         """
         if explicit_hash_key is not None:
             raise InvalidRecordError("explicit_hash_key", "a record without a partition key cannot have one")
@@ -754,11 +735,7 @@ class Producer:
 
 
 def put_of(stream: str | StreamId, item: KeyedData, dedup_window: float) -> Put:
-    """Return an item of `put_many` as a record that is put.
-
-    Raises:
-        InvalidRecordError: If it is a `Put` of another stream.
-    """
+    """Return an item of `put_many` as a `Put`; raise `InvalidRecordError` for a `Put` of another stream."""
     if isinstance(item, Put):
         if item.stream != stream and StreamId.parse(item.stream) != StreamId.parse(stream):
             raise InvalidRecordError("stream", f"a Put for {item.stream} among records for {stream}")
@@ -768,11 +745,7 @@ def put_of(stream: str | StreamId, item: KeyedData, dedup_window: float) -> Put:
 
 
 def _check_no_retries(client: KinesisClient) -> None:
-    """Check that a client does not repeat requests: its repetitions would neither be held off nor be marked.
-
-    Raises:
-        ConfigError: If it does.
-    """
+    """Raise `ConfigError` for a client that repeats requests: its repetitions would be neither held off nor marked."""
     config = getattr(getattr(client, "meta", None), "config", None)
     if config is None:
         return  # not a client of botocore

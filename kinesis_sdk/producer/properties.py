@@ -136,7 +136,7 @@ def _whole(key: str, value: str, low: int, high: int) -> int:
 
 
 def _integer(low: int, high: int, ours: int | None = None, least: int | None = None) -> Callable[..., int]:
-    """Return a reader of integers in the KPL's range, which become ``least`` to ``ours``, the minimum and maximum of this SDK."""
+    """Return a reader of integers in the KPL's range; values outside ``least`` to ``ours``, this SDK's range, are adjusted."""
 
     def read(key: str, value: str, adjusted: list[tuple[str, str]]) -> int:
         number = _whole(key, value, low, high)

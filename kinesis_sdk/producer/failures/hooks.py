@@ -1,8 +1,8 @@
 """Hooks for records that failed for good.
 
 There are two hooks. ``on_send_error`` reports failures of `Producer.send`, which returns no futures; without it, and without
-``on_record_failed``, such failures are logged. ``on_record_failed`` gets *every* record that was not stored, however it was put, so that it
-can be kept somewhere: `FileSpool` is such a hook.
+``on_record_failed``, such failures are logged. ``on_record_failed`` gets *every* record that was not stored, however it was put, so that
+it can be kept: `FileSpool` is such a hook.
 """
 
 from __future__ import annotations
@@ -50,17 +50,12 @@ class FailedRecord:
 
 
 FailureHook = Callable[[FailedRecord], object]
-"""Called once for each failed record, on a thread that the producer needs: it should return quickly. It may call ``put``, which does
-not wait for room there, but not ``flush`` or ``close``."""
+"""Called once for each failed record, on a thread that the producer needs, so it should return quickly. It may call ``put``, which
+raises if there is no room, but not ``flush`` or ``close``."""
 
 
 class FailureHooks:
-    """Calls the hooks with failed records. Thread-safe if the hooks are; never raises.
-
-    Args:
-        on_send_error: Called with failed records of `Producer.send`; None if there is none.
-        on_record_failed: Called with all failed records; None if there is none.
-    """
+    """Calls the hooks with failed records. Thread-safe if the hooks are; never raises."""
 
     def __init__(self, on_send_error: FailureHook | None, on_record_failed: FailureHook | None) -> None:
         self._on_send_error = on_send_error
@@ -69,7 +64,7 @@ class FailureHooks:
         self._unhandled = CountingLogThrottle(_LOGGER, logging.ERROR)
 
     def notify(self, stream: StreamId, settled: Iterable[Settled]) -> None:
-        """Call the hooks. Must be called before the futures are final, which releases the payloads."""
+        """Call the hooks. Call this before the futures are final, which releases the payloads."""
         for records, stored, error, *_ in settled:
             if stored is None and error is not None:
                 for record in records:

@@ -329,11 +329,7 @@ def _is_at(path: str, status: os.stat_result) -> bool:
 
 
 def _open(path: str) -> int:
-    """Open the spool, and create it if it does not exist.
-
-    Raises:
-        SpoolError: If the file at the path belongs to another user, or is a link.
-    """
+    """Open the spool, and create it if it does not exist. Raise `SpoolError` for a file that must not be used."""
     try:
         descriptor = os.open(path, _OPEN_FLAGS, 0o600)
     except OSError as error:

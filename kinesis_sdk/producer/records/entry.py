@@ -15,13 +15,7 @@ Group: TypeAlias = str | bytes
 
 
 class DetachedRecord(NamedTuple):
-    """A user record on its way from one Kinesis record into another.
-
-    Attributes:
-        record: The record.
-        data: Its payload.
-        epoch: Its flush epoch.
-    """
+    """A user record on its way from one Kinesis record into another, with its payload and its flush epoch."""
 
     record: PendingRecord
     data: bytes
@@ -32,23 +26,21 @@ class Entry:
     """A Kinesis record being built or in flight: an aggregate, or one user record that is not aggregated.
 
     Attributes:
-        aggregate: Partition key, explicit hash key, size and encoding.
         records: The user records inside, in the order of their sub-sequence numbers. Appending a record here is the last step
             of adding it: from then on, it is inside.
         shard_id: Predicted shard; None if no shard was predicted.
-        epoch: Flush epoch of the records that have none of their own.
-        open_for: The same, once it holds a record that came straight from a put: then its deadline is no later than that of
-            any record that comes now. -1 before.
-        mixed: True if some of the records may carry a flush epoch of their own.
+        epoch: Flush epoch of the records without an epoch of their own.
+        open_for: The same, once the entry holds a record that came straight from a put: then its deadline is no later than the
+            deadline of any record that comes now. -1 before.
+        mixed: True if some of the records may have their own flush epoch.
         deadline: Earliest deadline inside (monotonic seconds); minus infinity for a part that is sent `alone`.
         expires: Earliest expiry inside (monotonic seconds).
         cost: Bytes that the user records inside are charged for.
-        delivery: Delivery state of the user records inside.
         has_listeners: Whether a user record inside may have listeners.
-        urgent: Whether it is sent without waiting for others to share its request, because a flush waits for it.
+        urgent: Whether it skips the collection delay, because a flush waits for it.
         dispatched: Whether it left its lane and has not come back; see `SendQueue.returned`.
         released: Monotonic seconds at which it last passed its shard's rate limit; minus infinity if it did not.
-        chosen: The form in which it is sent, once a codec had its turn; None before, and without a codec.
+        chosen: The form in which it is sent, chosen after sealing; None before, and without a codec.
         attempt: What an idempotent producer remembers of the last attempt to send it; None without identities.
     """
 
@@ -93,22 +85,22 @@ class Entry:
 
     @property
     def alone(self) -> bool:
-        """Whether it is a part of a rejected Kinesis record: it leaves before everything else, in a request of its own."""
+        """Whether it is a part of a rejected Kinesis record, which leaves before everything else, in its own request."""
         return self.deadline == -_NEVER
 
     @property
     def group(self) -> Group:
-        """Lane of the Kinesis record: its predicted shard, or its effective hash key while no shard is predicted."""
+        """Its predicted shard, or its effective hash key while no shard is predicted."""
         return self.shard_id or self.aggregate.hash_key
 
     @property
     def form(self) -> Aggregate | SealedAggregate:
-        """The form in which it is sent. Read only when the entry is closed, and may leave."""
+        """The form in which it is sent. Read only once the entry is closed and may leave."""
         return self.chosen or self.aggregate
 
     @property
     def size(self) -> int:
-        """Bytes that Kinesis counts: data and partition key. Read only when the entry is closed, and may leave."""
+        """Bytes that Kinesis counts: data and partition key. Read only once the entry is closed and may leave."""
         if not self._size:
             aggregate = self.aggregate
             self._size = (self.chosen or aggregate).size + len(aggregate.partition_key.encode())
@@ -159,12 +151,12 @@ class Entry:
         return True
 
     def owns(self, record: PendingRecord) -> bool:
-        """Return whether a record of the list is still here: not in another Kinesis record, and not failed."""
+        """Return whether a record of the list is still here: neither moved to another Kinesis record nor failed."""
         return record._delivery.entry is self
 
     def detach_records(self) -> list[DetachedRecord]:
         """Return its user records, to put them elsewhere."""
-        # Not strict: an interrupted append leaves a payload without a record.
+        # Not strict: an interrupted append may leave a payload without a record.
         return [
             DetachedRecord(record, data, self.epoch if record.own_epoch is None else record.own_epoch)
             for record, data in zip(self.records, self.aggregate.payloads, strict=False)

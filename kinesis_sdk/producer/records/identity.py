@@ -27,13 +27,9 @@ class Identity(NamedTuple):
     """Identity of a user record in its producer: the fields of `RecordIdentity`, and when its first attempt was made.
 
     Attributes:
-        incarnation: As there.
-        number: As there.
-        date: As there.
-        window: As there.
         made: Monotonic seconds at which the bytes of the first attempt that may be stored were made; 0 without a date.
         wall: The same by the wall clock, in epoch seconds.
-        lapsed: Whether an attempt with a former identity may be stored, which was too long ago to be repeated.
+        lapsed: Whether the record may be stored under a former identity, whose first attempt was too long ago to be repeated.
         first: Milliseconds since 1970 that Kinesis had reached before any attempt to put a record of that name began. None if that is not
             known, or an attempt may be stored.
         again: Whether the caller knows that it may have put the record before. Readers then do not warn of a name that was taken.
@@ -51,7 +47,7 @@ class Identity(NamedTuple):
 
     @property
     def shared(self) -> RecordIdentity | None:
-        """The part of it that another process needs; None if there is none."""
+        """The part that another process needs; None if there is none."""
         return RecordIdentity(*self[:4]) if self.incarnation else None
 
     @property
@@ -65,7 +61,7 @@ class Identity(NamedTuple):
         return float("-inf") if self.date is None else self.made + HOLD_OFF
 
     def continues(self, other: Identity) -> bool:
-        """Return whether a record with this identity belongs to the same run as one with the other identity before it."""
+        """Return whether this identity continues the run of another one, which is before it."""
         return self.window == 0 == other.window and (self.incarnation, self.date, self.number - 1) == (
             other.incarnation,
             other.date,
@@ -79,7 +75,7 @@ class Stamp(NamedTuple):
     Attributes:
         incarnation: Incarnation of the request.
         date: Milliseconds since 1970 that Kinesis had reached before the bytes were made.
-        number: Number of the first record, if it is fresh; a fresh record at another index has a number that is larger by so much.
+        number: Number of the record at index 0. A fresh record at index n has ``number + n``.
         made: Monotonic seconds at which the bytes were made.
         wall: The same by the wall clock, in epoch seconds.
     """
@@ -92,10 +88,10 @@ class Stamp(NamedTuple):
 
 
 class Attempted:
-    """Memory of a Kinesis record with identities of its last attempt.
+    """Memory of the last attempt to send a Kinesis record with identities.
 
     Attributes:
-        stamp: What identifies the fresh records of the last attempt; None before it, and once the records have it.
+        stamp: Identifies the fresh records of the last attempt; None before it, and once the records have their identities.
         held_until: Monotonic seconds before which it is not sent, because a record inside may be stored; minus infinity if none is.
     """
 
@@ -107,13 +103,9 @@ class Attempted:
 
 
 def resumed(identity: RecordIdentity, now: float) -> Identity:
-    """Return the identity of a record that another process failed to put, or this one.
+    """Return the identity of a record that this process or another one failed to put.
 
-    If it may be stored, it is held from now on, and its age is what the wall clock says.
-
-    Args:
-        identity: What is known of it.
-        now: Monotonic seconds of this process.
+    If it may be stored, it is held from now on (monotonic seconds of this process), and its age is taken from the wall clock.
     """
     if identity.date is None:
         return Identity(*identity)

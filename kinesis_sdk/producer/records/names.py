@@ -1,8 +1,8 @@
 """Identities of the records that an application names (``dedup_id``).
 
-An identity is a part of a digest of namespace, hash key and name, so it tells nothing about the name, and has a fixed size. Readers compare identities within
-a shard, and know neither namespace nor secret. Two records that are different, but have one identity, would be one record for them, and
-readers would leave the second one out. So the digest has everything that tells records apart:
+An identity is a part of a digest of namespace, hash key and name, so it tells nothing about the name, and has a fixed size. Readers
+compare identities within a shard, and know neither namespace nor secret. If two different records had one identity, readers would leave
+the second one out. So the digest has everything that tells records apart:
 
 - The hash key: a shard has many keys, and the order 1 of another customer is not the order 1 of this one.
 - The namespace: two services may call different facts ``order-78``.
@@ -30,12 +30,7 @@ _NUMBER_SIZE = 6
 
 
 class Names:
-    """The names of a namespace, as identities of records. May be used by any thread.
-
-    Args:
-        namespace: Whose names they are; 1 to 128 characters.
-        secret: Key of the digest; at most 64 bytes; None for none.
-    """
+    """The names of a namespace, as identities of records. Thread-safe. ``secret`` is the key of the digest."""
 
     def __init__(self, namespace: str, secret: bytes | None = None) -> None:
         text = namespace.encode()
@@ -46,12 +41,7 @@ class Names:
         )
 
     def identity(self, name: Any, window: Any, hash_key: bytes) -> Identity:
-        """Return the identity of a record.
-
-        Args:
-            name: Its ``dedup_id``.
-            window: Seconds in which another record of that name is a repetition, its ``dedup_window``.
-            hash_key: Effective hash key, 16 bytes.
+        """Return the identity of a record, from its ``dedup_id``, its ``dedup_window`` (seconds) and its effective hash key.
 
         Raises:
             InvalidRecordError: If the name or its window is not valid.

@@ -51,10 +51,6 @@ def put_with(
     explicit_hash_key: str | int | None,
     options: PutOptions,
 ) -> Put:
-    """Return a record with the keyword arguments of a call.
-
-    Raises:
-        TypeError: If one of them is unknown.
-    """
+    """Return a record with the keyword arguments of a call; an unknown one raises a TypeError."""
     put = Put(stream, partition_key, data, explicit_hash_key, **options)  # type: ignore[arg-type]  # headers, see below
     return put if put.headers is not None else put._replace(headers=NO_HEADERS)
