@@ -14,17 +14,17 @@ LEVEL = 3
 """On flights in aggregates of 50 KB, level 1 saves 2 % less at 0.9 of the time, level 6 5 % more at four times the time."""
 
 _SKIPPED = b"\x50\x2a\x4d\x18"
-"""First bytes of a frame that decoders pass over, before its length."""
+"""First bytes, before the length, of a frame that decoders skip."""
 
 
 class Library(NamedTuple):
     """Functions of a Zstandard library, for one thread.
 
     Attributes:
-        compress: Returns one frame that says how large its content is.
-        content_size: Returns the size of the content that a frame declares; None or a negative number if it does not.
-        decompress: Returns the content of the first frame, whose size was checked.
-        error: What the last two raise for a damaged frame.
+        compress: Returns one frame that declares the size of its content.
+        content_size: Returns the size that a frame declares; None or a negative number if it declares none.
+        decompress: Returns the content of the first frame. Its size must have been checked.
+        error: Raised by the last two for a damaged frame.
     """
 
     compress: Callable[[bytes], bytes]
@@ -95,7 +95,7 @@ class ZstdCodec:
         return found
 
     def seal(self, body: bytes) -> bytes:
-        """Return the body as one frame, and so many bytes that decoders pass over as the least size needs."""
+        """Return the body as one frame. If that is below the minimum size, pad it with bytes that decoders skip."""
         sealed = self._library.compress(body)
         missing = -(-len(body) // MAX_RATIO) - len(sealed)
         if missing <= 0:
@@ -104,14 +104,10 @@ class ZstdCodec:
         return b"".join((sealed, _SKIPPED, padding.to_bytes(4, "little"), bytes(padding)))
 
     def unseal(self, sealed: bytes, size: int) -> bytes:
-        """Return the content of the frame.
-
-        Raises:
-            ValueError: If it is damaged, or does not declare and have exactly this size.
-        """
+        """Return the content of the frame; raise ValueError if it is damaged, or its size is not exactly ``size``."""
         found = self._library
         try:
-            # First, because decoders allocate what a frame declares.
+            # Checked first, because decoders allocate the size that a frame declares.
             if found.content_size(sealed) != size:
                 raise ValueError("the frame declares another size")
             body = found.decompress(sealed, size)

@@ -19,7 +19,7 @@ _CONTAINERS = (ValuesView, list, tuple)
 
 _DECIMAL = "kinesis-sdk-decimal"
 _DECIMAL_BYTES = 1_024
-"""Bytes that a decimal may have whatever its precision. The time that Python takes for one grows with their square: a megabyte takes minutes."""
+"""Bytes that a decimal of any precision may have. Python's time for it grows with their square: a megabyte takes minutes."""
 
 
 class AvroCodec:
@@ -30,8 +30,8 @@ class AvroCodec:
 
     Args:
         schema: Avro schema as JSON text, or parsed.
-        writer_schema: For ``deserialize``: the schema with which the payloads were written, if it is another one. Avro's rules for
-            schema resolution apply. A schema registry provides it by itself.
+        writer_schema: For ``deserialize``: the schema with which the payloads were written, if it differs. Avro's rules for
+            schema resolution apply. With a schema registry, it is not needed.
 
     Attributes:
         definition: Text of ``schema``.
@@ -80,7 +80,7 @@ class AvroCodec:
 
 
 def _check_depth(value: Any) -> None:
-    """Refuse a value at which fastavro's C code would overflow the stack and kill the process."""
+    """Reject a value at which fastavro's C code would overflow the stack and kill the process."""
     level = [value]
     for _ in range(_MAX_DEPTH):
         inner = (item.values() if isinstance(item, Mapping) else item for item in level)
@@ -91,12 +91,7 @@ def _check_depth(value: Any) -> None:
 
 
 def parse_avro(field: str, schema: Definition) -> Any:
-    """Return a schema in fastavro's form.
-
-    Raises:
-        ConfigError: If it is not an Avro schema.
-        ImportError: If fastavro is missing.
-    """
+    """Return a schema in fastavro's form; raise `ConfigError` if it is not an Avro schema."""
     fastavro = import_library("fastavro", "avro", "Avro")
     if isinstance(schema, str):
         try:
@@ -124,8 +119,7 @@ def avro_reader(writer: Any, reader: Any | None = None) -> Callable[[bytes], Any
         A function of the encoding. It raises a ValueError if bytes are left, and other exceptions for other damage.
 
     Raises:
-        ConfigError: If a few bytes could be an array of any length, because its items take none.
-        ImportError: If fastavro is missing.
+        ConfigError: If a few bytes could be an array of any length, because its items take no bytes.
     """
     fastavro = import_library("fastavro", "avro", "Avro")
     shape = _Shape(writer)
@@ -176,13 +170,10 @@ def _bounded_decimal(read: Callable[..., Any], data: bytes, writer: Any = None, 
 
 
 class _Shape:
-    """Properties of a schema that its values follow.
-
-    Args:
-        parsed: The schema in fastavro's form.
+    """Properties of the values of a schema in fastavro's form.
 
     Attributes:
-        is_recursive: Whether a value may contain others of its own type.
+        is_recursive: Whether a value may contain other values of its type.
         has_weightless_items: Whether there is an array whose items take no bytes.
         has_decimals: Whether there is a decimal of any number of bytes.
     """
@@ -196,7 +187,7 @@ class _Shape:
         self._visit(parsed)
 
     def _visit(self, schema: Any) -> bool:
-        """Look at a type and what it contains; return whether its values take no bytes."""
+        """Visit a type and everything in it; return whether its values take no bytes."""
         if isinstance(schema, list):
             for branch in schema:
                 self._visit(branch)
@@ -215,7 +206,9 @@ class _Shape:
             weightless = bool(schema["size"] == 0)
         elif kind in {"record", "error"}:
             self._open.add(schema["name"])
-            parts = [self._visit(field["type"]) for field in schema["fields"]]  # all of them are looked at
+            parts = [
+                self._visit(field["type"]) for field in schema["fields"]
+            ]  # a list: visit all, even after a False
             weightless = all(parts)
             self._open.remove(schema["name"])
         else:

@@ -9,16 +9,7 @@ from kinesis_sdk.common.extras import install_hint
 
 
 def import_library(module: str, extra: str, purpose: str) -> Any:
-    """Import an optional library.
-
-    Args:
-        module: Module to import.
-        extra: Extra of this package that installs it.
-        purpose: What needs it, for the message.
-
-    Raises:
-        ImportError: If it is not installed; the message names the extra.
-    """
+    """Import an optional library for a purpose; raise an ImportError that names the extra if it is not installed."""
     try:
         return import_module(module)
     except ImportError as error:

@@ -102,7 +102,7 @@ class Schema(NamedTuple):
 
 
 class Registration(NamedTuple):
-    """A schema version as a writer knows it: text, data format and name of the schema."""
+    """A schema version as a writer knows it."""
 
     definition: str
     data_format: str
@@ -117,8 +117,8 @@ class GlueSchemaRegistry:
     Args:
         registry_name: Registry for schemas that are written, 1 to 255 characters. Readers find a schema version by its id alone, in
             whichever registry of the account and region.
-        auto_registration: Whether a schema or version that is not registered is registered. Else `put` raises `SchemaRegistryError`.
-        compatibility: Compatibility of a schema that has to be created; that of an existing one is not changed.
+        auto_registration: Whether to register a missing schema or version. Else `put` raises `SchemaRegistryError` for it.
+        compatibility: Compatibility of a schema that has to be created; an existing schema keeps its own.
         compression: ``"zlib"`` compresses payloads. Readers see which payloads are compressed.
         description: Description of a schema that has to be created, at most 2,048 characters.
         tags: Tags of a schema that has to be created.
@@ -217,16 +217,16 @@ class GlueSchemaRegistry:
         """Return a deserializer that decodes each payload with the schema version that it names.
 
         Args:
-            codecs: What the reader expects. Without an `AvroCodec`, Avro is read as it was written; with one or several, each value is
-                resolved to the schema with its record's name. Protobuf needs a `ProtobufCodec` for each message type. A `JsonCodec` chooses
-                the library.
-            fallback: Decodes payloads without a header, for example of a time before the registry; None raises
+            codecs: Codecs of the expected payloads. Without an `AvroCodec`, Avro is read as it was written; with one or several, each
+                value is resolved to the schema with its record's name. Protobuf needs a `ProtobufCodec` for each message type. A
+                `JsonCodec` chooses the library.
+            fallback: Decodes payloads without a header, for example from the time before the registry; None raises
                 `SchemaRegistryError` for them.
         """
         return GlueDeserializer(self, codecs, fallback)
 
     def header_for(self, key: Registration, stream: str) -> bytes:
-        """Return the header of payloads that are written with a schema; registers it if necessary.
+        """Return the header of payloads that are written with a schema; register it if necessary.
 
         Raises:
             SchemaRegistryError: If the schema is not registered, or not compatible.
@@ -252,8 +252,8 @@ class GlueSchemaRegistry:
     def payload_of(self, data: bytes) -> bytes:
         """Return a payload without its header, decompressed, as the KCL passes it to record processors.
 
-        Returns:
-            The data itself if it has no header.
+        Args:
+            data: A payload; one without a header is returned as it is.
 
         Raises:
             SchemaRegistryError: If it is damaged, or larger than ``max_payload_bytes``.
@@ -303,12 +303,7 @@ class GlueSchemaRegistry:
         return glue_wire.header(uuid.UUID(version_id).bytes, compressed=compressed)
 
     def _register(self, key: Registration, schema_id: Mapping[str, str]) -> Mapping[str, Any]:
-        """Register a version, in a schema that is created if necessary.
-
-        Raises:
-            SchemaRegistryError: If the registry does not exist.
-            AwsError: If a call failed.
-        """
+        """Register a version; create its schema if necessary."""
 
         def register() -> Mapping[str, Any]:
             return self._call(
@@ -389,7 +384,6 @@ class GlueSchemaRegistry:
         Raises:
             SchemaRegistryError: If the registry rejects it.
             SchemaPendingError: If it has not been checked within the timeout.
-            AwsError: If a call failed.
         """
         ends = self._now() + self._timeout
         attempt = 0
@@ -475,14 +469,14 @@ class GlueSerializer:
         return not self._registry.knows_header_for(self._key(stream))
 
     def serialize(self, stream: str, value: Any, /) -> bytes:
-        """Return the payload of a value; registers its schema if necessary.
+        """Return the payload of a value; register its schema if necessary.
 
         Raises:
             SchemaRegistryError: If the schema is not registered, or not compatible.
             AwsError: If a call to the registry failed.
             Exception: What the codec raises for a value that it cannot encode.
         """
-        # First, so that a value that cannot be encoded does not register a schema.
+        # Before the registration: a value that cannot be encoded must not register a schema.
         payload = self._index + self._codec.serialize(stream, value)
         header = self._registry.header_for(self._key(stream), stream)
         return header + (zlib.compress(payload) if self._compress else payload)
@@ -509,11 +503,10 @@ class GlueDeserializer:
         self._readers: dict[Schema, Callable[[bytes], Any]] = {}
 
     def deserialize(self, stream: str, data: bytes, /) -> Any:
-        """Return the value of a payload; loads its schema version if it is not cached.
+        """Return the value of a payload; load its schema version if it is not cached.
 
         Raises:
-            SchemaRegistryError: If the payload has no header, or is damaged; or its schema version does not exist, or is not one of
-                the expected.
+            SchemaRegistryError: If the payload has no header or is damaged, or if its schema version does not exist or is not expected.
             AwsError: If the schema version could not be loaded.
             Exception: What the library of the format raises for a damaged payload.
         """
@@ -533,11 +526,7 @@ class GlueDeserializer:
         return reader(self._registry.payload_of(data))
 
     def _reader(self, schema: Schema) -> Callable[[bytes], Any]:
-        """Return a function that decodes payloads of a schema version.
-
-        Raises:
-            SchemaRegistryError: If the reader does not expect such payloads.
-        """
+        """Return a function that decodes payloads of a schema version; raise `SchemaRegistryError` if they are not expected."""
         if schema.data_format == "AVRO":
             return self._avro_reader(schema)
         if schema.data_format == "JSON":

@@ -1,4 +1,4 @@
-"""Wire format of the Glue Schema Registry: what AWS's serializers put in front of a payload.
+"""Wire format of the Glue Schema Registry: the bytes that AWS's serializers put in front of a payload.
 
 | bytes | content |
 |---|---|
@@ -21,12 +21,12 @@ _MAX_INDEX_BYTES = 5
 
 
 def header(version_id: bytes, *, compressed: bool) -> bytes:
-    """Return the header of payloads of a schema version, given by the 16 bytes of its id."""
+    """Return the header of payloads of a schema version, from the 16 bytes of its id."""
     return bytes((_HEADER_VERSION, _ZLIB if compressed else _NONE)) + version_id
 
 
 def has_header(data: bytes) -> bool:
-    """Return whether a payload looks like one with a header. Other data may by chance, with odds of 1 to 32,768."""
+    """Return whether a payload seems to have a header. Random data does with odds of 1 to 32,768."""
     return len(data) >= HEADER_SIZE and data[0] == _HEADER_VERSION and data[1] in {_NONE, _ZLIB}
 
 
@@ -36,14 +36,9 @@ def version_id_of(data: bytes) -> bytes:
 
 
 def payload_of(data: bytes, max_bytes: int) -> bytes:
-    """Return what follows the header, decompressed.
+    """Return the payload behind a header (see `has_header`), decompressed to at most ``max_bytes``.
 
-    Args:
-        data: Payload with a header, see `has_header`.
-        max_bytes: Maximum size after decompression. A megabyte of zlib can become a gigabyte.
-
-    Raises:
-        SchemaRegistryError: If the compressed data is damaged, or larger.
+    A megabyte of zlib can become a gigabyte. Raises `SchemaRegistryError` if the compressed data is damaged, or larger.
     """
     if data[1] == _NONE:
         return data[HEADER_SIZE:]
@@ -70,11 +65,7 @@ def encode_index(index: int) -> bytes:
 
 
 def split_index(payload: bytes) -> tuple[int, bytes]:
-    """Return the message index of a Protobuf payload, and the message.
-
-    Raises:
-        SchemaRegistryError: If there is no index.
-    """
+    """Return the message index of a Protobuf payload, and the message; raise `SchemaRegistryError` without an index."""
     index = 0
     for place, byte in enumerate(payload[:_MAX_INDEX_BYTES]):
         index |= (byte & 0x7F) << (7 * place)

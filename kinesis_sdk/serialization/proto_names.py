@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def message_names(file: Any) -> list[str]:
-    """Return the full names of all message types of a file, given by its descriptor, sorted."""
+    """Return the sorted full names of all message types of a file, given by its descriptor."""
 
     def walk(kinds: Iterable[Descriptor]) -> Iterator[str]:
         for kind in kinds:
@@ -37,14 +37,10 @@ _TOKEN = re.compile(
 
 
 def message_names_of_text(text: str) -> list[str]:
-    """Return the full names of all message types that ``.proto`` text defines, sorted.
-
-    Raises:
-        ValueError: If its braces do not match.
-    """
+    """Return the sorted full names of all message types that ``.proto`` text defines; raise ValueError for unbalanced braces."""
     package = ""
     names: list[str] = []
-    # Each open brace: the scope of the messages inside; None inside something that defines none.
+    # For each open brace, the scope of the messages inside; None where no message can be defined.
     scopes: list[str | None] = [""]
     statement: list[str] = []
     brackets = 0
@@ -73,7 +69,7 @@ def message_names_of_text(text: str) -> list[str]:
 
 
 def _inner_scope(scope: str | None, statement: list[str], names: list[str]) -> str | None:
-    """Return the scope of the messages inside a brace, and note the message that it begins."""
+    """Return the scope of the messages inside a brace, and note the message that begins with it."""
     if scope is None or not statement:
         return None
     if statement[0] == "message" and len(statement) == 2:
@@ -87,5 +83,5 @@ def _inner_scope(scope: str | None, statement: list[str], names: list[str]) -> s
 
 
 def _entry_name(field: str) -> str:
-    """Return the name of the message type that stands for the entries of a map field."""
+    """Return the name of the message type for the entries of a map field."""
     return "".join(part[:1].upper() + part[1:] for part in field.split("_")) + "Entry"

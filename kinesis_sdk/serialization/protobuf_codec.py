@@ -47,11 +47,11 @@ class ProtobufCodec:
 
     @cached_property
     def index(self) -> int:
-        """Index of the message type among all of its file, sorted by full name, as AWS's serializers count."""
+        """Index of the message type among all types of its file, sorted by full name, as AWS's serializers count."""
         return message_names(self.message_type.DESCRIPTOR.file).index(self.name)
 
     def _check(self, definition: str) -> None:
-        """Compare the message types of a text with those of the class's file: a payload names its type by the index among them."""
+        """Check that a text defines the message types of the class's file: a payload names its type by the index among them."""
         expected = message_names(self.message_type.DESCRIPTOR.file)
         try:
             found = message_names_of_text(definition)

@@ -1,4 +1,4 @@
-"""Cache of what a schema registry answers: bounded, refreshed after a time, one load at a time."""
+"""Cache of a schema registry's responses: bounded, refreshed after a time, one load at a time."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 _STALE_FOR = 60.0
-"""Seconds for which an entry that could not be refreshed is used again before the next attempt."""
+"""Seconds until the next attempt to refresh an entry, after one that failed."""
 _FAILED_FOR = 5.0
-"""Seconds for which a failure is repeated without a call, so that not every record makes one."""
+"""Seconds for which a failure is remembered, so that not every record makes a call."""
 
 
 _ONCE = 1
-"""Attempts to refresh an entry, whose value is used if that fails."""
+"""Attempts to refresh an entry. Its old value is used if they fail."""
 
 
 @dataclass(frozen=True)
@@ -36,15 +36,10 @@ class SchemaCache(Generic[K, V]):
     """Loads values by key. Thread-safe; reading a fresh value takes no lock.
 
     A schema version does not change once it exists. So an entry that cannot be refreshed, because the registry is down or a
-    permission was withdrawn, stays in use; it goes if the registry says that it no longer exists. While one thread refreshes an
-    entry, with a single attempt, the others use it as it is.
+    permission was withdrawn, stays in use; it is removed only if the registry says that it no longer exists. While one thread
+    refreshes an entry, with a single attempt, other threads use it as it is. The entry that was loaded first is evicted first.
 
-    Args:
-        load: Loads a value, given its key and the maximum number of attempts, or None for as many as the timeout allows; raises a
-            `KinesisSdkError`.
-        size: Maximum number of entries; the one that was loaded first goes first.
-        time_to_live: Seconds after which an entry is loaded again.
-        now: Monotonic clock.
+    ``load`` gets a key and the maximum number of attempts, None for as many as the timeout allows. ``time_to_live`` is in seconds.
     """
 
     def __init__(
@@ -65,11 +60,7 @@ class SchemaCache(Generic[K, V]):
         return (entry is not None and now < entry.fresh_until) or (failure is not None and now < failure[1])
 
     def get(self, key: K) -> V:
-        """Return the value of a key.
-
-        Raises:
-            KinesisSdkError: If it could not be loaded, now or within the last seconds.
-        """
+        """Return the value of a key; raise a `KinesisSdkError` if it could not be loaded, now or within the last seconds."""
         entry = self._entries.get(key)
         if entry is not None and self._now() < entry.fresh_until:
             return entry.value
