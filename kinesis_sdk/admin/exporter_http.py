@@ -9,14 +9,7 @@ from kinesis_sdk.common.page_server import Page, json_page
 
 
 class ExporterPages:
-    """Pages by path, without sockets.
-
-    Args:
-        metrics: The metrics.
-
-    Raises:
-        ImportError: If ``prometheus_client`` is not installed.
-    """
+    """Pages by path, without sockets; raises ImportError if ``prometheus_client`` is not installed."""
 
     def __init__(self, metrics: FleetMetrics) -> None:
         from prometheus_client import CollectorRegistry
@@ -55,6 +48,6 @@ class ExporterPages:
             return json_page(404, {"error": "the exporter does not watch this application"})
         summary = self._metrics.summary(name)
         if summary is None:
-            # Not 0: KEDA takes an error for "not known" and uses its fallback.
+            # Not 0: for KEDA, an error means "unknown", and it uses its fallback.
             return json_page(503, {"error": "the lag is not known yet, or the lease table could not be read"})
         return json_page(200, summary)

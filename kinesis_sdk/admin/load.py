@@ -21,7 +21,7 @@ SHARD_RECORDS_PER_SECOND = 1000
 SHARD_BYTES_PER_SECOND = 1024 * 1024
 _LIMIT = 10_000
 _LEAST_SPAN = 0.5
-"""Seconds that a page has to span for a rate: less is one burst."""
+"""Minimum seconds that a page has to span for a rate: a shorter one is a burst."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +32,8 @@ class ShardLoad:
         shard_id: The shard.
         records_per_second: Kinesis records a second; an aggregate is one.
         bytes_per_second: Bytes a second, payloads and partition keys.
-        seconds: Length of the time that was looked at.
-        utilization: Part of the shard's limits, 1,000 records and 1 MiB a second, whichever is nearer; 1.0 is full.
+        seconds: Duration of the sample.
+        utilization: Used part of the nearer of the shard's limits, 1,000 records and 1 MiB a second; 1.0 is full.
     """
 
     shard_id: str
@@ -55,15 +55,15 @@ def sample_load(
 ) -> dict[str, ShardLoad]:
     """Measure the load of shards: one GetShardIterator and one GetRecords call each.
 
-    That takes one of the five reads a second of a shard, and up to 10 MB of what it may return. If the page does not reach the
-    tip of the shard, the rate is that of the page. A shard whose reads are used up by others is left out.
+    That takes one of the five reads a second of a shard, and up to 10 MB of its read limit. If the page does not reach the tip
+    of the shard, the rate is measured over the page. A shard whose read limit is exhausted is left out.
 
     Args:
         connection: Account and region.
         stream: Name or ARN.
         shard_ids: The shards.
         window: Seconds to look back, 1 to 300.
-        threads: Reads at a time.
+        threads: Maximum reads at a time.
         clock: Measures; replaced in tests.
         sleep: Called with the seconds to wait before a retry; replaced in tests.
 

@@ -50,7 +50,7 @@ class ShardRecord(NamedTuple):
 
 
 class ReadRequest(NamedTuple):
-    """A read that is due."""
+    """A read that is due. ``limit`` counts Kinesis records."""
 
     shard_id: str
     limit: int

@@ -18,14 +18,14 @@ def for_each(
     threads: int,
     name: str,
 ) -> None:
-    """Do something for each of many things. An exception ends the work and is raised here; so does Ctrl-C, without waiting for calls.
+    """Process many things in a few threads. An exception ends the work and is raised here; so does Ctrl-C, without waiting for calls.
 
     Args:
         things: The things, taken in this order by one thread at a time.
         work: Called in the threads.
         on_result: Called with each result, by one thread at a time.
         threads: Number of threads.
-        name: Beginning of the names of the threads.
+        name: Prefix of the names of the threads.
     """
     todo = iter(things)
     turn, deliver = threading.Lock(), threading.Lock()
@@ -57,6 +57,6 @@ def for_each(
         for worker in workers:
             worker.join()
     finally:
-        stopped.set()  # also after Ctrl-C: the threads end after the calls that they are making
+        stopped.set()  # also after Ctrl-C: the threads end after their current calls
     if failure:
         raise failure[0]

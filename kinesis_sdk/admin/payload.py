@@ -14,7 +14,7 @@ MAX_SHOWN_BYTES = 64 * 1024
 
 _HEX_ROW = 16
 _DEPTH = 200
-"""Levels of nested JSON that are laid out; deeper JSON is shown as it is."""
+"""Levels of nested JSON that are laid out; deeper JSON stays as it is."""
 
 
 class PayloadKind(str, Enum):
@@ -36,10 +36,10 @@ class DecodedPayload:
 
     Attributes:
         kind: How it is shown.
-        text: The JSON or text as it was put, or hexadecimal digits. It may hold control characters and markup: escape it for
-            a terminal (`escaped`) and for HTML.
+        text: The JSON or text as it was put, or hexadecimal digits. It may contain control characters and markup: escape it
+            for a terminal (`escaped`) and for HTML.
         size: Bytes of the payload.
-        truncated: Whether ``text`` shows its beginning only.
+        truncated: Whether ``text`` shows only its beginning.
     """
 
     kind: PayloadKind
@@ -63,12 +63,12 @@ class DecodedPayload:
 def decode_payload(data: bytes, *, limit: int = MAX_SHOWN_BYTES) -> DecodedPayload:
     """Return a payload as JSON if it is an object or array, else as UTF-8 text, else in hexadecimal.
 
-    A number or a string alone is text: it reads the same. JSON that Python or another reader would change or reject (a number
+    A bare number or string is text: it reads the same. JSON that Python or another reader would change or reject (a number
     beyond a double's range, NaN, half of a surrogate pair) is text as well, so that nothing is altered on the way.
 
     Args:
         data: The payload.
-        limit: Bytes to decode. A longer payload is shown up to there, and not as JSON.
+        limit: Bytes to decode. A longer payload is cut off there, and not shown as JSON.
     """
     shown, size = data[:limit], len(data)
     truncated = size > limit
@@ -87,7 +87,7 @@ def _utf8(data: bytes, *, truncated: bool) -> str | None:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        # The limit may have cut a character.
+        # The limit may have cut a character in two.
         if truncated and error.end == len(data) and error.reason == "unexpected end of data":
             return data[: error.start].decode("utf-8")
         return None
@@ -115,11 +115,7 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 
 
 def pretty_json(text: str) -> str:
-    """Return JSON text with one member or element a line. Numbers, strings and repeated names stay as they are written.
-
-    Args:
-        text: Valid JSON.
-    """
+    """Return valid JSON text with one member or element a line. Numbers, strings and repeated names stay as they are."""
     parts: list[str] = []
     depth = 0
     tokens = _TOKEN.findall(text)

@@ -1,4 +1,4 @@
-"""Plain data from dataclasses: what ``--json``, the web console and a user's ``json.dumps`` need."""
+"""Plain data from dataclasses, for ``--json``, the web console and a user's ``json.dumps``."""
 
 from __future__ import annotations
 
@@ -15,14 +15,11 @@ from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 
 
 def plain(value: object) -> Any:
-    """Return a value as dictionaries, lists, strings, numbers, booleans and None.
+    """Return a value as dictionaries, lists, strings, numbers, booleans and None; raises TypeError if a part has no plain form.
 
-    Fields of dataclasses keep their names, and those that are left out of ``repr`` are left out here too, because they hold
-    the application's own bytes. Enumerations become their values, times ISO 8601 texts, and hash keys decimal texts, since
-    JSON numbers of other languages hold 53 bits only. A number that is not finite becomes None.
-
-    Raises:
-        TypeError: If the value, or a part of it, has no plain form.
+    Fields of dataclasses keep their names. Fields left out of ``repr`` are left out here too, because they hold the
+    application's own bytes. Enumerations become their values, times ISO 8601 texts, and hash keys decimal texts, since JSON
+    numbers of other languages have only 53 bits. A number that is not finite becomes None.
     """
     if isinstance(value, Enum):
         return value.value

@@ -14,7 +14,7 @@ from kinesis_sdk.common.text import printable
 
 _BAR = "\\|"
 _SHOWN = 10
-"""Largest number of problems, shards, owners and moves that a report lists."""
+"""Maximum number of problems, shards, owners and moves in a report."""
 
 
 def incident_report(
@@ -26,11 +26,11 @@ def incident_report(
     link: str = "",
     options: Sequence[str] = (),
 ) -> str:
-    """Return a report in Markdown. It holds worker ids, shard ids and the texts of errors, and no payload.
+    """Return a report in Markdown. It contains worker ids, shard ids and the texts of errors, and no payload.
 
     Args:
         view: The application.
-        place: Account, region or endpoint, for people.
+        place: Account, region or endpoint, for display.
         lease_keys: Leases in question; if empty, the worst ones are listed.
         history: History of the first of them.
         link: Address of the page with the same moment.
@@ -131,7 +131,7 @@ def _owner(owner: str | None) -> str:
 
 
 def _code(text: str) -> str:
-    """Return a text of others as code, which no Markdown within it can leave."""
+    """Return untrusted text as code that no Markdown within it can end."""
     return f"`{_plain(text)}`"
 
 
@@ -140,7 +140,7 @@ def _plain(text: str) -> str:
 
 
 def _words(text: str) -> str:
-    """Return a sentence that may quote others, without the marks that begin a link, an image or an element."""
+    """Return a sentence that may quote untrusted text, without the marks that begin a link, an image or an element."""
     return _plain(text).replace("<", "\\<").replace("[", "\\[")
 
 

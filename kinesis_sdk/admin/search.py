@@ -1,6 +1,6 @@
-"""Search for records over all shards of a stream: bounded, with progress, and ended at any record.
+"""Search for records over all shards of a stream: bounded, with progress, and able to stop at any record.
 
-A search reads the window from its beginning, because Kinesis has no index. It costs what `kinesis_sdk.admin.reading` says.
+A search reads the window from its beginning, because Kinesis has no index. `kinesis_sdk.admin.reading` gives its cost.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ PROGRESS_INTERVAL = 5.0
 
 
 class Search:
-    """One pass over records that yields those that are wanted. Another thread may look at its numbers, and call `stop`.
+    """One pass over records that yields the selected ones. Another thread may read its numbers, and call `stop`.
 
     Args:
         records: The records, as `read_stream` yields them.
         wanted: The selection.
-        limit: Ends it after this many; None for no limit.
-        seconds: Ends it after this time, at the next record; None for no limit.
+        limit: Maximum records to find; None for no limit.
+        seconds: Maximum duration, checked at each record; None for no limit.
         on_progress: Called with the search each `PROGRESS_INTERVAL` seconds while records come.
         clock: Clock.
 
     Attributes:
         read: User records that were read.
-        found: Those that are wanted.
+        found: Selected records.
         reached: Arrival time of the newest record that was read; None before the first.
         end: Why it ended: ``window`` (all was read), ``limit``, ``time`` or ``stopped``; None while it runs.
     """
@@ -81,6 +81,6 @@ class Search:
         self.end = "window"
 
     def summary(self) -> str:
-        """Return how far it is, for people."""
+        """Return the progress in words."""
         until = "" if self.reached is None else f" up to {self.reached.strftime('%Y-%m-%d %H:%M:%SZ')}"
         return f"{self.read:,} records read{until}, {self.found:,} found"

@@ -42,11 +42,7 @@ class AuditLog:
         self._host = socket.gethostname()
 
     def check(self) -> None:
-        """Check that the file can be written, before anything is asked or changed.
-
-        Raises:
-            AuditLogError: If it cannot.
-        """
+        """Check that the file can be written, before a question or a change; raises AuditLogError if not."""
         self._write(b"")
 
     def append(self, event: str, **fields: Any) -> None:
@@ -84,8 +80,8 @@ class AuditLog:
         Args:
             write: Makes one write, and returns whether it took effect.
             otherwise: Event of the second line if it did not.
-            before: The row before the write; in the first line only.
-            fields: What the write is, in both lines.
+            before: The row before the write; only in the first line.
+            fields: Description of the write, in both lines.
 
         Raises:
             AuditLogError: If a line cannot be written.
@@ -98,7 +94,8 @@ class AuditLog:
     def _write(self, line: bytes) -> None:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            # O_APPEND and one write per line: lines of two commands do not mix. Rows may hold an application's state.
+            # O_APPEND and one write per line, so that lines of two commands do not mix. Rows may contain an application's
+            # state.
             descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             try:
                 written = os.write(descriptor, line)
@@ -119,7 +116,7 @@ def _user() -> str:
 
 
 def _storable(value: Any) -> Any:
-    """Return a value for JSON; bytes become base64, as DynamoDB's own wire format has them."""
+    """Return a value for JSON; bytes become base64, as in DynamoDB's own wire format."""
     if isinstance(value, (bytes, bytearray)):
         return base64.b64encode(value).decode()
     if isinstance(value, Mapping):

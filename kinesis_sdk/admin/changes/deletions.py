@@ -22,7 +22,7 @@ from kinesis_sdk.consumer.leases import attributes
 def plan_app_deletion(desk: Desk) -> SingleChange:
     """Plan to delete an application: its lease table, and the tables that a KCL 3 keeps beside it.
 
-    The table is watched for two failover times: no worker may write to it.
+    The table is watched for two failover times, in which no worker may write to it.
     """
     name, table = desk.application.info().name, desk.application.table
     leases = _watch(desk, name)
@@ -42,7 +42,7 @@ def plan_app_deletion(desk: Desk) -> SingleChange:
     )
 
     def make(_wait: float) -> Result:
-        # The question to the user may have been open for minutes, and a worker may have been started meanwhile.
+        # The confirmation may have taken minutes, and a worker may have started meanwhile.
         if _counters(desk.leases()) != counters:
             raise ChangeRefusedError(
                 f"a worker has written to {desk.application.table_name} since the question; nothing was deleted"
@@ -58,11 +58,7 @@ def plan_app_deletion(desk: Desk) -> SingleChange:
 
 
 def _watch(desk: Desk, name: str) -> list[Lease]:
-    """Watch the table for two failover times, and return its leases.
-
-    Raises:
-        ChangeRefusedError: If a worker is alive.
-    """
+    """Watch the table for two failover times, and return its leases; raises ChangeRefusedError if a worker is alive."""
     owners, begun = desk.owners, desk.clock.monotonic()
     desk.report(f"watching the table for {2 * desk.failover_time:g} s: no worker may write to it")
     while True:
@@ -94,11 +90,9 @@ def _delete(desk: Desk, table: str) -> bool:
 
 
 def plan_row_deletion(desk: Desk, row: str) -> SingleChange:
-    """Plan to delete one row. A lease with an owner is watched for its failover time first.
+    """Plan to delete one row, named by its lease key or its shard, such as ``3``.
 
-    Args:
-        desk: The application.
-        row: Lease key, or a shard as it is written elsewhere: ``3``.
+    A lease with an owner is watched for its failover time first.
     """
     table = desk.application.table
     read = table.read()

@@ -1,4 +1,4 @@
-"""The desk of an operator: an application, and all that each change of it needs."""
+"""The desk of an operator: an application, and everything that each change of it needs."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ class Desk:
     """An application, its settings, and what is known of its workers. Not thread-safe: each operator has a desk of its own.
 
     Attributes:
-        application: The application; its stream is found, or given there.
+        application: The application, with a given stream or one to find.
         failover_time: Seconds without a change after which an owner counts as dead: the workers' own setting.
         audit_log: The file of the audit log; None for `default_audit_log`.
         clock: Monotonic and wall clock.
         sleep: Waits, given seconds.
-        report: Receives what happens, as sentences, while a change is planned and made.
-        threads: Shards that are read at the same time.
-        operator: Worker id under which skips ask for leases. It is unique, and not used again.
-        owners: What successive reads of the table show of its owners.
+        report: Called with progress messages while a change is planned and made.
+        threads: Maximum shards read at the same time.
+        operator: Worker id under which skips request leases. It is unique, and not used again.
+        owners: Knowledge about the owners from successive reads of the table.
     """
 
     application: Application
@@ -55,7 +55,7 @@ class Desk:
         self.owners = OwnerWatch(self.failover_time)
 
     def read(self, *, may_be_missing: bool = False) -> TableRead:
-        """Read the table consistently, and what the Java workers report of themselves."""
+        """Read the table consistently, and the metrics of Java workers."""
         read = self.look(may_be_missing=may_be_missing)
         reports = {**(self.application.worker_metrics() or {}), **metrics_in(read.others)}
         self.owners.observe_metrics(reports, wall=self.clock.time(), now=self.clock.monotonic())
@@ -72,7 +72,7 @@ class Desk:
         return [row.lease for row in self.read().rows.values()]
 
     def lease(self, shard: str) -> Lease:
-        """Read the lease that a user means.
+        """Read the lease that a user names.
 
         Raises:
             ConfigError: If there is none, or if several match.
@@ -81,10 +81,10 @@ class Desk:
         return found[find_lease_key(shard, found)]
 
     def judge(self, workers: Collection[str]) -> None:
-        """Watch the table until it is known of each worker whether it is alive.
+        """Watch the table until each worker is known to be alive or silent.
 
-        A live worker renews its leases within two thirds of the failover time, so this takes a few seconds, and one failover time if
-        one is dead.
+        A live worker renews its leases within two thirds of the failover time, so this takes a few seconds, and one failover
+        time if one is dead.
         """
         until = self.clock.monotonic() + self.failover_time + 2 * POLL
         is_told = False
@@ -129,7 +129,7 @@ class Desk:
         Args:
             group: ``leases`` or ``worker``.
             verb: Name of the command.
-            arguments: What follows the application's name.
+            arguments: Arguments after the application's name.
             stream: Its stream, which is named if it was given or the table has several; None if the change needs none.
             options: Values of options; a collection repeats its option, True is a flag, None and False leave it out.
         """

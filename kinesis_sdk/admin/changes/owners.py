@@ -1,7 +1,7 @@
-"""Owners of leases, their kinds, and whether they are alive: judged from the rows alone, by this process's own clock. Pure.
+"""Owners of leases, their kinds, and whether they are alive: judged only from the rows, by this process's own clock. Pure.
 
-The table has no times. A worker is alive if one of its rows was seen to change, and silent if none of them changed for longer than
-the failover time; between the two it is unknown.
+The table has no times. A worker is alive if one of its rows was seen to change, and silent if none of them changed for longer
+than the failover time; between the two it is unknown.
 """
 
 from __future__ import annotations
@@ -15,15 +15,11 @@ from kinesis_sdk.common.text import printable
 from kinesis_sdk.consumer import Lease
 
 METRICS_AGE = 120.0
-"""Seconds after which the worker metrics of a KCL 3 count as old. It writes them every 30 s, by its own wall clock."""
+"""Seconds after which a KCL 3 worker's metrics count as old. It writes them every 30 s, by its own wall clock."""
 
 
 class OwnerWatch:
-    """Knowledge about owners from successive reads of the table.
-
-    Args:
-        failover_time: Seconds without a change after which an owner counts as silent.
-    """
+    """Knowledge about owners from successive reads of the table. An owner is silent after ``failover_time`` seconds without a change."""
 
     def __init__(self, failover_time: float = 10.0) -> None:
         self._failover_time = failover_time
@@ -42,12 +38,7 @@ class OwnerWatch:
         return self._rows
 
     def observe(self, leases: Iterable[Lease], now: float) -> None:
-        """Process a consistent read of the table.
-
-        Args:
-            leases: All leases.
-            now: Monotonic time of the read.
-        """
+        """Process a consistent read of all leases, made at ``now`` in monotonic seconds."""
         self._rows = list(leases)
         self._observed_at = now
         for lease in self._rows:
@@ -56,7 +47,7 @@ class OwnerWatch:
             known = self._since.get(lease.lease_key)
             if known is None or known[0] != state:
                 self._since[lease.lease_key] = (state, now)
-                # A row that came to another holder shows the new one's first write, and not the old one's life.
+                # A row with a new holder shows the new holder's first write, and not whether the old one is alive.
                 if known is not None and holder is not None:
                     self._changed[holder] = now
             if holder is not None:
@@ -77,7 +68,7 @@ class OwnerWatch:
         Args:
             reports: When each worker last reported, in epoch seconds of its own clock, by worker id.
             wall: Wall time in epoch seconds.
-            now: Monotonic time.
+            now: Monotonic seconds.
         """
         for worker, reported in reports.items():
             if wall - reported <= METRICS_AGE:
@@ -109,7 +100,7 @@ class OwnerWatch:
         return min(now, self._observed_at) - last > self._failover_time
 
     def is_judged(self, worker: str, now: float) -> bool:
-        """Return whether it is known that a worker is alive, or that it is silent."""
+        """Return whether a worker is known to be alive or silent."""
         return self.is_alive(worker, now) or self.is_silent(worker, now)
 
     def workers(self) -> list[str]:
@@ -123,15 +114,7 @@ class OwnerWatch:
         return sorted(found)
 
     def check_known(self, field: str, worker: str) -> None:
-        """Check that the newest rows or metrics name a worker.
-
-        Args:
-            field: The argument, for the error message.
-            worker: Id of the worker.
-
-        Raises:
-            ConfigError: If they do not.
-        """
+        """Raise ConfigError, which names the argument ``field``, unless the newest rows or metrics name a worker."""
         workers = self.workers()
         if worker not in workers:
             close = get_close_matches(worker, workers)
@@ -147,7 +130,7 @@ class OwnerWatch:
         return len(self._held(worker))
 
     def throughput(self, worker: str) -> float:
-        """Return the KB/s of the unfinished leases that a worker holds, as far as their rows tell."""
+        """Return the KB/s of the unfinished leases that a worker holds, as far as their rows have it."""
         return sum(lease.throughput_kbps or 0.0 for lease in self._held(worker))
 
     def java_workers(self, now: float) -> list[str]:

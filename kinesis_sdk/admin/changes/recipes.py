@@ -1,16 +1,16 @@
 """The writes that are safe on a row that a live worker holds. Pure.
 
-Five rules hold for each of them; `docs/operations.md` says why.
+Five rules hold for each of them; `docs/operations.md` gives the reasons.
 
 1. The condition is the counter that was seen. A position is never written without raising the counter, because the owner
    would notice nothing, and its next checkpoint would overwrite the position.
-2. The counter rises by two where the owner's name stays. A KCL owner whose renewal fails reads the row again: its own name
-   and its counter plus one is what the lost answer of its own renewal looks like, and it goes on with its old position.
+2. The counter rises by two where the owner's name stays. A KCL owner whose renewal fails reads the row again. If it finds its own
+   name and its counter plus one, it concludes that its own renewal succeeded, and continues at its old position.
 3. A new position removes the pending checkpoint and the initial timestamp. A pending checkpoint that stays is given to the
    next ``initialize``, which may commit it and jump forward again.
-4. Each of them names the operator (``by``), so that a row shows whether a write took effect whose response was lost.
-5. Positions are numbers or TRIM_HORIZON. AT_TIMESTAMP is not readable for a Java worker, and LATEST means another record
-   each time that it is resolved.
+4. Each write names the operator (``by``), so that the row shows whether a write with a lost response took effect.
+5. Positions are numbers or TRIM_HORIZON. A Java worker cannot read AT_TIMESTAMP, and LATEST means another record each time that it
+   is resolved.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class Recipe(str, Enum):
     """The form of a change."""
 
     RESTART = "restart"
-    """New position, counter + 2; the owner stays, and begins again there."""
+    """New position, counter + 2; the owner stays, and restarts there."""
     FREE = "free"
-    """New position if there is one, counter + 2, no owner: any worker takes it."""
+    """New position if there is one, counter + 2, no owner: any worker may take it."""
     REQUEST = "request"
     """A handoff is requested from the owner, which finishes its work first; then the change is written."""
     ASSIGN = "assign"
@@ -40,12 +40,12 @@ class Recipe(str, Enum):
 
 
 def restart(row: Row, position: ExtendedSequenceNumber, *, by: str) -> RowWrite:
-    """Return the write that makes the owner begin again at a position."""
+    """Return the write that makes the owner restart at a position."""
     return _update(row, by, counter=2, position=position)
 
 
 def free(row: Row, position: ExtendedSequenceNumber | None = None, *, by: str) -> RowWrite:
-    """Return the write that takes a lease from its owner, so that any worker takes it, at a position if one is given."""
+    """Return the write that takes a lease from its owner, so that any worker may take it, with a new position if one is given."""
     return _update(row, by, counter=2, position=position, owner=None)
 
 
@@ -57,7 +57,7 @@ def assign(row: Row, owner: str, *, is_python: bool, by: str) -> RowWrite:
 def give_back(row: Row, owner: str, position: ExtendedSequenceNumber | None, *, by: str) -> RowWrite:
     """Return the write that ends a handoff to the operator: a position if one is given, and the old owner's name.
 
-    The old owner no longer holds the lease, so it takes this for no write of its own, and + 1 is enough.
+    The old owner no longer holds the lease, so it cannot mistake this for its own write, and + 1 is enough.
     """
     return _update(row, by, counter=1, position=position, owner=owner)
 
@@ -65,11 +65,8 @@ def give_back(row: Row, owner: str, position: ExtendedSequenceNumber | None, *, 
 def request(row: Row, requester: str, *, is_python: bool = True) -> RowWrite:
     """Return the write that requests a lease from its owner. The counter stays, so its owner is not disturbed.
 
-    Args:
-        row: The row.
-        requester: Worker that is to have the lease.
-        is_python: Whether the requester is a worker of this SDK, or the operator. The old owner, if it is one of this SDK, then
-            takes the lease back if it is not taken within three seconds. A Java worker needs up to ten.
+    If ``is_python`` (a worker of this SDK, or the operator), an old owner of this SDK takes the lease back if it is not taken
+    within three seconds. A Java worker needs up to ten.
     """
     sets = {
         attributes.LEASE_OWNER: {"S": requester},
@@ -90,12 +87,7 @@ def request(row: Row, requester: str, *, is_python: bool = True) -> RowWrite:
 
 
 def withdraw(before: Row, requester: str) -> RowWrite:
-    """Return the write that withdraws a handoff request which the owner has not answered.
-
-    Args:
-        before: The row as it was before the request.
-        requester: Worker id that the request names.
-    """
+    """Return the write that withdraws a handoff request to which the owner has not responded. ``before`` is the row before the request."""
     name = attributes.HANDOFF_OWNER
     sets: dict[str, Any] = {attributes.LEASE_OWNER: {"S": before.lease.owner or ""}}
     removes: tuple[str, ...] = (attributes.CHECKPOINT_OWNER,)
@@ -115,7 +107,7 @@ def withdraw(before: Row, requester: str) -> RowWrite:
 
 
 def create(lease: Lease, *, by: str) -> RowWrite:
-    """Return the write that puts a row back, unless there is one."""
+    """Return the write that puts a missing row back."""
     return RowWrite(
         lease_key=lease.lease_key,
         kind=WriteKind.PUT,
@@ -139,8 +131,8 @@ def _update(
 ) -> RowWrite:
     sets: dict[str, Any] = {
         attributes.LEASE_COUNTER: {"N": str(row.lease.counter + counter)},
-        # With the counter that was seen, because an operator may write a row twice: the mark of its first write must not be
-        # taken for the effect of the second one, whose response was lost.
+        # With the counter that was seen, because an operator may write a row twice: after a lost response of the second write,
+        # the mark of the first one must not count as its effect.
         attributes.CHANGED_BY: {"S": f"{by}:{row.lease.counter}"},
     }
     removes: list[str] = []

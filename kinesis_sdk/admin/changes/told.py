@@ -1,4 +1,4 @@
-"""Descriptions of a change, before it is made and after: the same for the command line, the terminal view and the console."""
+"""Descriptions of a change, before and after it is made: the same for the command line, the terminal view and the console."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class Write:
     Attributes:
         call: The call or statement that makes it: ``UpdateItem``, ``UPDATE``.
         row: Key of the row.
-        lines: What it changes, before → after, and its condition.
-        about: The row, its owner and the form of the write, in words; empty if the lines say it all.
-        effect: What follows for the records of the row; empty if nothing does.
-        guarantee: What the owner does, and what may be processed twice; empty if that is not in question.
+        lines: Its changes, before → after, and its condition.
+        about: The row, its owner and the form of the write, in words; empty if the lines show everything.
+        effect: Effect on the records of the row; empty if there is none.
+        guarantee: What the owner does, and what may be processed twice; empty if that does not matter.
     """
 
     call: str
@@ -34,17 +34,17 @@ class Write:
 
 @dataclass(frozen=True, kw_only=True)
 class Told:
-    """A change that was planned.
+    """Description of a planned change.
 
     Attributes:
         title: The change and what it concerns, in a few words.
         question: What a user confirms.
         command: Arguments of ``kinesis-sdk`` that make the same change.
         writes: The exact writes in their order; empty if there is nothing to do.
-        effects: What follows, as sentences, besides the effects of single writes.
+        effects: Effects besides the effects of single writes, as sentences.
         unchanged: Rows that need no write, each with the reason.
-        warnings: What the user has to know besides.
-        refusals: Reasons why the change must not be made; `Planned.apply` refuses it if there is one.
+        warnings: What else the user has to know.
+        refusals: Reasons why the change must not be made; with one, `Planned.apply` raises.
         undo: Arguments of ``kinesis-sdk`` that end the change; empty if nothing does.
     """
 
@@ -76,9 +76,9 @@ class Result:
 
     Attributes:
         status: The change as a whole.
-        lines: What happened, a sentence for each row.
+        lines: A sentence about the outcome of each row.
         summary: The same in one sentence.
-        rest: Arguments of ``kinesis-sdk`` that make what is left; empty if nothing is.
+        rest: Arguments of ``kinesis-sdk`` that make the remaining changes; empty if there are none.
         is_pending: Whether something was written on which no worker has acted within the time to wait.
     """
 
@@ -90,20 +90,20 @@ class Result:
 
 
 class Planned(Protocol):
-    """A change that was planned, and can be made."""
+    """A planned change that can be made."""
 
     @property
     def told(self) -> Told:
-        """Description of its writes and of what follows."""
+        """Description of its writes and effects."""
 
     def apply(self, *, wait: float = 60.0) -> Result:
-        """Make the change. It is decided again from what is stored then, so a plan that is some minutes old is safe.
+        """Make the change. Each write is decided again from the stored rows, so a plan that is some minutes old is safe.
 
         Args:
             wait: Seconds to wait until workers have acted on it; 0 returns after the writes.
 
         Raises:
-            ChangeRefusedError: If it is refused. What was written before is in the audit log.
+            ChangeRefusedError: If it is refused. Earlier writes are in the audit log.
             AuditLogError: If the audit log cannot be written; nothing more is changed.
             AwsError: If a call failed; of another database a `LeaseStoreError`. Repeating the change is safe.
         """
@@ -112,18 +112,12 @@ class Planned(Protocol):
         """Return what an interrupted `apply` has done; None if there is nothing to tell."""
 
     def to_dict(self, result: Result | None) -> dict[str, Any]:
-        """Return the plan and its result as data for JSON; the result is None while the change was not made."""
+        """Return the plan and its result as data for JSON; the result is None before the change is made."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SingleChange:
-    """A change that is made as a whole.
-
-    Attributes:
-        told: See `Planned`.
-        make: Makes the change, given the seconds to wait.
-        data: See `Planned.to_dict`.
-    """
+    """A change that is made as a whole. ``make`` makes it, given the seconds to wait."""
 
     told: Told
     make: Callable[[float], Result]
@@ -143,5 +137,5 @@ class SingleChange:
 
 
 def done(text: str, *, is_pending: bool = False) -> Result:
-    """Return the result of a change that was made, told in one sentence."""
+    """Return the result of a change that was made, in one sentence."""
     return Result(status=Status.DONE, lines=(text,), summary=text, is_pending=is_pending)

@@ -1,1 +1,1 @@
-"""Examination of a stream and of an application's lease table: what is wrong, what will be, and what to do about it."""
+"""Examination of a stream and of an application's lease table: problems now and later, and what to do about them."""

@@ -33,9 +33,9 @@ def diagnose(
     Args:
         connection: Where the calls go.
         stream: Name or ARN of the stream.
-        application: Name of the application, which is that of its lease table.
-        roles: Roles that the credentials are for: ``consumer``, ``producer``, ``admin``. A denied action of theirs is red,
-            and other roles are not tried. By default all are tried, and only what a consumer lacks is red.
+        application: Name of the application and of its lease table.
+        roles: Roles that the credentials are for: ``consumer``, ``producer``, ``admin``. Their denied actions are red, and
+            other roles are not tried. By default all are tried, and only denied actions of a consumer are red.
         samples: Maximum number of open shards from which records are read, 0 to 100. Each costs four calls, of which one or
             two are reads of a shard (of the five a second that all its polling consumers share).
         clock: Clock of this machine, for tests.

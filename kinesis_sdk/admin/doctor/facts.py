@@ -1,4 +1,4 @@
-"""Facts of an examination as plain data: the results of the probes, and the input of the judgements."""
+"""Facts of an examination as plain data: the results of the probes, and the input of the checks."""
 
 from __future__ import annotations
 
@@ -13,22 +13,17 @@ from kinesis_sdk.consumer.leases import Item
 
 
 class Permission(str, Enum):
-    """Whether an action may be carried out with the given credentials."""
+    """Whether the given credentials allow an action."""
 
     ALLOWED = "allowed"
     DENIED = "denied"
     UNKNOWN = "unknown"
-    """The action was not tried, or its response does not tell."""
+    """The action was not tried, or its response does not show it."""
 
 
 @dataclass(frozen=True)
 class Tried:
-    """The outcome of one action.
-
-    Attributes:
-        permission: What is known.
-        reason: Why it is denied or unknown; empty if it is allowed.
-    """
+    """The outcome of one action. ``reason`` says why it is denied or unknown."""
 
     permission: Permission
     reason: str = ""
@@ -39,16 +34,15 @@ class ShardSample:
     """Some recent records of a shard, measured. The records themselves are not kept.
 
     Attributes:
-        shard_id: The shard.
         records: Kinesis records that were read.
         data_bytes: Bytes of their data and partition keys.
-        seconds: Seconds of the stream's time that they cover, by their arrival times; at least one.
+        seconds: Seconds that they cover, by their arrival times; at least one.
         user_records: User records in them.
         aggregates: Kinesis records that are aggregates.
         largest: Bytes of the largest Kinesis record.
         misplaced: Aggregates with a user record outside the shard's hash key range, which a KCL discards.
         compressed: Aggregates whose body was compressed, and could be opened.
-        unavailable: Names of the codecs of those that could not be opened here.
+        unavailable: Names of the codecs of aggregates that could not be opened here.
         without_key: Records without a partition key.
         keys: User records by digest of the partition key.
     """
@@ -68,22 +62,21 @@ class ShardSample:
 
     @property
     def bytes_per_second(self) -> float:
-        """Rate of the bytes that were written."""
+        """Bytes written per second."""
         return self.data_bytes / self.seconds
 
     @property
     def records_per_second(self) -> float:
-        """Rate of the Kinesis records that were written."""
+        """Kinesis records written per second."""
         return self.records / self.seconds
 
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """Everything that was found out. A part that could not be read is None, and `failures` says why.
+    """All facts that were found. A part that could not be read is None, and `failures` says why.
 
     Attributes:
         stream: The stream, as it was named.
-        application: Name of the application.
         roles: Roles that the credentials must have.
         tried_roles: Roles whose actions were tried.
         actions: Outcome of each action, for example of ``kinesis:PutRecords``.
@@ -91,20 +84,16 @@ class Facts:
             behind. None if no response had a date.
         summary: ``StreamDescriptionSummary``.
         stream_missing: Whether Kinesis says that there is no such stream.
-        shards: All listed shards.
         limits: Response of DescribeLimits.
-        consumers: Registered consumers of the stream.
         lease_store: URL of the database with the leases, without a password; None if they are in DynamoDB.
-        table: ``Table`` of DescribeTable; None if it could not be read or does not exist, or if the leases are not in DynamoDB.
+        table: ``Table`` of DescribeTable; None if it could not be read or does not exist, or if the leases are not in
+            DynamoDB.
         table_missing: Whether DynamoDB, or the database, says that the application has no leases.
-        point_in_time_recovery: Whether the lease table has it.
-        java_tables: Names of tables that KCL 3.0 to 3.4 keeps beside the lease table, and that exist.
-        leases: Readable rows of the lease table.
-        unreadable: Reason by key of each row that cannot be read.
+        java_tables: Existing tables that KCL 3.0 to 3.4 keeps beside the lease table.
+        unreadable: Why a row cannot be read, by its key.
         others: Items that are not leases, by their key.
-        samples: Samples of open shards.
         sampled_of: Number of open shards from which the samples were chosen.
-        lags: Age of the oldest unprocessed record in seconds, by shard, for the leases that were sampled.
+        lags: Age of the oldest unprocessed record in seconds, by shard, for the sampled leases.
         throttled: Shards whose reads were throttled while they were sampled.
         table_throttles: Calls of the examination that the lease table throttled.
         failures: Errors by the name of the probe.

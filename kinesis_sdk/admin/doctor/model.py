@@ -15,7 +15,7 @@ class Level(str, Enum):
     GREEN = "green"
     """Checked, and in order."""
     NOTE = "note"
-    """A fact that is neither good nor bad, or a check that could not be made without a side effect."""
+    """A fact that is neither good nor bad, or a check that is impossible without a side effect."""
     YELLOW = "yellow"
     """It works, and it will cost money, time or records one day."""
     RED = "red"
@@ -33,9 +33,9 @@ class Finding:
         code: Stable name for programs, for example ``clock-skew``.
         level: How good or bad it is.
         title: Two or three words for people.
-        text: What was seen, in one sentence, with numbers.
-        remedy: What to do; empty for a green finding and where there is nothing to do.
-        command: Arguments of ``kinesis-sdk`` that help, empty if none does.
+        text: The observation, in one sentence, with numbers.
+        remedy: What to do; empty for a green finding or if there is nothing to do.
+        command: Arguments of a ``kinesis-sdk`` command that helps; empty if none does.
     """
 
     code: str
@@ -52,7 +52,7 @@ class Report:
 
     Attributes:
         stream: The stream, as it was named.
-        application: The application, whose name is that of its lease table.
+        application: Name of the application and of its lease table.
         findings: Worst first.
         calls: API calls that the examination made, by operation.
     """
@@ -74,5 +74,5 @@ class Report:
 
 
 def worst_first(findings: list[Finding]) -> tuple[Finding, ...]:
-    """Return findings by level, and those of one level in the order in which they were made."""
+    """Sort findings by level; findings of one level keep their order."""
     return tuple(sorted(findings, key=lambda finding: _ORDER.index(finding.level)))

@@ -1,8 +1,8 @@
-"""Actions that each role needs, and the meaning of an error for the permission of the action that failed with it.
+"""Actions that each role needs, and the meaning of an error for the permission of the failed action.
 
-Kinesis has a dry run for the data plane (``DryRun``). Elsewhere an action is tried with arguments that can have no effect
-*by their meaning*, so that no changed limit can make them succeed: a write under a condition that contradicts itself, a split
-of a shard that does not exist, a retention that is "increased" to one hour. An action without such arguments is not tried.
+Kinesis has a dry run for the data plane (``DryRun``). Elsewhere an action is tried with arguments that can have no effect *by
+their meaning*, so that no changed limit can make them succeed: a write under a condition that contradicts itself, a split of a
+shard that does not exist, a retention that is "increased" to one hour. An action without such arguments is not tried.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ class Action:
 
     Attributes:
         name: For example ``kinesis:PutRecords``.
-        roles: Roles that need it.
-        only_for: What needs it, if the role does without it otherwise; empty if the role always needs it.
+        only_for: Purpose for which the role needs it; empty if the role always needs it.
         not_tried: Why it is never tried; empty if it is.
     """
 
@@ -77,11 +76,11 @@ _AFTER_AUTHORIZATION = frozenset(
         "ResourceNotFoundException",
     }
 )
-"""Codes of errors that a service returns only after it has allowed the action: they depend on the resource."""
+"""Error codes that a service returns only after it has allowed the action: they depend on the resource."""
 
 
 def permission_of(code: str, message: str) -> Tried:
-    """Return what an error says about the permission for the action that failed with it."""
+    """Return what an error says about the permission for the failed action."""
     if code in DENIALS:
         return Tried(Permission.DENIED, message)
     if code in _AFTER_AUTHORIZATION:

@@ -1,7 +1,7 @@
 """The balance of a fleet: how evenly the leases are spread over workers and groups. Pure.
 
-It is the check that users of the KCL make by hand: leases by group and by worker, against the fair share. The group of a worker
-is what stands before ``|`` in its id; ids of other fleets may need another separator.
+It is the check that users of the KCL make manually: leases by group and by worker, against the fair share. The group of a
+worker is the part of its id before ``|``; ids of other fleets may need another separator.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ class WorkerShare:
     """The leases of one worker.
 
     Attributes:
-        worker_id: Its id.
         group: Its group; an empty text without one.
         leases: Unfinished leases that it holds.
-        share: Leases that it would hold in the balanced fleet that is fewest moves away.
+        share: Its leases in the balanced fleet that needs the fewest moves.
         throughput_kbps: KB/s of its leases; None if no row has any.
     """
 
@@ -40,7 +39,7 @@ class GroupShare:
 
     Attributes:
         group: Its name; an empty text for workers without a group.
-        workers: Live workers, those on standby included.
+        workers: Live workers, including standby workers.
         leases: Unfinished leases that they hold.
         ideal: Fair share: leases by number of workers.
         least: Leases of the worker with the fewest.
@@ -63,11 +62,11 @@ class Balance:
 
     Attributes:
         leases: Unfinished leases, owned or not.
-        unowned: Those that no live worker holds.
+        unowned: Unfinished leases that no live worker holds.
         workers: Live workers.
         ideal: Leases per worker.
         spread: Most minus fewest leases of a worker; a balanced fleet has 0 or 1.
-        moves: Leases that would have to change hands until the fleet is balanced by number, unowned ones not counted.
+        moves: Moves of owned leases needed to balance the fleet by number.
         throughput_kbps: KB/s of all leases; None if no row has any.
         groups: By name.
         by_worker: By group and id.
@@ -90,7 +89,7 @@ class Balance:
 
 
 def balance_of(view: FleetView, separator: str = GROUP_SEPARATOR) -> Balance:
-    """Return how evenly the leases of a fleet are spread. Workers that fell silent, or that drain, get no share.
+    """Return how evenly the leases of a fleet are spread. Silent and draining workers get no share.
 
     Args:
         view: The fleet.

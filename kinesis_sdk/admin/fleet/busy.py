@@ -1,4 +1,4 @@
-"""Measures the load of the busiest shards: what workers write to the rows of their leases is too coarse for the limits of a shard."""
+"""Measures the load of the busiest shards: the rates in lease rows are too coarse for the limits of a shard."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kinesis_sdk.common.log_fields import loggable
 from kinesis_sdk.common.stream import StreamId
 
 _WINDOW = 2.0
-"""Seconds of a shard that are read: a full shard returns 2 MiB, which is a second of its reads."""
+"""Seconds of a shard to read: a full shard returns 2 MiB, which is a second of its read limit."""
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -27,13 +27,8 @@ def measure_busy(
 ) -> dict[str, ShardLoad]:
     """Return the loads of shards by lease key: a GetShardIterator and a GetRecords each.
 
-    A shard that cannot be read is left out: the operator may have no permission for records, and the view goes on without.
-
-    Args:
-        connection: Where the calls go.
-        busy: Lease key, stream and shard of each.
-        clock: Wall and monotonic clock.
-        sleep: Waits between attempts, given seconds.
+    A shard that cannot be read is left out: the operator may have no permission for records, and the view works without.
+    ``busy`` has lease key, stream and shard of each.
     """
     found: dict[str, ShardLoad] = {}
     for key, stream, shard_id in busy:
@@ -44,6 +39,6 @@ def measure_busy(
         except KinesisSdkError as error:
             _LOGGER.info("the load of %s is not measured", shard_id, exc_info=loggable(error))
             continue
-        if shard_id in loads:  # not if the reads of the shard are used up
+        if shard_id in loads:  # not if the shard's read limit is exhausted
             found[key] = loads[shard_id]
     return found

@@ -1,4 +1,4 @@
-"""The calls of a view: how many, which one does not end, and what their responses tell besides their content."""
+"""The calls of a view: how many, which one hangs, and what their responses show besides their content."""
 
 from __future__ import annotations
 
@@ -13,15 +13,11 @@ from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.service_clock import least_skew, skew_bounds
 
 _RESPONSES = 20
-"""Newest responses whose dates are compared with this machine's clock: it may be set right meanwhile."""
+"""Number of newest responses whose dates are compared with this machine's clock, which may be corrected meanwhile."""
 
 
 class CallCounter:
-    """API calls of the last minute, by operation. Thread-safe.
-
-    Args:
-        clock: Clock; its monotonic time counts.
-    """
+    """API calls of the last minute, by operation. Thread-safe."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -33,7 +29,7 @@ class CallCounter:
 
     @contextmanager
     def running(self, operation: str) -> Iterator[None]:
-        """Count a call, and know of it until it has ended."""
+        """Count a call, and keep track of it until it ends."""
         self.count(operation)
         key = object()
         with self._lock:
@@ -45,7 +41,7 @@ class CallCounter:
                 del self._running[key]
 
     def longest(self) -> tuple[str, float] | None:
-        """Return the operation that has been running for the longest, and its seconds; None if none runs."""
+        """Return the operation of the longest running call, and its seconds; None if none runs."""
         with self._lock:
             if not self._running:
                 return None
@@ -53,18 +49,18 @@ class CallCounter:
             return operation, self._clock.monotonic() - began
 
     def observe(self, service: str, response: object, sent: float) -> None:
-        """Take what a response tells besides its content: whether the lease table was throttled, and the time of AWS.
+        """Note whether a response shows that the lease table was throttled, and the time of AWS.
 
         Args:
             service: The service.
-            response: Response or error document; anything else tells nothing.
+            response: Response or error document; anything else is ignored.
             sent: Wall clock at the call.
         """
         document: Mapping[str, Any] = response if isinstance(response, Mapping) else {}
         code = (document.get("Error") or {}).get("Code")
         bounds = skew_bounds(document.get("ResponseMetadata"), sent, self._clock.time())
         with self._lock:
-            # ThrottlingException is DynamoDB's for control-plane calls, and says nothing of the table's capacity.
+            # DynamoDB uses ThrottlingException for control-plane calls: it says nothing about the table's capacity.
             if service == "dynamodb" and code == "ProvisionedThroughputExceededException":
                 self._throttled.append(self._clock.monotonic())
             if bounds is not None:
@@ -79,7 +75,7 @@ class CallCounter:
             return len(self._throttled)
 
     def skew(self) -> float | None:
-        """Return by how many seconds this machine's clock is behind AWS at least, below zero if it is ahead; None if it is not known."""
+        """Return the minimum seconds by which this machine's clock is behind AWS, negative if it is ahead; None if unknown."""
         with self._lock:
             return least_skew(self._bounds)
 
@@ -102,7 +98,7 @@ class CallCounter:
 
 
 class _CountingClient:
-    """A client whose calls are counted. Everything else is the client's own."""
+    """A client whose calls are counted. All else is the client's own."""
 
     def __init__(self, service: str, client: Any, counter: CallCounter) -> None:
         self._service = service
@@ -131,13 +127,7 @@ class _CountingClient:
 def counted_application(
     application: Application, counter: CallCounter, *, services: Collection[str] = ("kinesis", "dynamodb")
 ) -> Application:
-    """Return the same application with clients whose calls are counted.
-
-    Args:
-        application: The application.
-        counter: Counts.
-        services: Services whose clients are counted; DynamoDB only if it has the leases.
-    """
+    """Return the same application with clients whose calls are counted. DynamoDB is counted only if it has the leases."""
     connection = application.connection
     clients: dict[str, Any] = {
         service: _CountingClient(service, connection.client(service), counter)

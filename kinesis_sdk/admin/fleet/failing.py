@@ -1,4 +1,4 @@
-"""A shard whose handler fails: in words, and what an operator can do. Pure."""
+"""A shard whose handler fails: a description, and what an operator can do. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def actions_of(application: str, streams: Sequence[str], lease: LeaseView, shard
         application: Name of the application.
         streams: Names of its streams, as far as they are known.
         lease: The lease.
-        shard: The shard as the command line takes it.
+        shard: The shard, in the form of the command line.
     """
     failing = lease.failing
     if failing is None:

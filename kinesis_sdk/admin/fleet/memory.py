@@ -20,7 +20,7 @@ from kinesis_sdk.consumer.leases.java import CLAIM_TIME
 MOVES_KEPT = 1000
 """Maximum number of moves that are kept."""
 _FRESH_PROGRESS = 30.0
-"""Seconds after which the progress of an owner no longer replaces a probe."""
+"""Seconds after which an owner's progress no longer replaces a probe."""
 
 
 class Row:
@@ -52,13 +52,13 @@ class Row:
         self.lease: Lease = lease
         self.first_seen: float = now
         self.since: float = now
-        """Time of the last change of the counter or the holder that was seen; the first look if there was none."""
+        """Time of the last observed change of the counter or the holder; of the first scan if there was none."""
         self.last_sign: float = now
-        """Time of the change before that."""
+        """Time of the change before `since`."""
         self.last_sign_after: float = after
-        """Time of the scan before that one: the change came after it."""
+        """Time of the scan before `last_sign`: the change came after it."""
         self.since_after: float = after
-        """The same for `since`."""
+        """Time of the scan before `since`."""
         self.changed: bool = False
         """Whether the counter was seen to change."""
         self.renewed: bool = False
@@ -78,14 +78,14 @@ class Row:
         self.trend: tuple[int | None, ...] = ()
 
     def progress_lag(self) -> tuple[int, float] | None:
-        """Return the lag that the owner wrote, and when; None unless it was seen to be written."""
+        """Return the lag that the owner wrote, and when; None unless that write was observed."""
         progress = self.lease.current_progress
         if progress is None or progress.lag_millis is None or not self.renewed:
             return None
         return progress.lag_millis, self.since
 
     def has_fresh_progress(self, now: float) -> bool:
-        """Return whether the owner tells its lag, so that the stream need not be asked."""
+        """Return whether the owner reports its lag, so that no probe is needed."""
         progress = self.progress_lag()
         return (
             progress is not None
@@ -151,7 +151,7 @@ class FleetMemory:
     skew: float | None = None
 
     def retentions(self) -> dict[str | None, float]:
-        """Return the retention of each stream that is known, in seconds."""
+        """Return the known retentions in seconds, by stream."""
         return {
             name: known.facts.retention for name, known in self.streams.items() if known.facts is not None
         }
@@ -170,8 +170,8 @@ class FleetMemory:
     def is_silent(self, row: Row) -> bool:
         """Return whether the holder of a row has not written for longer than the failover time.
 
-        A KCL 3 leader assigns a lease before its new owner knows of it. Until that one had the time to find out, the row is as
-        the leader left it, and its silence says nothing.
+        A KCL 3 leader assigns a lease before its new owner knows of it. Until the owner has had time to notice, an unchanged
+        row does not mean that it is silent.
         """
         holder = row.lease.holder
         allowed = self.failover_time
@@ -180,7 +180,7 @@ class FleetMemory:
         return self.scan_began - row.since > allowed
 
     def lag_of(self, row: Row, now: float) -> LagReading | None:
-        """Return the lag of a row, from its owner or a probe; None if it is not known."""
+        """Return the lag of a row, from its owner or a probe; None if unknown."""
         progress, probe = row.progress_lag(), row.probe
         if progress is not None and (probe is None or progress[1] >= probe[1] or row.has_fresh_progress(now)):
             return LagReading(millis=progress[0], age=max(0.0, now - progress[1]), source=LagSource.PROGRESS)

@@ -1,7 +1,7 @@
 """All applications of an account at a glance, worst first.
 
-Cost: that of one `Look` with lag for each application. Applications whose rows do not name their stream share one ListStreams, and
-one ListShards for each stream.
+Cost: one `Look` with lag for each application. Applications whose rows do not name their stream share one ListStreams, and one
+ListShards for each stream.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from kinesis_sdk.common.clock import Clock, SystemClock
 from kinesis_sdk.common.errors import KinesisSdkError
 
 AT_ONCE = 4
-"""Applications that are looked at at the same time."""
+"""Maximum applications read at the same time."""
 _PROBES_AT_ONCE = 4
-"""Probes of one application at the same time."""
+"""Maximum probes of one application at the same time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,12 +33,12 @@ class ApplicationSummary:
     Attributes:
         application: Its name.
         streams: Names of its streams, as far as they are known.
-        at: When it was looked at, in epoch seconds.
+        at: When it was read, in epoch seconds.
         totals: Sums over its shards.
         errors: Number of its problems that are errors.
         warnings: Number of its other problems.
         worst: Its worst problem; None if it has none.
-        error: Why it could not be read, or could not be read whole; an empty text if it could.
+        error: Why it could not be read completely; empty if it could.
     """
 
     application: str
@@ -52,7 +52,7 @@ class ApplicationSummary:
 
 
 def summarize(view: FleetView) -> ApplicationSummary:
-    """Return what matters of a view."""
+    """Return the summary of a view."""
     errors = sum(problem.severity is Severity.ERROR for problem in view.problems)
     return ApplicationSummary(
         application=view.application,
@@ -85,13 +85,13 @@ def look_at_all(
     clock: Clock | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Look once at each application, with its lag. One that cannot be read has a view whose ``error`` says why.
+    """Read each application once, with its lag. If that fails, ``error`` of its view says why.
 
     Args:
         applications: The applications.
         on_view: Called with each view, by one thread at a time.
         observer: Makes the observer of an application.
-        at_once: Applications that are looked at at the same time.
+        at_once: Maximum applications read at the same time.
         clock: Clock.
         sleep: Replaces `time.sleep`.
     """
@@ -140,7 +140,7 @@ def _look(
 
 
 class _SharedListings:
-    """A Kinesis client that lists the streams, and the shards of each stream, once. Everything else is the client's own."""
+    """A Kinesis client that lists the streams, and the shards of each stream, only once. All other calls are the client's own."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -157,7 +157,7 @@ class _SharedListings:
         return self._once(f"list_shards {request}", lambda: self._client.list_shards(**request))
 
     def _once(self, key: str, call: Callable[[], Any]) -> Any:
-        with self._lock:  # so that applications that begin at the same time share the listings, too
+        with self._lock:  # so that applications that begin at the same time also share the listings
             if key not in self._known:
                 self._known[key] = call()
             return self._known[key]

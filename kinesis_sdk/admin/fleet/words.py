@@ -1,4 +1,4 @@
-"""Lengths of time and amounts in words, for people."""
+"""Durations and amounts in words."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 
 
 def duration(seconds: float) -> str:
-    """Return a length of time with its two largest units: ``0.4 s``, ``48 s``, ``12 min 46 s``, ``22 h 40 min``, ``3 d 4 h``."""
+    """Return a duration with its two largest units: ``0.4 s``, ``48 s``, ``12 min 46 s``, ``22 h 40 min``, ``3 d 4 h``."""
     if seconds < 0:
         return f"-{duration(-seconds)}"
     if seconds < 9.95:
@@ -25,7 +25,7 @@ def duration(seconds: float) -> str:
 
 
 def lag_text(millis: int | None) -> str:
-    """Return a lag in milliseconds; a dash if it is not known."""
+    """Return a lag in milliseconds; a dash if unknown."""
     return "–" if millis is None else duration(millis / 1000)
 
 
@@ -33,9 +33,9 @@ _BLOCKS = "▁▂▃▄▅▆▇█"
 
 
 def sparkline(values: tuple[int | None, ...], width: int = 10) -> str:
-    """Return the newest values as a line of blocks; a blank where a value is not known.
+    """Return the newest values as a line of blocks; a blank where a value is unknown.
 
-    The height is that of the largest value shown, but of at least ten seconds of lag, so that noise stays flat.
+    Full height is the largest shown value, but at least ten seconds of lag, so that noise stays flat.
     """
     shown = values[-width:]
     top = max((value for value in shown if value is not None), default=0)

@@ -2,7 +2,7 @@
 
 `LeaseTables` is an account and region of DynamoDB, or a SQL database; `LeaseTable` holds the leases of one application there.
 Reads for people go through the `LeaseStore` of the workers. Changes from outside are exact conditional writes of one row
-(`kinesis_sdk.admin.changes.rows.RowWrite`), which each place carries out in one atomic step.
+(`kinesis_sdk.admin.changes.rows.RowWrite`), which each place makes in one atomic step.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from kinesis_sdk.consumer.leases import Item
 
 @dataclass(frozen=True, kw_only=True)
 class ApplicationInfo:
-    """An application, as the place of its leases lists it.
+    """An application in a listing.
 
     Attributes:
-        name: Name of the application, which is that of its table in DynamoDB.
+        name: Name of the application, and of its table in DynamoDB.
         status: ``ACTIVE``, ``CREATING``, ``UPDATING`` or ``DELETING``; in a SQL database always ``ACTIVE``.
         created: When the table was created, in epoch seconds; None if unknown, as in a SQL database.
-        table_id: Id of the table in DynamoDB; a table of the same name that is created later has another one. None if unknown.
+        table_id: Id of the table in DynamoDB; a later table of the same name has another one. None if unknown.
         rows: Number of items, which DynamoDB counts about every six hours.
     """
 
@@ -44,7 +44,7 @@ class LeaseTable(Protocol):
 
     @property
     def name(self) -> str:
-        """Name of the table; in a SQL database the text that tells its rows from those of other applications."""
+        """Name of the table; in a SQL database the application's name in its rows."""
 
     @property
     def label(self) -> str:
@@ -52,33 +52,21 @@ class LeaseTable(Protocol):
 
     @property
     def store(self) -> LeaseStore:
-        """The leases as workers read and write them. `LeaseStore.ensure_ready` creates a table that is missing."""
+        """The leases as workers read and write them. `LeaseStore.ensure_ready` creates a missing table."""
 
     def missing(self, application: str) -> LeaseTableNotFoundError:
         """Return the error that says that the application is not there, and where else it may be."""
 
     def info(self, application: str) -> ApplicationInfo:
-        """Return what is known of the table.
-
-        Raises:
-            LeaseTableNotFoundError: If it is not there.
-        """
+        """Return what is known of the table; raises LeaseTableNotFoundError if it does not exist."""
 
     def scan(self, application: str, *, consistent: bool = False) -> TableScan:
-        """Read all leases, as `LeaseStore.scan`.
-
-        Raises:
-            LeaseTableNotFoundError: If they are not there.
-        """
+        """Read all leases, as `LeaseStore.scan`; raises LeaseTableNotFoundError if they do not exist."""
 
     def read(self, *, may_be_missing: bool = False) -> TableRead:
         """Read all rows consistently, as they are stored.
 
-        Args:
-            may_be_missing: Whether a table that is not there counts as an empty one.
-
-        Raises:
-            LeaseTableNotFoundError: If they are not there.
+        Raises LeaseTableNotFoundError if the table does not exist, unless ``may_be_missing``, which reads it as an empty one.
         """
 
     def get(self, lease_key: str) -> Item | None:
@@ -95,13 +83,13 @@ class LeaseTable(Protocol):
         """Return a write as the audit log keeps it."""
 
     def operation(self, kind: WriteKind) -> str:
-        """Return the name of the call that a kind of write is, for people."""
+        """Return the name of the call that makes a kind of write, for display."""
 
     def worker_metrics(self, application: str) -> dict[str, float] | None:
         """Return when each KCL 3.0 to 3.4 worker last reported, in epoch seconds of its own clock; None if there are no reports."""
 
     def parts(self, application: str) -> tuple[str, ...]:
-        """Return the names of what a deletion of the application deletes, the leases first."""
+        """Return the names of the parts that a deletion of the application deletes, the leases first."""
 
     def deletion(self, part: str) -> str:
         """Return the call that deletes a part, in words."""
@@ -114,14 +102,10 @@ class LeaseTables(Protocol):
     """All lease tables of a place. Thread-safe."""
 
     def find(self, names: Sequence[str] | None = None) -> list[ApplicationInfo]:
-        """Return the applications, by name.
-
-        Args:
-            names: Applications to look for; None finds all.
-        """
+        """Return the applications with these names, by name; None finds all."""
 
     def forget(self) -> None:
-        """Ask again for everything that was kept."""
+        """Forget everything that was kept."""
 
     def table(self, name: str) -> LeaseTable:
         """Return the leases of one application. Makes no call."""

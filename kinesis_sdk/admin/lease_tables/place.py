@@ -12,12 +12,7 @@ from kinesis_sdk.admin.lease_tables.sql import SqlLeaseTables
 
 
 def lease_tables_of(connection: Connection, *, sleep: Callable[[float], None] = time.sleep) -> LeaseTables:
-    """Return the place of the leases: DynamoDB, or the database of `Connection.lease_store`. Makes no call.
-
-    Args:
-        connection: Account, region and database.
-        sleep: Waits between attempts, given seconds.
-    """
+    """Return the place of the leases: DynamoDB, or the database of `Connection.lease_store`. Makes no call."""
     if connection.lease_store is None:
         return DynamoDBLeaseTables(connection, sleep=sleep)
     return SqlLeaseTables(connection, sleep=sleep)

@@ -1,4 +1,4 @@
-"""Answers of a recording: the history of one shard, and the course of a whole application."""
+"""Results of a recording: the history of one shard, and the course of a whole application."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from kinesis_sdk.admin.fleet.model import LeaseState
 
 GAP = 60.0
-"""Seconds without a look after which the time between counts as not observed."""
+"""Seconds without a view after which the time counts as not observed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,7 +16,6 @@ class OwnerSpan:
 
     Attributes:
         owner: The worker; None without one.
-        state: State of the lease.
         start: Wall time in epoch seconds at which it was first seen.
         end: Wall time at which it was last seen.
     """
@@ -33,7 +32,7 @@ class Sample:
 
     Attributes:
         at: Wall time in epoch seconds.
-        lag_millis: Milliseconds behind latest; None if that was not known.
+        lag_millis: Milliseconds behind latest; None if unknown.
         checkpoint: Stored sequence number; None if there was none.
     """
 
@@ -48,7 +47,7 @@ class ShardHistory:
 
     Attributes:
         owners: Spans without overlap. A time between two of them was not observed.
-        samples: At even distances within the times that were observed.
+        samples: Evenly spaced within the observed times.
     """
 
     owners: tuple[OwnerSpan, ...] = ()
@@ -61,9 +60,9 @@ class Step:
 
     Attributes:
         at: Beginning of the step, in epoch seconds.
-        worst_lag_millis: Largest lag that was seen in it; None if none was known.
-        moves: Leases that changed their owner in it.
-        problems: Problems that began in it and are errors.
+        worst_lag_millis: Largest known lag in the step; None if none was known.
+        moves: Changes of owners in the step.
+        problems: Errors that began in the step.
     """
 
     at: float
@@ -77,12 +76,12 @@ class Course:
     """Course of an application over a time.
 
     Attributes:
-        first: Wall time of the oldest look that is kept, in epoch seconds; None if there is none.
-        last: Wall time of the newest one.
-        start: Beginning of the time that was asked for.
+        first: Wall time of the oldest kept view, in epoch seconds; None if there is none.
+        last: Wall time of the newest view.
+        start: Beginning of the requested time.
         end: Its end.
         step: Seconds of each step.
-        steps: The steps in which the application was looked at, oldest first. One that is missing was not observed.
+        steps: The steps in which the application was observed, oldest first.
     """
 
     first: float | None

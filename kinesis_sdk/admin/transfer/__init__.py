@@ -1,1 +1,1 @@
-"""Putting files into a stream, and copying a stream into another one, so that a killed run can be continued."""
+"""Putting files into a stream, and copying a stream into another one, with runs that continue after a kill."""

@@ -1,4 +1,4 @@
-"""Accounting of one source: which of its records are acknowledged, in as little memory as that takes.
+"""Accounting of one source: which of its records are acknowledged, in as little memory as possible.
 
 Pure. Positions are numbers of records in a file, or sequence and sub-sequence numbers in a shard: anything that rises in the
 order in which the source is read.
@@ -15,12 +15,7 @@ P = TypeVar("P", int, tuple[int, int])
 
 
 class Ticket(NamedTuple, Generic[P]):
-    """A record that was read and has no final result yet.
-
-    Attributes:
-        ordinal: Number of the record in this run.
-        position: Its position in the source.
-    """
+    """A record that was read and has no final result yet. ``ordinal`` is its number in this run."""
 
     ordinal: int
     position: P
@@ -40,12 +35,12 @@ class _Range(Generic[P]):
 class DoneTracker(Generic[P]):
     """Account of the records of a source that are done. Thread-safe.
 
-    Everything up to `through` is done; after it, there are ranges with gaps of records that are under way, or failed. The
-    number of ranges is bounded by that of these records.
+    Everything up to `through` is done; after it, there are ranges with gaps of records that are in flight, or failed. There
+    are at most as many ranges as such records.
 
     Args:
         through: Position up to which everything was done in an earlier run; None for nothing.
-        beyond: First and last positions of ranges after it that were done as well, in order.
+        beyond: First and last positions of later ranges that were done as well, in order.
     """
 
     def __init__(self, through: P | None = None, beyond: Sequence[tuple[P, P]] = ()) -> None:
@@ -58,7 +53,7 @@ class DoneTracker(Generic[P]):
         self._by_last: dict[int, _Range[P]] = {}
 
     def was_done(self, position: P) -> bool:
-        """Return whether an earlier run has done a record."""
+        """Return whether an earlier run finished a record."""
         with self._lock:
             if self._through is not None and position <= self._through:
                 return True
@@ -66,14 +61,14 @@ class DoneTracker(Generic[P]):
             return at >= 0 and position <= self._before[at][1]
 
     def begin(self, position: P) -> Ticket[P]:
-        """Count a record that was read; every record has to be counted, in the order of the source."""
+        """Count a record that was read. Every record has to be counted, in the order of the source."""
         with self._lock:
             ticket = Ticket(self._next, position)
             self._next += 1
             return ticket
 
     def finish(self, ticket: Ticket[P]) -> None:
-        """Count a record as done. A record that failed is not finished, and remains a gap."""
+        """Count a record as done. A failed record is not finished, and remains a gap."""
         with self._lock:
             made = _Range(ticket)
             left = self._by_last.pop(ticket.ordinal - 1, None)
@@ -98,15 +93,15 @@ class DoneTracker(Generic[P]):
             return self._through
 
     def state(self) -> tuple[P | None, list[tuple[P, P]]]:
-        """Return `through` and the ranges after it, for another tracker that continues."""
+        """Return `through` and the ranges after it, to continue with another tracker."""
         with self._lock:
             ranges = [(one.first_position, one.last_position) for one in self._by_first.values()]
-            # Ranges of the earlier run stay: this one may not have reached them.
+            # Ranges of the earlier run stay: this run may not have reached them yet.
             return self._through, _joined(ranges + self._before, self._through)
 
 
 def _joined(ranges: list[tuple[P, P]], through: P | None) -> list[tuple[P, P]]:
-    """Return ranges in order, with those that overlap joined, and without those up to ``through``."""
+    """Return ranges in order, with overlapping ranges joined, and without ranges up to ``through``."""
     joined: list[tuple[P, P]] = []
     for first, last in sorted(ranges):
         if through is not None and last <= through:

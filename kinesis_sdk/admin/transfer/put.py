@@ -19,9 +19,9 @@ from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer import FailedRecord, Producer, ProducerConfig
 
 DEFAULT_TTL = 300.0
-"""Seconds for which a record is tried. A file is read faster than a stream takes it, so records wait for long."""
+"""Seconds for which a record is tried. Files are read faster than streams accept them, so records wait for long."""
 BUFFER_BYTES = 16 * 1024 * 1024
-"""Bytes that the producer buffers: what a shard takes in some seconds."""
+"""Bytes that the producer buffers: what a shard accepts in some seconds."""
 
 
 def put_files(
@@ -40,18 +40,18 @@ def put_files(
 ) -> TransferResult:
     """Put the records of files into a stream, one file after the other.
 
-    Ctrl-C (KeyboardInterrupt) stops reading and waits for what is on its way; a second one does not wait. With a state file,
-    the same call continues a run that was stopped or killed: `kinesis_sdk.admin.transfer.run` says what it promises.
+    Ctrl-C (KeyboardInterrupt) stops reading and waits for the results of records in flight; a second one does not wait. With a
+    state file, the same call continues a stopped or killed run, with the guarantees of `kinesis_sdk.admin.transfer.run`.
 
     Args:
         connection: Account and region.
         stream: Name or ARN.
         files: The files.
-        rate: Maximum records a second; None for no limit of its own.
+        rate: Maximum records a second; None for no limit.
         state: State file; None for none.
         config: Settings of the producer; `bulk_config` by default.
-        on_record_failed: Called for each record that Kinesis did not take, for example a `FileSpool`. Not together with a
-            state file, which has them put again.
+        on_record_failed: Called for each record that Kinesis did not store, for example a `FileSpool`. Not together with a
+            state file, with which the next run puts them again.
         on_progress: Called every 0.2 s at most.
         rng: Source of random keys; replaced in tests.
         clock: Measures; replaced in tests.
@@ -87,7 +87,7 @@ def _put(
     clock: Clock | None,
     sleep: Callable[[float], None],
 ) -> TransferResult:
-    # Before anything is read: without it, every record would fail with the same error.
+    # Fail before anything is read: without it, every record would fail with the same error.
     target = Streams(connection).describe(stream)
     task = {"command": "put", "target": identity(target)}
     saved = {} if state is None else state.load(task).get("sources", {})
@@ -120,9 +120,9 @@ def _put(
 
 
 class _Spooled:
-    """Counts the failed records that a hook took, and those for which it failed. Called by several threads.
+    """Counts the failed records that a hook accepted, and the records for which it raised. Called by several threads.
 
-    A disk that is full fails for each record: the producer logs the first one, and the result has the number of all.
+    A full disk fails for each record: the producer logs the first failure, and the result has the total.
     """
 
     def __init__(self, hook: Callable[[FailedRecord], object]) -> None:
@@ -145,7 +145,7 @@ class _Spooled:
                 self._taken += 1
 
     def added_to(self, result: TransferResult) -> TransferResult:
-        """Return a result with what became of the failed records."""
+        """Return a result with the numbers of failed records."""
         with self._lock:
             return replace(
                 result, spooled=self._taken, not_spooled=self._refused, spool_problem=self._problem
@@ -153,7 +153,7 @@ class _Spooled:
 
 
 def bulk_config(*, ordered: bool = False, aggregate: bool = True, ttl: float = DEFAULT_TTL) -> ProducerConfig:
-    """Return settings for much data from one source.
+    """Return settings for bulk transfers from one source.
 
     Args:
         ordered: Whether the records of a key are stored in their order, which costs throughput.
@@ -173,7 +173,7 @@ def bulk_config(*, ordered: bool = False, aggregate: bool = True, ttl: float = D
 
 
 def identity(stream: StreamDescription) -> str:
-    """Return what tells a stream from all others, also from one of the same name that was deleted."""
+    """Return what identifies a stream, also against a deleted stream of the same name."""
     created = "" if stream.created_at is None else f" of {stream.created_at.isoformat(timespec='seconds')}"
     return f"{stream.arn or stream.name}{created}"
 

@@ -1,6 +1,6 @@
-"""State file of a transfer: what is acknowledged, so that the next run goes on there.
+"""State file of a transfer: what is acknowledged, so that the next run continues there.
 
-The file is replaced as a whole, so a kill at any instant leaves the old one or the new one.
+The file is replaced as a whole, so after a kill at any instant it is the old one or the new one.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ class StateFile:
             os.close(descriptor)
 
     def load(self, task: Mapping[str, str]) -> dict[str, Any]:
-        """Return the content, without what identifies it; empty if there is no file.
+        """Return the content without the task; empty if there is no file.
 
         Args:
-            task: What the transfer does: its source, target and so on. The file has to belong to the same.
+            task: What the transfer does: its source, target and so on. The file has to belong to the same task.
 
         Raises:
             ConfigError: If the file is not a state file, or belongs to another task.
