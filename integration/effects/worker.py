@@ -28,9 +28,8 @@ def main() -> int:
 
     def handle(batch: RecordBatch) -> None:
         (store.write if settings["transactions"] else store.write_plainly)(batch)
-        time.sleep(
-            random.uniform(0, pause)
-        )  # Kills then often hit between the effects and the commit or checkpoint.
+        # Kills then often hit between the effects and the commit or checkpoint.
+        time.sleep(random.uniform(0, pause))
 
     worker = start_worker(lambda: make_worker(settings, handle, store), stop)
     while not stop.wait(0.2) and not (worker and worker.wait(0)):

@@ -1,1 +1,1 @@
-"""Incidents on a live fleet, and what each view says of them: see `integration.incidents.run`."""
+"""Incidents on a live fleet, and how each view reports them: see `integration.incidents.run`."""

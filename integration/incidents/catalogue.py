@@ -1,4 +1,4 @@
-"""The fourteen incidents: how each is made, what each view has to say of it and when, and how it is healed."""
+"""The fourteen incidents: how each is caused and healed, and what each view must say in which time."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from integration.incidents.fleet import (
 
 @dataclass(frozen=True)
 class Says:
-    """A view has to say something within some time.
+    """A view must say something within some time.
 
     Attributes:
-        patterns: Regular expressions that have to be found in one answer: in its codes, or in its text.
+        patterns: Regular expressions that a single answer must match, in its codes or its text.
         within: Seconds after the beginning of the incident.
     """
 
@@ -36,11 +36,7 @@ class Says:
 
 @dataclass(frozen=True)
 class Calm:
-    """A view must answer, and must not name a problem besides these.
-
-    Attributes:
-        allowed: Codes that it may name all the same.
-    """
+    """A view must answer, and must not name a problem other than `allowed` codes."""
 
     allowed: frozenset[str] = frozenset()
 
@@ -55,12 +51,12 @@ class Incident:
     Attributes:
         name: For the command line.
         what: What happens, for the table.
-        begin: Makes it.
-        expected: What the views have to say, by their names. Another view is asked, too, and may say what it likes.
-        lasts: Seconds for which it lasts at least.
+        begin: Causes it.
+        expected: What the views must say, by name. Other views are asked too, but can say anything.
+        lasts: Minimum duration, in seconds.
         heal: Ends it.
-        never: Regular expressions that no view may say at any time.
-        leaves_workers: Whether the workers are there afterwards, so that every record has to be processed in the end.
+        never: Regular expressions that no answer may ever match.
+        leaves_workers: Whether workers are running afterwards, so that every record must be processed in the end.
     """
 
     name: str
@@ -160,7 +156,7 @@ def _foreign_row(fleet: Fleet) -> None:
 
 
 def _full_disk(fleet: Fleet) -> None:
-    """Put records that fail, with a spool that has room for some of them."""
+    """Put failing records, with a spool that has room for only some of them."""
     records = fleet.folder / "unsent.ndjson"
     records.write_text("".join(f'{{"id": "{number}"}}\n' for number in range(500)))
     fleet.fault(kind="partial", operation="PutRecords")
@@ -186,7 +182,7 @@ def _full_disk(fleet: Fleet) -> None:
         capture_output=True,
         text=True,
         check=False,
-        # What no file may exceed ends as a full disk does: the rest of a write is refused.
+        # A limit on the size of files acts like a full disk: the rest of a write is rejected.
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (32_768, 32_768)),
     )
     (fleet.folder / "put.log").write_text(f"{result.stdout}{result.stderr}exit {result.returncode}\n")
@@ -243,7 +239,7 @@ INCIDENTS = (
         _kill,
         {
             "log": Says(("was killed by SIGKILL; starting it again",), 10),
-            # The process is back before its leases expire, unless the machine is very busy.
+            # The process resumes before its leases expire, unless the machine is very busy.
             **_all("show lag top console", Calm(frozenset({"silent-owner", "unbalanced"}))),
         },
         lasts=20,
@@ -307,7 +303,7 @@ INCIDENTS = (
         lambda fleet: fleet.set_date(-300),
         {
             "doctor": Says(("clock-skew", "300 s"), 60),
-            # A view that has been open for a while compares the clocks in its newest twenty answers: a scan each two seconds.
+            # An open view compares the clocks in its newest twenty answers, with a scan every two seconds.
             **_all("show lag top console exporter", Says(("clock-skew",), 90)),
         },
         heal=lambda fleet: fleet.set_date(0),

@@ -21,29 +21,29 @@ APPLICATION = "billing"
 STREAM = "orders"
 SHARDS = 4
 TARGET = "shardId-000000000002"
-"""The shard that things happen to."""
+"""The shard that incidents affect."""
 ENVIRONMENT = {
     "AWS_ACCESS_KEY_ID": "test",
     "AWS_SECRET_ACCESS_KEY": "test",
     "AWS_DEFAULT_REGION": "us-east-1",
     "AWS_EC2_METADATA_DISABLED": "true",
-    # A record that a view prints must not break because of the terminal's language.
+    # The terminal's locale must not break a record that a view prints.
     "PYTHONIOENCODING": "utf-8",
 }
 COMMAND = (sys.executable, "-m", "kinesis_sdk.cli")
 POISON = b"poison"
 HANG_UP = b"hang"
 ERROR = "cannot read the amount 'twelve'"
-"""What the handler says of a poison record."""
+"""The handler's error for a poison record."""
 RATE = 40
 """Records per second."""
 LARGE = 100_000
-"""Bytes of a record that makes its shard hot."""
+"""Size in bytes of a record that makes its shard hot."""
 LARGE_RATE = 0.96 * 2**20
 """Bytes per second of such records. A shard accepts a MiB."""
 
-# Each process writes the numbers of its records to a file of its own. A poison record fails, and another one hangs, until the
-# file `mended` exists.
+# Each process writes the numbers of its records to its own file. Until the file `mended` exists, a poison record fails and a
+# hanging record hangs.
 _HANDLER = f"""
 import os, time
 from pathlib import Path
@@ -68,7 +68,7 @@ class Child:
 
     Args:
         arguments: Its command.
-        log: File for what it prints to standard error.
+        log: File for its standard error.
         folder: Its working directory.
 
     Attributes:
@@ -87,7 +87,7 @@ class Child:
                 cwd=folder,
                 text=True,
                 encoding="utf-8",
-                # Ctrl-C in the terminal is for the run, which then ends everything in order.
+                # Ctrl-C in the terminal must reach only the run, which then ends everything in order.
                 start_new_session=True,
             )
         self._reader = threading.Thread(target=self._read, name=f"reads {log.stem}", daemon=True)
@@ -98,12 +98,12 @@ class Child:
         for line in self.process.stdout:
             with self._changed:
                 self.lines.append(json.loads(line))
-                # A view that stays open prints a picture each second or two; only the newest counts.
+                # A view that stays open prints a picture every second or two; only the newest matters.
                 del self.lines[:-50]
                 self._changed.notify_all()
 
     def wait_for(self, found: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """Return the first line for which something holds."""
+        """Return the first line that meets a condition."""
         deadline = time.monotonic() + HANG
         with self._changed:
             while True:
@@ -120,11 +120,11 @@ class Child:
             return self.lines[-1] if self.lines else None
 
     def log(self) -> str:
-        """Return what it has printed to standard error."""
+        """Return its standard error so far."""
         return self._log.read_text(encoding="utf-8", errors="replace")
 
     def end(self) -> None:
-        """End it, whatever it does."""
+        """End it, whatever it is doing."""
         if self.process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGCONT)
@@ -141,11 +141,7 @@ class Child:
 
 
 class Load:
-    """Puts numbered records, until it is stopped. What a call rejects is put again.
-
-    Args:
-        client: boto3 client.
-    """
+    """Puts numbered records until it is stopped; puts rejected records again."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -158,24 +154,24 @@ class Load:
         self._thread = threading.Thread(target=self._run, name="load", daemon=True)
 
     def start(self) -> None:
-        """Begin, or go on."""
+        """Start, or resume."""
         self._running.set()
         if not self._thread.is_alive():
             self._thread.start()
 
     def pause(self) -> None:
-        """Put nothing for a while."""
+        """Put nothing until `start`."""
         self._running.clear()
 
     def stop(self) -> None:
-        """End for good."""
+        """Stop for good."""
         self._over.set()
         self._running.set()
         if self._thread.is_alive():
             self._thread.join(HANG)
 
     def acknowledged(self) -> set[int]:
-        """Return the numbers of all records that are stored for sure."""
+        """Return the numbers of all acknowledged records."""
         with self._lock:
             return set(self._acknowledged)
 
@@ -183,9 +179,9 @@ class Load:
         """Put one record, and return its number.
 
         Args:
-            what: First word of its data: what the handler does.
+            what: First word of its data, which tells the handler what to do.
             size: Bytes of its data.
-            shard: Number of the shard that gets it, of the first ones of the stream.
+            shard: Number of its shard among the first shards of the stream.
         """
         self._number += 1
         number = self._number
@@ -199,14 +195,14 @@ class Load:
         return number
 
     def heat(self) -> None:
-        """Put almost as much into one shard as it accepts, from now on."""
+        """From now on, put almost as much into one shard as it accepts."""
         self._large.set()
 
     def _run(self) -> None:
         due = time.monotonic()
         while self._running.wait():
             is_large = self._large.is_set()
-            # What was missed because a call took long, or failed, is not caught up: that would be a burst.
+            # Time missed because a call was slow or failed is not made up for, because that would be a burst.
             due = max(due + (LARGE / LARGE_RATE if is_large else 1 / RATE), time.monotonic() - 0.5)
             if self._over.wait(max(0.0, due - time.monotonic())):
                 return
@@ -230,7 +226,7 @@ class Fleet:
     Args:
         server: The fake.
         folder: See above.
-        settings: TOML with settings of `ConsumerConfig`, for the workers.
+        settings: TOML with the workers' `ConsumerConfig`.
     """
 
     def __init__(self, server: Any, folder: Path, settings: str) -> None:
@@ -298,7 +294,7 @@ class Fleet:
         self._server.admin("faults", method="DELETE")
 
     def logs(self) -> str:
-        """Return what the workers, and other commands of an incident, have printed."""
+        """Return the output of the workers and of the incident's other commands."""
         return self.workers.log() + "".join(path.read_text() for path in self.folder.glob("put.log"))
 
     def start_exporter(self) -> tuple[Child, str]:
@@ -312,23 +308,23 @@ class Fleet:
             raise
 
     def set_date(self, offset: float) -> None:
-        """Set by how many seconds the date of AWS's responses is ahead of the clock."""
+        """Set the seconds by which the date of AWS's responses is ahead of the clock."""
         self._server.admin("date", {"offset": offset})
 
     def freeze_aws(self) -> None:
-        """Let AWS answer no more."""
+        """Stop AWS from responding."""
         os.kill(self._server.pid, signal.SIGSTOP)
 
     def thaw_aws(self) -> None:
-        """Let it go on."""
+        """Let AWS respond again."""
         os.kill(self._server.pid, signal.SIGCONT)
 
     def age_next(self, seconds: float) -> None:
-        """Let the next record of the shard `TARGET` look as if it had arrived earlier, so that its lag is known at once."""
+        """Make the next record of `TARGET` look as if it had arrived earlier, so that its lag shows at once."""
         self.fault(kind="early_arrival", operation="PutRecord", shard_id=TARGET, seconds=seconds, count=1)
 
     def mend(self) -> None:
-        """Let the handler succeed."""
+        """Make the handler succeed."""
         (self.folder / "mended").touch()
 
     def processed(self) -> set[int]:
@@ -339,7 +335,7 @@ class Fleet:
         return found
 
     def settle(self) -> set[int]:
-        """Stop the load, and return the acknowledged records that are not processed in the end."""
+        """Stop the load, wait, and return the acknowledged records that remain unprocessed."""
         self.load.stop()
         wanted = self.load.acknowledged()
         with contextlib.suppress(TimeoutError):
@@ -356,7 +352,7 @@ class Fleet:
 
 @contextlib.contextmanager
 def start_fleet(folder: Path, settings: str = "") -> Iterator[Fleet]:
-    """Start a fleet, wait until it works, and end it. The arguments are those of `Fleet`."""
+    """Start a fleet, wait until it works, and end it after the with statement. The arguments are `Fleet`'s."""
     with contextlib.ExitStack() as stack:
         before = {name: os.environ.get(name) for name in ENVIRONMENT}
         os.environ.update(ENVIRONMENT)

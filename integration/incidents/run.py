@@ -40,18 +40,17 @@ from integration.incidents.fleet import start_fleet
 from integration.incidents.views import BEHIND, VIEWS, Answer, View, Watch
 
 _WARM_UP = 12.0
-"""Seconds for which the views watch the fleet before anything happens: longer than a failover time, so that they know who lives."""
+"""Seconds for which the views watch the fleet before an incident: longer than the failover time, so that they know the live workers."""
 
 
 @dataclass
 class Outcome:
-    """What came of an incident.
+    """Outcome of an incident.
 
     Attributes:
-        incident: The incident.
         cells: For the table, by view.
-        quotes: What a view said first of what it had to, by view.
-        wrong: What must not be.
+        quotes: The first expected thing that a view said, by view.
+        wrong: Everything that a view did wrong.
         seconds: Duration.
     """
 
@@ -63,18 +62,18 @@ class Outcome:
 
 
 def says(answer: Answer, patterns: Sequence[str]) -> bool:
-    """Return whether all patterns are in an answer."""
+    """Return whether an answer matches all patterns."""
     whole = f"{' '.join(sorted(answer.codes))} {answer.text}"
     return all(re.search(pattern, whole) for pattern in patterns)
 
 
 def first_with(view: View, patterns: Sequence[str], begin: float) -> Answer | None:
-    """Return the first answer since the beginning that has all patterns."""
+    """Return the first answer since `begin` that matches all patterns."""
     return next((one for one in view.answers[:] if one.at >= begin and says(one, patterns)), None)
 
 
 def quote(answer: Answer, pattern: str) -> str:
-    """Return what stands around the first place that a pattern fits, on one line."""
+    """Return the surroundings of a pattern's first match, on one line."""
     whole = f"{' '.join(sorted(answer.codes))} | {answer.text}"
     found = re.search(pattern, whole)
     place = found.start() if found else 0
@@ -84,14 +83,10 @@ def quote(answer: Answer, pattern: str) -> str:
 def judge_view(
     view: View, expected: Says | Calm | None, begin: float, outcome: Outcome, patience: float | None = None
 ) -> None:
-    """Add what a view said to an outcome.
+    """Add the judgement of a view to an outcome.
 
-    Args:
-        view: The view.
-        expected: What it has to say.
-        begin: When the incident began.
-        outcome: The outcome.
-        patience: Seconds that every view has, on a machine of any speed; None for those of the incident.
+    `begin` is when the incident began. `patience` is the number of seconds that every view has, on a machine of any speed;
+    None for the incident's own.
     """
     answers = [one for one in view.answers if one.at >= begin]
 
@@ -136,12 +131,12 @@ def judge_view(
 def play(
     incident: Incident, folder: Path, tell: Callable[[str], None], patience: float | None = None
 ) -> Outcome:
-    """Play an incident on a new fleet, and judge what the views say.
+    """Play an incident on a new fleet, and judge the views.
 
     Args:
         incident: The incident.
-        folder: Empty; for the fleet's files and logs.
-        tell: Told what happens.
+        folder: Empty folder for the fleet's files and logs.
+        tell: Called with progress messages.
         patience: See `judge_view`.
     """
     began = time.monotonic()
@@ -179,7 +174,7 @@ def _plain(answer: Answer, begin: float) -> dict[str, object]:
 
 
 def _wait(watch: Watch, incident: Incident, begin: float, patience: float | None) -> None:
-    """Wait until every view has said what it has to, or its time is over; and for as long as the incident lasts."""
+    """Wait until every view has said what is expected or its time is over, and at least as long as the incident lasts."""
     expected = {
         name: one for name, one in incident.expected.items() if isinstance(one, Says) and name in watch.views
     }
@@ -206,7 +201,7 @@ def render(outcomes: Sequence[Outcome]) -> str:
 
 
 def report(outcome: Outcome) -> str:
-    """Return an incident with what each view said of it."""
+    """Return an incident with the report of each view."""
     verdict = "FAILED" if outcome.wrong else "passed"
     lines = [f"{outcome.incident.name}: {outcome.incident.what}: {verdict} in {outcome.seconds:.0f} s"]
     lines += [

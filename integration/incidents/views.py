@@ -1,6 +1,6 @@
-"""The views of an application, each as its user has it: commands that are run again and again, and views that stay open.
+"""The views of an application as their users have them: commands that are repeated, and views that stay open.
 
-Each answer is brought into one form: the codes of the problems that it names, all of its text, the largest lag that it shows, and whether it
+Each answer is reduced to the codes of the problems it names, its whole text, the largest lag it shows, and whether it
 claims that there is no problem.
 """
 
@@ -22,11 +22,11 @@ from integration import prometheus
 from integration.incidents.fleet import APPLICATION, COMMAND, STREAM, TARGET, Child, Fleet
 
 VIEWS = ("explain", "show", "lag", "top", "console", "exporter", "alerts", "doctor", "ready", "log")
-"""The columns of the table. `alerts` is a real Prometheus; `ready` and `log` are those of `kinesis-sdk run`."""
+"""The columns of the table. `alerts` is a real Prometheus; `ready` and `log` come from `kinesis-sdk run`."""
 BEHIND = 60.0
-"""Seconds of lag beside which a view must not claim that there is no problem."""
+"""A view that shows a lag of this many seconds must not claim that there is no problem."""
 _PATIENCE = 120.0
-"""Seconds after which a command that is still running counts as hanging."""
+"""A command that runs for longer than this many seconds counts as hanging."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class Answer:
     """Answer of a view.
 
     Attributes:
-        at: When it was there, on the monotonic clock.
+        at: When it arrived, on the monotonic clock.
         codes: Codes of problems, findings or alerts.
-        text: All that it says.
+        text: Its whole text.
         lag: Largest lag, in seconds; None if it shows none.
         is_calm: Whether it claims that there is no problem.
     """
@@ -75,7 +75,7 @@ def of_explanation(answer: Mapping[str, Any]) -> Answer:
 
 
 def of_findings(report: Mapping[str, Any]) -> Answer:
-    """Read the JSON of `doctor`: what is red or yellow."""
+    """Read the JSON of `doctor`: the red and yellow findings."""
     bad = [finding for finding in report["findings"] if finding["level"] in ("red", "yellow")]
     return Answer(
         time.monotonic(),
@@ -85,7 +85,7 @@ def of_findings(report: Mapping[str, Any]) -> Answer:
 
 
 def of_picture(picture: Mapping[str, Any]) -> Answer:
-    """Read the picture that the console's page gets."""
+    """Read the picture that the console sends to its page."""
     return of_fleet({**picture, "totals": picture["head"]["totals"], "error": picture["head"]["error"]})
 
 
@@ -122,10 +122,10 @@ class View:
 
     Attributes:
         name: One of `VIEWS`.
-        ask: Asks once; None if there is no answer yet.
+        ask: Asks once; returns None if there is no answer yet.
         pause: Seconds between two questions.
         answers: So far, oldest first.
-        failure: Why it could not be asked; None if it could.
+        failure: Why asking failed; None if it did not.
     """
 
     name: str
@@ -136,12 +136,7 @@ class View:
 
 
 class Watch:
-    """Asks all views of a fleet, each on a thread of its own, until it is closed. A context manager.
-
-    Args:
-        fleet: The fleet.
-        names: Views to ask.
-    """
+    """Asks the views `names` of a fleet, each on its own thread, until it is closed. A context manager."""
 
     def __init__(self, fleet: Fleet, names: tuple[str, ...]) -> None:
         self._fleet = fleet
@@ -156,7 +151,7 @@ class Watch:
         try:
             for name in self._names:
                 self.views[name] = View(name, *self._make(name))
-            # The views that stay open have been so for a while when something happens.
+            # Views that stay open have been open for a while when an incident begins.
             self._stack.callback(self.stop)
             for view in self.views.values():
                 thread = threading.Thread(target=self._watch, args=(view,), name=view.name, daemon=True)
@@ -171,7 +166,7 @@ class Watch:
         self._stack.close()
 
     def stop(self) -> None:
-        """Ask no more, and wait for the questions that are under way."""
+        """Stop asking, and wait for the questions in progress."""
         self._over.set()
         for thread in self._threads:
             thread.join(2 * _PATIENCE)
@@ -188,7 +183,7 @@ class Watch:
             self._over.wait(view.pause)
 
     def _make(self, name: str) -> tuple[Callable[[], Answer | None], float]:
-        """Return how a view is asked, and the pause between two questions."""
+        """Return the function that asks a view, and the pause between two questions."""
         fleet = self._fleet
         endpoint = ("--endpoint-url", fleet.endpoint_url, "--json")
         if name in ("explain", "show", "lag", "doctor"):
@@ -205,7 +200,7 @@ class Watch:
         if name == "console":
             console = self._start("ui", "ui", APPLICATION, "--port", "0", *endpoint)
             url = str(console.wait_for(lambda line: "url" in line)["url"])
-            # One page stays open, so that the console goes on looking; each question is another page, which gets a whole picture.
+            # One page stays open, so that the console goes on scanning. Each question opens another page, which gets a whole picture.
             self._stack.enter_context(contextlib.closing(_events(url)))
             return lambda: _picture(url), 0.5
         if name == "exporter":
@@ -226,7 +221,7 @@ class Watch:
         try:
             status, text = _get(f"{self._fleet.health_url}/ready")
         except (urllib.error.URLError, ConnectionError) as error:
-            # A worker that stops resets the connections that it has accepted and not served yet.
+            # A stopping worker resets the connections that it has accepted but not served yet.
             return Answer(time.monotonic(), frozenset({"refused"}), str(error))
         return Answer(time.monotonic(), frozenset({f"{status}"}), text)
 
@@ -273,7 +268,7 @@ def _events(url: str) -> Any:
 
 
 def _picture(url: str) -> Answer | None:
-    """Return the whole picture that a new page gets."""
+    """Return the whole picture that a new page receives."""
     with contextlib.closing(_events(url)) as events:
         kind = None
         for raw in _lines(events):

@@ -57,9 +57,8 @@ def tenures(workers: Iterable[WorkerProcess]) -> dict[str, list[Tenure]]:
                 if shard in current:
                     found[shard].append(current[shard])
                 current[shard] = Tenure(event["t"], event["t"], worker.name)
-            elif (
-                event["event"] != "lease_lost"
-            ):  # Logged late, possibly when another worker already has the shard.
+            # A lost lease is logged late, possibly when another worker already has the shard.
+            elif event["event"] != "lease_lost":
                 current[shard] = current[shard]._replace(end=event["t"])
         for shard, tenure in current.items():
             found[shard].append(tenure)

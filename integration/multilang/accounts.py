@@ -1,4 +1,4 @@
-"""What conversations prove about a fleet of daemons: nothing lost, nothing out of order, each start at the last checkpoint."""
+"""Checks of a daemon fleet's conversations: nothing lost, nothing out of order, each start at the last checkpoint."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ def position(record: Mapping[str, Any]) -> Position:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint that a child asked for, or that its daemon confirmed.
+    """A checkpoint that a child requested, or that its daemon confirmed.
 
     Attributes:
         t: Time of the message.
-        position: Position.
-        confirmed: Whether this is the daemon's answer.
+        confirmed: Whether this is the daemon's response.
     """
 
     t: float
@@ -34,7 +33,7 @@ class Checkpoint:
 
 
 def checkpoints_of(conversation: Conversation) -> list[Checkpoint]:
-    """Return the checkpoints of a conversation; one without a number stands for everything delivered."""
+    """Return the checkpoints of a conversation. One without a number stands for everything delivered."""
     found: list[Checkpoint] = []
     delivered: Position | None = None
     for t, who, message in conversation.lines:
@@ -50,7 +49,7 @@ def checkpoints_of(conversation: Conversation) -> list[Checkpoint]:
 
 
 def by_shard(daemons: Iterable[Tapped]) -> dict[int, list[Conversation]]:
-    """Return all conversations of a fleet that began, by shard, in the order of their beginning."""
+    """Return all conversations of a fleet that began, by shard, in the order of their start."""
     found: dict[int, list[Conversation]] = {}
     for daemon in daemons:
         for shard, parts in daemon.conversations().items():
@@ -59,7 +58,7 @@ def by_shard(daemons: Iterable[Tapped]) -> dict[int, list[Conversation]]:
 
 
 def payloads(daemons: Iterable[Tapped]) -> set[str]:
-    """Return the data of all records that children got."""
+    """Return the data of all records that children received."""
     return {
         base64.b64decode(record["data"]).decode()
         for daemon in daemons
@@ -72,14 +71,13 @@ def payloads(daemons: Iterable[Tapped]) -> set[str]:
 def check(daemons: Iterable[Tapped]) -> tuple[int, int]:
     """Check every conversation of a fleet.
 
-    * The records of each child are in order, without one twice.
-    * A child starts at a checkpoint that a former child of its shard asked for, below whichever daemon, and not before the
-      last one that was confirmed until then. (A daemon that is killed or frozen may store a checkpoint without saying so.)
-    * It gets the records after that position only.
-    * After ``leaseLost``, ``shardEnded`` and ``shutdownRequested`` there are no more records.
+    * A child receives its records in order, each once.
+    * A child starts at a checkpoint that an earlier child of its shard requested, under any daemon, and not before the last
+      confirmed one. (A daemon that is killed or frozen may store a checkpoint without confirming it.)
+    * It receives only records after that position.
+    * After ``leaseLost``, ``shardEnded`` and ``shutdownRequested`` it receives no records.
 
-    Returns:
-        The number of conversations, and of those that continued another one.
+    Returns the number of conversations, and of those that continued an earlier one.
     """
     count = continued = 0
     for shard, parts in by_shard(daemons).items():

@@ -1,4 +1,4 @@
-"""Fixtures for libraries of children that are not ours; tests that need them are skipped where they cannot be installed."""
+"""Fixtures for third-party libraries of children. Tests are skipped where these cannot be installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What taps wrote down: conversations of daemons with children, as data that can be compared."""
+"""Conversations of daemons with children, read from the taps' files and made comparable."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class Conversation:
 
     @property
     def calls(self) -> list[str]:
-        """Actions of the daemon without answers to checkpoints."""
+        """Actions of the daemon, without its responses to checkpoints."""
         return [message["action"] for message in self.messages(">") if message["action"] != "checkpoint"]
 
     @property
     def records(self) -> list[Message]:
-        """All records that the child got."""
+        """All records that the child received."""
         return [
             record
             for message in self.messages(">")
@@ -49,7 +49,7 @@ class Conversation:
 
     @property
     def comparable(self) -> list[tuple[str, Message]]:
-        """Everything that was said, in its order, without the lag: it differs with the time of the fetch."""
+        """All messages in order, without the lag, which depends on the time of the fetch."""
         return [
             (speaker, {name: value for name, value in message.items() if name != "millisBehindLatest"})
             for _, speaker, message in self.lines
@@ -58,10 +58,10 @@ class Conversation:
 
     @property
     def by_speaker(self) -> tuple[list[Message], list[Message]]:
-        """What the daemon said, and what the child said, without the lag.
+        """The daemon's messages and the child's messages, without the lag.
 
-        For a child that does not wait for the answer to a checkpoint: the status that it sends meanwhile comes before the
-        answer in one run, and behind it in the next, whichever daemon it has.
+        For a child that does not wait for the response to a checkpoint: its next status may come before or after that
+        response, whichever daemon it has.
         """
         said = self.comparable
         return [one for who, one in said if who == ">"], [one for who, one in said if who == "<"]
@@ -78,7 +78,7 @@ def read(path: Path) -> Conversation:
 
 
 def conversations(folder: Path) -> Iterator[Conversation]:
-    """Yield the conversations in a folder, those of a shard in their order."""
+    """Yield the conversations in a folder, each shard's in order."""
     for path in sorted(
         folder.glob("*.tap"), key=lambda path: (path.stem.rpartition("-")[0], path.stat().st_ctime)
     ):

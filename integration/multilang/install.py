@@ -1,4 +1,4 @@
-"""Installs libraries that are not ours, once for each set of pins.
+"""Installs third-party libraries, once for each set of pins.
 
 Libraries of children: amazon_kclpy (PyPI) and aws-kcl (npm). A deaggregator: aws-kinesis-agg (npm).
 
@@ -26,12 +26,12 @@ DEAGGREGATOR = Path(__file__).with_name("deaggregator")
 
 
 def cache_folder(name: str, *pins: str) -> Path:
-    """Return the folder of the cache for something with these pins."""
+    """Return the cache folder of something with these pins."""
     return CACHE / f"{name}-{hashlib.sha256(''.join(pins).encode()).hexdigest()[:12]}"
 
 
 def build_once(name: str, target: Path, build: Callable[[Path], None]) -> Path:
-    """Return a folder of the cache; build it if it is not there, and remove those of former pins."""
+    """Return a cache folder; build it if it is missing, and remove the folders of former pins."""
     if target.is_dir():
         return target
     CACHE.mkdir(exist_ok=True)
@@ -52,17 +52,17 @@ def build_once(name: str, target: Path, build: Callable[[Path], None]) -> Path:
 
 
 def amazon_kclpy_folder() -> Path:
-    """Return the folder in which amazon_kclpy is or will be installed."""
+    """Return the folder of amazon_kclpy, whether or not it is installed yet."""
     return cache_folder("amazon-kclpy", AMAZON_KCLPY)
 
 
 def aws_kcl_folder() -> Path:
-    """Return the folder in which aws-kcl is or will be installed."""
+    """Return the folder of aws-kcl, whether or not it is installed yet."""
     return cache_folder("aws-kcl", (NPM / "package-lock.json").read_text())
 
 
 def node_deaggregator_folder() -> Path:
-    """Return the folder in which aws-kinesis-agg is or will be installed."""
+    """Return the folder of aws-kinesis-agg, whether or not it is installed yet."""
     return cache_folder(
         "aws-kinesis-agg",
         *((DEAGGREGATOR / name).read_text() for name in ("package-lock.json", "deaggregate.js")),
@@ -92,14 +92,14 @@ def amazon_kclpy() -> Path:
     """Return the folder of amazon_kclpy's source: ``amazon_kclpy``, ``samples``, ``test``.
 
     Raises:
-        CannotInstallError: The registry cannot be reached.
-        RuntimeError: The installation failed for another reason.
+        CannotInstallError: If the registry cannot be reached.
+        RuntimeError: If the installation failed for another reason.
     """
     return build_once("amazon-kclpy", amazon_kclpy_folder(), _build_amazon_kclpy)
 
 
 def _install_from_npm(source: Path, root: Path) -> None:
-    """Copy a folder with a lock file, and install what the file names; no script of any package runs."""
+    """Copy a folder with a lock file and install the packages that the file names, without running their scripts."""
     for file in source.iterdir():
         shutil.copy(file, root)
     run("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error", cwd=root)
@@ -117,8 +117,8 @@ def aws_kcl() -> Path:
     """Return a folder with aws-kcl in ``node_modules``, and its sample application ``sample.js``.
 
     Raises:
-        CannotInstallError: The machine lacks Node, or the registry cannot be reached.
-        RuntimeError: The installation failed for another reason.
+        CannotInstallError: If the machine lacks Node, or the registry cannot be reached.
+        RuntimeError: If the installation failed for another reason.
     """
     require("node", 18, "The KCL for Node")
     target = aws_kcl_folder()
@@ -128,12 +128,7 @@ def aws_kcl() -> Path:
 
 
 def node_deaggregator() -> Path:
-    """Return ``deaggregate.js``, with aws-kinesis-agg in ``node_modules`` beside it.
-
-    Raises:
-        CannotInstallError: The machine lacks Node, or the registry cannot be reached.
-        RuntimeError: The installation failed for another reason.
-    """
+    """Return ``deaggregate.js``, with aws-kinesis-agg in ``node_modules`` next to it. Raises as `aws_kcl`."""
     require("node", 18, "The deaggregator for Node")
     target = node_deaggregator_folder()
     if not target.is_dir():

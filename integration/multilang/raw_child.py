@@ -1,8 +1,8 @@
-"""A child process without a library, which misbehaves as it is told.
+"""A child process without a library, which misbehaves as told.
 
-``python raw_child.py JOURNAL OPTIONS``: the options are a file of JSON, ``{"shard id": "behaviour", …}``; ``*`` is the behaviour of all
-other shards. A behaviour that ends in ``once`` is one of the shard's first child only. The journal gets a line of JSON for
-everything that happens.
+``python raw_child.py JOURNAL OPTIONS``: OPTIONS is a JSON file, ``{"shard id": "behaviour", …}``; ``*`` is the behaviour for all
+other shards. A behaviour that ends in ``once`` applies only to the shard's first child. The journal gets a line of JSON for
+each event.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NOISE = (
 
 
 class Pipe:
-    """Standard input, of which nothing is read ahead."""
+    """Standard input, without reading ahead."""
 
     def __init__(self):
         self.rest = b""
@@ -65,7 +65,7 @@ class Child:
         os.close(descriptor)
 
     def first(self, behaviour):
-        """Whether this is the behaviour of the shard, for the first time."""
+        """Return whether the shard has this behaviour and shows it for the first time."""
         if self.behaviour != behaviour:
             return False
         try:
@@ -96,7 +96,7 @@ class Child:
         while True:
             early = self.behaviour == "requests before it reads" and b"\n" not in self.pipe.rest
             if early and self.pipe.more(1000).startswith(b'{"action":"pro'):
-                # The daemon is still writing this line, which is larger than the pipe.
+                # The daemon is still writing this line, which is larger than the pipe's buffer.
                 self.say(b"noise while you write " * 10_000 + b"\n")
                 self.say({"action": "checkpoint", "sequenceNumber": None})
                 time.sleep(0.3)
@@ -160,7 +160,7 @@ class Child:
             threading.Timer(0.1, self.say, [b"between calls " * 100_000 + b"\n"]).start()
 
     def fail(self, action):
-        """Do in processRecords what the behaviour says, before anything is processed; return whether that was an answer."""
+        """Misbehave in processRecords before anything is processed; return whether that was a response."""
         if self.first("swallows an exception once"):
             sys.stderr.write("Caught exception from action dispatch: boom\nTraceback …\n")
             self.status(action)
@@ -176,7 +176,8 @@ class Child:
             time.sleep(3600)
         if self.first("closes stdin once"):
             os.close(0)
-            self.say({"action": "checkpoint", "sequenceNumber": "1"})  # refused, but it will not read that
+            # The daemon rejects it, but this child never reads that.
+            self.say({"action": "checkpoint", "sequenceNumber": "1"})
             time.sleep(3600)
         if self.first("answers wrongly once"):
             self.status("initialize")
@@ -185,7 +186,7 @@ class Child:
             self.say({"action": "status"})
             time.sleep(3600)
         if self.first("floods once"):
-            self.status(action)  # so that no call reads what follows
+            self.status(action)  # So that no call of the daemon reads the flood.
             for _ in range(5000):
                 self.say({"action": "status", "responseFor": action})
                 self.say({"action": "checkpoint", "sequenceNumber": "0"})

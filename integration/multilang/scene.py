@@ -1,4 +1,4 @@
-"""Streams, children and daemons of the scenes: what each test composes."""
+"""Streams, children and daemons, from which each test composes its scenario."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Children:
     """Programs that daemons start, none of them changed for a test.
 
     Args:
-        amazon_kclpy: What `install.amazon_kclpy` returned.
-        aws_kcl: What `install.aws_kcl` returned.
+        amazon_kclpy: Result of `install.amazon_kclpy`.
+        aws_kcl: Result of `install.aws_kcl`.
         folder: For the sample application with our import line.
 
     Attributes:
@@ -53,15 +53,15 @@ class Children:
 
 
 class Tapped:
-    """A daemon whose conversations with its children are written down.
+    """A daemon whose conversations with its children are logged.
 
     Args:
-        stage: Where it runs.
+        stage: The account.
         name: Its worker id.
         stream: Stream name.
         application: Application name.
         children: Programs by the number of the shard.
-        ours: Whether it is ours.
+        ours: Whether the daemon is ours.
         settings: Further properties.
 
     Attributes:
@@ -101,7 +101,7 @@ class Tapped:
         return found
 
     def records(self) -> list[tuple[str, int]]:
-        """Return the position of each record that a child has got so far."""
+        """Return the position of each record that a child has received so far."""
         return [
             (record["sequenceNumber"], record["subSequenceNumber"])
             for parts in self.conversations().values()
@@ -123,7 +123,7 @@ def aggregate(hash_key: int, records: Sequence[tuple[str, bytes]]) -> dict[str, 
 
 
 def put(stage: Stage, stream: str, label: str) -> int:
-    """Put plain records and aggregates into each open shard; returns the number of user records."""
+    """Put plain records and aggregates into each open shard; return the number of user records."""
     entries, count = [], 0
     for shard in stage.kinesis.list_shards(StreamName=stream)["Shards"]:
         if "EndingSequenceNumber" in shard["SequenceNumberRange"]:
@@ -146,10 +146,9 @@ def put(stage: Stage, stream: str, label: str) -> int:
 
 
 def make_stream(stage: Stage, stream: str) -> int:
-    """Make a stream of seven shards: 0 was split into 4 and 5, 2 and 3 were merged into 6, and 1 is as it was.
+    """Make a stream of seven shards: 0 was split into 4 and 5, 2 and 3 were merged into 6, 1 is unchanged.
 
-    Returns:
-        The number of user records in it; each shard has some.
+    Returns the number of its user records; each shard has some.
     """
     stage.kinesis.create_stream(StreamName=stream, ShardCount=4)
     count = put(stage, stream, "before")
@@ -174,12 +173,12 @@ def checkpoints(stage: Stage, application: str) -> dict[str, tuple[str, str]]:
 
 
 def logs(*daemons: Tapped) -> Callable[[], str]:
-    """Return a function that returns the ends of the logs of daemons."""
+    """Return a function that returns the ends of the daemons' logs."""
     return lambda: "\n\n".join(f"{daemon.worker.name}: {daemon.log()}" for daemon in daemons)
 
 
 def _open_shards(stage: Stage, stream: str) -> list[tuple[int, int, str]]:
-    """Return the open shards: first hash key, last one, id."""
+    """Return first hash key, last hash key and id of each open shard."""
     return sorted(
         (
             int(shard["HashKeyRange"]["StartingHashKey"]),

@@ -1,12 +1,12 @@
-"""A wire tap between a daemon and its child: passes every line on unchanged, and writes down who said what when.
+"""A wire tap between a daemon and its child: passes every line on unchanged and logs it.
 
-``tap.py OPTIONS`` is the executable of a daemon. Its first line names the shard, which decides the child that it starts:
+``tap.py OPTIONS`` is the executable of a daemon. The first line it gets names the shard, which decides the child to start:
 
     {"folder": "…", "children": {"0": {"command": ["python", "app.py"], "environment": {"PYTHONPATH": "…"}}}}
 
 The keys are numbers of shards. Each conversation is a file ``SHARD-NUMBER.tap`` of JSON lines: time, ``>`` for the daemon,
-``<`` for the child or ``=`` for the child's exit status, and the line. Standard library only. A line is written down
-before it is passed on, so the order in the file is the order of cause and effect.
+``<`` for the child or ``=`` for the child's exit status, and the line. Standard library only. A line is logged before it is
+passed on, so the order in the file is the order of cause and effect.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 
 
 def _create(folder, shard):
-    """Create the file of this conversation; a shard that comes again has another one."""
+    """Create the file of this conversation; each conversation of a shard has its own."""
     number = 0
     while True:
         try:
@@ -61,7 +61,7 @@ def main():
                 line = sys.stdin.buffer.readline()
             process.stdin.close()
         except BrokenPipeError:
-            pass  # the child has ended, which its exit status tells
+            pass  # The child has ended; its exit status tells why.
 
     threading.Thread(target=downwards, daemon=True).start()
     for line in process.stdout:
@@ -75,7 +75,7 @@ def main():
 
 
 if __name__ == "__main__":
-    # Without the threads' end: one may still wait for a daemon that does not close the pipe.
+    # Do not join the threads: one may still wait for a daemon that does not close the pipe.
     code = main()
     sys.stdout.flush()
     os._exit(code)

@@ -1,12 +1,12 @@
 """Accounting of a run whose lease table operators change: every record, every repetition, every gap. Pure.
 
-The rules, for a record at a place of a shard:
+The rules, for a record at a position of a shard:
 
-- A *rewind* to P, written at T: every record after P is delivered again by an acquisition that began after T. An acquisition begins
-  exactly at P. A later skip may take records out of this, and nothing else may.
-- A *skip* from C to S: what lies in (C, S] may stay undelivered, and everything else is delivered. If the owner was asked, nothing in
-  (C, S] is delivered after the request, until a later rewind covers it.
-- A record that is delivered twice has a reason between the beginnings of the two acquisitions: a rewind that covers it, a lease that
+- A *rewind* to P, written at T: acquisitions that began after T deliver every record after P again, and one of them begins exactly
+  at P. Only a later skip can exempt records from this.
+- A *skip* from C to S: records in (C, S] can stay undelivered; all other records are delivered. If the owner was asked, it delivers
+  nothing in (C, S] after the request, until a later rewind covers it.
+- A record that is delivered twice needs a reason between the beginnings of the two acquisitions: a rewind that covers it, a lease that
   the operator took from its owner, or a worker that was killed, frozen or stalled. One acquisition delivers a record once.
 
 All times are seconds of one clock.
@@ -28,16 +28,14 @@ REWOUND = "rewound by an operator"
 FREED = "taken from its owner by an operator"
 FAULT = "a worker was killed, frozen or stalled"
 LOST = "its worker lost the lease to another one"
-"""Of Java workers only: a KCL 2 takes leases without asking."""
+"""A reason for Java workers only: a KCL 2 takes leases without asking."""
 
 
 class Acquisition(NamedTuple):
     """A worker's hold on a lease, from ``initialize`` on.
 
     Attributes:
-        worker: The worker.
         number: Number of the acquisition within the worker.
-        shard: The shard.
         start: Checkpoint passed to ``initialize``.
         at: Time of ``initialize``.
     """
@@ -50,13 +48,10 @@ class Acquisition(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """One record in the hands of a worker.
+    """One delivery of a record to a worker.
 
     Attributes:
-        shard: The shard.
-        place: Its place.
-        at: Time.
-        worker: The worker.
+        place: The record's position.
         number: Number of the worker's acquisition.
     """
 
@@ -71,8 +66,7 @@ class Rewind(NamedTuple):
     """A shard that was rewound.
 
     Attributes:
-        shard: The shard.
-        place: The position at which it begins again: everything after it comes once more.
+        place: New position; everything after it must be delivered again.
         at: A time between the read of the row and the write.
         noticed_at: When a worker was seen to act on it; None if none was.
     """
@@ -87,11 +81,10 @@ class Gap(NamedTuple):
     """A shard that skipped records.
 
     Attributes:
-        shard: The shard.
-        begin: Checkpoint from which on records are left out.
+        begin: Checkpoint after which records are left out.
         end: Last record that is left out.
         at: A time between the read of the row and the write.
-        exact: Whether the owner was asked and has let go, so that it delivers nothing of the gap.
+        exact: Whether the owner was asked and has released the lease, so that it delivers nothing of the gap.
     """
 
     shard: str
@@ -105,7 +98,6 @@ class Freed(NamedTuple):
     """A lease that was taken from its owner without asking.
 
     Attributes:
-        shard: The shard.
         at: A time between the read of the row and the write.
     """
 
@@ -118,10 +110,9 @@ class Fault(NamedTuple):
 
     Attributes:
         worker: The worker; None for all.
-        begin: When it began.
         end: When its effects were over.
         reason: What happened to it.
-        shard: The shard to which it is restricted; None for all.
+        shard: The only shard that it affects; None for all.
     """
 
     worker: str | None
@@ -139,7 +130,7 @@ class Operations:
         rewinds: Shards that were rewound.
         gaps: Shards that skipped records.
         freed: Leases that were taken without asking.
-        created: Shards whose rows had been deleted and were put back: their counters begin at 0 again.
+        created: Shards whose deleted rows were restored, with counters that start at 0 again.
     """
 
     rewinds: list[Rewind] = field(default_factory=list)
@@ -153,14 +144,14 @@ class Account:
     """Result of the accounting. The first five are empty in a good run.
 
     Attributes:
-        lost: Records that were never delivered, and that no skip names.
-        not_repeated: Records that did not come again after a rewind.
-        not_skipped: Records that came although a skip with the owner's consent left them out.
+        lost: Records that were never delivered, without a skip that covers them.
+        not_repeated: Records that were not delivered again after a rewind.
+        not_skipped: Records delivered although a skip with the owner's consent covered them.
         without_reason: Repetitions that nothing explains.
-        wrong_starts: Rewinds after which no acquisition began at the position that was asked for.
+        wrong_starts: Rewinds after which no acquisition began at the requested position.
         delivered: Different records delivered.
-        skipped: Records that were left out altogether.
-        repeated: Records that a rewind had to repeat, and that came again; once for each rewind.
+        skipped: Records never delivered because of a skip.
+        repeated: Records that a rewind had to repeat and did; once for each rewind.
         reasons: Repetitions by reason.
     """
 
@@ -176,7 +167,7 @@ class Account:
 
     @property
     def problems(self) -> dict[str, list[str]]:
-        """What must not be, by kind; empty in a good run."""
+        """Everything wrong, by kind; empty in a good run."""
         found = {
             "lost": self.lost,
             "not repeated after a rewind": self.not_repeated,
@@ -203,7 +194,7 @@ class _Shard:
         self._times = sorted([one.at for one in self.rewinds] + [one.at for one in self.gaps] + self.freed)
 
     def needed_since(self, place: Place) -> list[float]:
-        """Return the times of the rewinds after which a record has to come again."""
+        """Return the times of the rewinds after which a record must be delivered again."""
         excused = max((gap.at for gap in self.gaps if gap.begin < place <= gap.end), default=float("-inf"))
         return [one.at for one in self.rewinds if one.place < place and one.at > excused]
 
@@ -217,23 +208,18 @@ class _Shard:
         return any(begin <= at <= end for at in self.freed)
 
     def next_after(self, at: float) -> float:
-        """Return when the next change was made after one; infinity if none was."""
+        """Return the time of the first change after `at`; infinity if there is none."""
         return next((one for one in self._times if one > at), float("inf"))
 
 
 _SLACK = 2.0
 """Seconds between the write that takes a lease and ``initialize``, on a busy machine."""
 _START_TIME = 5.0
-"""Seconds within which a worker that took a lease has certainly begun, see `Books._wrong_starts`."""
+"""Seconds after which a worker that took a lease has certainly begun; see `Books._wrong_starts`."""
 
 
 class Books:
-    """Accounts for the records of a run.
-
-    Args:
-        operations: What operators did.
-        faults: What happened to workers.
-    """
+    """Accounts for the records of a run, given what operators did and what happened to workers."""
 
     def __init__(self, operations: Operations, faults: Iterable[Fault]) -> None:
         self._operations = operations
@@ -254,7 +240,7 @@ class Books:
         deliveries: Iterable[Delivery],
         acquisitions: Mapping[tuple[str, int], Acquisition],
     ) -> tuple[list[str], list[str], int]:
-        """Return records that were never delivered, records that did not come again, and the number of those that did."""
+        """Return records never delivered, records not delivered again, and the number of records that were delivered again."""
         newest: dict[tuple[str, Place], float] = {}
         for one in deliveries:
             began = acquisitions[one.worker, one.number].at
@@ -281,10 +267,7 @@ class Books:
     ) -> Account:
         """Account for everything.
 
-        Args:
-            stored: Shard and place of each acknowledged record.
-            deliveries: All deliveries.
-            acquisitions: By worker and number.
+        `stored` has shard and position of each acknowledged record; `acquisitions` are by worker and number.
         """
         found = sorted(deliveries, key=lambda one: (one.at, one.place))
         lost, not_repeated, repeated = self.missing(stored, found, acquisitions)
@@ -321,7 +304,7 @@ class Books:
         first, second = (acquisitions[one.worker, one.number] for one in (before, again))
         if (first.worker, first.number) == (second.worker, second.number):
             return None
-        # The older one may deliver last: it has a batch in its hands when the lease is taken from it.
+        # The older one may deliver last: it still has a batch when the lease is taken from it.
         begin, end = min(first.at, second.at) - _SLACK, max(first.at, second.at)
         shard = self._shards.get(again.shard)
         if shard is not None and shard.was_rewound(again.place, begin, end):
@@ -331,7 +314,7 @@ class Books:
         return self._fault({first.worker, second.worker}, again.shard, begin, again.at)
 
     def _fault(self, workers: set[str], shard: str, begin: float, end: float) -> str | None:
-        """Return what happened to one of the workers in an interval; None if nothing did."""
+        """Return the fault of one of the workers in an interval; None if there was none."""
         return next(
             (
                 fault.reason
@@ -355,7 +338,7 @@ class Books:
                 if not gap.exact or one.at <= gap.at or not gap.begin < one.place <= gap.end:
                     continue
                 began = acquisitions[one.worker, one.number].at
-                # An acquisition that an earlier change ended may have had a batch in its hands when the skip was asked for.
+                # An acquisition that an earlier change ended may still have had a batch when the skip was requested.
                 is_stale = began < gap.at and any(
                     began - _SLACK <= at <= gap.at
                     for at in [*shard.freed, *(rewind.at for rewind in shard.rewinds)]
@@ -375,7 +358,7 @@ class Books:
             for rewind in shard.rewinds:
                 if rewind.noticed_at is None:
                     continue
-                # A child that waits for its parents is noticed, and may be changed again before anybody begins with it.
+                # A worker notices a child that waits for its parents; the child may be changed again before a worker begins with it.
                 following = shard.next_after(rewind.at)
                 begun = [held for held in by_shard[shard_id] if rewind.at <= held.at < following]
                 is_right = any(held.start == rewind.place for held in begun)

@@ -1,4 +1,4 @@
-"""An operator: makes the operations of a plan through `kinesis_sdk.admin`, as the commands do, and remembers what they did."""
+"""An operator: performs the operations of a plan through `kinesis_sdk.admin`, as the commands do, and records their effects."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ from kinesis_sdk.consumer.leases.table.lease import Lease
 _WAIT = 15.0
 """Seconds that an operation waits for owners, if it does."""
 _EXPORTS = 3
-"""Exports that are kept for imports."""
+"""Number of exports kept for imports."""
 _END = (2**256, 0)
 
 
 def place_of(position: ExtendedSequenceNumber) -> Place:
-    """Return a position as the books have it."""
+    """Return a position in the form of `books`."""
     if position.is_shard_end:
         return _END
     return START if position.is_sentinel else (int(position.sequence_number), position.sub_sequence_number)
 
 
 class Scene(Protocol):
-    """The fleet that is steered."""
+    """The fleet to steer."""
 
     def rows(self) -> Sequence[Lease]:
         """Return the lease table."""
@@ -62,28 +62,28 @@ class Scene(Protocol):
         """Return the workers that should be alive, by id."""
 
     def places(self, shard: str) -> Sequence[Place]:
-        """Return places of records of a shard that were acknowledged, in order."""
+        """Return the positions of a shard's acknowledged records, in order."""
 
 
 class Operator:
-    """Carries out operations, one after another.
+    """Performs operations one after another.
 
     Args:
         scene: The fleet.
-        application: Makes the application: each command has its own.
+        application: Makes the application; each command has its own.
         folder: For the audit log.
-        failover_time: Of the workers; seconds.
-        sleep: Waits in the main thread, while the run goes on.
-        note: Told what is done.
-        offset: What to add to the wall clock to get the clock of the books.
-        before: Told the positions that are about to be written, by lease key.
+        failover_time: The workers', in seconds.
+        sleep: Waits in the main thread while the run goes on.
+        note: Called with a description of each operation.
+        offset: Seconds from the wall clock to the clock of the books.
+        before: Called with the positions that are about to be written, by lease key.
 
     Attributes:
         done: What was done, for the books.
         made: Operations that changed something, by kind.
-        idle: Operations that had nothing to do or were refused, by kind.
-        refusals: Why operations were refused.
-        desk: What the plans of `apply` are made with.
+        idle: Operations that had nothing to do or were rejected, by kind.
+        refusals: Why operations were rejected.
+        desk: Makes the plans for `apply`.
     """
 
     def __init__(
@@ -119,23 +119,19 @@ class Operator:
         )
 
     def _go_on(self, seconds: float) -> None:
-        """Wait. Other threads than the main one read shards side by side, and must not touch the run."""
+        """Wait. Only the main thread lets the run go on: other threads read shards concurrently and must not touch it."""
         if threading.current_thread() is threading.main_thread():
             self._sleep(seconds)
         else:
             time.sleep(seconds)
 
     def perform(self, operation: Operation) -> bool:
-        """Make an operation.
-
-        Returns:
-            Whether it changed anything. An operation that is not possible now is refused by the API, and changes nothing.
-        """
+        """Perform an operation; return whether it changed anything. The API rejects one that is not possible now."""
         self._note(f"operation {operation}")
         try:
             changed = self._perform(operation)
         except (ChangeRefusedError, ConfigError) as error:
-            # ConfigError: a row or worker that was there a moment ago is gone.
+            # ConfigError: a row or worker that existed a moment ago is gone.
             self.refusals.append(f"{operation}: {error}")
             self._note(f"  refused: {error}")
             changed = False
@@ -188,7 +184,7 @@ class Operator:
         return self._apply(plan_import(self.desk, _pick(exports, operation.choice)), operation)
 
     def _rewinds_more(self, export: Export) -> bool:
-        """Return whether an import would also bring shards back by the ends of their parents, which no outcome names."""
+        """Return whether an import would also rewind shards because of their parents' ends, which no outcome names."""
         exported = {row.lease.shard: row.lease for row in export.rows}
         there = {row.lease_key for row in self._scene.rows()}
         graph = ShardGraph(self._scene.shards())
@@ -206,7 +202,7 @@ class Operator:
         candidates = [
             shard.shard_id
             for shard in self._scene.shards()
-            # A rewind also brings back shards that have ended; mostly it is for those that are read.
+            # A rewind can bring back finished shards, but mostly choose shards that are being read.
             if shard.shard_id in there or (is_rewind and operation.other > 0.8)
         ]
         if not candidates:
@@ -222,7 +218,7 @@ class Operator:
             places = self._scene.places(shard)
             if not places:
                 return False
-            # The newer half for a rewind, and the very newest for a skip, so that there is something to skip.
+            # From the newer half for a rewind. A skip needs the newest records, or there would be nothing to skip.
             first = len(places) // 2 if is_rewind else max(len(places) - 20, 0)
             number, sub = _pick(places[first:], operation.other)
             start, chosen = ExtendedSequenceNumber(str(number), sub), [shard]
@@ -246,11 +242,7 @@ class Operator:
         return any(one.status is Status.DONE for one in outcomes)
 
     def apply(self, plan: ChangePlan, *, wait: float = 60.0) -> list[Outcome]:
-        """Apply a plan of `desk`, and remember what it did.
-
-        Raises:
-            ChangeRefusedError: If it is refused; nothing is written.
-        """
+        """Apply a plan of `desk` and record its effects. Raises ChangeRefusedError if it is rejected; nothing is written then."""
         self._before(
             {
                 change.goal.lease_key: _lower(change.goal.position, change.before)
@@ -267,7 +259,7 @@ class Operator:
         return outcomes
 
     def _begins(self, offset: int) -> dict[str, float]:
-        """Return when the last write of each row was begun, from the audit log after an offset."""
+        """Return when the last write of each row began, from the audit log after an offset."""
         if not self._audit.exists():
             return {}
         with self._audit.open("rb") as file:

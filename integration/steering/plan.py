@@ -1,4 +1,4 @@
-"""Random operations on a live application, from a seed: what to do, and what happens to the fleet beforehand. Pure."""
+"""Random operations on a live application, from a seed, with the disturbances before them. Pure."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ DECK: tuple[Kind, ...] = (
     "export",
     "import",
 )
-"""Operations in the proportion in which they are made; each is made once before any is made too often."""
+"""Operations in their proportions. A whole deck is used up before it is shuffled again, so that none is missing."""
 
 _DISTURBANCES: tuple[Disturbance, ...] = (
     "split",
@@ -71,7 +71,7 @@ class Operation:
         choice: From 0 to 1: which shard, worker or record.
         other: From 0 to 1: a second choice.
         reach: Seconds to look back, for times.
-        several: Whether it concerns all shards, where that is possible.
+        several: Whether it concerns all shards, if that is possible.
         waits: Whether the operator waits until owners act on it.
         pause: Seconds to wait before it.
         disturbance: What happens to the fleet just before it; None for nothing.
@@ -103,15 +103,15 @@ def make_operations(
     disturbances: Sequence[Disturbance] = _DISTURBANCES,
     disturbed: float = 0.35,
 ) -> list[Operation]:
-    """Return operations in order. The same seed gives the same ones, and a longer list begins with the shorter one.
+    """Return operations in order. For one seed they are always the same, and a longer list begins with the shorter one.
 
     Args:
         seed: The seed.
-        count: How many.
-        failover_time: Of the workers, in seconds; freezes are sometimes shorter and mostly longer.
-        deck: Operations to choose from; it is shuffled, and again when it is used up.
-        disturbances: What happens to the fleet, in the same way.
-        disturbed: Share of the operations that something happens before.
+        count: Number of operations.
+        failover_time: The workers', in seconds; freezes are sometimes shorter and mostly longer.
+        deck: Operations to choose from; shuffled, and again when it is used up.
+        disturbances: What can happen to the fleet; chosen in the same way.
+        disturbed: Fraction of the operations that a disturbance precedes.
     """
     rng = random.Random(seed)
     kinds: list[Kind] = []

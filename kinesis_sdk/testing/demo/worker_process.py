@@ -77,9 +77,8 @@ def main() -> int:
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     stop = StopFlag()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C reaches the whole process group, but the demo stops the workers.
+    # Ctrl-C reaches the whole process group, but the demo stops the workers.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_wait_for_end_of_input, args=(stop,), daemon=True).start()
     log = DeliveryWriter(Path(settings["log"]), settings["run"])
 

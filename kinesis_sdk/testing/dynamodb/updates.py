@@ -21,10 +21,8 @@ def _operand(node: Node, item: Item) -> Value:
     """Return the value on the right side of SET, computed from the item as it was before the update."""
     kind = node[0]
     if kind == "if_not_exists":
-        found, other = (
-            lookup(item, node[1][1]),
-            _operand(node[2], item),
-        )  # DynamoDB demands that the other operand exists even if it is not needed.
+        # DynamoDB demands that the other operand exists even if it is not needed.
+        found, other = lookup(item, node[1][1]), _operand(node[2], item)
         return other if found is None else found
     if kind == "list_append":
         left, right = _operand(node[1], item), _operand(node[2], item)
