@@ -1,7 +1,7 @@
-"""A sink in DynamoDB: the handler's writes and the position of the shard are one TransactWriteItems.
+"""A sink in DynamoDB: one TransactWriteItems contains the handler's writes and the position of the shard.
 
-The position is an item of a table of its own, and not the row of the lease: a heartbeat that meets a transaction on the same item
-fails (TransactionConflict), and the sink works with any lease store.
+The position is in a table of its own, not in the lease's row: a heartbeat that meets a transaction on the same item fails
+(TransactionConflict), and the sink must work with any lease store.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kinesis_sdk.common.validation import check_int, check_text
 from kinesis_sdk.consumer.sinks.sink import SinkKey, SinkRow
 
 MAX_ACTIONS = 99
-"""Maximum effects of a transaction: DynamoDB's 100 actions, without that of the position."""
+"""Maximum effects of a transaction: DynamoDB's 100 actions less one for the position."""
 
 MAX_BYTES = 4 * 1024 * 1024
 """Maximum bytes of all items of a transaction."""
@@ -52,7 +52,7 @@ _BUSY = frozenset(
         "TransactionInProgressException",
     }
 )
-"""Reasons for which a transaction is cancelled, and that pass."""
+"""Reasons for the cancellation of a transaction that pass."""
 
 _KEY = "shard"
 _NUMBER, _SUB, _FENCE, _ENDED = "sequenceNumber", "subSequenceNumber", "fence", "ended"
@@ -98,15 +98,15 @@ class SinkDynamoDBClient(Protocol):
 class DynamoDBEffects:
     """The effects of a transaction, collected by the handler and sent when it returns.
 
-    Each method takes the parameters that the action has in TransactWriteItems, in the types of boto3's client, and the record that
-    causes it, which errors name.
+    Each method takes the record that causes the effect, which errors name, and the parameters of the action in
+    TransactWriteItems, in the types of boto3's client.
 
     ```python
     batch.transaction.put(record, TableName="orders", Item={"id": {"S": record.id}, "total": {"N": "7"}})
     ```
 
     Raises:
-        EffectRejectedError: Each method, if the transaction would be larger than DynamoDB accepts; it names the record.
+        EffectRejectedError: From each method, if the transaction would be larger than DynamoDB accepts; it names the record.
     """
 
     def __init__(self, sink: DynamoDBSink) -> None:
@@ -117,19 +117,19 @@ class DynamoDBEffects:
         self._items: dict[tuple[str, str], str] = {}
 
     def put(self, record: UserRecord | None, **action: Any) -> None:
-        """Put an item: ``TableName``, ``Item`` and, if wanted, a condition."""
+        """Put an item: ``TableName``, ``Item`` and optionally a condition."""
         self._add("Put", record, action)
 
     def update(self, record: UserRecord | None, **action: Any) -> None:
-        """Update an item: ``TableName``, ``Key``, ``UpdateExpression`` and, if wanted, a condition."""
+        """Update an item: ``TableName``, ``Key``, ``UpdateExpression`` and optionally a condition."""
         self._add("Update", record, action)
 
     def delete(self, record: UserRecord | None, **action: Any) -> None:
-        """Delete an item: ``TableName``, ``Key`` and, if wanted, a condition."""
+        """Delete an item: ``TableName``, ``Key`` and optionally a condition."""
         self._add("Delete", record, action)
 
     def check(self, record: UserRecord | None, **action: Any) -> None:
-        """Demand a state of an item that is not written: ``TableName``, ``Key``, ``ConditionExpression``."""
+        """Require a state of an item that is not written: ``TableName``, ``Key``, ``ConditionExpression``."""
         self._add("ConditionCheck", record, action)
 
     def _add(self, kind: str, record: UserRecord | None, action: dict[str, Any]) -> None:
@@ -177,11 +177,7 @@ class DynamoDBEffects:
 
 
 class DynamoDBTransaction:
-    """A transaction of a `DynamoDBSink`: nothing is sent before its commit.
-
-    Attributes:
-        handle: Collects the effects.
-    """
+    """A transaction of a `DynamoDBSink`: `handle` collects the effects, and nothing is sent before the commit."""
 
     def __init__(self, sink: DynamoDBSink, key: SinkKey, seen: SinkRow) -> None:
         self.handle: DynamoDBEffects = DynamoDBEffects(sink)
@@ -210,13 +206,13 @@ class DynamoDBSink:
     Worker("orders", application_name="totals", handler=handle, sink=sink).run()
     ```
 
-    A call of the handler gets at most ``max_records``, and has a transaction of its own. Effects may be in any tables of the account
+    Each call of the handler gets at most ``max_records`` and has its own transaction. Effects can be in any table of the account
     and region. Cost: twice the write units of the effects, and two for each position.
 
     Args:
         client: boto3 DynamoDB client.
-        table_name: Table with the positions, which several applications may share; created if it is missing, with on-demand
-            capacity.
+        table_name: Table with the positions, which several applications can share; created with on-demand capacity if it is
+            missing.
         max_records: Records of a transaction, 1 to 99: at most 99 divided by the effects of a record.
         sleep: Replaces `time.sleep` in waits, for tests.
 
@@ -248,12 +244,12 @@ class DynamoDBSink:
 
     @property
     def region(self) -> str | None:
-        """Region of the client; None if the client does not say."""
+        """Region of the client; None if unknown."""
         region: str | None = getattr(getattr(self._client, "meta", None), "region_name", None)
         return region
 
     def ensure_ready(self) -> None:
-        """Create the table if it is missing, and wait until it can be used.
+        """Create the table if it is missing, and wait until it is usable.
 
         Raises:
             ConfigError: If a table of this name has another key.
@@ -353,7 +349,7 @@ class DynamoDBSink:
         return True
 
     def begin(self, key: SinkKey, seen: SinkRow) -> DynamoDBTransaction:
-        """Begin a transaction; whether the row is as seen is found out at its commit."""
+        """Begin a transaction, whose commit checks that the row is as seen."""
         return DynamoDBTransaction(self, key, seen)
 
     def lease_keys(self, application: str, stream: str) -> list[str]:
@@ -403,7 +399,7 @@ class DynamoDBSink:
         return error
 
     def change(self, key: SinkKey, seen: SinkRow, row: SinkRow, effects: DynamoDBEffects) -> bool:
-        """Send effects and a row in one transaction, on the condition that the row is as seen."""
+        """Send effects and a row in one transaction, if the current row is ``seen``."""
         actions = [{"Put": self._put(key, seen, row)}, *effects.actions]
         try:
             self._client.transact_write_items(TransactItems=actions)
@@ -447,7 +443,7 @@ class DynamoDBSink:
 
 
 def _item_key(key: SinkKey) -> dict[str, Any]:
-    # A stream name has no slash, and a lease key none either. The application's name comes last, because it may have one.
+    # The names of streams and lease keys have no slash. The application's name comes last, because it may have one.
     return {_KEY: {"S": f"{key.stream}/{key.lease_key}/{key.application}"}}
 
 
@@ -468,7 +464,7 @@ def _place(record: UserRecord) -> str:
 
 
 def _bytes_of(value: Any) -> int:
-    """Return about how many bytes a value in DynamoDB's wire form takes in an item, by DynamoDB's rules and rounded up."""
+    """Return the size in an item of a value in DynamoDB's wire form, by DynamoDB's rules, rounded up."""
     if isinstance(value, Mapping):
         if len(value) == 1 and (kind := next(iter(value))) in ("N", "BOOL", "NULL"):
             return 21 if kind == "N" else 1
@@ -483,7 +479,7 @@ def _sink_error(error: KinesisSdkError) -> SinkError:
 
 
 def _cancellation_reasons(error: Exception) -> list[Mapping[str, Any]] | None:
-    """Return why each action was cancelled, that of the position first; None if the transaction was not cancelled."""
+    """Return the reason for each action, the position's first; None if the transaction was not cancelled."""
     response = getattr(error, "response", None) or {}
     if response.get("Error", {}).get("Code") != "TransactionCanceledException":
         return None
@@ -491,7 +487,7 @@ def _cancellation_reasons(error: Exception) -> list[Mapping[str, Any]] | None:
 
 
 def _cancelled(reasons: list[Mapping[str, Any]], causes: list[str]) -> KinesisSdkError:
-    """Return the error of a transaction that DynamoDB cancelled for a reason other than the position."""
+    """Return the error of a transaction that was cancelled for a reason other than the position."""
     named = ["the position", *causes]
     bad = [
         (cause, reason) for cause, reason in zip(named, reasons, strict=False) if reason.get("Code") != "None"

@@ -1,4 +1,4 @@
-"""The handler that stands between a worker and the user's handler if there is a sink."""
+"""Handler that runs the user's handler in transactions of a sink."""
 
 from __future__ import annotations
 
@@ -26,17 +26,15 @@ _T = TypeVar("_T")
 
 
 async def _to_the_end(coroutine: Coroutine[Any, Any, _T]) -> _T:
-    """Await a commit or a rollback as a task of its own: one that were cancelled halfway would leave the row in doubt.
-
-    If the caller is cancelled meanwhile, it is told after the end.
-    """
+    """Await a commit or a rollback in a task of its own, and only then pass on a cancellation of the caller."""
+    # A commit that is cancelled halfway would leave the state of the row unknown.
     task = asyncio.ensure_future(coroutine)
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
         await asyncio.wait([task])
         if not task.cancelled():
-            task.exception()  # retrieved, so that asyncio does not report it; the next `begin` reads the row
+            task.exception()  # retrieve it, so that asyncio does not report it; the next `begin` reads the row
         raise
 
 
@@ -53,26 +51,20 @@ class _End(NamedTuple):
 
 
 class _Wait(NamedTuple):
-    """Step of a flow: what the user's coroutine function returned."""
+    """Step of a flow: an awaitable that the user's callback returned."""
 
     awaitable: Awaitable[Any]
 
 
 _Flow: TypeAlias = Generator["_Call | _End | _Wait", Any, _T]
-"""Steps of a callback, written once for sinks and handlers of both kinds. `SinkHandler` carries out each step as its
-kind needs it, and sends the result, or the error, back."""
+"""Steps of a callback, written once for both kinds of sinks and handlers. `SinkHandler` runs each step as the kind requires, and
+sends back the result or the error."""
 
 
 class SinkHandler(RecordHandler):
     """Calls the user's handler in a transaction of the sink, and commits it together with the position.
 
-    Args:
-        inner: The user's handler.
-        shard: The shard's row in the sink.
-        concurrency: ``ConsumerConfig.concurrency``.
-
-    Raises:
-        ConfigError: If several keys of a shard would be processed at once: a shard has one position in the sink.
+    A ``concurrency`` above 1 raises `ConfigError`, because a shard has one position in the sink.
     """
 
     def __init__(self, inner: RecordHandler, shard: ShardSink, *, concurrency: int) -> None:
@@ -88,7 +80,7 @@ class SinkHandler(RecordHandler):
     def starting_position(
         self, shard: ShardContext
     ) -> StartingPosition | Awaitable[StartingPosition | None] | None:
-        """Claim the shard in the sink and return its position; before the first, ask the user's handler."""
+        """Claim the shard in the sink and return its position; if it has none, ask the user's handler."""
         return self._run(self._start(shard))
 
     def _start(self, shard: ShardContext) -> _Flow[StartingPosition | None]:
@@ -105,11 +97,11 @@ class SinkHandler(RecordHandler):
         return self._inner.initialize(shard)
 
     def process_records(self, batch: RecordBatch) -> CallbackResult:
-        """Process the records that are not in the sink yet, in one transaction: a batch is as small as the sink needs."""
+        """Process the records that are not yet in the sink in one transaction."""
         return self._run(self._process(batch))
 
     def _is_coroutine(self) -> bool:
-        # A sink without coroutines begins its transaction before the handler is known to be one.
+        # A sink without coroutines begins its transaction before it is known whether the handler is a coroutine function.
         return self._shard.is_async
 
     def _process(self, batch: RecordBatch) -> _Flow[None]:
@@ -117,7 +109,9 @@ class SinkHandler(RecordHandler):
         try:
             records = self._missing(batch.records)
             last = position_of(records[-1]) if records else None
-            is_stored = not records and bool(batch.records)  # a commit whose answer was lost did take effect
+            is_stored = not records and bool(
+                batch.records
+            )  # a commit took effect although its response was lost
             if not is_stored:
                 result = self._inner.process_records(
                     replace(batch, records=records, transaction=transaction.handle)
@@ -132,7 +126,7 @@ class SinkHandler(RecordHandler):
         yield _End(self._shard.rollback(transaction) if is_stored else self._shard.commit(transaction, last))
 
     def _check_kind(self, result: CallbackResult) -> None:
-        """Refuse a coroutine that the sink cannot serve, and a plain function with a sink that needs a coroutine."""
+        """Reject a coroutine that the sink cannot serve, and a plain function with a sink that needs a coroutine."""
         sink = self._shard.sink
         if self._shard.is_async and not inspect.isawaitable(result):
             raise SinkError(
@@ -164,10 +158,9 @@ class SinkHandler(RecordHandler):
             yield _Wait(result)
 
     def _run(self, flow: _Flow[_T]) -> _T | Coroutine[Any, Any, _T]:
-        """Run a flow on this thread; from the first awaitable on, or with an `AsyncSink`, as a coroutine.
+        """Run a flow on this thread and return its result, or a coroutine for the rest of it.
 
-        Returns:
-            Its result, or a coroutine for the rest of it.
+        The rest begins with the user's first awaitable. With an `AsyncSink`, it is the whole flow.
         """
         if self._shard.is_async:
             return self._continue(flow)
@@ -185,7 +178,7 @@ class SinkHandler(RecordHandler):
         return self._continue(flow, step)
 
     async def _continue(self, flow: _Flow[_T], step: _Call | _End | _Wait | None = None) -> _T:
-        """Run the rest of a flow from a step on; None begins it, here and not before, because the handler runs in it."""
+        """Run the rest of a flow from a step on. None begins the flow on the event loop, because the handler runs in it."""
         try:
             step = next(flow) if step is None else step
             while True:
@@ -202,12 +195,12 @@ class SinkHandler(RecordHandler):
         if isinstance(step, _Wait):
             return await step.awaitable
         if not self._shard.is_async:
-            # The call blocks, and must not block the event loop.
+            # The call would block the event loop.
             return await _to_the_end(asyncio.to_thread(finished, step.coroutine))
         return await (_to_the_end(step.coroutine) if isinstance(step, _End) else step.coroutine)
 
     def _fail(self, error: BaseException) -> None:
-        """Raise the sink's own error in place of one that the store raised in the handler."""
+        """Raise the sink's own error instead of an error that the store raised in the handler."""
         translated = self._shard.sink.translate(error)
         if translated is not error:
             raise translated from error

@@ -1,4 +1,4 @@
-"""The place of a sink as text: a URL instead of an object."""
+"""Sinks given as a URL instead of an object."""
 
 from __future__ import annotations
 
@@ -16,19 +16,15 @@ _URL = re.compile(r"[a-z][a-z0-9]*(\+[a-z0-9_]+)?://", re.ASCII)
 
 
 def sink_at(field: str, given: AnySink | str) -> AnySink:
-    """Return a sink, or the one that a URL names.
-
-    Args:
-        field: Name of the setting, for errors.
-        given: The sink, or a URL of SQLAlchemy; with an asynchronous driver, it is an `AsyncSqlSink`.
+    """Return a sink, or the sink of a URL of SQLAlchemy: an `AsyncSqlSink` if its driver is asynchronous.
 
     Raises:
-        ConfigError: If it is neither.
+        ConfigError: If it is neither; names ``field``.
         ImportError: If SQLAlchemy, or the driver that the URL names, is not installed.
     """
     if not isinstance(given, str):
         if not callable(getattr(given, "ensure_ready", None)):
-            # An engine is what people have at hand.
+            # Users often pass an engine, because they have one at hand.
             more = ", as SqlSink(engine)" if hasattr(given, "dialect") else ""
             raise ConfigError(field, given, f"a sink{more}, or the URL of one: {_EXAMPLES}")
         return given

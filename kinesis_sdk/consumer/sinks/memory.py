@@ -9,11 +9,7 @@ from kinesis_sdk.consumer.sinks.sink import SinkKey, SinkRow
 
 
 class InMemoryTransaction:
-    """A transaction of an `InMemorySink`: the effects wait in a list.
-
-    Attributes:
-        handle: The list; whatever the handler appends is an effect.
-    """
+    """A transaction of an `InMemorySink`. `handle` is a list, to which the handler appends its effects."""
 
     def __init__(self, sink: InMemorySink, key: SinkKey, seen: SinkRow) -> None:
         self.handle: list[Any] = []
@@ -22,7 +18,7 @@ class InMemoryTransaction:
         self._seen = seen
 
     def commit(self, row: SinkRow) -> bool:
-        """Append the effects to those of the sink and change the row."""
+        """Append the effects to `InMemorySink.effects` and change the row."""
         return self._sink.change(self._key, self._seen, row, self.handle)
 
     def rollback(self) -> None:
@@ -34,7 +30,7 @@ class InMemorySink:
     """A `Sink` in this process. Thread-safe; its lock is a leaf.
 
     Attributes:
-        effects: All effects that were committed, in order.
+        effects: All committed effects, in order.
         rows: The rows.
     """
 
@@ -81,7 +77,7 @@ class InMemorySink:
         return error
 
     def change(self, key: SinkKey, seen: SinkRow | None, row: SinkRow, effects: list[Any]) -> bool:
-        """Change a row and add effects in one step, on the condition that the row is as seen."""
+        """Change a row and add effects in one step, if the current row is ``seen``."""
         with self._lock:
             if self.rows.get(key) != seen:
                 return False

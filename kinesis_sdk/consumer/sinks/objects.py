@@ -1,15 +1,15 @@
-"""A sink of objects, in a folder or in S3: one object for each range of records, whatever dies in between.
+"""A sink of objects, in a folder or in S3: one object for each range of records, even if workers die.
 
-Object stores have no transactions, but they change one object on the condition that it is as it was read. So the row of a shard is an
-object, and a commit has two phases:
+Object stores have no transactions, but they have compare-and-set for one object. So the row of a shard is an object, and a commit
+has two phases:
 
 ```
 stage the content ─► row: position', "move staged ─► name" ─► move ─► (the next commit)
-                       └─ the commit: by compare-and-set      └─ repeated by whoever reads the row next, if this worker dies
+                       └─ the commit: by compare-and-set      └─ repeated by the next reader of the row, if this worker dies
 ```
 
-A staged object that no row names is never moved. It is deleted by a later claim of its shard: its fence is below that of the claim, so
-the row that would name it can no longer be written.
+A staged object that no row names is never moved. A later claim of its shard deletes it, if its fence is lower than the claim's:
+no row that names it can be written any longer.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from kinesis_sdk.consumer.sinks.sink import SinkKey, SinkRow
 
 _ROWS, _STAGED = "_positions", "_staged"
 _DIGITS = 56
-"""Digits of a sequence number of Kinesis; names are padded to them, so that they sort in the order of the shard."""
+"""Digits to which names pad sequence numbers, the maximum of Kinesis, so that they sort in the order of the shard."""
 
 
 class ObjectStore(Protocol):
     """Part of an object store that `ObjectSink` uses. Thread-safe.
 
-    Every method raises `TransientSinkError` for what usually passes, and `SinkError` for the rest.
+    Every method raises `TransientSinkError` for failures that usually pass, and `SinkError` for all others.
     """
 
     def get(self, name: str) -> tuple[bytes, str] | None:
@@ -53,15 +53,15 @@ class ObjectStore(Protocol):
         ...
 
     def change(self, name: str, tag: str | None, content: bytes) -> str | None:
-        """Replace an object that has this tag, or create one if the tag is None; return its new tag, or None if it differs."""
+        """Replace an object with this tag, or create one if the tag is None; return the new tag, or None on a mismatch."""
         ...
 
     def move(self, source: str, target: str) -> None:
-        """Give an object another name, in place of what has it; do nothing if there is no such object any more."""
+        """Rename an object, replacing any object with the new name; do nothing if it no longer exists."""
         ...
 
     def names(self, prefix: str) -> list[str]:
-        """Return the names of all objects that begin with a prefix."""
+        """Return all object names that begin with a prefix."""
         ...
 
     def delete(self, name: str) -> None:
@@ -76,7 +76,7 @@ class FolderStore:
         folder: The folder; created if it is missing.
 
     Raises:
-        ConfigError: If the system has no `fcntl`, as Windows.
+        ConfigError: If the system has no `fcntl`, such as Windows.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -97,7 +97,7 @@ class FolderStore:
         return content, hashlib.sha256(content).hexdigest()
 
     def put(self, name: str, content: bytes) -> None:
-        """Write a file under another name, and rename it: it is there completely or not at all."""
+        """Write a temporary file and rename it, so that the file exists completely or not at all."""
         path = self.folder / name
         temporary = path.with_name(f".{path.name}.{uuid4().hex}")
         with _translated():
@@ -129,7 +129,7 @@ class FolderStore:
             self._make_folder(folder)
             with suppress(FileNotFoundError):
                 (self.folder / source).replace(self.folder / target)
-            # Also if there is no such file any more: the worker that renamed it may have died before this line.
+            # Sync even if the source no longer exists: the worker that renamed it may have died before this line.
             _sync(folder)
 
     def names(self, prefix: str) -> list[str]:
@@ -154,11 +154,9 @@ class FolderStore:
 
 
 def _sync(folder: Path) -> None:
-    """Wait until the names in a folder are on the disk.
-
-    The sequence that this prevents: an object gets its name, the next row is written, and the machine loses power. The row is on the
-    disk and no longer mentions the object, but its name is not there, and the object is lost.
-    """
+    """Wait until the names in a folder are on disk."""
+    # Otherwise: an object gets its name, the next row is written, and the machine loses power. The row on disk no longer mentions
+    # the object, but its name was never written, and the object is lost.
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -235,7 +233,7 @@ class S3Store:
             raise self._error(error, "PutObject") from error
 
     def change(self, name: str, tag: str | None, content: bytes) -> str | None:
-        """PutObject with a condition. A client that repeats a call by itself may be refused by its own first attempt."""
+        """PutObject with a condition. If the client retries by itself, its own first attempt may fail the condition."""
         condition = {"IfNoneMatch": "*"} if tag is None else {"IfMatch": tag}
         try:
             done = self._client.put_object(
@@ -300,9 +298,7 @@ class _Row:
     """The row of a shard as an object.
 
     Attributes:
-        row: The row.
-        staged: Object that has to get the name ``name``; None if there is none.
-        name: See above.
+        staged: Object to rename to `name`; both are None if there is none.
         write: Identifies the write of this row, so that its author recognizes it.
     """
 
@@ -343,8 +339,8 @@ class ObjectContent:
         batch.transaction.write(record, record.data + b"\n")
     ```
 
-    Its name is that of the first record that is written: ``application/stream/shard/sequence number-sub-sequence number``. A batch of which nothing is
-    written makes no object.
+    It is named after the first record that is written: ``application/stream/shard/sequence number-sub-sequence number``. A batch
+    for which nothing is written makes no object.
     """
 
     def __init__(self) -> None:
@@ -356,7 +352,7 @@ class ObjectContent:
 
         Args:
             record: The record that the content comes from.
-            content: Any bytes; nothing is added to them.
+            content: Any bytes, which are stored as they are.
         """
         if self.first is None:
             self.first = record
@@ -364,11 +360,7 @@ class ObjectContent:
 
 
 class ObjectTransaction:
-    """A transaction of an `ObjectSink`: nothing is stored before its commit.
-
-    Attributes:
-        handle: The object.
-    """
+    """A transaction of an `ObjectSink`: nothing is stored before its commit."""
 
     def __init__(self, sink: ObjectSink, key: SinkKey, seen: SinkRow, tag: str) -> None:
         self.handle: ObjectContent = ObjectContent()
@@ -378,7 +370,7 @@ class ObjectTransaction:
         self._tag = tag
 
     def commit(self, row: SinkRow) -> bool:
-        """Stage the object, change the row, and give the object its name."""
+        """Stage the object, change the row and rename the object."""
         return self._sink.commit(self._key, self._seen, self._tag, row, self.handle)
 
     def rollback(self) -> None:
@@ -398,11 +390,11 @@ class ObjectSink:
     Worker("orders", application_name="archive", handler=handle, sink=sink).run()
     ```
 
-    There is exactly one object for each range of records that is committed, and each record is in one of them. The names of a shard sort in
+    Each committed range of records has exactly one object, and each record is in one range. The object names of a shard sort in
     the order of its records. Names that begin with ``_positions/`` and ``_staged/`` are the sink's own.
 
-    Unlike in a database, an object may become visible after its position: if a worker dies between the two, the worker that takes the
-    shard next gives the object its name.
+    Unlike in a database, an object may become visible after its position. If a worker dies between the two, the next owner of the
+    shard renames the object.
 
     Cost in S3: two PutObject, one CopyObject and one DeleteObject for each batch.
 
@@ -422,7 +414,7 @@ class ObjectSink:
         self.store: ObjectStore = FolderStore(store) if isinstance(store, (str, Path)) else store
         self._suffix = suffix
         self._lock = threading.Lock()
-        # Rows as this process last left them, whose objects all have their names. Only a saving: a commit compares the tag.
+        # Rows as this process last left them, with their objects renamed. Only saves reads: a commit compares the tag.
         self._known: dict[SinkKey, tuple[SinkRow, str]] = {}
 
     def ensure_ready(self) -> None:
@@ -435,7 +427,7 @@ class ObjectSink:
         return None if found is None else found[0].row
 
     def write(self, key: SinkKey, seen: SinkRow | None, row: SinkRow) -> bool:
-        """Change or create a row. What a dead worker has left is put in order first."""
+        """Change or create a row. First finish the commit of a dead worker, if there is one."""
         found = self._read(key)
         if (None if found is None else found[0].row) != seen:
             return False
@@ -447,7 +439,7 @@ class ObjectSink:
             return False
         folder = _folder(_STAGED, key)
         for name in self.store.names(folder):
-            # Not those of later claims: this worker may have been frozen since the line above.
+            # Leave the objects of later claims alone: this worker may have been frozen since the line above.
             fence = name.removeprefix(folder).partition("-")[0]
             if fence.isdecimal() and int(fence) < row.fence:
                 self.store.delete(name)
@@ -471,7 +463,7 @@ class ObjectSink:
         return [unquote(name.removeprefix(folder)) for name in self.store.names(folder)]
 
     def delete_ended(self, key: SinkKey) -> bool:
-        """Delete the row of a finished shard. Its objects stay, and in a folder its empty lock file: another process may wait for it."""
+        """Delete the row of a finished shard. Its objects stay, and so does its lock file, for which another process may wait."""
         found = self._read(key)
         if found is None or not found[0].row.ended:
             return False
@@ -486,7 +478,7 @@ class ObjectSink:
         return error
 
     def commit(self, key: SinkKey, seen: SinkRow, tag: str, row: SinkRow, content: ObjectContent) -> bool:
-        """Store an object and a row, on the condition that the row is as seen and has this tag."""
+        """Store an object and a row, if the current row is ``seen`` and has this tag."""
         changed = _Row(row)
         if content.first is not None:
             first = content.first
@@ -505,20 +497,20 @@ class ObjectSink:
         return True
 
     def _change(self, key: SinkKey, tag: str | None, changed: _Row) -> str | None:
-        """Write a row, if the one that is there has this tag; return its own tag, or None."""
+        """Write a row if the current one has this tag; return the new tag, or None on a mismatch."""
         with self._lock:
             self._known.pop(key, None)
         name, content = _row_name(key), changed.encode()
         new = self.store.change(name, tag, content)
         if new is None:
-            # A client that repeats a call after a lost answer is refused by what its first attempt has stored.
+            # If a client retries after a lost response, the row that its first attempt stored fails the condition.
             found = self.store.get(name)
             if found is not None and found[0] == content:
                 return found[1]
         return new
 
     def _finish(self, row: _Row) -> None:
-        """Give the object of a commit its name; doing it again changes nothing."""
+        """Rename the object of a commit. Idempotent."""
         if row.staged is not None and row.name is not None:
             self.store.move(row.staged, row.name)
 

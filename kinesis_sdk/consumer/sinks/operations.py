@@ -17,7 +17,7 @@ def set_position(
     position: ExtendedSequenceNumber,
     change_effects: Callable[[Any], object],
 ) -> SinkRow:
-    """Set the position of a shard and change its effects, in one transaction, while workers run or not.
+    """Set the position of a shard and change its effects in one transaction. Workers may be running.
 
     ```python
     set_position(
@@ -28,20 +28,20 @@ def set_position(
     )
     ```
 
-    A worker that processes the shard cannot commit any more. It takes the shard again, and reads after the new position. If the shard had
-    ended, set its lease back, too (``kinesis-sdk leases rewind``): a finished lease is not processed.
+    A worker that processes the shard can no longer commit. It takes the shard again and reads after the new position. If the
+    shard had ended, set its lease back as well (``kinesis-sdk leases rewind``), because a finished lease is not processed.
 
     Args:
         sink: The sink; for an `AsyncSqlSink` a `SqlSink` of the same database.
         key: Key of the shard's row.
         position: Last user record whose effects remain.
-        change_effects: Gets the handle of the transaction, and makes the effects what they were at that position.
+        change_effects: Called with the handle of the transaction; restores the effects as they were at that position.
 
     Returns:
         The row as it is now.
 
     Raises:
-        SinkError: If there is no such row, or it changed meanwhile; nothing is changed then, and the call may be repeated.
+        SinkError: If there is no such row, or if it changed meanwhile. Nothing is changed then, and the call can be repeated.
     """
     seen = sink.read(key)
     if seen is None:

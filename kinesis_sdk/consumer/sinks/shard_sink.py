@@ -1,7 +1,7 @@
-"""One acquisition of a shard and its row in the sink: the claim, the commits, and what to do if they fail.
+"""One acquisition of a shard and its row in the sink: the claim, the commits, and the recovery from their failures.
 
 The methods are coroutines, so that they serve both kinds of sinks. With a `Sink`, none of them ever waits for an event loop, and
-`finished` runs them to their end on the caller's thread.
+`finished` runs them on the caller's thread.
 
 ```
  claim ──► (position, fence of this acquisition) ──► commit: position' ──► … ──► commit: ended
@@ -33,7 +33,7 @@ _LOGGER = FieldLogger(logging.getLogger(__name__))
 _T = TypeVar("_T")
 
 _CLAIMS = 5
-"""Attempts of a claim before the shard pauses: two workers may claim at the same time, and one of them finds its lease lost."""
+"""Attempts of a claim before the shard pauses. If two workers claim at the same time, one of them finds its lease lost."""
 
 
 async def _result(value: Awaitable[_T] | _T) -> _T:
@@ -42,7 +42,7 @@ async def _result(value: Awaitable[_T] | _T) -> _T:
 
 
 def finished(coroutine: Coroutine[Any, Any, _T]) -> _T:
-    """Run a coroutine that never waits to its end, and return its result."""
+    """Run a coroutine that never waits, and return its result."""
     try:
         coroutine.send(None)
     except StopIteration as ended:
@@ -52,18 +52,9 @@ def finished(coroutine: Coroutine[Any, Any, _T]) -> _T:
 
 
 class ShardSink:
-    """The row of one shard, as one acquisition of its lease uses it. Used by one thread or task at a time.
+    """The row of one shard for one acquisition of its lease. Used by one thread or task at a time.
 
-    Args:
-        sink: The sink.
-        key: Key of the row.
-        held: The lease.
-        log: Returns the logger of a module for the lines about a shard id.
-
-    Attributes:
-        sink: The sink.
-        is_async: Whether it is an `AsyncSink`.
-        row: The row as this acquisition last left it; before `claim` an empty one.
+    `row` is the row as this acquisition last left it; an empty one before `claim`.
     """
 
     def __init__(
@@ -80,26 +71,21 @@ class ShardSink:
         self._key = key
         self._held = held
         self._logger = log(_LOGGER, held.shard_id)
-        # Rows of commits whose outcome is unknown. Each of them may still take effect, until a later commit succeeds.
+        # Rows of commits whose outcome is unknown. Each one may still take effect until a later commit succeeds.
         self._uncertain: list[SinkRow] = []
 
     async def claim(self) -> SinkRow:
-        """Put the fence of this acquisition into the row, so that no earlier acquisition can commit from now on.
+        """Put the fence of this acquisition into the row, so that no earlier acquisition can commit; return the row.
 
-        The fence is the lease counter, which only rises. So a row whose fence is not below it was claimed by a later
-        acquisition, or the counter went back: the lease table was deleted, restored, or replaced. A renewal tells which. It
-        succeeds only for the owner, and it is sent after the row was read, so the acquisition that wrote the row is over.
-
-        Returns:
-            The row.
-
-        Raises:
-            LeaseLostError: If another worker has the lease.
-            KinesisSdkError: If a call failed; calling again is safe.
+        After an error other than `LeaseLostError`, calling again is safe.
         """
         for _ in range(_CLAIMS):
             seen = await _result(self.sink.read(self._key))
             fence = self._held.lease.counter
+            # The fence is the lease counter, which only rises. So if the row's fence is not below it, a later acquisition has
+            # claimed the row, or the counter went back: the lease table was deleted, restored or replaced. A renewal tells
+            # which. It succeeds only for the owner, and it is sent after the row was read, so the acquisition that wrote the row
+            # is over.
             if seen is not None and seen.fence >= fence:
                 if self.is_async:
                     await asyncio.to_thread(self._held.renew)  # a call of the lease store blocks
@@ -126,7 +112,7 @@ class ShardSink:
         )
 
     def _explain(self, position: ExtendedSequenceNumber | None) -> None:
-        """Log where the sink and the lease disagree in a way that a lagging checkpoint does not explain."""
+        """Log a difference between the sink and the lease that a lagging checkpoint does not explain."""
         lease = self._held.lease
         checkpoint, operator = lease.checkpoint, lease.extra.get(CHANGED_BY)
         shard_id = self._held.shard_id
@@ -157,12 +143,7 @@ class ShardSink:
             )
 
     async def begin(self) -> AnyTransaction:
-        """Begin a transaction from the row as this acquisition left it.
-
-        Raises:
-            LeaseLostError: If the row was changed by another acquisition.
-            KinesisSdkError: If a call failed.
-        """
+        """Begin a transaction. Raise `LeaseLostError` if another acquisition has changed the row."""
         if self._uncertain:
             await self._reconcile()
         transaction = await _result(cast("AnyTransaction | None", self.sink.begin(self._key, self.row)))
@@ -180,16 +161,11 @@ class ShardSink:
         *,
         ended: bool = False,
     ) -> None:
-        """Commit a transaction.
-
-        Args:
-            transaction: A transaction of `begin`.
-            position: The new position; None leaves it.
-            ended: Whether the shard has ended.
+        """Commit a transaction of `begin` with a new position, or None to keep it.
 
         Raises:
-            LeaseLostError: If the row was changed by another acquisition; nothing is stored.
-            KinesisSdkError: If the call failed. Whether it took effect is found out by the next `begin`.
+            LeaseLostError: If another acquisition has changed the row; nothing is stored.
+            KinesisSdkError: If the call failed. The next `begin` finds out whether it took effect.
         """
         row = replace(self.row, position=position or self.row.position, ended=ended or self.row.ended)
         try:
@@ -213,10 +189,9 @@ class ShardSink:
         await _result(transaction.rollback())
 
     async def _reconcile(self) -> None:
-        """Read the row, and find out whether a commit without an answer took effect.
+        """Read the row to find out whether an uncertain commit took effect.
 
-        Raises:
-            LeaseLostError: If the row was changed by another acquisition.
+        Raise `LeaseLostError` if another acquisition has changed the row.
         """
         row = await _result(self.sink.read(self._key))
         if row == self.row:
@@ -226,7 +201,7 @@ class ShardSink:
             self._uncertain.clear()
             return
         found = "is gone" if row is None else f"is at {row.position}, fence {row.fence}"
-        # Every later write of this acquisition fails, too. The lease is given up here, and taken again if it is free.
+        # Every later write of this acquisition would fail too. So drop the lease; this worker takes it again if it is free.
         self._held.mark_lost(
             f"its row in the sink {found}, not at {self.row.position}, fence {self.row.fence}"
         )

@@ -1,8 +1,8 @@
 """The interface of sinks: stores in which the effects of records and the position of their shard change together.
 
-A sink has one row for each shard that an application consumes (`SinkRow`). It is changed by compare-and-set on the whole row, so
-of two workers that read the same row, one can change it. `InMemorySink` is the reference, `kinesis_sdk.testing.contracts.sinks` tests a sink
-against all of this, and DESIGN.md describes how position, fence and lease work together.
+A sink has one row for each shard that an application consumes (`SinkRow`). Changes are compare-and-set on the whole row, so only
+one of two workers that read the same row can change it. `InMemorySink` is the reference, `kinesis_sdk.testing.contracts.sinks`
+tests a sink, and DESIGN.md describes how position, fence and lease work together.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class SinkTransaction(Protocol):
     """One transaction. Used by one thread at a time, and ended by `commit` or `rollback`.
 
     Attributes:
-        handle: What the handler gets as ``RecordBatch.transaction``, and writes its effects to.
+        handle: Object that the handler gets as ``RecordBatch.transaction``, to which it writes its effects.
     """
 
     handle: Any
@@ -59,30 +59,30 @@ class SinkTransaction(Protocol):
             row: The new row.
 
         Returns:
-            False if the row is no longer the one that the transaction began with; nothing is stored then.
+            False if the row has changed since the transaction began; nothing is stored then.
 
         Raises:
-            KinesisSdkError: If the call failed. It may have taken effect, unless the sink knows better.
+            KinesisSdkError: If the call failed. It may have taken effect, unless the sink says otherwise.
         """
         ...
 
     def rollback(self) -> None:
-        """Discard the effects. Raises nothing: a transaction whose connection is lost is discarded by the store."""
+        """Discard the effects. Never raises: the store discards a transaction whose connection is lost."""
         ...
 
 
 class Sink(Protocol):
     """A store of effects and positions. Implementations are thread-safe.
 
-    **Errors.** A method raises `TransientSinkError` for what usually passes (a timeout, a lost connection, a deadlock): the
-    worker repeats it with backoff, and never stops because of it. `SinkError` says that repeating cannot succeed, and stops
-    the worker. Any other exception counts as a bug in the sink.
+    **Errors.** A method raises `TransientSinkError` for failures that usually pass (a timeout, a lost connection, a deadlock).
+    The worker retries them with backoff and never stops because of them. `SinkError` means that a retry cannot succeed, and
+    stops the worker. Any other exception counts as a bug in the sink.
 
     Attributes:
-        max_records: Maximum user records of a transaction, and so of a call of the handler. None leaves it to
-            ``ConsumerConfig.batch_records``; the smaller one of both counts.
-        serves_coroutines: Whether a handler may be a coroutine function. False if what it writes to a transaction may wait for
-            another transaction: waiting would block the event loop, on which the other one has to continue.
+        max_records: Maximum user records of a transaction, and so of a call of the handler; None for no limit. The smaller one of
+            this and ``ConsumerConfig.batch_records`` counts.
+        serves_coroutines: Whether a handler may be a coroutine function. False if a write to a transaction may wait for another
+            transaction: it would block the event loop, on which the other one has to continue.
     """
 
     @property
@@ -96,9 +96,9 @@ class Sink(Protocol):
         ...
 
     def ensure_ready(self) -> None:
-        """Create what is missing, and wait until it can be used.
+        """Create everything that is missing, and wait until it is usable.
 
-        Called once at the start of every worker, so it must tolerate another worker that does the same meanwhile.
+        Called once at the start of every worker, so it must tolerate another worker that does the same at the same time.
 
         Raises:
             SinkError: If the sink cannot be used; the worker does not start.
@@ -106,19 +106,19 @@ class Sink(Protocol):
         ...
 
     def read(self, key: SinkKey) -> SinkRow | None:
-        """Return a row; every change that completed before the call is visible. None if there is none."""
+        """Return a row with every change that completed before the call; None if there is no row."""
         ...
 
     def write(self, key: SinkKey, seen: SinkRow | None, row: SinkRow) -> bool:
-        """Change or create a row without effects, on the condition that it is as in ``seen``.
+        """Change or create a row without effects, if the current row is ``seen``.
 
         Args:
-            key: Its key.
+            key: Key of the row.
             seen: The row as read; None if there was none.
             row: The new row.
 
         Returns:
-            False if it is not as seen; nothing is changed then.
+            False if the current row differs from ``seen``; nothing is changed then.
         """
         ...
 
@@ -130,14 +130,14 @@ class Sink(Protocol):
             seen: The row as it must be at the commit.
 
         Returns:
-            None if the row is not as seen already now. A sink that finds this out only at the commit keeps the contract, too.
+            None if the row already differs from ``seen``. A sink may leave this check to the commit.
         """
         ...
 
     def translate(self, error: BaseException) -> BaseException:
-        """Return an exception that a handler raised, or a `TransientSinkError` in its place.
+        """Return an exception that a handler raised, or a `TransientSinkError` instead of it.
 
-        A handler works on the sink's connection, so failures of the store that usually pass reach the worker through it.
+        The handler uses the sink's connection, so it also raises failures of the store that usually pass.
         """
         ...
 
@@ -146,7 +146,7 @@ class AsyncSinkTransaction(Protocol):
     """`SinkTransaction` with coroutines. Used by one task at a time.
 
     Attributes:
-        handle: What the handler gets as ``RecordBatch.transaction``, and writes its effects to.
+        handle: See `SinkTransaction`.
     """
 
     handle: Any
@@ -197,22 +197,22 @@ class AsyncSink(Protocol):
 
 @runtime_checkable
 class DeletesRows(Protocol):
-    """Optional methods of a `Sink`, with which rows of finished shards are deleted. Otherwise they stay for ever.
+    """Optional methods of a `Sink` for deleting the rows of finished shards, which otherwise stay forever.
 
-    The worker deletes a row when its shard has no lease, and the stream has not listed it for half an hour: then its records
-    are gone from the stream, and nothing can bring it back. See `PositionCleanup`. `SinkError` stops no worker here.
-    An `AsyncSink` has both methods as coroutines.
+    The worker deletes a row when its shard has no lease and the stream has not listed the shard for half an hour. Then its
+    records have expired, and the shard cannot come back. See `PositionCleanup`. `SinkError` does not stop the worker here. In an
+    `AsyncSink`, both methods are coroutines.
     """
 
     def lease_keys(self, application: str, stream: str) -> Any:
         """Return the lease keys of all rows of an application and a stream, in any order.
 
-        Rows that are created or deleted meanwhile may be in it or not.
+        Rows that are created or deleted meanwhile may be included.
         """
         ...
 
     def delete_ended(self, key: SinkKey) -> Any:
-        """Delete a row, on the condition that it is `SinkRow.ended`.
+        """Delete a row if it is `SinkRow.ended`.
 
         Returns:
             Whether there was such a row.

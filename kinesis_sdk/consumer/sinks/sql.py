@@ -1,7 +1,7 @@
 """Sinks in a SQL database: the handler's statements and the position of the shard commit together.
 
-`AsyncSqlSink` is `SqlSink` on SQLAlchemy's asyncio extension, which runs the code of its own synchronous engine the same way: in a
-greenlet that gives way to the event loop wherever the driver waits.
+`AsyncSqlSink` runs a `SqlSink` in greenlets, which yield to the event loop while the driver waits. SQLAlchemy's asyncio extension
+runs its own synchronous engine in the same way.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ TABLE = "kinesis_sdk_positions"
 """Default name of the table."""
 
 IDLE_TIMEOUT = 300.0
-"""Default of ``idle_timeout``: longer than handlers usually wait for another service. A successor does not wait for it."""
+"""Default of ``idle_timeout``: longer than handlers usually wait for another service. The next owner does not wait for it."""
 LOCK_TIMEOUT = 60.0
-"""Default of ``lock_timeout``: longer than transactions of a busy table usually keep a row."""
+"""Default of ``lock_timeout``: longer than transactions on a busy table usually lock a row."""
 
 
 class SqlTransaction:
@@ -53,7 +53,7 @@ class SqlTransaction:
         self._transaction = connection.get_transaction()
 
     def commit(self, row: SinkRow) -> bool:
-        """Change the row, and commit it with the handler's statements."""
+        """Change the row and commit it with the handler's statements."""
         connection = self.handle
         try:
             if self._transaction is None or not self._transaction.is_active:
@@ -78,7 +78,7 @@ class SqlTransaction:
         self._close()
 
     def _close(self) -> None:
-        # Closing rolls back what is not committed. If that fails, the connection is lost, and the database discards it.
+        # Closing rolls back. If that fails, the connection is lost, and the database discards the transaction.
         from sqlalchemy.exc import SQLAlchemyError
 
         with suppress(SQLAlchemyError):
@@ -99,34 +99,35 @@ class SqlSink:
     ```
 
     ``batch.transaction`` is a `sqlalchemy.Connection` with an open transaction. The worker commits it when the handler returns, and
-    rolls it back when the handler raises. Each transaction holds a connection of the engine's pool: with more shards than
-    connections, some of them wait (``create_engine(pool_size=…)``).
+    rolls it back when the handler raises. Each transaction holds a connection of the engine's pool. With more shards than
+    connections, some shards wait (``create_engine(pool_size=…)``).
 
-    The table is created if it is missing, in the first schema of the database or the given one. Several applications may share it.
-    SQLite has one writer at a time, so the shards of an application take turns; from the first statement on, a transaction reads
-    what no other one can change. Other databases read at the isolation level of the engine.
+    The table is created if it is missing, in the first schema of the database or the given one. Several applications can share
+    it. SQLite has one writer at a time, so the shards of an application take turns. From its first statement on, a transaction
+    reads data that no other one can change. Other databases read at the isolation level of the engine.
 
     In PostgreSQL, a process that is stopped inside a transaction (SIGSTOP, a paused machine, a cut network) does not keep its rows
-    locked: the worker that takes its shard ends its session, which needs no rights beyond those of the same user, and the
-    server ends it after ``idle_timeout``. In SQLite it holds up all writers until it ends.
+    locked. The worker that takes its shard ends its session, for which the rights of the same user suffice, and the server ends
+    the session after ``idle_timeout``. In SQLite, such a process blocks all writers until it ends.
 
     Args:
         database: A URL of SQLAlchemy, or an engine.
         table: Name of the table with the positions.
         schema: Schema of the database that holds it; None is the default one.
-        idle_timeout: PostgreSQL: seconds for which the handler may leave its transaction without a statement, for example
-            while it calls another service; 1 to 86,400. After that, the server ends the transaction, and the batch is processed again. It
-            counts unless the server, the user or the engine sets ``idle_in_transaction_session_timeout``. None sets no limit.
-        lock_timeout: PostgreSQL: seconds for which a statement of the handler may wait for a lock that another session has; 0.1 to
-            86,400. After that, the statement fails, and the batch is processed again. It counts unless the server, the user or the engine
-            sets ``lock_timeout``. None sets no limit: the shard then waits for as long as the other session keeps the lock.
+        idle_timeout: PostgreSQL: maximum seconds between two statements of the handler's transaction, for example while it calls
+            another service; 1 to 86,400. After that, the server ends the transaction, and the batch is processed again. Applies
+            unless the server, the user or the engine sets ``idle_in_transaction_session_timeout``. None sets no limit.
+        lock_timeout: PostgreSQL: maximum seconds for which a statement of the handler waits for another session's lock; 0.1 to
+            86,400. After that, the statement fails, and the batch is processed again. Applies unless the server, the user or the
+            engine sets ``lock_timeout``. None sets no limit: the shard waits for as long as the other session keeps the lock.
 
     Attributes:
         engine: The engine.
 
     Raises:
-        ConfigError: If the database is neither, neither SQLite nor PostgreSQL, or a SQLite database in memory.
-        ImportError: If SQLAlchemy, or the driver, is not installed.
+        ConfigError: If the database is neither a URL nor an engine, neither SQLite nor PostgreSQL, or a SQLite database in
+            memory.
+        ImportError: If SQLAlchemy or the driver is not installed.
     """
 
     max_records: int | None = None
@@ -149,7 +150,7 @@ class SqlSink:
         self._owns_engine = isinstance(database, str)
         column, text, number = sqlalchemy.Column, sqlalchemy.String, sqlalchemy.BigInteger
         metadata = sqlalchemy.MetaData()
-        # The lengths are the maxima of the service.
+        # The lengths are the maxima of Kinesis.
         self._table = sqlalchemy.Table(
             table,
             metadata,
@@ -165,16 +166,16 @@ class SqlSink:
         self._tables = Tables(self.engine, table, _VERSION, metadata, schema=schema)
         self._dialect = dialect_of(self.engine)
         self._sessions = self._dialect.shard_sessions(self._table, idle_timeout, lock_timeout)
-        # Shards of which a transaction failed: its session may still be open in the server, for example behind a cut network.
+        # Shards with a failed transaction, whose session may still be open in the server, for example behind a cut network.
         self._failed: set[SinkKey] = set()
-        # A transaction of the only writer has the lock from its beginning, so none of its statements waits for another one.
+        # The only writer has the lock from the beginning of its transaction, so none of its statements waits for another one.
         self.serves_coroutines: bool = self._dialect.has_one_writer
 
     def ensure_ready(self) -> None:
-        """Create the table if it is missing, and check its version and that the engine can roll back.
+        """Create the table if it is missing; check its version, and that the engine can roll back.
 
         Raises:
-            ConfigError: If the server refuses the user, the password or the database.
+            ConfigError: If the server rejects the user, the password or the database.
             SinkError: If the database cannot be used.
         """
         try:
@@ -186,7 +187,7 @@ class SqlSink:
             raise self._translated(error) from error
 
     def close(self) -> None:
-        """Close the connections of an engine that was made here; one that was passed in is left alone."""
+        """Close the connections, unless the engine was passed in."""
         if self._owns_engine:
             self.engine.dispose()
 
@@ -233,8 +234,8 @@ class SqlSink:
                 elif not self.change(connection, key, seen, row):
                     return False
                 if self._sessions is not None:
-                    # While this transaction has the row, no other worker can claim it: all other sessions of the shard are of
-                    # earlier owners, and cannot commit any more.
+                    # While this transaction has the row, no other worker can claim it. So all other sessions of the shard belong
+                    # to earlier owners and can no longer commit.
                     self._sessions.end_stopped(connection, key)
                 return True
         except IntegrityError:
@@ -260,8 +261,8 @@ class SqlSink:
             raise self._translated(error) from error
         try:
             if self._dialect.has_one_writer:
-                # The driver of SQLite begins a transaction at the first statement that writes. With a read first, what the handler reads
-                # could change before it writes: it reads a total of 5, another shard commits 6, it writes 5 + 1.
+                # Write first: SQLite's driver begins a transaction at the first statement that writes. Otherwise the handler
+                # reads a total of 5, another shard commits 6, and the handler writes 5 + 1.
                 unchanged = self.change(connection, key, seen, seen)
             else:
                 query = self._table.select().where(*self._is(key), *self._as(seen))
@@ -274,8 +275,8 @@ class SqlSink:
             if unchanged:
                 return SqlTransaction(self, connection, key, seen)
         except BaseException as error:
-            # Also if a coroutine is cancelled here: otherwise the connection keeps SQLite's only lock for writers until the garbage
-            # collector finds it.
+            # Close even if a coroutine is cancelled here. Otherwise the connection keeps SQLite's only lock for writers until it
+            # is garbage collected.
             with suppress(Exception):
                 connection.close()
             problem = self._translated(error)
@@ -308,7 +309,7 @@ class SqlSink:
             raise self._translated(error) from error
 
     def change(self, connection: Connection, key: SinkKey, seen: SinkRow, row: SinkRow) -> bool:
-        """Change a row in an open transaction, on the condition that it is as seen."""
+        """Change a row in an open transaction, if it is as seen."""
         statement = self._table.update().where(*self._is(key), *self._as(seen)).values(**_values(row))
         return connection.execute(statement).rowcount == 1
 
@@ -318,9 +319,9 @@ class SqlSink:
             self._failed.add(key)
 
     def translate(self, error: BaseException) -> BaseException:
-        """Return `TransientSinkError` for a failure of the database that usually passes, and any other error as it is.
+        """Return `TransientSinkError` for a failure of the database that usually passes, else the error itself.
 
-        The handler may have wrapped the failure in an error of its own, or used a cursor of the driver.
+        The handler may have wrapped the failure in its own error, or used a cursor of the driver.
         """
         driver_errors = (self.engine.dialect.loaded_dbapi.Error,)
         return translated(self._dialect, error, TransientSinkError, driver_errors=driver_errors)
@@ -351,7 +352,7 @@ class AsyncSqlTransaction:
         self._inner = inner
 
     async def commit(self, row: SinkRow) -> bool:
-        """Change the row, and commit it with the handler's statements."""
+        """Change the row and commit it with the handler's statements."""
         return await _in_greenlet(self._inner.commit, row)
 
     async def rollback(self) -> None:
@@ -372,11 +373,11 @@ class AsyncSqlSink:
     Worker("orders", application_name="totals", handler=handle, sink=sink).run()
     ```
 
-    ``batch.transaction`` is a `sqlalchemy.ext.asyncio.AsyncConnection` with an open transaction. In all else it is as `SqlSink`, and both
-    use the same table, so a worker may change from one to the other.
+    ``batch.transaction`` is a `sqlalchemy.ext.asyncio.AsyncConnection` with an open transaction. Otherwise it works like
+    `SqlSink`. Both use the same table, so a worker can change from one to the other.
 
-    The connections of an asynchronous engine belong to one event loop, here that of the worker. So an engine that is passed in must
-    not be used elsewhere in the process.
+    The connections of an asynchronous engine belong to one event loop, here the worker's. So do not use an engine that you pass
+    in elsewhere in the process.
 
     Args:
         database: A URL of SQLAlchemy with an asynchronous driver, for example ``postgresql+psycopg://…``, ``postgresql+asyncpg://…`` or
@@ -390,8 +391,9 @@ class AsyncSqlSink:
         engine: The engine.
 
     Raises:
-        ConfigError: If the database is neither, its driver is not asynchronous, or it is a SQLite database in memory.
-        ImportError: If SQLAlchemy, greenlet, or the driver, is not installed.
+        ConfigError: If the database is neither a URL nor an engine, its driver is not asynchronous, or it is a SQLite database in
+            memory.
+        ImportError: If SQLAlchemy, greenlet or the driver is not installed.
     """
 
     max_records: int | None = None
@@ -420,7 +422,7 @@ class AsyncSqlSink:
         await _in_greenlet(self._inner.ensure_ready)
 
     async def close(self) -> None:
-        """Close the connections of an engine that was made here; one that was passed in is left alone."""
+        """Close the connections, unless the engine was passed in."""
         if self._owns_engine:
             await self.engine.dispose()
 
@@ -451,7 +453,7 @@ class AsyncSqlSink:
 
 
 async def _in_greenlet(function: Callable[..., _T], *arguments: Any) -> _T:
-    """Call a function that works on the synchronous engine of an asynchronous one."""
+    """Call a function that uses the synchronous engine inside an asynchronous one."""
     from sqlalchemy.util.concurrency import greenlet_spawn
 
     return await greenlet_spawn(function, *arguments)
