@@ -98,7 +98,7 @@ Decision = Retry | Halve | SetAside | Stop
 class HandlerErrorPolicy(Protocol):
     """Decides what happens after a call of a handler that raised. An object of your own may be ``on_handler_error``.
 
-    No policy is called for `RestartShardError`, or for an error of a sink that a retry does not cure.
+    No policy changes the outcome of `RestartShardError`, or of an error of a sink that a retry does not cure.
 
     A policy may have an attribute ``dead_letter``, a hook for records that an operator leaves out.
     """
