@@ -416,7 +416,7 @@ def _stream_names(connection: Connection, sleep: Callable[[float], None]) -> lis
 
 
 class _Evidence(IntEnum):
-    """Evidence of a checkpoint for or against a stream."""
+    """Evidence from a checkpoint for or against a stream."""
 
     AGAINST = 0
     """Kinesis rejects the checkpoint as a position of the stream."""

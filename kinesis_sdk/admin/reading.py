@@ -202,7 +202,7 @@ def read_stream(
             completely.
         budget: Bytes of payload to buffer, at least one record for each shard.
         threads: Maximum reads at a time, 1 to 64; 0 reads on the caller's thread.
-        notice: Called with what the user should know.
+        notice: Called with messages for the user.
         progress: Object whose fields are updated while reading.
         clock: Measures pauses; replaced in tests.
         sleep: Called with the seconds to wait while no read is in flight; replaced in tests.

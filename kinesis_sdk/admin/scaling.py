@@ -65,7 +65,7 @@ class ScalePlan:
     Attributes:
         target: Number of shards at the end.
         steps: The calls in order; none if the stream has that layout.
-        peak: Largest number of open shards on the way, which counts against the account's limit. UpdateShardCount may need
+        peak: Maximum number of open shards on the way, which counts against the account's limit. UpdateShardCount may need
             more than its steps show.
         reason: Why this way was chosen.
     """

@@ -84,7 +84,7 @@ class StreamDescription:
         encryption: ``NONE`` or ``KMS``.
         max_record_kib: Largest record in KiB; None if Kinesis does not report it.
         shard_metrics: Metrics that CloudWatch gets by shard; empty without enhanced monitoring.
-        tags: Tags; None if they were not asked for.
+        tags: Tags; None if they were not requested.
     """
 
     name: str
@@ -212,7 +212,7 @@ class Streams:
         self.clock: Clock = clock or SystemClock()
         self.calls: StreamCalls = StreamCalls(connection, sleep=sleep, rng=rng or Random())
 
-    # -- looking ------------------------------------------------------------------------------------------------
+    # -- reading ------------------------------------------------------------------------------------------------
 
     def names(self, prefix: str = "") -> list[str]:
         """Return the names of all streams of the account and region, sorted.

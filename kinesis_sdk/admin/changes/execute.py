@@ -13,7 +13,7 @@ A handoff that is requested for a skip passes through the operator's hands:
 
 ```
  old owner ──► requested (marker) ──► operator ──► old owner, new position
-                  │ not answered          │ killed here: the old owner takes it back after 3 s, or it expires
+                  │ no response           │ killed here: the old owner takes it back after 3 s, or it expires
                   ▼
                withdrawn; decided again without a request
 ```

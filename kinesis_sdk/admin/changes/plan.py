@@ -402,7 +402,7 @@ def in_creation_order(shards: Iterable[Shard]) -> list[Shard]:
 
 
 def roots(shards: Iterable[Shard]) -> list[str]:
-    """Return the shards without a listed parent: in a listing from a time on, those that were open at that time."""
+    """Return the shards without a listed parent: those open at the time from which the shards were listed."""
     graph = ShardGraph(shards)
     return [shard_id for shard_id in graph.shards if not graph.parents(shard_id)]
 

@@ -20,7 +20,7 @@ from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 TREND_STEP = 10.0
 """Seconds between two values of `LeaseView.trend` and `OwnerView.trend`."""
 TREND_LENGTH = 60
-"""Largest number of values of a trend: ten minutes."""
+"""Maximum number of values of a trend: ten minutes."""
 _EXPIRED = ("ExpiredToken", "ExpiredTokenException")
 """Codes of expired credentials. A worker repeats the call, because its credentials may be renewed."""
 
@@ -281,8 +281,8 @@ class Move:
         before: Worker that held it; None for no worker.
         after: Worker that holds it now; None for no worker.
         reason: ``handoff``, ``released``, ``taken`` (it had no owner), ``expired``, ``stolen`` (taken from a live worker),
-            ``operator`` (a command moved it, or set its position),
-            ``new shard``, or ``unobserved`` (it happened while this observer did not look).
+            ``operator`` (a command moved it, or set its position), ``new shard``, or ``unobserved`` (it happened while this
+            observer did not watch).
         idle: Seconds between the last sign of the old owner and the first of the new one, as seen; None if unknown.
     """
 

@@ -293,7 +293,7 @@ class FleetObserver:
         return row.lease.current_progress.lag_millis
 
     def view(self, now: float, at: float) -> FleetView:
-        """Return what is known.
+        """Return the view of what is known.
 
         Args:
             now: Monotonic seconds.

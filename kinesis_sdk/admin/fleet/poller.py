@@ -9,7 +9,7 @@ hide changes of the table. The timeouts of `Connection` bound every call.
 | ListShards and DescribeStreamSummary, per stream | every 60 s |
 | Scan of ``<application>-WorkerMetricStats`` (KCL 3.0 to 3.4), if there are workers of unknown kind | every 60 s |
 | GetShardIterator and GetRecords of a busy shard, three at most | every 60 s, if a row has 60 % of a shard's limit |
-| probes of the lag | see `kinesis_sdk.admin.fleet.lag`; none for leases whose owner tells |
+| probes of the lag | see `kinesis_sdk.admin.fleet.lag`; none for leases whose owner reports it |
 
 Calls of one kind never overlap. A failed call is retried with a growing delay; until it succeeds, `FleetView.error` names the
 failure.
@@ -151,7 +151,7 @@ class FleetPoller:
         self._wakeup = threading.Condition()
         self._wakes = 0
         self._memory = threading.RLock()
-        """Guards the observer, the schedule and what is due. Never held during a call."""
+        """Guards the observer, the schedule and the due times. Never held during a call."""
         self._publishing = threading.Lock()
         self._subscriptions: list[Subscription] = []
         self._view: FleetView | None = None
@@ -411,7 +411,7 @@ class FleetPoller:
                     )
 
     def _guarded(self, what: str, look: Callable[[], None]) -> None:
-        """Run a scan or a description. A failure becomes part of the view, and the call is retried after a growing delay."""
+        """Run a read. A failure becomes part of the view, and the read is retried after a growing delay."""
         try:
             look()
         except Exception as error:

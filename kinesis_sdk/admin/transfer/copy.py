@@ -78,7 +78,7 @@ def copy_stream(
         state: State file. A continued run keeps its first window.
         config: Settings of the producer; `bulk_config` with ``ordered`` by default.
         on_progress: Called every 0.2 s at most.
-        notice: Called with what the user should know.
+        notice: Called with messages for the user.
         threads: Maximum reads at a time.
         clock: Measures; replaced in tests.
         sleep: Called with the seconds to wait; replaced in tests.
