@@ -1,4 +1,4 @@
-"""SQL databases, for sinks and for leases: dialects, engines, versions of tables, and which errors pass."""
+"""SQL databases for sinks and leases: dialects, engines, table versions, and transient errors."""
 
 from kinesis_sdk.consumer.sql.engines import counted_engine, open_engine
 

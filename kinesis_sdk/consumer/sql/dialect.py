@@ -1,6 +1,6 @@
-"""Dialects of SQL: the differences between databases, in one object for leases, sinks and administration. See `Dialect`.
+"""SQL dialects: the differences between databases, in one object for leases, sinks and administration. See `Dialect`.
 
-A dialect is added here, and passes the contracts of stores and sinks against a real server, before its URLs are accepted.
+A new dialect is added here. Its URLs are accepted only once it passes the contracts of stores and sinks against a real server.
 """
 
 from __future__ import annotations
@@ -22,67 +22,57 @@ if TYPE_CHECKING:
 _BUSY_TIMEOUT = 30.0
 """Seconds for which SQLite waits for another writer before it reports that the database is locked."""
 _LOST_SECONDS = 30
-"""Seconds without a sign of life after which a connection counts as lost, if calls have no timeout of their own."""
+"""Seconds of silence after which a connection counts as lost, if calls have no timeout of their own."""
 
 
 class Dialect(Protocol):
-    """A kind of database. Stateless, so there is one object of each.
+    """A kind of database. Stateless, so one object per kind is enough.
 
     Attributes:
-        name: SQLAlchemy's name of it, with which its URLs begin.
-        has_one_writer: Whether a transaction that has written keeps all other ones from writing until it ends.
+        name: SQLAlchemy's name of the dialect, with which its URLs begin.
+        has_one_writer: Whether a transaction that has written blocks all other writers until it ends.
     """
 
     name: str
     has_one_writer: bool
 
     def check_url(self, field: str, database: str, url: URL) -> None:
-        """Raise `ConfigError` if nothing can be opened at a URL.
-
-        Args:
-            field: Name of the setting, for the error.
-            database: The URL as the user wrote it.
-            url: The URL.
-        """
+        """Raise `ConfigError` if nothing can be opened at a URL; ``database`` is the URL as the user wrote it."""
 
     def file(self, url: URL) -> Path | None:
-        """Return the file that is the database; None for a server, for memory, and for names that only the driver understands."""
+        """Return the database's file; None for a server, for memory, and for names that only the driver understands."""
 
     def options(self, url: URL, timeout: float | None) -> dict[str, Any]:
         """Return the options of ``create_engine`` for a URL.
 
-        Args:
-            url: The URL.
-            timeout: Seconds after which a statement, or the wait for a connection, fails; None for calls without a timeout of their own.
+        After ``timeout`` seconds, a statement or the wait for a connection fails; None sets no timeout for calls.
         """
 
     def prepare(self, engine: Engine) -> None:
-        """Make the settings of an engine that is made here, for each connection."""
+        """Prepare an engine that this package created, for each connection."""
 
     def is_transient(self, error: BaseException) -> bool:
-        """Return whether an exception of the driver, or SQLAlchemy's around it, tells of a failure that usually passes."""
+        """Return whether an exception of the driver, or SQLAlchemy's wrapper of it, is a transient failure."""
 
     def was_not_done(self, error: BaseException) -> bool:
-        """Return whether a statement that commits by itself certainly changed nothing, so that it may be repeated at once."""
+        """Return whether an auto-committed statement certainly changed nothing, so that it can be repeated at once."""
 
     def refusal(self, error: BaseException) -> str | None:
-        """Return the server's words if it refused a connection because of its user, password or database; else None."""
+        """Return the server's message if it rejected the user, password or database of a connection; else None."""
 
     def hint(self, error: BaseException, *, of_handler: bool) -> str:
-        """Return what helps against an error, to be put behind its text; empty if there is nothing.
+        """Return a hint to append to an error's text, or an empty text.
 
-        Args:
-            error: The error.
-            of_handler: Whether a statement of the user's handler failed.
+        ``of_handler`` tells whether a statement of the user's handler failed.
         """
 
     def own_limits(self) -> Sequence[Any]:
-        """Return expressions that, selected first, limit a transaction in which only this package sends statements."""
+        """Return expressions to select first in a transaction of this package alone; they limit its waits."""
 
     def shard_sessions(
         self, table: Any, idle_timeout: float | None, lock_timeout: float | None
     ) -> ShardSessions | None:
-        """Return what ends the sessions of stopped processes; None if the database has nothing for it."""
+        """Return the object that ends sessions of stopped processes; None if the database cannot do that."""
 
 
 class Sqlite:
@@ -92,7 +82,8 @@ class Sqlite:
     has_one_writer = True
 
     def check_url(self, field: str, database: str, url: URL) -> None:
-        """See that the file can be opened. SQLite's own error is the same for a wrong path and for what passes, such as too many open files."""
+        """Check that the file can be opened."""
+        # SQLite reports the same error for a wrong path and for transient causes such as too many open files.
         shown, file = without_userinfo(database), url.database
         if file in (None, "", ":memory:"):
             raise ConfigError(field, shown, "a database in a file: one in memory exists once for each thread")
@@ -113,7 +104,7 @@ class Sqlite:
         return None if url.database in (None, "", ":memory:") or "uri" in url.query else Path(url.database)
 
     def options(self, url: URL, timeout: float | None) -> dict[str, Any]:  # noqa: ARG002 - of the interface
-        """Return the waits for another writer."""
+        """Return how long to wait for another writer."""
         wait = _BUSY_TIMEOUT if timeout is None else timeout
         return {"connect_args": {"timeout": wait}, "pool_timeout": wait}
 
@@ -122,15 +113,15 @@ class Sqlite:
         import_sqlalchemy().event.listen(engine, "connect", _use_write_ahead_log)
 
     def is_transient(self, error: BaseException) -> bool:
-        """Return whether the words are none of an error that repeating does not cure."""
+        """Return whether the error concerns the connection or the server and its text names no permanent cause."""
         return _lost_or_busy(error) and not any(words in str(_cause(error)) for words in _PERMANENT_SQLITE)
 
     def was_not_done(self, error: BaseException) -> bool:  # noqa: ARG002 - of the interface
-        """Return False: SQLite has waited for other writers already."""
+        """Return False, because SQLite has already waited for other writers."""
         return False
 
     def refusal(self, error: BaseException) -> str | None:  # noqa: ARG002 - of the interface
-        """Return None: a file has no users."""
+        """Return None, because a file has no users."""
         return None
 
     def hint(self, error: BaseException, *, of_handler: bool) -> str:  # noqa: ARG002 - of the interface
@@ -138,7 +129,7 @@ class Sqlite:
         return ""
 
     def own_limits(self) -> Sequence[Any]:
-        """Return nothing: a stopped writer holds up the others until it ends."""
+        """Return nothing: a stopped writer blocks other writers until it ends."""
         return ()
 
     def shard_sessions(
@@ -174,7 +165,7 @@ class Postgresql:
     has_one_writer = False
 
     def check_url(self, field: str, database: str, url: URL) -> None:
-        """Accept every URL: the server decides."""
+        """Accept every URL; the server decides."""
 
     def file(self, url: URL) -> Path | None:  # noqa: ARG002 - of the interface
         """Return None."""
@@ -188,7 +179,7 @@ class Postgresql:
             if is_libpq:
                 options["connect_args"] = _libpq_settings(url, _LOST_SECONDS, {})
             return options
-        # Without the ping, which costs a round trip for each call: workers repeat calls whose connections were lost.
+        # No ping, which costs a round trip per call: workers repeat calls whose connection was lost.
         options = {"pool_timeout": timeout}
         if is_libpq:
             # The server ends a statement that waits for a lock.
@@ -202,7 +193,7 @@ class Postgresql:
         """Set nothing."""
 
     def is_transient(self, error: BaseException) -> bool:
-        """Return whether the state, or without one the kind of error, is that of a failure that usually passes."""
+        """Return whether the SQLSTATE, or without one the kind of error, shows a transient failure."""
         state = state_of(error)
         if state is None:
             return _lost_or_busy(error)
@@ -210,50 +201,50 @@ class Postgresql:
         return state[:2] in ("08", "40", "53", "55", "57", "58") or state == _IDLE_STATE
 
     def was_not_done(self, error: BaseException) -> bool:
-        """Return whether it could not be serialised, or was in a deadlock."""
+        """Return whether the error is a serialization failure or a deadlock."""
         return state_of(error) in ("40001", "40P01")
 
     def refusal(self, error: BaseException) -> str | None:
-        """Return the server's words. Some drivers tell only these (psycopg), which are known in English."""
+        """Return the server's message. Some drivers (psycopg) provide no state; then only English messages are recognized."""
         lines, state = without_userinfo(str(_cause(error))).strip().splitlines() or [""], state_of(error)
         if state is not None:
             return lines[0] if state[:2] in ("28", "3D") else None
-        # Of several servers or addresses, there is a line for each. One that starts may accept what another one refuses.
+        # With several servers or addresses, there is one line for each. A starting server may accept what another one rejects.
         text = next(filter(_REFUSALS.search, lines), None)
         return None if any(map(_NOT_NOW.search, lines)) else text
 
     def hint(self, error: BaseException, *, of_handler: bool) -> str:
-        """Return which setting ended a statement or a transaction."""
+        """Return the setting that ended a statement or a transaction."""
         state = state_of(error)
         if state == _IDLE_STATE:
             return _IDLE_HINT
-        # What this package sends itself has a limit of its own.
+        # This package's own statements have another lock limit.
         return _LOCK_HINT if state == _LOCK_STATE and of_handler else ""
 
     def own_limits(self) -> Sequence[Any]:
-        """Return limits of idleness and of waits for locks."""
+        """Return limits for idle time and for waits for locks."""
         return own_limits()
 
     def shard_sessions(
         self, table: Any, idle_timeout: float | None, lock_timeout: float | None
     ) -> ShardSessions | None:
-        """Return the marks of shards by advisory locks."""
+        """Return the shard marks, which are advisory locks."""
         return ShardSessions(table, idle_timeout, lock_timeout, self.is_transient)
 
 
 _LIBPQ_DRIVERS = ("psycopg", "psycopg2", "psycopg_async")
-"""Drivers whose connections have the settings of PostgreSQL's own library."""
+"""Drivers whose connections accept the settings of PostgreSQL's own library."""
 
 _REFUSALS = re.compile(
     r"password authentication failed|no password supplied|no pg_hba\.conf entry"
     r'|role ".*" (?:does not exist|is not permitted to log in)|database ".*" does not exist'
 )
-"""Words of PostgreSQL when it refuses a connection because of its user, password or database."""
+"""PostgreSQL's messages when it rejects the user, password or database of a connection."""
 
 _NOT_NOW = re.compile(
     r"the database system is |accepting connections|in recovery mode|too many (?:clients|connections)|connection slots"
 )
-"""Words of PostgreSQL when it accepts no connection for the moment: it starts, stops, recovers, or is full."""
+"""PostgreSQL's messages while it accepts no connection: it starts, stops, recovers, or is full."""
 
 _IDLE_STATE = "25P03"
 _LOCK_STATE = "55P03"
@@ -264,13 +255,8 @@ _IDLE_HINT = f". Too long passed between two statements of the transaction: see 
 def _libpq_settings(url: URL, timeout: float, more: dict[str, Any]) -> dict[str, Any]:
     """Return connection settings that keep every call from waiting forever; settings in the URL are left unchanged.
 
-    The system ends a connection whose other end no longer answers, for example because its machine lost power: nothing would
-    arrive at all, and the driver would wait.
-
-    Args:
-        url: URL of the database.
-        timeout: Seconds for which the other end may be silent.
-        more: Further settings.
+    The system ends a connection whose other end is silent for ``timeout`` seconds, for example because its machine lost
+    power. Otherwise the driver would wait forever.
     """
     seconds = max(2, round(timeout))  # the library takes 1 for 2
     settings = {
@@ -289,7 +275,7 @@ def _cause(error: BaseException) -> BaseException:
 
 
 def _lost_or_busy(error: BaseException) -> bool:
-    """Return whether an error without a state is of a kind that tells of the connection or the server, and not of the statement."""
+    """Return whether an error without a state concerns the connection or the server rather than the statement."""
     from sqlalchemy import exc
 
     return isinstance(error, (exc.OperationalError, exc.InterfaceError))
@@ -297,21 +283,11 @@ def _lost_or_busy(error: BaseException) -> bool:
 
 _DIALECTS: dict[str, Dialect] = {one.name: one for one in (Sqlite(), Postgresql())}
 NAMES = tuple(_DIALECTS)
-"""Names of the dialects: what comes before ``+driver://`` or ``://`` in an accepted URL."""
+"""Names of the dialects: the part of an accepted URL before ``+driver://`` or ``://``."""
 
 
 def dialect_named(field: str, name: str, shown: object, accepted: str) -> Dialect:
-    """Return the dialect with a name.
-
-    Args:
-        field: Name of the setting, for the error.
-        name: SQLAlchemy's name of the dialect.
-        shown: URL or engine for the error, without its password.
-        accepted: What is accepted, for the error.
-
-    Raises:
-        ConfigError: If it is another database than SQLite and PostgreSQL.
-    """
+    """Return the dialect with SQLAlchemy's name for it, or raise `ConfigError` with ``shown``, a URL without its password."""
     dialect = _DIALECTS.get(name)
     if dialect is None:
         raise ConfigError(
@@ -321,5 +297,5 @@ def dialect_named(field: str, name: str, shown: object, accepted: str) -> Dialec
 
 
 def dialect_of(engine: Engine) -> Dialect:
-    """Return the dialect of an engine that was checked before."""
+    """Return the dialect of a checked engine."""
     return _DIALECTS[engine.dialect.name]

@@ -1,4 +1,4 @@
-"""SQLAlchemy, which is imported on first use (extra ``sql``), and what drivers say of an error."""
+"""SQLAlchemy, imported on first use (extra ``sql``), and the SQLSTATE of drivers' errors."""
 
 from __future__ import annotations
 
@@ -9,11 +9,7 @@ from kinesis_sdk.common.extras import install_hint
 
 
 def import_sqlalchemy() -> Any:
-    """Import SQLAlchemy.
-
-    Raises:
-        ImportError: If it is not installed; the message names the extra.
-    """
+    """Import SQLAlchemy; if it is not installed, the `ImportError` names the extra."""
     try:
         import sqlalchemy
     except ImportError as error:
@@ -22,14 +18,11 @@ def import_sqlalchemy() -> Any:
 
 
 def state_of(error: BaseException) -> str | None:
-    """Return the SQLSTATE of an exception of SQLAlchemy or of a driver.
-
-    None if it has none, as most of those of SQLite and of a lost connection.
-    """
+    """Return the SQLSTATE of an exception of SQLAlchemy or a driver; None for most SQLite errors and lost connections."""
     cause = getattr(error, "orig", None) or error
     state = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
     fields = cause.args[0] if isinstance(cause, Exception) and cause.args else None
     if state is None and isinstance(fields, Mapping):
-        # pg8000 has the fields of the server's message, by their letters in the protocol.
+        # pg8000 provides the fields of the server's message under their letters in the protocol.
         state = fields.get("C")
     return state if isinstance(state, str) else None

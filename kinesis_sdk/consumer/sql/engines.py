@@ -1,6 +1,6 @@
-"""Engines of SQLAlchemy, from URLs and as users made them.
+"""SQLAlchemy engines, created from URLs or passed in by users.
 
-SQLite and PostgreSQL are supported. Another database is refused, because nothing of this package was run there.
+SQLite and PostgreSQL are supported. Other databases are rejected, because this package was not tested on them.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 def open_engine(
     field: str, database: str | Engine, *, timeout: float | None = None, sets_journal: bool = True
 ) -> Engine:
-    """Return an engine for a URL, or the engine that the user made.
+    """Return an engine for a URL, or check and return the user's engine.
 
-    An engine for SQLite that is made here keeps a write-ahead log, so that readers and the one writer do not wait for each other,
-    and waits 30 s for another writer.
+    An engine created here for SQLite keeps a write-ahead log, so that readers and the one writer do not wait for each other. By
+    default, it waits 30 s for another writer.
 
     Args:
         field: Name of the setting, for errors.
         database: URL of SQLAlchemy, for example ``sqlite:///totals.db`` or ``postgresql+psycopg://host/database``, or an engine.
-        timeout: Seconds after which a statement, or the wait for a connection, fails; None waits 30 s for another writer of
-            SQLite, and for other databases as long as their drivers do. An engine that was passed keeps its own.
-        sets_journal: Whether SQLite is to keep a write-ahead log, which it notes in the file. A tool that reads leaves a file as it is: it
-            may not be a database of this package at all.
+        timeout: Seconds after which a statement, or the wait for a connection, fails. None waits 30 s for another writer of
+            SQLite, and as long as the driver does for other databases. The user's engine keeps its own timeouts.
+        sets_journal: Whether SQLite should keep a write-ahead log, which changes the file. A tool that only reads must not
+            change it, because it may not be a database of this package.
 
     Raises:
-        ConfigError: If it is neither; if the SQLite file cannot be opened; or for a SQLite database in memory, because each thread
-            would have a database of its own.
+        ConfigError: If ``database`` is neither; if the SQLite file cannot be opened; or for the URL of a SQLite database in
+            memory, because each thread would have its own.
         ImportError: If SQLAlchemy, or the driver, is not installed.
     """
     sqlalchemy = import_sqlalchemy()
@@ -60,7 +60,7 @@ def open_engine(
 
 
 def counted_engine(engine: Engine, count: Callable[[str], None]) -> Engine:
-    """Return an engine over the same connections that tells of each statement before it is carried out.
+    """Return an engine on the same pool that reports each statement before it runs.
 
     Args:
         engine: The engine.
@@ -77,17 +77,7 @@ def counted_engine(engine: Engine, count: Callable[[str], None]) -> Engine:
 
 
 def open_async_engine(field: str, database: str | AsyncEngine) -> AsyncEngine:
-    """Return an asynchronous engine for a URL, or the one that the user made; otherwise as `open_engine`.
-
-    Args:
-        field: Name of the setting, for errors.
-        database: URL of SQLAlchemy with an asynchronous driver, or an engine of ``create_async_engine``.
-
-    Raises:
-        ConfigError: If it is neither, its driver is not asynchronous, or it is a SQLite file that cannot be opened, or the URL of a SQLite
-            database in memory.
-        ImportError: If SQLAlchemy, greenlet, or the driver, is not installed.
-    """
+    """Return an engine for a URL with an asynchronous driver, or check and return the user's; otherwise as `open_engine`."""
     sqlalchemy = import_sqlalchemy()
     from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
@@ -110,12 +100,7 @@ def open_async_engine(field: str, database: str | AsyncEngine) -> AsyncEngine:
 
 
 def is_async_url(field: str, url: str) -> bool:
-    """Return whether a URL has an asynchronous driver.
-
-    Raises:
-        ConfigError: If it is not the URL of a database.
-        ImportError: If SQLAlchemy, or the driver, is not installed.
-    """
+    """Return whether a URL has an asynchronous driver; raise `ConfigError` if it is not the URL of a database."""
     accepted = "a database URL such as 'sqlite:///totals.db'"
     return bool(_parse(field, url, accepted)[0].get_dialect().is_async)
 
@@ -126,7 +111,7 @@ def _parse(field: str, database: str, accepted: str) -> tuple[URL, Dialect]:
     try:
         url: URL = sqlalchemy.engine.make_url(database)
     except (sqlalchemy.exc.ArgumentError, ValueError):  # ValueError: the port is not a number
-        # Their messages may have the password: the whole URL (SQLAlchemy), or what stands where the port should.
+        # Their messages may contain the password: the whole URL (SQLAlchemy), or the text in place of the port.
         raise ConfigError(field, shown, accepted) from None
     dialect = dialect_named(field, url.get_backend_name(), shown, accepted)
     try:
@@ -134,14 +119,14 @@ def _parse(field: str, database: str, accepted: str) -> tuple[URL, Dialect]:
     except sqlalchemy.exc.ArgumentError:
         raise ConfigError(field, shown, accepted) from None
     if url.host and "@" in url.host:
-        # A driver would name what it takes for the host, which is a part of the password, in its error.
+        # A driver's error would show the host, which here contains a part of the password.
         raise ConfigError(field, shown, "a URL with %40 for each @ in the password")
     dialect.check_url(field, database, url)
     return url, dialect
 
 
 def _check_given(field: str, engine: Engine, accepted: str) -> None:
-    """See that an engine which the user made is of a known database, and its file can be opened; memory is the user's decision."""
+    """Check that a user's engine has a known dialect and that its file can be opened; databases in memory are allowed."""
     url = engine.url
     dialect = dialect_named(field, engine.dialect.name, without_userinfo(url.render_as_string()), accepted)
     if dialect.file(url) is not None:

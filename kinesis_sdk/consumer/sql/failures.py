@@ -1,4 +1,4 @@
-"""Errors of SQLAlchemy as errors of this package: which ones pass, and which refuse the settings."""
+"""Translation of SQLAlchemy's errors: transient errors, permanent errors, and rejected settings."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Engine
 
 _FAILED_BEFORE = "25P02"
-"""State of a statement that PostgreSQL refuses because an earlier one of its transaction failed: it says nothing of the reason."""
+"""State of a statement that PostgreSQL rejects because an earlier one in its transaction failed; it does not tell the cause."""
 _MAX_CAUSES = 20
-"""Maximum number of errors that are inspected in a chain of causes, which may be a circle."""
+"""Maximum number of errors to inspect in a chain of causes, which may be circular."""
 
 
 def is_transient(dialect: Dialect, error: BaseException) -> bool:
-    """Return whether an exception of SQLAlchemy tells of something that usually passes.
+    """Return whether an exception of SQLAlchemy is a transient failure.
 
-    That is a lost connection, a database that is starting or stopping, a deadlock, a conflict of transactions, a lock that is not free, and
-    a pool without a free connection.
+    Transient are: a lost connection, a starting or stopping database, a deadlock, a conflict of transactions, an occupied lock,
+    and a pool without a free connection.
     """
     from sqlalchemy import exc
 
@@ -33,23 +33,16 @@ def is_transient(dialect: Dialect, error: BaseException) -> bool:
 
 
 def check_refusal(field: str, engine: Engine, error: BaseException) -> None:
-    """Raise an error of configuration if a server refuses the user, the password or the database of an engine.
+    """Raise `ConfigError` if ``error`` shows that a server rejected the user, the password or the database of an engine.
 
-    For the start of a worker. While it runs, this may pass: a password is being changed, or the server is being restored.
-
-    Args:
-        field: Name of the setting, for errors.
-        engine: The engine.
-        error: The exception.
-
-    Raises:
-        ConfigError: If so.
+    Only for the start of a worker. Later, such a rejection may be transient: a password is being changed, or the server is
+    being restored.
     """
     from sqlalchemy import exc, util
 
     text = dialect_of(engine).refusal(error) if isinstance(error, exc.DBAPIError) else None
     if text is not None:
-        # The query may have a password, too.
+        # The query may contain a password, too.
         url = engine.url._replace(username=None, password=None, query=util.EMPTY_DICT).render_as_string()
         raise ConfigError(
             field,
@@ -67,15 +60,10 @@ def translated(
     *,
     driver_errors: tuple[type[BaseException], ...] = (),
 ) -> BaseException:
-    """Return an error of this package for one of SQLAlchemy; any other is returned as it is.
+    """Translate an error of SQLAlchemy into ``transient`` or ``permanent``; return any other error unchanged.
 
-    Args:
-        dialect: Of the database.
-        error: The error.
-        transient: Class for what usually passes.
-        permanent: Class for all other errors. Pass None for an error of a handler: it is returned unchanged, unless a transient
-            failure caused it, and then it counts as that failure.
-        driver_errors: Classes of the driver's own exceptions, which a handler gets if it uses a cursor of the driver.
+    Pass None as ``permanent`` for an error of a handler: it is returned unchanged unless a transient failure caused it, which
+    is then translated. ``driver_errors`` are the driver's own exceptions, which a handler gets if it uses the driver's cursor.
     """
     from sqlalchemy import exc
 
@@ -87,7 +75,7 @@ def translated(
         found, kind = error, transient if is_transient(dialect, error) else permanent
     else:
         return error
-    # Of a failed statement, neither the statement nor its parameters: they hold what the records hold.
+    # Leave out the failed statement and its parameters: they contain the records' data.
     cause = found.orig if isinstance(found, exc.DBAPIError) else found
     text = without_userinfo(str(cause)).strip().partition("\n")[0]
     text += dialect.hint(found, of_handler=permanent is None)
@@ -97,10 +85,10 @@ def translated(
 def _transient_cause(
     dialect: Dialect, error: BaseException, driver_errors: tuple[type[BaseException], ...]
 ) -> BaseException | None:
-    """Return the failure of the database that usually passes and that a handler's error is or was raised for; None without one.
+    """Return the transient database failure that a handler's error is or was caused by; None without one.
 
-    The first error in the chain that tells why the database failed decides. Cancellation and the errors of this package say
-    themselves what they are.
+    The first error in the chain that tells why the database failed decides. Cancellation and errors of this package need no
+    translation.
     """
     from sqlalchemy import exc
 

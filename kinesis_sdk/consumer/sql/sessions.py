@@ -9,14 +9,15 @@ worker A   begin: mark, limit ── INSERT ──╳ stopped             ┌►
 worker B   takes the lease ── claim: write the row ── end the sessions with the shard's mark ── commit ── next batch
 ```
 
-- *The mark* is a shared advisory lock on the shard, which each transaction of the shard holds and for which none ever waits. A worker
-  that has written the shard's row can tell by it which sessions belong to earlier owners. None of them could commit.
-- *Only sessions that wait for their process* for `_PATIENCE` seconds are ended. One in which the server works (a long statement,
-  a commit that waits for a replica) is left alone.
-- *The limit* (``idle_in_transaction_session_timeout``) is for stopped processes whose shards no worker takes. Alone it would not do: in
-  the middle of ``executemany``, which is one pipeline, or of a result, a session is not idle in the server's eyes.
+- *The mark* is a shared advisory lock on the shard. Each transaction of the shard holds it, and none ever waits for it. It shows a
+  worker that has written the shard's row which sessions belong to earlier owners. None of these sessions could commit.
+- *Only sessions that wait for their process* for `_PATIENCE` seconds are ended. A session in which the server works (a long
+  statement, a commit that waits for a replica) is left alone.
+- *The limit* (``idle_in_transaction_session_timeout``) is for stopped processes whose shards no worker takes. Alone it does not
+  suffice: in the middle of a result, or of ``executemany``, which is one pipeline, the server does not count a session as idle.
 
-Everything is set for one transaction only, so it holds with the user's own engine, and a pooler such as PgBouncer does not hand it on.
+All settings apply to one transaction only, so they work with the user's own engine, and a pooler such as PgBouncer does not pass
+them on.
 """
 
 from __future__ import annotations
@@ -39,16 +40,16 @@ IDLE_TIMEOUT_SETTING = "idle_in_transaction_session_timeout"
 _LOCK_TIMEOUT_SETTING = "lock_timeout"
 
 _OWN_IDLE_SECONDS = 5.0
-"""Seconds for which a transaction may be idle in which only this package sends statements."""
+"""Seconds for which a transaction of this package alone may be idle."""
 
 _OWN_LOCK_SECONDS = 10.0
-"""Seconds for which a statement waits for such a transaction of another process. The server has ended that by then."""
+"""Seconds for which a statement waits for such a transaction of another process, which the server ends before that."""
 
 _PATIENCE = 1
 """Seconds for which the server must have waited for a process before its session is ended."""
 
 _LOCK_TIMEOUT = 2.0
-"""Seconds for which a claim waits for the row before it checks which session has it."""
+"""Seconds for which a claim waits for the row before it checks which session has locked it."""
 
 LOCK_NOT_AVAILABLE = "55P03"
 """State of a statement that waited longer than the lock timeout."""
@@ -86,14 +87,12 @@ ShardKey = tuple[str, str, str]
 
 
 class ShardSessions:
-    """Marks the transactions of shards, and ends those of stopped processes. Thread-safe.
+    """Marks the transactions of shards, and ends transactions of stopped processes. Thread-safe.
 
     Args:
-        table: The table of positions.
         idle_timeout: Seconds for which a transaction of a handler may be idle, if neither the server nor the user has set
             ``idle_in_transaction_session_timeout``; None sets nothing.
         lock_timeout: Seconds for which a statement of a handler may wait for a lock, with the same exceptions.
-        is_transient: Returns whether an error of the database usually passes.
     """
 
     def __init__(
@@ -110,10 +109,9 @@ class ShardSessions:
         self._lock_timeout = lock_timeout
 
     def works_on(self, engine: Engine) -> bool:
-        """Return whether a server can do all this. Others that speak PostgreSQL's protocol may lack it, or not permit it.
+        """Return whether the server supports and permits all this. Raises the driver's transient errors.
 
-        Raises:
-            sqlalchemy.exc.SQLAlchemyError: If the database failed in a way that usually passes.
+        Other servers that speak PostgreSQL's protocol may not.
         """
         nobody = ("", "", "")
         try:
@@ -133,7 +131,7 @@ class ShardSessions:
         return True
 
     def of_handler(self, key: ShardKey) -> list[Any]:
-        """Return columns that, selected at the beginning of a handler's transaction, mark and limit it."""
+        """Return columns to select at the start of a handler's transaction; they mark and limit it."""
         limits = [] if self._idle_timeout is None else [idle_limit(self._idle_timeout)]
         if self._lock_timeout is not None:
             limits.append(lock_limit(self._lock_timeout))
@@ -144,13 +142,12 @@ class ShardSessions:
         connection.execute(self._sqlalchemy.select(self._mark(key), *own_limits(_LOCK_TIMEOUT)))
 
     def end_stopped(self, connection: Connection, key: ShardKey) -> bool:
-        """End the other sessions with a transaction of a shard that wait for their process. Their locks are free soon after.
+        """End other sessions with a transaction of the shard that wait for their process; return whether there were any.
 
-        Returns:
-            Whether there were any.
+        Their locks are free soon after.
         """
-        # Advisory locks belong to the whole database. Another schema may have a table of the same name, with rows of the same shard:
-        # only who has used this very table in the transaction is an earlier owner.
+        # Advisory locks belong to the whole database. Another schema may have a table of the same name, with rows of the same
+        # shard, so only a session that has used this very table in its transaction belongs to an earlier owner.
         quoted = connection.dialect.identifier_preparer
         schema = connection.schema_for_object(self._table)  # the engine may translate it
         table = quoted.format_table(self._table, use_schema=False)
@@ -168,14 +165,9 @@ class ShardSessions:
         return bool(ended)
 
     def explain(self, connection: Connection, conditions: list[Any]) -> str:
-        """Return which session has a row of the table locked, in words.
-
-        Args:
-            connection: A connection.
-            conditions: Select the row.
-        """
+        """Describe the session that has locked the row which ``conditions`` select."""
         sqlalchemy = self._sqlalchemy
-        # A row that a transaction has changed or locked names it in its system column xmax.
+        # The row's system column xmax names the transaction that changed or locked it.
         locker = connection.execute(
             sqlalchemy.select(sqlalchemy.cast(sqlalchemy.literal_column("xmax"), sqlalchemy.Text))
             .select_from(self._table)
@@ -185,7 +177,7 @@ class ShardSessions:
         found = connection.execute(sqlalchemy.text(query), {"locker": locker or ""}).first()
         if found is None:
             return "another transaction"
-        # The server shows the state of sessions of the same user only.
+        # The server shows the state only of the same user's sessions.
         state = f", {found.state} for {found.seconds} s" if found.state else ""
         name = f", {found.application_name}" if found.application_name else ""
         return f"database session {found.pid} (user {found.usename}{name}{state})"
@@ -200,25 +192,19 @@ class ShardSessions:
         )
 
     def _halves(self, key: ShardKey) -> dict[str, int]:
-        """Return the two halves of a number for a shard, as pg_locks shows them."""
+        """Return the two halves of a shard's lock number, as pg_locks shows them."""
         name = repr((self._table.fullname, *key)).encode()
         number = int.from_bytes(hashlib.sha256(name).digest()[:8], "big")
         return {"high": number >> 32, "low": number & 0xFFFFFFFF}
 
 
 def idle_limit(seconds: float) -> Any:
-    """Return an expression for PostgreSQL that limits for how long the transaction may wait for its next statement.
-
-    It changes nothing if the server, the user or the engine sets a limit.
-    """
+    """Return an expression that limits how long the transaction may be idle, unless server, user or engine set a limit."""
     return _limit_unless_set(IDLE_TIMEOUT_SETTING, seconds)
 
 
 def lock_limit(seconds: float) -> Any:
-    """Return an expression for PostgreSQL that limits for how long a statement of the transaction may wait for a lock.
-
-    It changes nothing if the server, the user or the engine sets a limit.
-    """
+    """Return an expression that limits how long a statement may wait for a lock, unless server, user or engine set a limit."""
     return _limit_unless_set(_LOCK_TIMEOUT_SETTING, seconds)
 
 
@@ -228,16 +214,14 @@ def _limit_unless_set(name: str, seconds: float) -> Any:
 
 
 def own_limits(lock_seconds: float = _OWN_LOCK_SECONDS) -> list[Any]:
-    """Return expressions for PostgreSQL that limit a transaction in which only this package sends statements.
+    """Return expressions that limit a transaction in which only this package sends statements.
 
-    It is ended by the server if its process stops in it, and does not wait for ever for another one.
-
-    Args:
-        lock_seconds: Seconds for which a statement may wait for a lock.
+    The server ends the transaction if its process stops, and none of its statements waits longer than ``lock_seconds`` for a
+    lock.
     """
     sqlalchemy = import_sqlalchemy()
     return [
-        # A database that speaks PostgreSQL's protocol may not have the setting.
+        # A database that speaks PostgreSQL's protocol may lack the setting.
         sqlalchemy.case((sqlalchemy.func.current_setting(name, True).is_not(None), _set_local(name, seconds)))
         for name, seconds in (
             (IDLE_TIMEOUT_SETTING, _OWN_IDLE_SECONDS),
@@ -247,5 +231,5 @@ def own_limits(lock_seconds: float = _OWN_LOCK_SECONDS) -> list[Any]:
 
 
 def _set_local(name: str, seconds: float) -> Any:
-    """Return an expression that changes a setting of PostgreSQL until the end of the transaction."""
+    """Return an expression that changes a setting until the end of the transaction."""
     return import_sqlalchemy().func.set_config(name, f"{max(1, round(seconds * 1000))}ms", True)

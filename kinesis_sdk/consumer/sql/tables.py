@@ -1,4 +1,4 @@
-"""Tables of this package in a database, and their versions."""
+"""This package's tables in a database, and their versions."""
 
 from __future__ import annotations
 
@@ -19,14 +19,9 @@ _VERSIONS = "kinesis_sdk_versions"
 
 
 class Tables:
-    """Tables of one part of this package in a database, and their version. Thread-safe.
+    """The tables of one part of this package (for example ``positions``), and their version. Thread-safe.
 
-    Args:
-        engine: The database.
-        part: Name of the part, for example ``positions``.
-        version: Version of the tables that this code reads and writes.
-        metadata: The tables.
-        schema: Schema of the database that holds them; None is the default one.
+    A ``schema`` of None is the database's default schema.
     """
 
     def __init__(
@@ -53,21 +48,16 @@ class Tables:
         self._lock = threading.Lock()
 
     def ensure(self, failure: type[KinesisSdkError], *, needs_transactions: bool = True) -> None:
-        """Create the tables that are missing, and check their version and that transactions can be rolled back.
+        """Create missing tables and check their version; raise ``failure`` if the version is another one.
 
-        Args:
-            failure: Class of errors that repeating does not cure.
-            needs_transactions: Whether to check that the engine does not commit each statement.
-
-        Raises:
-            KinesisSdkError: An error of that class, if the version is newer, or if the engine commits each statement.
-            sqlalchemy.exc.SQLAlchemyError: If the database failed.
+        With ``needs_transactions``, also raise it if the engine commits each statement. Errors of the database are raised as
+        they are.
         """
         from sqlalchemy import exc
 
         with self._lock:
             for _ in self._metadata.tables:
-                # Another worker may create a table after this one has checked that it is missing, each time another one.
+                # After this worker's check, another worker may create a missing table, and at each attempt another table.
                 with suppress(exc.DBAPIError):
                     self._create_all()
                     break
@@ -82,7 +72,7 @@ class Tables:
                             self._versions.insert().values(part=self._part, version=self._version)
                         )
                 except exc.DBAPIError:
-                    # Another worker stored it first, perhaps while this process was stopped and its transaction ended.
+                    # Another worker stored it first, perhaps while this process was frozen and its transaction was ended.
                     stored = self._stored_version()
                     if stored is None:
                         raise
@@ -93,15 +83,7 @@ class Tables:
                 self._check_transactions(failure)
 
     def exist(self, failure: type[KinesisSdkError]) -> bool:
-        """Return whether the tables are there, and check their version. Nothing is created.
-
-        Args:
-            failure: Class of errors that repeating does not cure.
-
-        Raises:
-            KinesisSdkError: An error of that class, if the version is another one.
-            sqlalchemy.exc.SQLAlchemyError: If the database failed.
-        """
+        """Return whether the tables exist, without creating them; raise ``failure`` if their version is another one."""
         import sqlalchemy
 
         there = sqlalchemy.inspect(self._engine)
@@ -126,7 +108,7 @@ class Tables:
             self._metadata.create_all(connection)
 
     def _limit(self, connection: Connection) -> None:
-        """See that a process which is stopped in a transaction does not hold up the start of others."""
+        """Limit the transaction, so that a process that freezes in it does not block the start of other workers."""
         limits = dialect_of(self._engine).own_limits()
         if limits:
             connection.execute(import_sqlalchemy().select(*limits))
@@ -143,7 +125,7 @@ class Tables:
         return version
 
     def _check_transactions(self, failure: type[KinesisSdkError]) -> None:
-        """Write a row, roll back, and read it: an engine with ``AUTOCOMMIT`` would store effects without their position."""
+        """Check that a rollback undoes a write: an ``AUTOCOMMIT`` engine would store effects without their position."""
         import sqlalchemy
 
         probe = f"probe {uuid4().hex}"
