@@ -9,10 +9,10 @@ more than the KCL's own scans.
 While leases change hands, workers scan five times as often, at most once per minimum interval, until nothing is left to
 take.
 
-A crashed worker's leases are taken over within the failover time plus one scan interval if a scan comes at least once per failover time; on larger
-tables, within two scan intervals. An interval between half a failover time and a whole one is raised to the failover time. In
-that range, the counters of healthy leases are often unchanged from one scan to the next; each of them would cause an early
-scan, which would spend the capacity without a result.
+A crashed worker's leases are taken over within the failover time plus one scan interval if a scan comes at least once per
+failover time; on larger tables, within two scan intervals. An interval between half a failover time and a whole one is raised
+to the failover time. In that range, the counters of healthy leases are often unchanged from one scan to the next; each of
+them would cause an early scan, which would spend the capacity without a result.
 
 **Renewals.** The KCL renews every ``failover_time / 3 - epsilon``. The sparse schedule renews half as often and uses the
 remaining third to repeat failed writes: calls time out early enough that three attempts fit before the lease expires, as many

@@ -82,15 +82,7 @@ class BalancedStrategy:
 def plan_balanced(
     view: TableView, standings: Standings, rng: Random, *, groups: Groups, by_throughput: bool
 ) -> Plan:
-    """Decide which leases to take from a table whose leases are grouped by holder already.
-
-    Args:
-        view: The table and what this worker knows.
-        standings: The same table by holder.
-        rng: For the random choices.
-        groups: Group of each worker.
-        by_throughput: Whether leases are weighted by throughput where the table knows it.
-    """
+    """Decide which leases to take; ``standings`` are the leases of ``view`` by holder."""
     room = max(0, view.limits.max_leases - len(standings.mine))
     resumed = [lease for lease in standings.resumable if lease.lease_key not in view.busy][:room]
     takes = [Take(lease, TakeReason.RESUMED) for lease in resumed]
@@ -107,7 +99,7 @@ def plan_balanced(
     max_leases = view.limits.max_leases
     weights = weights_of(view.leases) if by_throughput else None
     is_visible = bool(holdings[me]) or me in known
-    # Leases of live workers, which are requested, although they are placed like unassigned ones.
+    # Leases of live workers: placed like unassigned leases, but requested instead of taken.
     surrendered = {lease.lease_key for lease in standings.surrendered}
     free = [*standings.free, *standings.surrendered] if surrendered else standings.free
     pins = effective_pins(standings.pinned, holdings, max_leases) if standings.pinned else {}
@@ -138,14 +130,14 @@ def plan_balanced(
             continue
         room -= 1
     if not is_visible:
-        if takes:  # what is pinned to this worker; its share follows once its peers count it
+        if takes:  # leases pinned to this worker; its share follows once its peers count it
             return Plan(takes=tuple(takes), rescan_soon=True)
         return _plan_first_lease(view, holdings, free, groups, weights, rng, pins, surrendered)
     unclaimed = view.observed.unowned_longer(standings.free, view.now, view.claim_grace)
     takes.extend(_take_unclaimed(view, unclaimed, takes, room, len(holdings), rng))
     return Plan(
         takes=tuple(takes),
-        # The other unassigned leases are assigned to other workers, which will take them soon.
+        # All other unassigned leases are assigned to other workers, which will take them soon.
         rescan_soon=has_assignment or len(unclaimed) < len(standings.free),
         # Within a single group it does not matter which workers hold no lease.
         put_standby_heartbeat=not holdings[me] and (me in view.workers or groups.differ(holdings)),
@@ -158,9 +150,9 @@ def _with_pins(
     pinned: Sequence[Lease],
     pins: Mapping[str, str],
 ) -> tuple[dict[str, list[Lease]], list[Lease], dict[str, str], list[Assignment]]:
-    """Return holdings and free leases as they are once all pinned leases have arrived, the pins, and the moves until then.
+    """Return holdings and free leases as they will be once all pinned leases have arrived, the pins, and the moves until then.
 
-    A lease of a worker that is probably dead, which has not expired yet, is neither held nor free, and cannot be moved.
+    An unexpired lease of a worker that is probably dead is neither held nor free, and cannot be moved.
     """
     places: dict[str, str | None] = {lease.lease_key: None for lease in free}
     places.update((lease.lease_key, worker) for worker, held in holdings.items() for lease in held)
@@ -208,7 +200,7 @@ def _plan_first_lease(
     moves = False
     candidates = [lease for lease in free if lease.lease_key not in view.busy] if view.busy else free
     if not candidates and view.limits.max_steals != 0:
-        # Any lease of a worker that can spare one, not only those that a plan would name: other new workers, which
+        # Any lease of a worker that can spare one, not only the leases that a plan would name: other new workers, which
         # are invisible to this one, would all want the same leases.
         moves = True
         candidates = requested or (
@@ -237,7 +229,7 @@ def _take_unclaimed(
 ) -> list[Take]:
     """Take a part of the leases that their assigned workers did not take in time.
 
-    A worker with another strategy or a lower limit does not know that the plan counts on it.
+    Workers with another strategy or a lower limit do not know that the plan counts on them.
     """
     planned = {take.lease.lease_key for take in takes}
     candidates = [
@@ -254,9 +246,9 @@ def _spared_by_count(
     groups: Mapping[str, str],
     pins: Mapping[str, str],
 ) -> list[Lease]:
-    """Return the leases that some plan of the fewest moves takes away.
+    """Return the leases that could move in a plan with the fewest moves.
 
-    These are the leases of the fuller workers of the groups that hold more than their share.
+    These are the leases of the fuller workers in groups that hold more than their share.
     """
     sources = [worker for worker, count in counts.items() if count > share[worker]]
     source_groups = {groups[source] for source in sources}

@@ -33,10 +33,10 @@ class TakeReason(Enum):
 
 
 def reason_to_claim(lease: Lease) -> TakeReason:
-    """Return why a lease that no live worker holds is taken."""
+    """Return the reason for taking a lease that no live worker holds."""
     if lease.owner is not None:
         return TakeReason.EXPIRED
-    # Every write of an owner adds to the counter, and a release does so, too.
+    # Every write of an owner raises the counter, also a release.
     return TakeReason.FREE if lease.counter else TakeReason.NEW
 
 
@@ -184,7 +184,7 @@ class LeaseStrategy(Protocol):
 
 @dataclass
 class Standings:
-    """The leases of a table by holder. Finished leases (SHARD_END) are left out: they carry no work.
+    """The leases of a table by holder, without finished leases (SHARD_END), which carry no work.
 
     Attributes:
         active: Number of unfinished leases.
@@ -193,8 +193,8 @@ class Standings:
         free: Unassigned and expired leases, except expired ones that carry this worker's id.
         by_owner: Leases that other workers hold, by their owner.
         silent: Holders of at least one expired lease: probably dead, so no lease is assigned to them.
-        leaving: Workers that still work on a lease that is on its way to another worker: they live, too.
-        surrendered: Leases that draining workers hold, without those that are on their way already. Peers request them.
+        leaving: Workers that still work on a lease in handoff to another worker, so that they are alive.
+        surrendered: Leases that draining workers hold, without leases in handoff. Peers request them.
         pinned: Leases that an operator pinned to a worker (``pinnedTo``), wherever they are; see `effective_pins`.
 
     Draining workers are in none of the sets of workers.
@@ -250,13 +250,9 @@ class Standings:
 def effective_pins(pinned: Iterable[Lease], alive: Collection[str], max_leases: int) -> dict[str, str]:
     """Return the worker that gets each pinned lease, by lease key.
 
-    A pin to a worker that is not known to be alive has no effect: the lease is taken as any other. A worker without leases
-    is known only to itself, so it takes the leases that are pinned to it, and its peers leave them alone from then on.
-
-    Args:
-        pinned: The pinned leases.
-        alive: Workers that live and may take leases.
-        max_leases: Maximum leases of one worker; further pins to it have no effect.
+    A pin to a worker that is not known to be alive has no effect: the lease is taken like any other. A worker without leases
+    is known only to itself, so it takes the leases that are pinned to it; from then on, its peers leave these leases alone.
+    Pins beyond a worker's ``max_leases`` have no effect.
     """
     result: dict[str, str] = {}
     counts: dict[str, int] = {}

@@ -36,7 +36,7 @@ def fair_shares(
     """Return how many leases each worker should hold.
 
     Args:
-        counts: Leases that each worker holds now.
+        counts: Number of leases that each worker holds now.
         total: Leases to distribute; at least the sum of the counts.
         groups: Each worker's group.
         max_leases: Maximum leases of one worker.
@@ -44,8 +44,8 @@ def fair_shares(
 
     Returns:
         A share per worker, floor or floor + 1. Among all shares that are fair to workers and to groups it is one
-        with the fewest moves. A worker with more pinned leases than that keeps these and no others, and the other workers
-        share the rest.
+        with the fewest moves. A worker with more pinned leases than that keeps only these; all other workers share the
+        rest.
     """
     if not pinned:
         return _even_shares(counts, total, groups, max_leases)
@@ -115,7 +115,7 @@ def plan_by_count(
         pins: Worker of each pinned lease, by lease key; these leases are in its holdings and stay there.
 
     Returns:
-        Assignments; applying all of them balances the table, except for leases for which no worker has room.
+        Assignments that together balance the table, except for leases for which no worker has room.
     """
     to_place: list[tuple[Lease, str | None]] = [(lease, None) for lease in sorted(free, key=_KEY)]
     counts = {worker: len(leases) for worker, leases in holdings.items()}
@@ -129,7 +129,7 @@ def plan_by_count(
         if surplus < 0:
             places.extend([worker] * -surplus)
         elif surplus:
-            # A lease in handoff is on its way to this worker; it has to arrive before it can move again.
+            # A lease in handoff to this worker must arrive before it can move again.
             movable = [
                 lease
                 for lease in holdings[worker]

@@ -166,7 +166,7 @@ def plan_by_weight(
         result[lease.lease_key] = Assignment(lease, None, worker)
         if load.counts[worker] < max_leases:
             heappush(heaps[group], (load.by_worker[worker], worker))
-    # A lease that this plan placed may be placed better still; one in handoff has to arrive before it can move again.
+    # A lease that this plan placed may still be placed better; a lease in handoff must arrive before it can move again.
     movable = {
         worker: [lease for lease in held if not lease.in_handoff and lease.lease_key not in pins]
         for worker, held in holdings.items()
@@ -197,7 +197,7 @@ def spared_by_weight(
     weights: Mapping[str, int],
     pins: Mapping[str, str],
 ) -> list[Lease]:
-    """Return the leases of other workers whose move to this one would, each by itself, lower the imbalance."""
+    """Return the leases of other workers that would lower the imbalance if moved alone to this worker."""
     load = _Load(holdings, groups, weights)
     least_gain = MARGIN * sum(load.by_worker.values()) / len(load.by_worker)
     return [
@@ -219,7 +219,7 @@ def _best_move(
     least_gain: float,
     placed: Collection[str],
 ) -> tuple[Lease, str, str] | None:
-    """Return the move that lowers the objective most, among the fullest workers of each group and the emptiest of each.
+    """Return the move from the fullest to the emptiest workers of the groups that lowers the objective most.
 
     A lease that this plan only ``placed`` is not held yet, so it may still go anywhere.
     """

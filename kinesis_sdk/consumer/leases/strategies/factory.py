@@ -23,14 +23,7 @@ def resolve_strategy(
     separator: str = GROUP_SEPARATOR,
     prioritize_very_old: bool = True,
 ) -> LeaseStrategy:
-    """Return a strategy: the built-in one of this name, or the object itself.
-
-    Args:
-        strategy: Name or object.
-        by_throughput: For ``"balanced"``, see `BalancedStrategy`.
-        separator: For ``"balanced"``, see `BalancedStrategy`.
-        prioritize_very_old: For ``"kcl2"``, see `Kcl2Strategy`.
-    """
+    """Return the built-in strategy of this name, or the object itself. The options are for the built-in strategies."""
     if strategy == "balanced":
         return BalancedStrategy(by_throughput=by_throughput, separator=separator)
     if strategy == "kcl2":
@@ -40,11 +33,10 @@ def resolve_strategy(
 
 
 def check_strategy(field: str, strategy: object, settings: IntervalSettings) -> None:
-    """Check a strategy of the configuration, and the intervals that it chooses.
+    """Check a strategy of the configuration and its intervals.
 
-    Raises:
-        ConfigError: If it is neither a known name nor an object with ``plan`` and ``intervals``, or if its intervals
-            are not positive or let a lease expire between two renewals.
+    Raises a `ConfigError` if it is neither a known name nor an object with ``plan`` and ``intervals``, or if its intervals are
+    not positive or let a lease expire between two renewals.
     """
     if isinstance(strategy, str):
         check_choice(field, strategy, ("balanced", "kcl2"))

@@ -52,14 +52,7 @@ class Kcl2Strategy:
 
 
 def plan_kcl2(view: TableView, standings: Standings, rng: Random, *, prioritize_very_old: bool) -> Plan:
-    """Decide which leases to take from a table whose leases are grouped by holder already.
-
-    Args:
-        view: The table and what this worker knows.
-        standings: The same table by holder.
-        rng: For the random choices.
-        prioritize_very_old: See `Kcl2Strategy`.
-    """
+    """Decide which leases to take; ``standings`` are the leases of ``view`` by holder."""
     total = standings.active
     limits = view.limits
 
@@ -130,7 +123,7 @@ def plan_kcl2(view: TableView, standings: Standings, rng: Random, *, prioritize_
 
 
 def _pinned_here(standings: Standings, pins: Mapping[str, str], me: str) -> list[Lease]:
-    """Return the leases that are pinned to this worker and that it does not hold yet."""
+    """Return the leases pinned to this worker that it does not hold yet."""
     here = {lease.lease_key for lease in (*standings.mine, *standings.resumable)}
     return [
         lease
@@ -140,9 +133,9 @@ def _pinned_here(standings: Standings, pins: Mapping[str, str], me: str) -> list
 
 
 def _share(total: int, workers: Collection[str], pinned: Mapping[str, int]) -> tuple[int, set[str]]:
-    """Return the share of a worker, and the workers whose pinned leases are more than that.
+    """Return the share of a worker, and the workers with more pinned leases than that.
 
-    These keep their pinned leases and no others, and the other workers share the rest.
+    These workers keep only their pinned leases; all other workers share the rest.
     """
     full: set[str] = set()
     while True:
@@ -158,7 +151,7 @@ def _share(total: int, workers: Collection[str], pinned: Mapping[str, int]) -> t
 def _stealable(
     standings: Standings, loads: Mapping[str, int], most: int, pins: Mapping[str, str], rng: Random
 ) -> Sequence[Lease]:
-    """Return the leases of a worker that holds the most, one of several picked at random."""
+    """Return the leases of the fullest worker, or of one of the fullest picked at random."""
     # Sorted, so that the choice depends on the generator and not on the order of the scan.
     victim = rng.choice(sorted(owner for owner, load in loads.items() if load == most))
     # A lease in handoff is on its way already, and a finished one carries no work.
@@ -170,9 +163,9 @@ def _stealable(
 
 
 def _number_to_steal(most: int, share: int, need: int, max_steals: int | None) -> int:
-    """Return the number that ``chooseLeasesToSteal`` steals.
+    """Return the number of leases that ``chooseLeasesToSteal`` steals.
 
-    That is the excess of the fullest worker, or one if it has no excess and this worker lacks more than one.
+    It steals up to the fullest worker's surplus; if there is none, one lease, provided this worker is short by two or more.
     """
     if most < share:
         return 0

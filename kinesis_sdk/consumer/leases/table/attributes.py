@@ -1,11 +1,11 @@
-"""Names of the attributes of a lease's row. Those that are marked as this SDK's, the Java KCL ignores and keeps."""
+"""Names of the attributes of a lease's row. The Java KCL ignores and keeps the attributes marked as this SDK's."""
 
 from __future__ import annotations
 
 LEASE_KEY = "leaseKey"
 """Key of the row: the shard id, or in multi-stream tables ``account:stream:creationEpoch:shardId``."""
 LEASE_COUNTER = "leaseCounter"
-"""Version of the row, a number that each write raises."""
+"""Version of the row: a number that most writes raise, see `transitions`."""
 LEASE_OWNER = "leaseOwner"
 """Worker that owns the lease; absent if no worker does."""
 OWNER_SWITCHES = "ownerSwitchesSinceCheckpoint"
@@ -21,7 +21,7 @@ PENDING_CHECKPOINT_SUB = "pendingCheckpointSubSequenceNumber"
 PENDING_CHECKPOINT_STATE = "pendingCheckpointState"
 """The application's own bytes beside `PENDING_CHECKPOINT`."""
 PARENT_SHARD_IDS = "parentShardId"
-"""Parents of the shard. Singular in name, a set in type: that is what the KCL writes."""
+"""Parents of the shard. As in the KCL, the name is singular but the value is a set."""
 CHILD_SHARD_IDS = "childShardIds"
 """Children of the shard, once it has ended; a set."""
 STARTING_HASH_KEY = "startingHashKey"
@@ -37,10 +37,10 @@ ENTITY_TYPE = "entityType"
 STREAM_NAME = "streamName"
 """In multi-stream tables: the whole stream id ``account:name:epoch``, not just its name."""
 SHARD_ID = "shardId"
-"""In multi-stream tables, where the lease key is longer."""
+"""In multi-stream tables: the shard id, because the lease key is longer."""
 INITIAL_TIMESTAMP = "initialTimestampMillis"
-"""This SDK's: the instant that AT_TIMESTAMP meant when the lease was created, or LATEST when the shard was first read, in
-epoch milliseconds."""
+"""This SDK's: in epoch milliseconds, the instant of AT_TIMESTAMP when the lease was created, or of LATEST when the shard was first
+read."""
 HANDOFF_OWNER = "handoffOwner"
 """This SDK's: a present or next owner that supports `CHECKPOINT_OWNER`. Valid only while it equals ``leaseOwner``: a Java
 worker that takes or requests the lease leaves it unchanged."""
@@ -49,14 +49,14 @@ PROCESSED_UNTIL = "processedUntil"
 STANDBY = "standby:"
 """This SDK's: prefix of the attribute that carries a standby heartbeat; the worker id follows. See `ownership.standby`."""
 PROGRESS = "progress"
-"""This SDK's: what the holder knows about its shard; see `Progress`."""
+"""This SDK's: the shard's progress as the holder knows it; see `Progress`."""
 HANDLER_REQUEST = "handlerRequest"
-"""This SDK's: what an operator asks the holder for while its handler fails; see `HandlerRequest`."""
+"""This SDK's: an operator's request to the holder while its handler fails; see `HandlerRequest`."""
 PINNED_TO = "pinnedTo"
 """This SDK's: id of the worker that gets this lease while it is alive."""
 DRAIN = "drain:"
-"""This SDK's: prefix of the attribute that tells a worker to hold no leases; the worker id follows. It may stand on any row.
-See `ownership.drain`."""
+"""This SDK's: prefix of the attribute that makes a worker drain; the worker id follows. It may be on any row. See
+`ownership.drain`."""
 CHANGED_BY = "changedBy"
-"""This SDK's: ``operator:counter``, the operator who changed the row last from outside, and the counter that it saw. Workers read
-it for a line in the log only, so it is in `Lease.extra`."""
+"""This SDK's: ``operator:counter``, the last operator who changed the row from outside, and the counter that the operator saw.
+Workers use it only for a log line, so it is in `Lease.extra`."""

@@ -1,8 +1,8 @@
 """Age of a lease: seconds since its counter last changed, on this observer's own clock.
 
 The table stores no time, and the clocks of two machines are never compared. Each observer remembers when it first saw a
-counter value; a lease is expired when that is longer ago than the failover time. An owned lease that is seen for the
-first time counts as fresh, because its owner may be renewing it; an unassigned one can be taken at once.
+counter value; a lease expires once that is longer ago than the failover time. An owned lease that is seen for the first time
+counts as fresh, because its owner may be renewing it; an unassigned lease can be taken at once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class _Sighting(NamedTuple):
 
 
 class LeaseObserver:
-    """Ages of leases, fed by scans. Not thread-safe: the loop that scans owns it.
+    """Ages of leases, fed by scans. Not thread-safe; owned by the scanning loop.
 
     Args:
         failover_time: Seconds without a change of the counter after which an owned lease is expired.
@@ -50,8 +50,8 @@ class LeaseObserver:
         for lease in leases:
             sighting = self._sightings.get(lease.lease_key)
             if sighting is None or sighting.counter != lease.counter or sighting.owner != lease.holder:
-                # The holder counts, not the owner: a handoff request names another owner, but does not show that the
-                # old one is alive.
+                # The holder counts, not the owner: a handoff request names another owner, but does not show that the old owner
+                # is alive.
                 same = sighting is not None and sighting.owner == lease.holder
                 sighting = _Sighting(lease.counter, lease.holder, now, sighting is None, same)
             sightings[lease.lease_key] = sighting
@@ -84,9 +84,9 @@ class LeaseObserver:
     def has_stopped(self, lease: Lease, now: float, claim_time: float) -> bool:
         """Return whether a lease is expired although its holder had begun to renew it.
 
-        A worker that was just assigned a lease does not know it yet. A KCL 3 worker finds out with its next discovery,
-        which comes each failover time, and first writes with the renewal after that. Until then the row is as the
-        assigning worker left it, and its silence says nothing about the new holder.
+        A worker does not know at once that a lease was assigned to it. A KCL 3 worker finds out with its next discovery, which
+        runs once per failover time, and first writes the row with the renewal after that. Until then, an unchanged row shows
+        nothing about the new holder.
 
         Args:
             lease: The lease as the last scan showed it.
@@ -104,10 +104,10 @@ class LeaseObserver:
         return sighting is not None and not sighting.new
 
     def silence(self, lease: Lease, now: float) -> float:
-        """Return the seconds since the row last changed; infinity for one that had no owner when it was first seen.
+        """Return the seconds since the row last changed; infinity if the lease had no owner when first seen.
 
-        This is the KCL 2.x's measure of very old leases (``DynamoDBLeaseTaker.updateAllLeases``): a new lease that was
-        never owned counts as never renewed.
+        KCL 2.x measures very old leases in this way (``DynamoDBLeaseTaker.updateAllLeases``): a new lease that was never
+        owned counts as never renewed.
         """
         sighting = self._sightings.get(lease.lease_key)
         if sighting is None:
@@ -122,14 +122,14 @@ class LeaseObserver:
         return now - sighting.since - (self.failover_time if lease.owner is not None else 0.0)
 
     def unowned_longer(self, leases: Iterable[Lease], now: float, seconds: float) -> list[Lease]:
-        """Return the leases that were unowned or expired for more than this many seconds, see `unowned_for`."""
+        """Return the leases that were unowned or expired for more than ``seconds``, see `unowned_for`."""
         return [lease for lease in leases if self.unowned_for(lease, now) > seconds]
 
     def next_expiry(self, now: float) -> float | None:
         """Return when the next owned lease expires if nothing changes, so that a scan finds it without delay.
 
-        Only leases that were unchanged between the last two scans count: the others are being renewed, and scanning
-        early for each of them would defeat the scan interval.
+        Only leases that were unchanged between the last two scans count. All other leases are being renewed, and an early
+        scan for each of them would defeat the scan interval.
         """
         due = [
             sighting.since + self.failover_time

@@ -1,7 +1,7 @@
-"""Request of an operator to the owner of a lease: one attribute of the lease's row, for a shard whose handler fails.
+"""Request of an operator to the owner of a lease whose handler fails: one attribute of the lease's row.
 
-The text is ``verb,id`` or ``verb,id,sequenceNumber/subSequenceNumber``. The id tells two requests apart, so that an owner removes only
-the one that it has carried out. The Java KCL ignores and keeps the attribute.
+The text is ``verb,id`` or ``verb,id,sequenceNumber/subSequenceNumber``. The id distinguishes requests, so that an owner removes
+only the request that it has carried out. The Java KCL ignores and keeps the attribute.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ class HandlerVerb(str, Enum):
     """Kind of a request."""
 
     RETRY = "retry"
-    """Call the handler now, and not after the pause."""
+    """Call the handler now instead of after the pause."""
     LEAVE_OUT = "leave-out"
-    """Pass one record to the dead-letter hook, and go on behind it."""
+    """Pass one record to the dead-letter hook and continue after it."""
 
 
 class HandlerRequest(NamedTuple):
     """A request to the owner of a lease.
 
     Attributes:
-        verb: Its kind.
+        verb: Kind of the request.
         id: Unique text of 1 to 64 ASCII letters, digits and hyphens.
         record: Position of the record that is left out; None for `HandlerVerb.RETRY`.
     """

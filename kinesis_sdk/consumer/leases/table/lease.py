@@ -1,8 +1,8 @@
 """A lease: the row of the lease table that binds a shard to a worker, exactly as the KCL stores it.
 
-Attribute names and types are those of the KCL's ``DynamoDBLeaseSerializer`` (1.x to 3.x). Every KCL can read the rows
-that are written here, and the rows of every KCL can be read here. Unknown attributes are kept, because rows are changed
-by update expressions only. This SDK adds attributes that the Java KCL ignores and keeps:
+Attribute names and types follow the KCL's ``DynamoDBLeaseSerializer`` (1.x to 3.x). Every KCL can read rows written here, and
+rows of every KCL can be read here. Unknown attributes are kept, because rows are changed only by update expressions. This SDK
+adds attributes that the Java KCL ignores and keeps:
 `INITIAL_TIMESTAMP`, `HANDOFF_OWNER`, `PROCESSED_UNTIL`, `PROGRESS`, `HANDLER_REQUEST`, `PINNED_TO`, `CHANGED_BY`, and those that begin
 with `STANDBY` or `DRAIN`.
 """
@@ -54,7 +54,7 @@ _LEASE_ENTITY = "LEASE"
 
 
 def shard_of_key(lease_key: str) -> str:
-    """Return the shard id of a lease key, which is the shard id itself, or ends with it in multi-stream tables."""
+    """Return the shard id of a lease key: the key itself or, in multi-stream tables, its last part."""
     return lease_key.rpartition(":")[2]
 
 
@@ -65,8 +65,8 @@ Item = Mapping[str, Any]
 class ProcessedUntil(NamedTuple):
     """Mark of how far a worker with ``until`` processed a shard.
 
-    The mark holds only for the position beside which it was written: if an operator moves the checkpoint back, records from
-    before the time are due again, and the mark says nothing.
+    The mark is valid only for the checkpoint with which it was written: if an operator moves the checkpoint back, records
+    from before the time are due again.
 
     Attributes:
         millis: Every record that arrived before this time is processed, in epoch milliseconds by the clock of Kinesis.
@@ -98,14 +98,14 @@ class Lease:
         shard_id: Shard id where the lease key is not one, in multi-stream tables only.
         initial_timestamp_millis: See `INITIAL_TIMESTAMP`.
         handoff_owner: See `HANDOFF_OWNER`.
-        processed_until: How far a worker with ``until`` processed the shard; None if none did. See `was_processed_until`.
+        processed_until: How far a worker with ``until`` processed the shard, or None. See `was_processed_until`.
         standby_heartbeats: Heartbeats of standby workers, by worker id; see `STANDBY`.
-        progress: What its last writer knew about the shard; see `current_progress`.
-        handler_request: What an operator asks the holder for; None if nothing.
+        progress: The shard's progress as its last writer knew it; see `current_progress`.
+        handler_request: An operator's request to the holder, or None.
         pinned_to: Worker that gets this lease while it is alive; see `PINNED_TO`.
         draining: Ids of workers that hold no leases, sorted; see `DRAIN`.
         extra: Attributes that this SDK does not know, in DynamoDB's wire form.
-        damaged: Names of optional attributes whose values cannot be read; they read as absent.
+        damaged: Names of optional attributes with unreadable values; they count as absent.
     """
 
     lease_key: str
@@ -150,7 +150,7 @@ class Lease:
 
     @property
     def holder(self) -> str | None:
-        """Worker that works on the shard now: the old owner during a handoff, otherwise the owner."""
+        """Worker that processes the shard now: the old owner during a handoff, otherwise the owner."""
         return self.checkpoint_owner or self.owner
 
     @property
@@ -173,13 +173,13 @@ class Lease:
 
     @property
     def current_progress(self) -> Progress | None:
-        """Progress of the present holder; None if it has not written any."""
+        """Progress written by the present holder; None without any."""
         progress = self.progress
         return progress if progress is not None and progress.owner == self.holder else None
 
     @classmethod
     def for_shard(cls, shard: Shard, checkpoint: str) -> Lease:
-        """Create a lease of a shard, without an owner, at a sentinel position."""
+        """Create an unowned lease of a shard at a sentinel position."""
         return cls(
             lease_key=shard.shard_id,
             checkpoint=ExtendedSequenceNumber(checkpoint),
@@ -189,13 +189,13 @@ class Lease:
 
 
 def is_lease_item(item: Item) -> bool:
-    """Return whether an item of the table is a lease: KCL 3.5 keeps other entities in the table."""
+    """Return whether an item of the table is a lease; KCL 3.5 keeps other entities there, too."""
     entity = item.get(ENTITY_TYPE)
     return entity is None or entity.get("S") == _LEASE_ENTITY
 
 
 def entity_type_of(item: Item) -> str:
-    """Return the entity type of an item, as it may be logged."""
+    """Return the entity type of an item, escaped for logs."""
     entity = item.get(ENTITY_TYPE)
     return printable(str(entity.get("S", entity)) if isinstance(entity, Mapping) else str(entity))
 
@@ -206,9 +206,9 @@ def _text(item: Item, name: str) -> str | None:
 
 
 _MAX_NUMBER = 2**63 - 2
-"""Largest number that is read: the KCL uses Java's ``long``, and the next write of a counter adds one."""
+"""Largest number that is accepted: the KCL uses Java's ``long``, and the next write of a counter adds one."""
 _SAFE_DIGITS = 18
-"""Number of digits below which a number is certainly in range."""
+"""Number of digits up to which a number is certainly in range."""
 _MAX_KBPS = 1e9
 """No shard delivers a terabyte per second; DynamoDB rejects numbers of more than 38 digits."""
 
@@ -242,7 +242,7 @@ def _id(item: Item, name: str) -> str | None:
 
 
 def _shard_ids(item: Item, name: str) -> tuple[str, ...]:
-    # A set of another type is an error: without its parents, a shard would be read before they are.
+    # A set of another type is an error: without its parents, a shard would be read before its parents are.
     return tuple(sorted(map(_printable, item[name]["SS"]))) if name in item else ()
 
 
@@ -304,9 +304,9 @@ def _pinned_to(item: Item) -> str | None:
 
 _UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError)
 
-# Groups of attributes without which a lease can be used, with the function that reads each group. The throughput is an
-# estimate, the switches are for operators, the hash key range and the children can be read from the stream (the range is
-# written again), and a pending checkpoint belongs to the application: the shard is read from `checkpoint` in any case.
+# Groups of optional attributes, with the function that reads each group. The throughput is an estimate, the switches are for
+# operators, the hash key range and the children can be read from the stream (the range is written again), and a pending
+# checkpoint belongs to the application: the shard is read from `checkpoint` in any case.
 _OPTIONAL: tuple[tuple[tuple[str, ...], Callable[[Item], object]], ...] = (
     ((THROUGHPUT_KBPS,), _throughput),
     ((OWNER_SWITCHES,), lambda item: _number(item, OWNER_SWITCHES)),
@@ -323,11 +323,11 @@ _OPTIONAL: tuple[tuple[tuple[str, ...], Callable[[Item], object]], ...] = (
 def lease_from_item(item: Item) -> Lease:
     """Read an item of the lease table.
 
-    Missing hash ranges, sub-sequence numbers and owner switches are accepted: old KCLs do not write them all. An
-    optional attribute that cannot be read is left out, see `Lease.damaged`.
+    Hash ranges, sub-sequence numbers and owner switches may be missing: old KCLs do not write them all. An unreadable
+    optional attribute is left out, see `Lease.damaged`.
 
     Raises:
-        ValueError: If an attribute that the shard needs is missing or malformed: lease key, counter, checkpoint, parents.
+        ValueError: If a required attribute is missing or malformed: lease key, counter, checkpoint, parents.
     """
     try:
         return _read(item)
@@ -342,7 +342,7 @@ def lease_from_item(item: Item) -> Lease:
 
 
 def _damaged(item: Item) -> set[str]:
-    """Return the names of an item's optional attributes that cannot be read."""
+    """Return the names of an item's unreadable optional attributes."""
     result: set[str] = set()
     for names, read in _OPTIONAL:
         try:
@@ -355,7 +355,7 @@ def _damaged(item: Item) -> set[str]:
                 _whole(value["N"])
             except _UNREADABLE:
                 result.add(name)
-    # The instant is needed as long as the position is a sentinel; LATEST at another instant would skip records.
+    # The instant is required while the position is a sentinel: LATEST at another instant would skip records.
     if _text(item, CHECKPOINT) not in (LATEST, AT_TIMESTAMP):
         try:
             _timestamp(item)
@@ -427,7 +427,7 @@ _KNOWN = frozenset(
 
 
 def _others(item: Item) -> tuple[dict[str, int], tuple[str, ...], dict[str, Any]]:
-    """Return what has no fixed name: the standby heartbeats, the draining workers, the unknown attributes."""
+    """Return the attributes without fixed names: standby heartbeats, draining workers, unknown attributes."""
     heartbeats: dict[str, int] = {}
     draining: list[str] = []
     extra: dict[str, Any] = {}
@@ -445,7 +445,7 @@ def _others(item: Item) -> tuple[dict[str, int], tuple[str, ...], dict[str, Any]
 
 
 def checkpoint_attributes(checkpoint: ExtendedSequenceNumber) -> dict[str, Any]:
-    """Return the two attributes of a checkpoint; they are always written together."""
+    """Return the two attributes of a checkpoint, which are always written together."""
     return {
         CHECKPOINT: {"S": checkpoint.sequence_number},
         CHECKPOINT_SUB: {"N": str(checkpoint.sub_sequence_number)},

@@ -1,7 +1,7 @@
 """The place of the leases as text: a URL instead of a store object, in code, files and options.
 
-Passwords are not left to SQLAlchemy's ``render_as_string``: it shows those in the query (``?password=``), raises for a URL that it cannot parse, which
-is when an error shows one, and writes ``***``, which cannot be given again.
+SQLAlchemy's ``render_as_string`` is not used to hide passwords: it shows passwords in the query (``?password=``), raises for
+malformed URLs, which are just those that errors show, and writes ``***``, so that the result does not work as a URL.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from kinesis_sdk.consumer.leases.table.store import LeaseStore
 from kinesis_sdk.consumer.sql.dialect import NAMES
 
 MEMORY_URL = "memory://"
-"""URL of leases that only the worker itself knows, and that end with it."""
+"""URL of leases in a worker's own memory, which end with it."""
 
 EXAMPLES = f"'sqlite:///leases.db' (one machine), 'postgresql+psycopg://user@host/database' (a fleet), '{MEMORY_URL}' (one worker, for tests)"
-"""URLs that are accepted, for errors and for help."""
+"""Accepted URLs, for errors and help."""
 
 _SQL = re.compile(rf"(?:{'|'.join(NAMES)})(?:\+[a-z0-9_]+)?://", re.ASCII)
 _OTHER = re.compile(r"(?!memory:)([a-z0-9]{1,20})(?:\+[a-z0-9_]+)?://", re.ASCII)
@@ -30,7 +30,7 @@ _OTHER = re.compile(r"(?!memory:)([a-z0-9]{1,20})(?:\+[a-z0-9_]+)?://", re.ASCII
 _FIRST_USERINFO = re.compile(r"[^:/@]*(?::[^@]*)?@")
 """User name and password up to the first ``@``."""
 _QUERY = re.compile(r"\?[\w.%-]+=")
-"""Beginning of a query."""
+"""Start of a query."""
 _PLACE = re.compile(r"(?:\[[^\]/?]*\]|[^:/?\[\]]*)(?::\d*)?/[^?:]*")
 """Host, port and database."""
 _SECRET = re.compile(HIDDEN_PARAMETER, re.IGNORECASE)
@@ -57,19 +57,7 @@ def check_database(field: str, url: object) -> None:
 def store_at(
     field: str, url: str, application: str, *, timeout: float, sleep: Callable[[float], None] = time.sleep
 ) -> LeaseStore:
-    """Return a store for a URL.
-
-    Args:
-        field: Name of the setting, for errors.
-        url: One of `EXAMPLES`.
-        application: Name of the application, to which the rows belong.
-        timeout: Seconds after which a call fails.
-        sleep: Waits between attempts to read.
-
-    Raises:
-        ConfigError: If the URL is not accepted.
-        ImportError: If SQLAlchemy, or the driver that the URL names, is not installed.
-    """
+    """Return a store for a URL such as one of `EXAMPLES`; its calls fail after ``timeout`` seconds."""
     check_location(field, url)
     if url == MEMORY_URL:
         return InMemoryLeaseStore()
@@ -80,14 +68,14 @@ def store_at(
 
 
 def without_password(url: str) -> str:
-    """Return a URL as it may be shown, and as the user may give it again: without the password, and with the user name."""
+    """Return the URL without its password but with the user name: safe to show, and still usable as an option."""
     scheme, separator, rest = url.partition("://")
-    # Only the path of a file may have an @ that ends no password. SQLCipher takes a password before it.
+    # Only a file's path may contain an @ that does not end a password. (In SQLCipher URLs, a password precedes the path.)
     if url.startswith("sqlite") and rest.startswith("/"):
         place, mark, query = rest.partition("?")
     else:
         before, mark, query = _divided(rest)
-        # An unescaped character may be part of a password, so everything between the first colon and the last @ goes.
+        # A password may contain unescaped characters, so drop everything between the first colon and the last @.
         userinfo, at, place = before.rpartition("@")
         place = userinfo.partition(":")[0] + at + place
     kept = [part for part in query.split("&") if _is_shown(part)]
@@ -95,10 +83,10 @@ def without_password(url: str) -> str:
 
 
 def _divided(rest: str) -> tuple[str, str, str]:
-    """Return what comes before the query of a URL, the question mark, and the query.
+    """Return the part of a URL before its query, the question mark, and the query.
 
-    A password may have unescaped characters: ``?``, which begins no query, and ``@``, which is not before the host. An ``@``
-    within the query is one only behind a host and a database, so that rather a host is hidden than a password is shown.
+    A password may contain an unescaped ``?``, which does not start a query, or ``@``, which does not precede the host. An
+    ``@`` belongs to the query only after a host and a database: in doubt, a host is hidden rather than a password shown.
     """
     userinfo = _FIRST_USERINFO.match(rest)
     found = _QUERY.search(rest, userinfo.end() if userinfo else 0)
@@ -106,12 +94,12 @@ def _divided(rest: str) -> tuple[str, str, str]:
         return rest[: found.start()], "?", rest[found.start() + 1 :]
     last = rest.rfind("@") + 1
     if _SECRET.search(unquote_plus(rest[:last].partition("?")[2])):
-        return rest[:last], "", ""  # the last @ may be within a password of the query
+        return rest[:last], "", ""  # the last @ may be part of a password in the query
     place, mark, query = rest[last:].partition("?")
     return rest[:last] + place, mark, query
 
 
 def _is_shown(part: str) -> bool:
-    """Return whether a part of a query, ``name=value``, holds no secret. SQLAlchemy ignores a part without a name."""
+    """Return whether a part of a query (``name=value``) may be shown. SQLAlchemy ignores a part without a name."""
     name, equals, _ = part.partition("=")
     return bool(equals) and not _SECRET.search(unquote_plus(name))

@@ -20,9 +20,9 @@ from kinesis_sdk.consumer.leases.table.transitions import Conflict, with_measure
 
 
 class InMemoryLeaseStore:
-    """A `LeaseStore` in this process. Thread-safe; its lock is a leaf, nothing is called while it is held.
+    """A `LeaseStore` in this process. Thread-safe; its lock is a leaf.
 
-    It forgets everything with the process: a consumer that must resume needs the DynamoDB store.
+    Its leases are lost with the process: a consumer that must resume needs another store.
 
     Args:
         leases: Rows to begin with.
@@ -94,7 +94,7 @@ class InMemoryLeaseStore:
         return self._swap(lease, transitions.released, no_handoff=not lease.in_handoff)
 
     def request_handoff(self, lease: Lease, owner: str) -> Lease | Conflict:
-        """Request the lease from its owner."""
+        """Request a handoff from the lease's owner."""
         with self._lock:
             outcome = transitions.compare_owner_and_request_handoff(
                 self._rows.get(lease.lease_key), lease, owner
@@ -130,7 +130,7 @@ class InMemoryLeaseStore:
             return True
 
     def set_drain(self, lease_key: str, worker_id: str, on: bool) -> bool:
-        """Put or remove the mark that tells a worker to hold no leases."""
+        """Set or remove the mark that makes a worker drain."""
         with self._lock:
             row = self._rows.get(lease_key)
             if row is None:
@@ -141,13 +141,13 @@ class InMemoryLeaseStore:
             return True
 
     def set_pin(self, lease_key: str, worker_id: str | None) -> bool:
-        """Store the worker that gets this lease while it is alive."""
+        """Store the worker to which this lease is pinned."""
         return self._set(lease_key, pinned_to=worker_id or None)
 
     def set_handler_request(
         self, lease_key: str, request: HandlerRequest | None, *, instead_of: HandlerRequest | None = None
     ) -> bool:
-        """Store what an operator asks the holder for."""
+        """Store an operator's request to the holder."""
         with self._lock:
             row = self._rows.get(lease_key)
             if row is None or (instead_of is not None and row.handler_request != instead_of):

@@ -1,7 +1,7 @@
 """Progress of a lease's owner: one attribute of the lease's row, written with each renewal and checkpoint.
 
-It tells from outside, without a read of the stream and without an extra call, how far behind a shard is, whether its handler
-returns, and on which record it fails. The text is ``lagMillis|lastArrivalMillis|handlerMillis|failing|owner``; what is not known is
+It shows from outside, without reading the stream and without an extra call, how far behind a shard is, whether its handler
+returns, and on which record it fails. The text is ``lagMillis|lastArrivalMillis|handlerMillis|failing|owner``; unknown parts are
 empty. ``failing`` is ``attempts,sinceMillis,retryMillis,records,sequenceNumber/subSequenceNumber,error``, in which ``%`` and ``|`` are
 percent-encoded. The owner is last, because worker ids may contain the separator. The Java KCL ignores and keeps the attribute.
 """
@@ -17,22 +17,22 @@ from kinesis_sdk.common.text import printable
 _SEPARATOR = "|"
 
 MAX_ERROR = 160
-"""Characters of an error that are kept: its class and the beginning of its text."""
+"""Maximum characters of an error (class and start of the text)."""
 _MAX_NUMBER = 10**12
-"""Largest number of attempts and records that is written or read."""
+"""Largest number of attempts or records that is written or read."""
 
 
 class Failing(NamedTuple):
-    """Calls of a handler that fail in a row, so that nothing of the shard is processed.
+    """Consecutive failed calls of a handler, during which the shard makes no progress.
 
     Attributes:
-        attempts: Calls that failed since the last one that succeeded.
-        since_millis: Milliseconds since the first of them failed.
+        attempts: Failed calls since the last successful one.
+        since_millis: Milliseconds since the first of these calls failed.
         retry_millis: Milliseconds until the next call; 0 if it is due or runs.
-        records: Number of user records that the last of them got and did not checkpoint; 0 if another callback than
-            ``process_records`` fails, or if the handler restarts again and again.
-        position: Position of the first of these records; None if there are none. If ``records`` is 1, the handler fails on
-            this record.
+        records: User records that the last call got and did not checkpoint; 0 if a callback other than
+            ``process_records`` fails, or if the handler restarts repeatedly.
+        position: Position of the first of these records; None without any. If ``records`` is 1, the handler fails on this
+            record.
         error: Class and text of the last error, printable and at most `MAX_ERROR` characters.
     """
 
@@ -44,7 +44,7 @@ class Failing(NamedTuple):
     error: str
 
     def to_text(self) -> str:
-        """Return it as a part of the attribute."""
+        """Return the part ``failing`` of the attribute."""
         error = _printable(self.error).replace("%", "%25").replace(_SEPARATOR, "%7C")
         numbers = (
             min(max(self.attempts, 0), _MAX_NUMBER),
@@ -56,11 +56,7 @@ class Failing(NamedTuple):
 
     @classmethod
     def from_text(cls, text: str) -> Failing:
-        """Read a part of the attribute.
-
-        Raises:
-            ValueError: If it is malformed.
-        """
+        """Read the part ``failing`` of the attribute; raise `ValueError` if it is malformed."""
         attempts, since, retry, records, position, error = text.split(",", 5)
         sequence, _, sub = position.partition("/")
         if position and not is_sequence_number(sequence):
@@ -78,18 +74,18 @@ class Failing(NamedTuple):
 class Progress(NamedTuple):
     """The state of a shard, as the owner of its lease knew it when it wrote the row.
 
-    Valid only while ``owner`` is the holder of the lease (`Lease.current_progress`): other workers leave the attribute as
-    it is. Clocks of two machines are never compared: ``handler_millis`` and the milliseconds in ``failing`` are
+    Valid only while ``owner`` is the holder of the lease (`Lease.current_progress`), because other workers do not change the
+    attribute. Clocks of two machines are never compared: ``handler_millis`` and the milliseconds in ``failing`` are
     durations. A reader adds the time since it saw the row change.
 
     Attributes:
         lag_millis: Age of the oldest unprocessed record in milliseconds, as in `ShardHealth.oldest_unprocessed_millis`; 0 if
-            all records were processed as of the last read, None before the first read.
+            every record up to the last read was processed, None before the first read.
         last_arrival_millis: Arrival of the last processed record in epoch milliseconds, by the clock of Kinesis; None if
             no record was processed under this lease.
-        handler_millis: Milliseconds for which the running call of the handler had been running; None if none was running.
+        handler_millis: Milliseconds for which the handler's current call had been running; None without one.
         owner: Id of the worker that wrote it.
-        failing: What the handler fails on; None if its last call succeeded or there was none.
+        failing: The handler's failures; None if its last call succeeded or there was none.
     """
 
     lag_millis: int | None

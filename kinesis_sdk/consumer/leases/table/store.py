@@ -35,10 +35,10 @@ class TableScan:
 
 
 def is_rejected_row(error: BaseException) -> bool:
-    """Return whether a store rejected a write because of what the row holds, which repeating does not cure.
+    """Return whether a store rejected a write because of the row's content, for example its maximum size.
 
-    For example because the row has reached its maximum size. Every other worker would be rejected as well, so this must
-    cost the fleet one lease and not all of its workers.
+    Repeating the write cannot succeed, and every other worker would be rejected as well. So this must cost the fleet one
+    lease and not all of its workers.
     """
     return isinstance(error, LeaseRowRejectedError) or (
         isinstance(error, PermanentAwsError) and error.code == "ValidationException"
@@ -48,11 +48,11 @@ def is_rejected_row(error: BaseException) -> bool:
 class LeaseStore(Protocol):
     """The lease table. Implementations are thread-safe.
 
-    **Atomicity.** The methods that write read their condition and write in one atomic step: a compare-and-set, a
-    transaction, or a conditional update. Two workers that act on the same row at the same time must not both succeed.
-    The conditions and effects are the functions and the table of `kinesis_sdk.consumer.leases.table.transitions`. A
-    write whose condition does not hold returns a `Conflict` with the current row and changes nothing. If the row shows
-    the effect of this very write, because the response to an earlier attempt was lost, it returns the row instead.
+    **Atomicity.** Methods that write check their condition and write in one atomic step: a compare-and-set, a
+    transaction, or a conditional update. Two workers that write the same row at the same time must not both succeed.
+    Conditions and effects are the functions and the table of `kinesis_sdk.consumer.leases.table.transitions`. A write
+    whose condition does not hold returns a `Conflict` with the current row and changes nothing. If the row shows the
+    effect of this very write, because the response to an earlier attempt was lost, it returns the row instead.
 
     **Errors.** Every method makes one attempt; `ensure_ready` and `scan` may repeat transient failures themselves. A
     method raises a `KinesisSdkError` if the call itself fails, and ``retryable`` says whether repeating it may succeed:
@@ -60,9 +60,9 @@ class LeaseStore(Protocol):
     - `TransientLeaseStoreError` (retryable): a timeout, a lost connection, throttling, a deadlock. The worker logs it,
       retries, and stops processing a shard before its lease expires. The write may have taken effect.
     - `LeaseStoreError`: repeating cannot succeed (access denied, no such table). It stops the worker.
-    - `LeaseRowRejectedError`: this one row cannot be written by any worker. The worker gives up this lease only. From
-      `create_if_absent` and `delete`, it stops the worker, because without them a shard would not be consumed, or its
-      lease would stay for ever.
+    - `LeaseRowRejectedError`: no worker can write this one row. The worker gives up only this lease. From
+      `create_if_absent` and `delete`, the error stops the worker, because otherwise a shard would not be consumed, or its
+      lease would stay forever.
 
     The DynamoDB store raises `AwsError` and its subclasses in the same way. Any other exception counts as a bug in the
     store: it stops the worker, which raises it from ``run``. Translate the exceptions of your database's client.
@@ -74,7 +74,7 @@ class LeaseStore(Protocol):
     def ensure_ready(self) -> None:
         """Create the table if it is missing and wait until it can be used.
 
-        Called once at the start of every worker, so it must tolerate another worker that creates the table meanwhile.
+        Called once when a worker starts. Another worker may create the table at the same time.
 
         Raises:
             KinesisSdkError: If the table cannot be used; the worker does not start.
@@ -85,8 +85,8 @@ class LeaseStore(Protocol):
         """Read the whole table.
 
         Args:
-            consistent: Whether every write that completed before the call must be visible. Scans without it may be
-                stale, which is safe because every write is conditional.
+            consistent: Whether every write that completed before the call must be visible. Other scans may be stale, which
+                is safe because every write is conditional.
 
         Raises:
             KinesisSdkError: If the call fails; a retryable one is repeated with backoff.
@@ -100,17 +100,17 @@ class LeaseStore(Protocol):
             The lease, or None if there is no row with this key.
 
         Raises:
-            ProtocolError: If there is a row that cannot be read as a lease. It must not pass for an absent one: a shard
-                whose parent has no lease is read at once.
+            ProtocolError: If the row exists but cannot be read as a lease. It must not count as absent: a shard whose
+                parent has no lease is read at once.
             KinesisSdkError: If the call fails.
         """
         ...
 
     def create_if_absent(self, lease: Lease) -> bool:
-        """Create a row, on the condition that there is none with this key.
+        """Create a row unless its key exists.
 
         Returns:
-            False if the key exists already; nothing is changed then.
+            False if the key exists; nothing is changed then.
 
         Raises:
             KinesisSdkError: If the call fails; it is repeated with the next comparison of table and stream.
@@ -132,9 +132,9 @@ class LeaseStore(Protocol):
     def renew(self, lease: Lease) -> Lease | Conflict:
         """Renew a lease (`transitions.renewed`), on the condition that the counter is as in ``lease``.
 
-        It also demands that the row has no handoff marker (``checkpoint_owner``), unless ``lease`` has one. So the first
-        renewal after a handoff request fails and shows the request to the owner, which then renews the row with the
-        marker. ``lease.throughput_kbps`` and ``lease.progress`` are stored as well, each unless it is None.
+        The row must also have no handoff marker (``checkpoint_owner``), unless ``lease`` has one. So the first renewal after
+        a handoff request fails and shows the request to the owner, which then renews the row with the marker.
+        ``lease.throughput_kbps`` and ``lease.progress`` are stored as well, each unless it is None.
 
         Raises:
             KinesisSdkError: If the call fails. A retryable one is repeated while the lease has not expired.
@@ -173,7 +173,7 @@ class LeaseStore(Protocol):
     def mark_processed(self, lease: Lease, millis: int) -> Lease | Conflict:
         """Store that every record which arrived before a time is processed (`transitions.marked_processed`).
 
-        It is conditional on the counter, and valid for the checkpoint of ``lease``.
+        The write is conditional on the counter; the mark is valid for the checkpoint of ``lease``.
 
         Raises:
             KinesisSdkError: If the call fails. A retryable one is repeated.
@@ -183,7 +183,7 @@ class LeaseStore(Protocol):
     def release(self, lease: Lease) -> Lease | Conflict:
         """Remove the owner (`transitions.released`), so that another worker takes the lease after its next scan.
 
-        The condition is that of `renew`: once a handoff is requested, the lease has a next owner.
+        The condition is the same as in `renew`: after a handoff request, the lease has a next owner.
 
         Raises:
             KinesisSdkError: If the call fails. A retryable one is repeated for the failover time; then the lease expires.
@@ -193,8 +193,8 @@ class LeaseStore(Protocol):
     def request_handoff(self, lease: Lease, owner: str) -> Lease | Conflict:
         """Request a lease from its owner (`transitions.handoff_requested`): ``owner`` becomes the next owner.
 
-        The counter stays, so the old owner continues undisturbed until it sees the request. The condition is the owner
-        as in ``lease`` and no other request; the counter may have changed.
+        The counter stays, so the old owner continues undisturbed until it sees the request. The row must have the same owner
+        as ``lease`` and no other request; the counter may have changed.
 
         Raises:
             KinesisSdkError: If the call fails. After a retryable one, the next scan shows whether it took effect.
@@ -204,7 +204,7 @@ class LeaseStore(Protocol):
     def complete_handoff(self, lease: Lease) -> Lease | Conflict:
         """Hand a lease off to its next owner (`transitions.handed_off`), once the old owner has finished.
 
-        The condition is the counter and both owners as in ``lease``.
+        Counter and both owners must be the same as in ``lease``.
 
         Raises:
             KinesisSdkError: If the call fails; repeated as `release`.
@@ -234,7 +234,7 @@ class LeaseStore(Protocol):
         ...
 
     def put_standby_heartbeat(self, lease_key: str, worker_id: str, heartbeat: int | None) -> bool:
-        """Store or remove the standby heartbeat of a worker; those of other workers stay. The counter stays.
+        """Store or remove the standby heartbeat of a worker; other workers' heartbeats and the counter stay.
 
         Args:
             lease_key: Row that carries it.
@@ -250,12 +250,12 @@ class LeaseStore(Protocol):
         ...
 
     def set_drain(self, lease_key: str, worker_id: str, on: bool) -> bool:
-        """Put or remove the mark that tells a worker to hold no leases; marks of other workers stay. The counter stays.
+        """Set or remove the mark that makes a worker drain; other workers' marks and the counter stay.
 
         Args:
             lease_key: Row that carries it.
             worker_id: Worker to drain.
-            on: Whether to put the mark; False removes it, if there is one.
+            on: Whether to set the mark; False removes it, if there is one.
 
         Returns:
             False if there is no row with this key; none may be created.
@@ -279,15 +279,15 @@ class LeaseStore(Protocol):
     def set_handler_request(
         self, lease_key: str, request: HandlerRequest | None, *, instead_of: HandlerRequest | None = None
     ) -> bool:
-        """Store what an operator asks the holder of a lease for; None removes it. The counter stays.
+        """Store an operator's request to the holder of a lease; None removes it. The counter stays.
 
         Args:
             lease_key: The row.
-            request: The request; it replaces another one.
-            instead_of: The request that the row must carry; None for any, or none.
+            request: The request; it replaces an earlier one.
+            instead_of: The request that the row must carry; None demands nothing.
 
         Returns:
-            False if there is no row with this key, or it does not carry that request; none may be created.
+            False if there is no row with this key (none may be created), or if it does not carry ``instead_of``.
 
         Raises:
             KinesisSdkError: If the call fails; a retryable one is repeated.
@@ -295,16 +295,16 @@ class LeaseStore(Protocol):
         ...
 
     def delete(self, lease_key: str, *, unowned: Lease | None = None, finished: bool = False) -> bool:
-        """Remove a lease, whether or not it exists. Without a condition, it is removed in any state.
+        """Remove a lease, without a condition in any state. A missing row counts as removed.
 
         Args:
-            lease_key: Its key.
+            lease_key: Key of the lease.
             unowned: The row as seen, without an owner. It is removed only if its counter is the same.
-            finished: Whether the row is removed only if its checkpoint is ``SHARD_END``. The counter does not matter: as
-                in the KCL, a finished lease may be deleted while a worker still renews it.
+            finished: Whether to remove the row only if its checkpoint is ``SHARD_END``. The counter does not matter: as in
+                the KCL, a finished lease may be deleted while a worker still renews it.
 
         Returns:
-            False if a condition did not hold. A row that does not exist counts as removed.
+            False if a condition did not hold.
 
         Raises:
             KinesisSdkError: If the call fails; it is repeated with the next clean-up.
