@@ -67,9 +67,9 @@ def config_file(context: click.Context) -> str | None:
 
 
 def _use_file(context: click.Context, _option: click.Parameter, path: str | None) -> None:
-    """Take the options that are not given from a file.
+    """Take missing options from a file.
 
-    As on the command line, a region, profile or endpoint of the file has priority over the AWS settings of the environment.
+    As on the command line, a region, profile or endpoint of the file overrides the AWS settings of the environment.
     """
     if path is None or context.resilient_parsing:
         return
@@ -86,7 +86,7 @@ def _use_file(context: click.Context, _option: click.Parameter, path: str | None
     found = {
         "application_name": application.name,
         "streams": streams,
-        # A command for one stream needs to be told which one of several.
+        # With several streams, a command for one stream needs the option.
         "stream": streams[0] if len(streams) == 1 else None,
         "dynamodb_table": application.dynamodb_table,
         "region": application.region,
@@ -112,7 +112,7 @@ CONFIG_OPTION = click.option(
 
 
 def check_application(context: click.Context, parameter: click.Parameter, name: str | None) -> str | None:
-    """Refuse another application than the one that the file of ``--config`` names; the callback of the parameter that names one.
+    """Reject another application than the file of ``--config`` names; the callback of the parameter for the name.
 
     The rest of the file belongs to its application: with its lease table, a command would change the wrong application.
     """
@@ -128,14 +128,14 @@ def check_application(context: click.Context, parameter: click.Parameter, name: 
 
 
 class _ApplicationArgument(click.Argument):
-    """APP, which may be left out if ``--config`` names the application, also before further arguments."""
+    """APP, which may be omitted if ``--config`` names the application, even before further arguments."""
 
     def handle_parse_result(
         self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
     ) -> tuple[Any, list[str]]:
-        """Move the texts that were given to the arguments after this one, if one of them would lack its text.
+        """Shift the given texts to the arguments after this one, if one of them would lack its text.
 
-        The name of the file's application stays where it is, so that the argument that is missing is reported.
+        The name of the file's application stays in place, so that the missing argument is reported.
         """
         of_file = (ctx.default_map or {}).get(self.name or "")
         names = [one.name or "" for one in ctx.command.params if isinstance(one, click.Argument)]
@@ -232,7 +232,7 @@ def application_options(command: _F) -> _F:
 
 
 def check_table(table: str | None, applications: tuple[str, ...]) -> None:
-    """Check that ``--table`` is given for one application only, in commands that take several.
+    """Check that ``--table`` is given for exactly one application, in commands that take several.
 
     Raises:
         ConfigError: If it is given for none or for several.

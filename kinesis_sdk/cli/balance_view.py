@@ -71,7 +71,7 @@ def _rate(kbps: float | None) -> str:
 
 
 def _bar(leases: int, share: int, most: int) -> str:
-    """Return a bar of the leases; ``·`` for what is missing to the share, ``▒`` for what is above it."""
+    """Return a bar of the leases; ``·`` for leases below the share, ``▒`` for leases above it."""
     scale = min(1.0, _BAR / most)
     full, target = round(leases * scale), round(share * scale)
     return "█" * min(full, target) + "▒" * max(0, full - target) + "·" * max(0, target - full)

@@ -32,7 +32,7 @@ from kinesis_sdk.common.text import printable
 
 
 class ErrorNotes:
-    """Prints what failed for an application once, and again only when it changes."""
+    """Prints the error of an application once, and again only when it changes."""
 
     def __init__(self) -> None:
         self._told: dict[str, str | None] = {}
@@ -160,7 +160,7 @@ def exporter(
             )
             sys.stdout.flush()
         note(f"Serving {address}/metrics for {', '.join(metrics.applications)}; Ctrl-C ends it.")
-        # The system may hand SIGINT to any thread, but Python runs the handler in this one, once its wait has ended.
+        # The system may deliver SIGINT to any thread, but Python runs the handler in this one, after its wait has ended.
         never = Event()
         while not never.wait(0.5):
             pass

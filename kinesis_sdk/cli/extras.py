@@ -10,11 +10,7 @@ from kinesis_sdk.common.extras import install_hint
 
 
 def need(module: str, extra: str) -> Any:
-    """Import a module that an extra installs.
-
-    Args:
-        module: Name of the module.
-        extra: The extra of ``kinesis-sdk`` that installs it.
+    """Import a module that an extra of ``kinesis-sdk`` installs.
 
     Raises:
         CommandError: If the package is not installed; the message says what to install.
@@ -24,5 +20,5 @@ def need(module: str, extra: str) -> Any:
     except ModuleNotFoundError as error:
         missing = (error.name or module).split(".")[0]
         if missing != module.split(".", maxsplit=1)[0]:
-            raise  # the package is there, and lacks something of its own
+            raise  # the package is installed, but lacks one of its dependencies
         raise CommandError(install_hint("This command", missing, extra), ExitCode.USAGE) from error

@@ -1,6 +1,6 @@
-"""A table that leaves out its least important columns where the terminal is narrow, instead of squeezing all of them.
+"""A table that leaves out its least important columns on a narrow terminal, instead of squeezing all of them.
 
-Names are cut in their middle: those of workers differ in the host at their beginning and in the process at their end.
+Names are cut in their middle, because names of workers differ at both ends: in the host and in the process.
 """
 
 from __future__ import annotations
@@ -34,11 +34,7 @@ def cut_middle(text: str, width: int) -> str:
 
 
 class FittedTable(Table):
-    """A table without lines.
-
-    Args:
-        dispensable: Headings of columns that may be left out, the first one first.
-    """
+    """A table without lines. ``dispensable`` are headings of columns that may be left out, the first one first."""
 
     def __init__(self, *, dispensable: Sequence[str] = ()) -> None:
         super().__init__(box=None, padding=(0, _GAP, 0, 0), pad_edge=False)
@@ -68,7 +64,7 @@ class FittedTable(Table):
 
 
 def _cut_column(column: Column, place: int, width: int) -> Column:
-    """Return a column of names. Without a maximum for it, rich would cut a part of every column."""
+    """Return a column of names. Without a maximum width, rich would cut every column."""
     cells: list[RenderableType] = [
         Text(cut_middle(cell.plain, width), style=cell.style) if isinstance(cell, Text) else cell
         for cell in column.cells

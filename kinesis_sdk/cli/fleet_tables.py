@@ -1,4 +1,4 @@
-"""Tables of a fleet's view for a terminal: texts and columns only. What others wrote is escaped."""
+"""Tables of a fleet's view for a terminal: only texts and columns. Untrusted text is escaped."""
 
 from __future__ import annotations
 
@@ -17,18 +17,17 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 SMALL = 40
-"""Leases up to which all of them are shown, in the order of their shards."""
+"""Maximum number of leases that are all shown, in the order of their shards."""
 SHOWN = 20
-"""Leases of a larger application that are shown, worst first."""
+"""Number of leases of a larger application that are shown, worst first."""
 _ID_LENGTH = 60
 
 
 def new_table(*columns: str | tuple[str, str], dispensable: Sequence[str] = ()) -> Table:
     """Return a table without lines.
 
-    Args:
-        columns: Headings; with ``right`` for numbers, or ``wide`` for the column that is cut if there is no room.
-        dispensable: Headings of the columns that a narrow terminal does not show, the first one to be left out first.
+    A heading in ``columns`` may come with ``right`` for numbers, or ``wide`` for the column that is cut if there is no
+    room. A narrow terminal does not show the ``dispensable`` columns, of which the first is left out first.
     """
     need("rich.table", "cli")
     from kinesis_sdk.cli.fitted_table import FittedTable
@@ -42,7 +41,7 @@ def new_table(*columns: str | tuple[str, str], dispensable: Sequence[str] = ()) 
             no_wrap=True,
             overflow="ellipsis",
             ratio=1 if kind == "wide" else None,
-            # The first column names the row. Without a minimum, it is the first to vanish in a narrow terminal.
+            # The first column names the row. Without a minimum, it would be the first to vanish in a narrow terminal.
             min_width=12 if kind == "wide" else 4 if place == 0 else None,
         )
     return table
@@ -86,7 +85,7 @@ def summary(view: FleetView) -> str:
 
 
 def chosen(view: FleetView, *, show_all: bool) -> tuple[list[LeaseView], str]:
-    """Return the leases to show, and what to say of the others: all of a small application, the worst of a larger one."""
+    """Return the leases to show (all of a small application, the worst of a larger one), and a text about the hidden ones."""
     leases = [lease for lease in view.leases if show_all or lease.state is not LeaseState.FINISHED]
     if show_all or len(leases) <= SMALL:
         return leases, ""
@@ -105,7 +104,7 @@ def chosen(view: FleetView, *, show_all: bool) -> tuple[list[LeaseView], str]:
 
 
 def shard_cell(lease: LeaseView) -> str:
-    """Return the shard of a row, with its stream where there are several."""
+    """Return the shard of a row, with its stream if there are several."""
     shard = short_shard(lease.shard_id)
     if lease.stream is None:
         return shard
@@ -138,7 +137,7 @@ def owner_cell(lease: LeaseView) -> str:
 
 
 def checkpoint_cell(lease: LeaseView) -> str:
-    """Return the end of a sequence number, which is what differs: ``…3327641/17``."""
+    """Return the end of a sequence number, the part that differs: ``…3327641/17``."""
     checkpoint = lease.checkpoint
     if checkpoint is None:
         return "–"
@@ -149,7 +148,7 @@ def checkpoint_cell(lease: LeaseView) -> str:
 
 
 def ago(seconds: float | None) -> str:
-    """Return an age; a dash if it is not known."""
+    """Return an age; a dash if unknown."""
     return "–" if seconds is None else duration(seconds)
 
 
@@ -179,12 +178,7 @@ def lease_table(leases: Iterable[LeaseView]) -> Table:
 
 
 def lag_table(leases: Sequence[LeaseView], *, watched: bool) -> Table:
-    """Return lag by shard.
-
-    Args:
-        leases: The leases.
-        watched: Whether the application was watched for a while, so that trends and ages are known.
-    """
+    """Return lag by shard; with trends and ages if the application was ``watched`` for a while."""
     columns: list[str | tuple[str, str]] = ["SHARD", ("LAG", "right")]
     if watched:
         columns += ["10 MIN", ("CHECKPOINT AGE", "right")]
@@ -232,11 +226,9 @@ def notes_of(leases: Iterable[LeaseView]) -> list[str]:
 
 
 def problem_lines(problems: Sequence[Problem], options: Sequence[str] = ()) -> list[tuple[Any, str]]:
-    """Return each problem as a line and the line below it, which says what to do.
+    """Return for each problem a line, and the line below it with the remedy.
 
-    Args:
-        problems: Worst first.
-        options: Options of the connection, for commands that are shown.
+    ``options`` are those of the connection, for commands that are shown.
     """
 
     def line(arguments: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""JSON Schemas of what `plain` makes of a type: dataclasses, typed dictionaries and their parts, with the texts of their docstrings."""
+"""JSON Schemas of types in the form that `plain` gives them (dataclasses, typed dictionaries, their parts), with texts from docstrings."""
 
 from __future__ import annotations
 
@@ -48,11 +48,7 @@ _SIMPLE: Mapping[object, Mapping[str, Any]] = {
 
 
 def schema_of(kind: Any, *, is_open: bool = True) -> dict[str, Any]:
-    """Return the schema of a type.
-
-    Args:
-        kind: The type.
-        is_open: Whether objects may have further fields, as those of a later release do.
+    """Return the schema of a type. If ``is_open``, objects may have further fields, as a later release may add them.
 
     Raises:
         TypeError: If the type, or a part of it, has no plain form.
@@ -94,7 +90,7 @@ class _Maker:
     def _named(self, kind: Any) -> dict[str, Any]:
         name = kind.__name__.lstrip("_")
         if name not in self.definitions:
-            self.definitions[name] = {}  # for a type that has itself as a part
+            self.definitions[name] = {}  # for a recursive type
             self.definitions[name] = self._object(kind)
         return {"$ref": f"#/$defs/{name}"}
 
@@ -121,7 +117,7 @@ class _Maker:
 
 
 def _texts(kind: Any) -> tuple[str, dict[str, str]]:
-    """Return the first line of a docstring, and what its part ``Attributes`` says of each of them."""
+    """Return the first line of a docstring, and its descriptions of the ``Attributes``."""
     lines = (inspect.getdoc(kind) or "").splitlines()
     if not lines:
         return "", {}

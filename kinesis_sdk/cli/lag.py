@@ -73,7 +73,7 @@ def lag(
 
 
 def _check_alone(*, watch: bool, show_all: bool) -> None:
-    """Refuse what ``--all-apps`` has no use for. What a file of ``--config`` says of its application does not count."""
+    """Reject options that make no sense with ``--all-apps``, unless they come from a file of ``--config``."""
     context = click.get_current_context()
     typed = [
         label

@@ -1,4 +1,4 @@
-"""Lag by shard: one look, or a view that stays open. Texts only; what is measured is the admin API's."""
+"""Lag by shard: measured once, or a view that stays open. Texts only; the admin API measures."""
 
 from __future__ import annotations
 
@@ -25,12 +25,8 @@ def show_lag(
 ) -> None:
     """Measure the lag of each shard once, and print it.
 
-    Args:
-        application: The application.
-        failover_time: The workers' own setting, in seconds.
-        max_lag: Lag in seconds above which the command ends with `ExitCode.BAD_ANSWER`; None for no limit.
-        show_all: Whether to show all shards of a large application.
-        as_json: Whether to print JSON.
+    Above ``max_lag`` seconds, the command ends with `ExitCode.BAD_ANSWER`. ``show_all`` is for all shards of a large
+    application.
     """
     look = Look(application, observer=_observer(application, failover_time, max_lag))
     look.table()
@@ -65,7 +61,7 @@ def watch_lag(
     show_all: bool = False,
     as_json: bool = False,
 ) -> None:
-    """Keep looking until Ctrl-C: a table that is drawn again, or one JSON line for each look."""
+    """Read until Ctrl-C: a table that is drawn again, or one JSON line for each view."""
     observer = _observer(application, failover_time, max_lag)
     with (
         FleetPoller(application, observer=observer, probe_lag=probe_lag) as poller,
@@ -94,7 +90,7 @@ def _observer(application: Application, failover_time: float, max_lag: float | N
 
 
 def _measured(look: Look, view: FleetView) -> FleetView:
-    """Ask for the lag of all shards, with a bar on a terminal if there are many."""
+    """Measure the lag of all shards, with a bar on a terminal if there are many."""
     if view.totals.leases < 100 or not sys.stderr.isatty():
         return look.lag()
     progress = need("rich.progress", "cli").Progress(console=console(stderr=True), transient=True)

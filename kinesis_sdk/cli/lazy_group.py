@@ -13,11 +13,9 @@ from kinesis_sdk.cli.names import name_parameters
 
 
 class LazyGroup(click.Group):
-    """A click group whose commands are given by the module that defines them.
+    """A click group that imports a command when it runs or shows its own help, not when it is listed.
 
-    Args:
-        homes: ``"module:attribute"`` of each command with its short help, by name. A command is imported when it runs or
-            when its own help is shown, not when it is listed.
+    ``homes`` has ``"module:attribute"`` of each command with its short help, by name.
     """
 
     def __init__(self, *args: Any, homes: Mapping[str, tuple[str, str]] | None = None, **kwargs: Any) -> None:
@@ -44,7 +42,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Resolve a command; an unknown one ends with the names that are close to it."""
+        """Resolve a command; the error for an unknown one has similar names."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
@@ -71,9 +69,9 @@ class LazyGroup(click.Group):
 
 
 def keep_line_breaks(command: click.Command) -> None:
-    """Let click see the marks of paragraphs whose lines stay as they are, in a command and in those below it.
+    """Let click see the marks of paragraphs with fixed line breaks, in a command and its subcommands.
 
-    click expects a backspace character. The docstrings are raw, so they have a backslash and a letter instead.
+    click expects a backspace character, but the docstrings are raw, so they have a backslash and a letter.
     """
     if command.help is not None:
         command.help = command.help.replace("\\b\n", "\b\n")

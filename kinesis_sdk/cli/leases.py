@@ -1,4 +1,4 @@
-"""The group ``kinesis-sdk leases``: what the lease table says. The commands that change it are in `kinesis_sdk.cli.steer`."""
+"""The group ``kinesis-sdk leases``: commands that read the lease table. The commands that change it are in `kinesis_sdk.cli.steer`."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def explain(
 
 
 def _wrapped(paragraph: str) -> str:
-    """Return a paragraph in lines of 100 characters; a command at its end has a line of its own, so that it can be copied."""
+    """Return a paragraph in lines of 100 characters. A command at its end has its own line, for copying."""
     head, mark, command = paragraph.partition(": kinesis-sdk ")
     if not mark or not paragraph.startswith("To "):
         return textwrap.fill(paragraph, 100)

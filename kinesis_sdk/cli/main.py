@@ -70,7 +70,7 @@ _COMMANDS = {
         "Print the JSON Schema of what a command prints with --json.",
     ),
 }
-"""Home and short help of each command, in the order in which ``--help`` lists them."""
+"""Home and short help of each command, in the order of ``--help``."""
 
 
 @click.group(cls=LazyGroup, homes=_COMMANDS, context_settings=_CONTEXT)
@@ -87,7 +87,7 @@ def cli() -> None:
 
 @cli.command(
     short_help="Serve a fake AWS for tests and experiments.",
-    # Options are argparse's, --help included: the fake needs no click, so its command line cannot either.
+    # The options, --help included, are argparse's, because the fake works without click.
     context_settings={"ignore_unknown_options": True, "help_option_names": []},
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)

@@ -207,7 +207,7 @@ def _processors(name: str, *, empty_batches: bool) -> Callable[[], RecordHandler
 
 
 def _configure_children(*, raw_stderr: bool, as_json: bool) -> None:
-    """Let lines of children name their shard in the log; with ``raw_stderr``, write those of standard error as they are."""
+    """Let lines of children name their shard in the log; with ``raw_stderr``, write their standard error unchanged."""
     from kinesis_sdk.cli.run.logs import JsonFormatter
     from kinesis_sdk.multilang.children import OUTPUT_LOGGER
 

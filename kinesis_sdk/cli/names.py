@@ -1,6 +1,6 @@
-"""Names of applications, streams and workers: completed in a shell, and suggested where one is wrong.
+"""Names of applications, streams and workers: completed in a shell, and suggested instead of a wrong one.
 
-Both ask AWS, for two seconds at most, and say nothing if it does not answer.
+Both call AWS, for two seconds at most, and are silent if it does not respond.
 """
 
 from __future__ import annotations
@@ -20,19 +20,15 @@ if TYPE_CHECKING:
     from kinesis_sdk.admin import Connection
 
 TIMEOUT = 2.0
-"""Seconds for which names are waited for."""
+"""Maximum seconds to wait for names."""
 _MOST = 100
-"""Largest number of names that are offered."""
+"""Maximum number of names that are offered."""
 _CHECKED = 20
-"""Largest number of tables that are looked at; with more, each table with the beginning of the name is offered."""
+"""Maximum number of tables that are checked; if there are more, all tables with the typed beginning are offered."""
 
 
 class Name(ParamType):
-    """The name of something that exists; passed as it is.
-
-    Args:
-        kind: ``application``, ``stream`` or ``worker``.
-    """
+    """The name of something that exists, passed unchanged. ``kind`` is ``application``, ``stream`` or ``worker``."""
 
     name = "text"
 
@@ -42,14 +38,14 @@ class Name(ParamType):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """Return the names that begin with what was typed."""
+        """Return the names that begin with the typed text."""
         del param
         found = in_time(lambda: _LISTS[self.kind](connection_of(ctx), ctx, incomplete))
         return [CompletionItem(name) for name in found if name.startswith(incomplete)][:_MOST]
 
 
 def name_parameters(command: click.Command) -> None:
-    """Let the parameters of a command, and of those below it, that take a name complete it."""
+    """Let all parameters that take a name complete it, in a command and its subcommands."""
     for parameter in command.params:
         kind = _kind_of(parameter)
         if kind is not None and parameter.type is click.STRING:
@@ -67,15 +63,15 @@ def _kind_of(parameter: click.Parameter) -> str | None:
 
 
 def connection_of(context: click.Context) -> Connection:
-    """Return the connection that the options of a command name, as far as they were typed."""
+    """Return the connection that the typed options of a command name."""
     given = {name: context.params.get(name) for name in ("region", "profile", "endpoint_url", "lease_store")}
     return ConnectionOptions(**given).connect()
 
 
 def in_time(ask: Callable[[], Iterable[str]]) -> list[str]:
-    """Return what a function that makes calls returns; an empty list if it fails, or if it takes longer than `TIMEOUT`.
+    """Return the result of a function that makes calls; an empty list if it fails, or takes longer than `TIMEOUT`.
 
-    Completion and suggestions are a convenience: what goes wrong with them must not stand between a user and the command.
+    Completion and suggestions are a convenience: their errors must not stand between a user and the command.
     """
     found: list[str] = []
 
@@ -92,7 +88,7 @@ def in_time(ask: Callable[[], Iterable[str]]) -> list[str]:
 
 
 def suggestion(error: Exception) -> str:
-    """Return `` Did you mean …?`` for a command that named an application or a stream that does not exist; else an empty text."""
+    """Return `` Did you mean …?`` if a command named an application or a stream that does not exist; else an empty text."""
     from kinesis_sdk.common.errors import LeaseTableNotFoundError, ResourceNotFoundError
 
     context = click.get_current_context(silent=True)
@@ -150,7 +146,7 @@ def _workers(connection: Connection, context: click.Context, begin: str) -> Sequ
 
     application = context.params.get("application_name")
     if not application:
-        # click takes no arguments apart where the value of an option is missing, as it is while that is completed.
+        # click parses no arguments if the value of an option is missing, as it is during its completion.
         application = next((text for text in context.args if not text.startswith("-")), None)
     if not application:
         return ()

@@ -36,7 +36,7 @@ YES_OPTION = click.option("--yes", is_flag=True, help="Do not ask; for scripts."
 
 @dataclass(frozen=True)
 class ConnectionOptions:
-    """Account, region and lease store, as the options of a command name them; None where an option is not given."""
+    """Account, region and lease store, as the options of a command name them; None for missing options."""
 
     region: str | None = None
     profile: str | None = None
@@ -58,7 +58,8 @@ class ConnectionOptions:
 def connection_options(command: _F) -> _F:
     """Add ``--region``, ``--profile`` and ``--endpoint-url``.
 
-    The command receives their values, and that of `LEASE_STORE_OPTION` if it has that option, as ``account``: `ConnectionOptions`.
+    The command receives their values, and the value of `LEASE_STORE_OPTION` if it has that option, as ``account``:
+    `ConnectionOptions`.
     """
 
     @functools.wraps(command)
@@ -100,7 +101,7 @@ LEASE_STORE_OPTION = click.option(
     help="Database that holds the leases instead of DynamoDB: sqlite:///leases.db, postgresql+psycopg://user@host/database. "
     f"Also {LEASE_STORE_ENV}, which keeps a password out of the list of processes.",
 )
-"""``--lease-store`` of `kinesis-sdk run`, and of the commands that look at the leases of workers or change them."""
+"""``--lease-store`` of `kinesis-sdk run`, and of the commands that read or change the leases of workers."""
 
 
 if TYPE_CHECKING:
@@ -111,12 +112,7 @@ else:
 
 
 class Duration(ParamType):
-    """A duration such as ``500ms``, ``90s`` or ``1h30m``; passed as seconds.
-
-    Args:
-        least: Least number of seconds that is accepted.
-        most: Greatest number of seconds that is accepted.
-    """
+    """A duration such as ``500ms``, ``90s`` or ``1h30m``, within bounds in seconds; passed as seconds."""
 
     name = "duration"
 
@@ -139,12 +135,7 @@ _SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
 class Bytes(ParamType):
-    """A size such as ``64M``, ``1G`` or a number of bytes; K, M and G are powers of 1,024. Passed as bytes.
-
-    Args:
-        least: Least size that is accepted.
-        most: Greatest size that is accepted.
-    """
+    """A size such as ``64M``, ``1G`` or a number of bytes, within bounds; K, M and G are powers of 1,024. Passed as bytes."""
 
     name = "size"
 
@@ -168,12 +159,7 @@ class Bytes(ParamType):
 
 
 class PositionType(ParamType):
-    """A position of one of some types, in the grammar of `kinesis_sdk.common.position_text`.
-
-    Args:
-        accepted: The types.
-        now: Returns epoch seconds, for tests.
-    """
+    """A position of one of some types, in the grammar of `kinesis_sdk.common.position_text`."""
 
     name = "position"
 
@@ -196,11 +182,7 @@ BEGINNING = PositionType(TrimHorizon, Latest, AtTimestamp)
 
 
 class Ending(ParamType):
-    """A time at which to end, or ``NOW``; passed as a `datetime` in UTC, or as ``"NOW"``.
-
-    Args:
-        now: Returns epoch seconds, for tests.
-    """
+    """A time at which to end, or ``NOW``; passed as a `datetime` in UTC, or as ``"NOW"``."""
 
     name = "time"
 
@@ -221,5 +203,5 @@ NOW = "NOW"
 
 
 def rejected(error: ConfigError) -> str:
-    """Return what a command says of the rejected value of an option."""
+    """Return the message of a command for the rejected value of an option."""
     return f"got {str(error.value)[:80]!r}, expected {error.accepted}"

@@ -33,7 +33,7 @@ _HINTS = {
     "values.",
     "ProfileNotFound": ". Profiles are in ~/.aws/config and ~/.aws/credentials.",
 }
-"""Remedies of errors of the settings, by their codes."""
+"""Remedies of errors in the settings, by error code."""
 
 
 class ExitCode(IntEnum):
@@ -54,12 +54,7 @@ class ExitCode(IntEnum):
 
 
 class CommandError(click.ClickException):
-    """An error message with an exit code.
-
-    Args:
-        message: What is wrong, for people.
-        code: Exit code.
-    """
+    """An error message for people, with an exit code."""
 
     def __init__(self, message: str, code: ExitCode) -> None:
         super().__init__(message)
@@ -73,7 +68,7 @@ def _suggested(error: Exception) -> str:
 
 
 def refuse(message: str) -> NoReturn:
-    """End the command because it would not be safe, or was not wanted."""
+    """End the command because the action would be unsafe, or was not confirmed."""
     raise CommandError(message, ExitCode.REFUSED)
 
 
@@ -94,8 +89,8 @@ def with_exit_codes(function: _F) -> _F:
             click.echo("Stopped.", err=True)
             sys.exit(ExitCode.INTERRUPTED)
         except BrokenPipeError:
-            # The reader of the pipe, for example `head`, has all that it wanted. Without the redirection, Python would
-            # complain once more when it flushes standard output at exit.
+            # The reader of the pipe, for example `head`, has read enough. Without the redirection, Python would report
+            # another error when it flushes standard output at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(ExitCode.DONE)
 
@@ -103,11 +98,11 @@ def with_exit_codes(function: _F) -> _F:
 
 
 VERSIONS: Mapping[str, int] = {}
-"""Versions of the output of commands whose output has changed its meaning; that of any other command is 1."""
+"""Versions of outputs whose meaning has changed, by command; every other output has version 1."""
 
 
 def command_words(context: click.Context) -> str:
-    """Return the words of the command that runs, without the program: ``leases show``."""
+    """Return the words of the running command, without the program: ``leases show``."""
     words: list[str] = []
     while context.parent is not None:
         words.insert(0, str(context.command.name))
@@ -121,7 +116,7 @@ def schema_name(command: str) -> str:
 
 
 def print_json(value: object) -> None:
-    """Print one JSON document on standard output: dataclasses and what `plain` knows. An object names its schema first."""
+    """Print one JSON document on standard output: dataclasses, and all that `plain` converts. An object names its schema first."""
     document = plain(value)
     context = click.get_current_context(silent=True)
     if isinstance(document, dict) and context is not None:
@@ -135,7 +130,7 @@ def print_json_line(value: object) -> None:
 
 
 def _json_text(value: object, indent: int | None) -> str:
-    """Return JSON whose texts are readable, but have no character that could control a terminal."""
+    """Return JSON with readable texts, but without characters that could control a terminal."""
     text = json.dumps(plain(value), indent=indent, ensure_ascii=False)
     if text.isprintable():
         return text
@@ -151,7 +146,7 @@ def _json_text(value: object, indent: int | None) -> str:
 
 
 def note(message: str) -> None:
-    """Print a note for the user, which is not part of the result."""
+    """Print a note, which is not part of the result, for the user."""
     click.echo(message, err=True)
 
 
@@ -159,9 +154,6 @@ def console(*, stderr: bool = False) -> Console:
     """Return a rich console that does not read square brackets in data as markup.
 
     In a pipe or a file, where rich would cut every line at 80 columns, lines may be long, unless ``COLUMNS`` is set.
-
-    Args:
-        stderr: Whether it writes to standard error.
     """
     from kinesis_sdk.cli.extras import need  # which imports this module
 
@@ -169,7 +161,7 @@ def console(*, stderr: bool = False) -> Console:
     from rich.console import Console
 
     class PipedConsole(Console):
-        """Leaves a pipe that was closed to `with_exit_codes`; rich would end the process with exit code 1."""
+        """Leaves a closed pipe to `with_exit_codes`; rich would end the process with exit code 1."""
 
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError
@@ -181,11 +173,7 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask before a change.
-
-    Args:
-        question: The question, with what will happen above it already printed.
-        yes: Whether ``--yes`` was given.
+    """Ask before a change, of which the effects are already printed. ``yes`` skips the question.
 
     Raises:
         CommandError: If the answer is no, or if standard input is not a terminal.

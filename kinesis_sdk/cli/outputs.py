@@ -1,7 +1,7 @@
 """Outputs of commands with ``--json``, as types with a version: `kinesis-sdk schema` shows them as JSON Schemas.
 
-Within a version, fields are only added. What removes a field, or gives it another meaning, raises the version in `output.VERSIONS`. A
-document that is an object names its schema in its first field, ``schema``.
+Within a version, fields are only added. To remove a field, or to change its meaning, raise the version in
+`output.VERSIONS`. A document that is an object names its schema in its first field, ``schema``.
 """
 
 from __future__ import annotations
@@ -280,7 +280,6 @@ class Output:
     """Output of a command with ``--json``.
 
     Attributes:
-        kind: Its type.
         is_open: Whether further fields depend on the content.
         are_lines: Whether it is printed as one line each, as things happen.
     """
@@ -344,12 +343,7 @@ OUTPUTS: Mapping[str, Output] = {
 
 
 def output_schema(command: str, *, is_open: bool = True) -> dict[str, Any]:
-    """Return the JSON Schema of a command's output.
-
-    Args:
-        command: Words of the command.
-        is_open: Whether objects may have further fields; tests say no.
-    """
+    """Return the JSON Schema of a command's output. Objects may have further fields if ``is_open``; tests forbid it."""
     output = OUTPUTS[command]
     name = schema_name(command)
     names_itself = {} if output.are_lines else {"properties": {"schema": {"const": name}}}

@@ -24,13 +24,9 @@ if TYPE_CHECKING:
 def show_overview(
     connection: Connection, *, failover_time: float, max_lag: float | None, as_json: bool
 ) -> None:
-    """Look once at each application of an account, and print one line for each.
+    """Read each application of an account, or of the database of the leases, and print one line for each.
 
-    Args:
-        connection: Account and region, or the database of the leases.
-        failover_time: The workers' own setting, in seconds.
-        max_lag: Lag in seconds above which the command ends with `ExitCode.BAD_ANSWER`; None for no limit.
-        as_json: Whether to print JSON.
+    With a lag above ``max_lag`` seconds (None: no limit), the command ends with `ExitCode.BAD_ANSWER`.
     """
     names = [info.name for info in Applications(connection).find()]
     place = connection.shown_lease_store or "this account and region"
@@ -61,7 +57,7 @@ def show_overview(
 
 
 class _Progress:
-    """A bar on a terminal: a large account takes a while."""
+    """A bar on a terminal, because a large account takes a while."""
 
     def __init__(self, total: int) -> None:
         self._total = total

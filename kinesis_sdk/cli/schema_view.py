@@ -1,4 +1,4 @@
-"""Payloads of a Glue Schema Registry as JSON, for people who look at a stream."""
+"""Payloads of a Glue Schema Registry as JSON, for people who inspect a stream."""
 
 from __future__ import annotations
 
@@ -13,14 +13,11 @@ from kinesis_sdk.serialization import GlueSchemaRegistry
 
 
 class SchemaView:
-    """Replaces payloads with the header of a registry by what they say.
+    """Decodes payloads that have the header of a registry.
 
-    Avro and JSON become JSON text; Protobuf loses its header only, because its classes are not known here. A payload without a header, or
-    one that cannot be decoded, stays as it is.
-
-    Args:
-        client: Client of Glue.
-        notice: Called with a sentence, once for each schema version that cannot be decoded.
+    Avro and JSON become JSON text; Protobuf loses only its header, because its classes are unknown here. A payload
+    without a header, or one that cannot be decoded, is unchanged. ``notice`` is called with a sentence, once for each
+    schema version that cannot be decoded.
     """
 
     def __init__(self, client: Any, notice: Callable[[str], None]) -> None:
@@ -30,7 +27,7 @@ class SchemaView:
         self._noticed: set[bytes] = set()
 
     def shown(self, stream: str, record: UserRecord) -> UserRecord:
-        """Return the record with the payload that is shown.
+        """Return the record with the payload to show.
 
         Raises:
             AwsError: If the registry cannot be called.
@@ -57,7 +54,7 @@ class SchemaView:
 
 
 def _plain(value: Any) -> str:
-    """Return what JSON has no form for, as text."""
+    """Return a value that has no form in JSON as text."""
     if isinstance(value, bytes):
         return value.hex()
     return value.isoformat() if isinstance(value, (date, time)) else str(value)

@@ -1,4 +1,4 @@
-"""Commands that change a live application, made from the table of `kinesis_sdk.admin.changes.operations`. No logic of their own."""
+"""Commands that change a live application, made from the table of `kinesis_sdk.admin.changes.operations`, without logic of their own."""
 
 from __future__ import annotations
 
@@ -63,11 +63,7 @@ def desk_of(app: ApplicationOptions, audit_log: Path | None = None) -> Desk:
 
 
 class ParsedText(ParamType):
-    """A text that a parameter of a change reads.
-
-    Args:
-        parameter: The parameter.
-    """
+    """A text that a parameter of a change parses."""
 
     def __init__(self, parameter: Parameter) -> None:
         self.name: str = parameter.expected or parameter.name
@@ -127,7 +123,7 @@ _CHANGE_OPTIONS = (
 )
 
 Before = Callable[..., dict[str, Any]]
-"""Work of a command between its question and its change: receives the desk, the plan and its own options, and returns more data for JSON."""
+"""Runs between the question and the change of a command, with the desk, the plan and its own options; returns more data for JSON."""
 
 
 def change_command(
@@ -137,7 +133,7 @@ def change_command(
     options: tuple[Callable[[Any], Any], ...] = (),
     before: Before = lambda *_, **__: {},
 ) -> click.Command:
-    """Return the command of an operation, with the options of its own, whose values `before` receives."""
+    """Return the command of an operation. `before` receives the values of its own ``options``."""
     operation = OPERATIONS[verb]
     names = [parameter.name for parameter in operation.parameters]
 
@@ -182,7 +178,7 @@ def change_command(
 
 
 def _read(value: Any) -> Any:
-    """Return the value of a parameter; of a file, what was saved in it."""
+    """Return the value of a parameter; for a file, the leases that were saved in it."""
     if not hasattr(value, "readable"):
         return value
     from kinesis_sdk.admin.changes.transfer import parse_export
@@ -212,7 +208,7 @@ def confirm_name(application: str) -> None:
     """Let the user type the name of the application.
 
     Raises:
-        CommandError: If the answer is another one, or standard input is not a terminal.
+        CommandError: If the name differs, or standard input is not a terminal.
     """
     if not sys.stdin.isatty():
         refuse(
@@ -223,7 +219,7 @@ def confirm_name(application: str) -> None:
 
 
 def _apply(planned: Planned, wait: float) -> Result:
-    """Make a change; if Ctrl-C or an error ends it, tell what was done, and how to do the rest."""
+    """Make a change. If Ctrl-C or an error ends it, print what was done, and how to do the rest."""
     try:
         return planned.apply(wait=wait)
     except (KeyboardInterrupt, AwsError, LeaseStoreError, AuditLogError):
@@ -352,7 +348,7 @@ retry: click.Command = change_command(
 
 
 def _save_record(_desk: Desk, planned: Any, *, save: Path | None) -> dict[str, Any]:
-    """Append the record that is left out to a file."""
+    """Append the skipped record to a file."""
     if save is None:
         return {}
     from kinesis_sdk.admin.records import read_record, record_to_dict
@@ -460,7 +456,7 @@ _SKIP_UNREADABLE = click.option(
 
 
 def _saved(desk: Desk, *, skip_unreadable: bool) -> Export:
-    """Return the leases to save, and name each row that is left out."""
+    """Return the leases to save, and print each row that is left out."""
     from kinesis_sdk.admin.changes.plans import export_leases
 
     try:
@@ -510,7 +506,7 @@ def export(output: Path | None, skip_unreadable: bool, as_json: bool, app: Appli
 def _save_leases(
     desk: Desk, _planned: Planned, *, backup: Path | None, no_backup: bool, skip_unreadable: bool
 ) -> dict[str, Any]:
-    """Save the leases of an application that is about to be deleted."""
+    """Save the leases of an application before it is deleted."""
     if no_backup:
         return {"backup": None}
     from kinesis_sdk.admin.changes.audit import default_audit_log

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 WIDTH = 100
 MAX_ROWS = 40
-"""Open shards up to which each has a row; more are summarised."""
+"""Maximum number of open shards that have a row each; more are summarised."""
 _RING = 32
 _STRIP = 80
 _LOAD_BAR = 10
@@ -102,7 +102,7 @@ def _rows(opened: tuple[LineageShard, ...], loads: Mapping[str, ShardLoad] | Non
 
 
 def _summary(opened: tuple[LineageShard, ...], loads: Mapping[str, ShardLoad] | None) -> list[str]:
-    """Return lines for many shards: how many lie where, how wide they are, and which have most to do."""
+    """Return lines for many shards: how many lie in each part of the hash key space, their widths, and the busiest ones."""
     counts = [0.0] * _STRIP
     for shard in opened:
         counts[min(_STRIP - 1, int((shard.start + shard.width / 2) * _STRIP))] += 1
@@ -168,7 +168,7 @@ def ring_bar(shard: LineageShard) -> str:
 
 
 def strip(values: list[float], top: float | None = None) -> str:
-    """Return values as a row of blocks; the highest is that of ``top``, or of the largest value."""
+    """Return values as a row of blocks; the highest block is ``top``, or the largest value."""
     top = max(values, default=0.0) if top is None else top
     if top <= 0:
         return " " * len(values)
@@ -177,7 +177,7 @@ def strip(values: list[float], top: float | None = None) -> str:
 
 
 def load_bar(utilization: float) -> str:
-    """Return how much of a shard's limits is used, as a bar of fixed width."""
+    """Return the used part of a shard's limits, as a bar of fixed width."""
     filled = min(_LOAD_BAR, round(utilization * _LOAD_BAR))
     return "▇" * filled + "·" * (_LOAD_BAR - filled)
 

@@ -153,7 +153,7 @@ def tail(
         try:
             for one in search:
                 write(one)
-                # What is shown late is of no use in a live tail, and the reader of a pipe may have gone.
+                # A live tail must not show records late, and the reader of a pipe may have gone.
                 sys.stdout.flush()
         finally:
             if not wanted.is_all:

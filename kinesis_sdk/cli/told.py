@@ -16,17 +16,12 @@ SHOWN = 20
 
 
 def command_text(command: Sequence[str]) -> str:
-    """Return a command as one types it into a POSIX shell."""
+    """Return a command as a POSIX shell takes it."""
     return f"kinesis-sdk {shlex.join(command)}"
 
 
 def lines_of(told: Told, *, unchanged: int | None = SHOWN) -> Iterator[str]:
-    """Yield the exact writes, and what they mean.
-
-    Args:
-        told: The change.
-        unchanged: Maximum number of rows that need no write, and are listed; None counts them.
-    """
+    """Yield the exact writes, and their meaning. Up to ``unchanged`` rows that need no write are listed; None counts them."""
     for write in told.writes[:SHOWN]:
         if write.about:
             yield write.about + (f": {write.effect}" if write.effect else "")

@@ -19,11 +19,7 @@ _NOTE_INTERVAL = 10.0
 
 
 class ProgressReport:
-    """Shows progress on standard error: a bar on a terminal, a line now and then elsewhere.
-
-    Args:
-        quiet: Whether to show nothing.
-    """
+    """Shows progress on standard error: a bar on a terminal, a line from time to time elsewhere; nothing if ``quiet``."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
@@ -102,7 +98,7 @@ def result_text(result: TransferResult) -> str:
 
 
 def tell(result: TransferResult, *, state: str | None) -> None:
-    """Say on standard error what went wrong, where it stopped, and how to go on."""
+    """Print on standard error the problem, where it stopped, and how to continue."""
     for problem in result.problems:
         note(printable(problem, 500))
     more = result.failed + result.rejected - len(result.problems)

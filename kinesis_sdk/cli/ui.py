@@ -100,8 +100,8 @@ def ui(
     from kinesis_sdk.common.errors import AwsConfigError
 
     connection = account.connect()
-    # The pages and the commands on them name the region and the endpoint, also if the environment gives them. Without a region, the
-    # pages say that it is missing, as they do for any other look that fails.
+    # The pages and the commands on them name the region and the endpoint, even if the environment gives them. Without a region, the
+    # pages say that it is missing, as for any other failed read.
     with suppress(AwsConfigError):
         connection = connection.resolved()
     recording = open_recording(recording_file, recording_size, recording_for)

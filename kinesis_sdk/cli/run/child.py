@@ -1,7 +1,8 @@
 """A worker process of `kinesis-sdk run`.
 
-The supervisor holds the other end of standard input: the settings come first, ``stop`` requests a clean stop, and the end of
-the input means that the supervisor is gone, so the worker stops as well. Reports go to the supervisor through a pipe.
+The supervisor holds the other end of standard input: the settings come first, and ``stop`` requests a clean stop. The
+end of the input means that the supervisor is gone, so the worker stops as well. Reports go to the supervisor through a
+pipe.
 """
 
 from __future__ import annotations
@@ -31,17 +32,13 @@ from kinesis_sdk.consumer import ConsumerConfig, DynamoDbStream, Worker, WorkerP
 _LOGGER = logging.getLogger(__name__)
 
 _TICK = 0.2
-"""Seconds between two looks at what was requested."""
+"""Seconds between two checks for requests."""
 _REPORT_INTERVAL = 1.0
-"""Seconds between two reports of the health."""
+"""Seconds between two health reports."""
 
 
 class Reports:
-    """Reports to the supervisor. Thread-safe.
-
-    Args:
-        descriptor: File descriptor of the pipe.
-    """
+    """Reports to the supervisor through a pipe. Thread-safe."""
 
     def __init__(self, descriptor: int) -> None:
         os.set_inheritable(descriptor, False)
@@ -49,7 +46,7 @@ class Reports:
         self._lock = threading.Lock()
 
     def send(self, event: str, **content: Any) -> None:
-        """Send a report. If the supervisor is gone, it is lost, and the end of standard input shows that."""
+        """Send a report. It is lost if the supervisor is gone, which the end of standard input shows."""
         line = json.dumps({"event": event, **content}).encode() + b"\n"
         try:
             with self._lock:
@@ -59,7 +56,7 @@ class Reports:
 
 
 def _take_standard_input() -> IO[str]:
-    """Return standard input for this module alone; the handler, and processes that it starts, find an empty one."""
+    """Return standard input for this module alone; the handler, and its child processes, find an empty one."""
     control = os.dup(0)
     empty = os.open(os.devnull, os.O_RDONLY)
     os.dup2(empty, 0)
@@ -70,7 +67,7 @@ def _take_standard_input() -> IO[str]:
 def _follow(
     control: IO[str], stop: StopFlag, stop_timeout: float, metrics: ProcessMetrics | None, reports: Reports
 ) -> None:
-    """Carry out what the supervisor requests; if it is gone, end in any case."""
+    """Carry out the supervisor's requests; once it is gone, end in any case."""
     for line in control:
         request, _, number = line.strip().partition(" ")
         if request == "stop":
@@ -193,8 +190,8 @@ def _follow_worker(
 
 def main() -> int:
     """Consume until the supervisor requests a stop, is gone, or everything is processed."""
-    # Ctrl-C reaches all processes of the terminal. The supervisor decides what it means. It starts this process with the
-    # signal blocked, so that it cannot end it before this line.
+    # Ctrl-C reaches all processes of the terminal, and the supervisor decides what it means. It starts this process with
+    # the signal blocked, so that the signal cannot end the process before this line.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     control = _take_standard_input()

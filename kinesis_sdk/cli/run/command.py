@@ -231,7 +231,7 @@ def run(
         reports_metrics=metrics_port is not None,
         is_factory=is_factory,
     )
-    config = settings.consumer_config()  # a wrong setting is reported here, and not by each process
+    config = settings.consumer_config()  # a wrong setting is reported once here, not by each process
     lease_store = config.lease_table.lease_store
     config.check_application_name(
         "app",
@@ -248,7 +248,7 @@ def run(
     client, sources = _sources(connection, streams, dynamodb_table)
     _check_streams(client, sources)
     if until is not None:
-        # Asked once, so that all processes, and those that replace them, mean the same moment.
+        # Resolved once, so that all processes and their replacements use the same moment.
         moment = until_moment(until if isinstance(until, datetime) else "now", client, sources[0])
         settings = replace(settings, until=moment.isoformat())
     configure_logging("supervisor", settings.log_level, settings.log_format)
@@ -291,7 +291,7 @@ def run(
 
 
 def _given_source(streams: tuple[str, ...], dynamodb_table: str | None) -> tuple[tuple[str, ...], str | None]:
-    """Return streams and table without what the file names, if the command line names one of them."""
+    """Return streams and table without the file's values, if the command line names one of them."""
     context = click.get_current_context()
     is_of_file = {
         name: context.get_parameter_source(name) is click.core.ParameterSource.DEFAULT_MAP

@@ -1,4 +1,4 @@
-"""Settings of a consumer in a TOML file, and which application they are of.
+"""Settings of a consumer in a TOML file, and the application that they belong to.
 
 ```toml
 initial_position = "TRIM_HORIZON"
@@ -46,14 +46,12 @@ _POSITION = "initial_position"
 
 @dataclass(frozen=True, kw_only=True)
 class ApplicationSettings:
-    """The table ``[application]`` of a file: what options of the command line would name. None is what the file does not say.
+    """The table ``[application]`` of a file, in place of options of the command line. A missing key is None.
 
     Attributes:
-        name: Name of the application.
         stream: Name or ARN of its stream.
         streams: Names or ARNs, if it has several.
         dynamodb_table: Instead: the DynamoDB table whose stream it reads, or the ARN of a stream.
-        region: AWS region.
         profile: Profile of ``~/.aws``.
         endpoint_url: Endpoint of all services.
         lease_store: URL of the lease store; in the configuration, it is ``lease_table.lease_store``.
@@ -70,18 +68,13 @@ class ApplicationSettings:
 
     @property
     def all_streams(self) -> tuple[str, ...]:
-        """The streams, whichever way they are written."""
+        """The streams, from either key."""
         return self.streams or (() if self.stream is None else (self.stream,))
 
 
 @dataclass(frozen=True)
 class ConfigFile:
-    """The content of a file.
-
-    Attributes:
-        config: Settings of the consumer.
-        application: Its table ``[application]``.
-    """
+    """The content of a file: settings of the consumer, and the table ``[application]``."""
 
     config: ConsumerConfig
     application: ApplicationSettings
@@ -90,10 +83,8 @@ class ConfigFile:
 def read_file(path: str, *, loads: bool = False) -> ConfigFile:
     """Read a file.
 
-    Args:
-        path: Path of the file.
-        loads: Whether to import the functions and classes that it names. Only worker processes do: for other commands, which do
-            not call them, the policy has stand-ins.
+    ``loads`` imports the functions and classes that it names. Only worker processes do: other commands do
+    not call them, and their policy has stand-ins.
 
     Raises:
         ConfigError: If the file cannot be read, is not TOML, or names a field or value that is not valid.
@@ -143,12 +134,12 @@ def _application_from(values: object) -> ApplicationSettings:
 
 
 def _unknown(name: str, accepted: str) -> ConfigError:
-    """Return the error of an unknown name. It has no value: one that is misplaced or misspelled may hold a password."""
+    """Return the error of an unknown name, without its value: a misplaced or misspelled one may hold a password."""
     return ConfigError(name, None, accepted, problem=f"{name} is invalid: expected {accepted}")
 
 
 def _shown(value: object) -> object:
-    """Return a value without the passwords of URLs in it."""
+    """Return a value with the passwords of URLs removed."""
     if isinstance(value, str):
         return without_password(value)
     if isinstance(value, list):
@@ -181,8 +172,8 @@ def _parse(text: str, path: str) -> dict[str, Any]:
 def initial_position_from(value: Any) -> Any:
     """Return a start position as `ConsumerConfig` takes it: a word, or a `datetime`.
 
-    Args:
-        value: Text in the grammar of `kinesis_sdk.common.position_text`, or a date or time of TOML; another value is returned as it is.
+    Text is parsed by the grammar of `kinesis_sdk.common.position_text`, and a TOML date or time is converted; any other
+    value is returned unchanged.
 
     Raises:
         ConfigError: If a text is not one of these positions, or a time relative to now: each process would begin elsewhere.
@@ -196,11 +187,7 @@ def initial_position_from(value: Any) -> Any:
 
 
 def config_from(values: dict[str, Any], *, loads: bool = False) -> ConsumerConfig:
-    """Return the configuration that a file's content describes.
-
-    Args:
-        values: The content, without the table ``[application]``.
-        loads: As for `read_file`.
+    """Return the configuration that a file's content, without the table ``[application]``, describes. For ``loads``, see `read_file`.
 
     Raises:
         ConfigError: If a name or value is not valid; the message names it.

@@ -1,4 +1,4 @@
-"""Import of the user's handler, or of a factory of the parts of a worker, with errors that show the user's code only."""
+"""Import of the user's handler, or of a factory of worker parts, with errors that show only the user's code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kinesis_sdk.consumer import ConsumerConfig, WorkerParts
 
 
 class HandlerNotFoundError(Exception):
-    """The handler cannot be imported. The message says why, with the traceback of the user's module if it has one."""
+    """The handler cannot be imported. The message says why, with the traceback of the user's module if there is one."""
 
 
 def split_name(name: str) -> tuple[str, str]:
@@ -34,7 +34,7 @@ def split_name(name: str) -> tuple[str, str]:
 
 
 def load_handler(name: str) -> Any:
-    """Import ``module:attribute``; modules of the current directory can be imported.
+    """Import ``module:attribute``, also from the current directory.
 
     Raises:
         HandlerNotFoundError: If there is no such module or attribute, or if the module raises while it is imported.
@@ -63,12 +63,7 @@ def load_handler(name: str) -> Any:
 
 
 def load_parts(name: str, config: ConsumerConfig, *, is_factory: bool) -> WorkerParts:
-    """Return the parts of a worker.
-
-    Args:
-        name: ``module:attribute`` of a handler, or of a function that takes the settings and returns the parts.
-        config: The settings.
-        is_factory: Whether it is such a function.
+    """Return the parts of a worker. ``name`` is a handler, or with ``is_factory`` a function from settings to parts.
 
     Raises:
         HandlerNotFoundError: As `load_handler`; also if the function raises, or returns something else.

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger(__name__)
 
 _SILENT_AFTER = 60.0
-"""Seconds without a report after which a worker process counts as stuck. It reports every second, on a thread of its own
-interpreter, which an extension module of the handler may block for a while."""
+"""Seconds without a report after which a worker process counts as stuck. It reports every second, but an extension module of the
+handler may block its interpreter for a while.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,8 +29,6 @@ class ProcessHealth:
     """Health of one process, as its supervisor knows it.
 
     Attributes:
-        number: Number of the process.
-        state: State of the process.
         pid: Process id; None if there is no process.
         restarts: Restarts so far.
         last_failure: Description of its last failure; None if there was none.
@@ -59,7 +58,7 @@ class ProcessHealth:
 
 
 def live_problems(processes: Sequence[ProcessHealth]) -> Iterator[str]:
-    """Decide ``/live``: yield why only a restart of everything helps. A process that is being replaced does not count."""
+    """Decide ``/live``: yield the problems that only a restart of everything solves. A process that is being replaced does not count."""
     for process in processes:
         if process.state is not SlotState.RUNNING:
             continue
@@ -70,7 +69,7 @@ def live_problems(processes: Sequence[ProcessHealth]) -> Iterator[str]:
 
 
 def ready_problems(processes: Sequence[ProcessHealth]) -> Iterator[str]:
-    """Decide ``/ready``: yield why not every process takes and processes shards now."""
+    """Decide ``/ready``: yield why some process does not take or process shards now."""
     yield from live_problems(processes)
     for process in processes:
         if process.state is SlotState.ENDED:
@@ -91,14 +90,7 @@ def ready_problems(processes: Sequence[ProcessHealth]) -> Iterator[str]:
 
 
 class SupervisorHealth:
-    """The endpoint. `observe` is called by the supervisor's loop, the answers are given on the server's threads.
-
-    Args:
-        supervisor: The supervisor.
-        host: Address to listen at.
-        port: Port to listen at; None serves nothing.
-        clock: Monotonic seconds; replaced in tests.
-    """
+    """The endpoint. The supervisor's loop calls `observe`; the server's threads respond. A ``port`` of None serves nothing."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The log of `kinesis-sdk run`: every line, also of the handler's own loggers, names the worker."""
+"""The log of `kinesis-sdk run`: every line names the worker, even lines of the handler's own loggers."""
 
 from __future__ import annotations
 
@@ -42,13 +42,7 @@ class _NameWorker(logging.Filter):
 
 
 def configure_logging(worker: str, level: str, form: Literal["text", "json"]) -> None:
-    """Write the log of this process to standard error.
-
-    Args:
-        worker: Id of the worker, or ``supervisor``.
-        level: Level of the root logger.
-        form: Form of the lines.
-    """
+    """Write the log of this process to standard error; ``worker`` is a worker id, or ``supervisor``."""
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(_NameWorker(worker))
     handler.setFormatter(
@@ -57,6 +51,6 @@ def configure_logging(worker: str, level: str, form: Literal["text", "json"]) ->
         else logging.Formatter("%(asctime)s %(levelname)s [%(worker)s] %(name)s: %(message)s")
     )
     logging.basicConfig(level=level, handlers=[handler], force=True)
-    # They log each request at DEBUG, payloads and signatures included.
+    # They log each request at DEBUG, with payloads and signatures.
     for name in ("boto3", "botocore", "urllib3"):
         logging.getLogger(name).setLevel(logging.WARNING)

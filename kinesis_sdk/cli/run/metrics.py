@@ -1,7 +1,7 @@
 """Metrics of all worker processes at one address, for Prometheus.
 
-A scrape asks each process through its pipe, and joins the answers: every series gets the label ``process``, the number of the process. A process that does
-not answer in time is left out, and ``kinesis_run_process_scraped`` says so.
+A scrape asks each process through its pipe, and joins the answers: every series gets the label ``process``, the number
+of the process. A process that does not answer in time is left out, which ``kinesis_run_process_scraped`` reports.
 """
 
 from __future__ import annotations
@@ -27,10 +27,7 @@ _ANSWER_SECONDS = 4.0
 
 
 class ProcessMetrics:
-    """Metrics of a worker process: those of its worker, and of the process itself.
-
-    Attributes:
-        sink: For the worker.
+    """Metrics of a worker process: of its worker (through ``sink``), and of the process itself.
 
     Raises:
         ImportError: If ``prometheus_client`` is not installed.
@@ -46,18 +43,14 @@ class ProcessMetrics:
         self.sink: PrometheusMetrics = PrometheusMetrics(self._registry)
 
     def text(self) -> str:
-        """Return them in the text format of Prometheus."""
+        """Return the metrics in the text format of Prometheus."""
         from prometheus_client import generate_latest
 
         return generate_latest(self._registry).decode()
 
 
 def joined(texts: Mapping[int, str]) -> str:
-    """Return the metrics of several processes as one text: each family once, and each series with the label ``process``.
-
-    Args:
-        texts: By the number of a process, what `ProcessMetrics.text` returned there.
-    """
+    """Return the texts of several processes, by number, as one: each family once, and each series with the label ``process``."""
     heads: dict[str, list[str]] = {}
     series: dict[str, list[str]] = {}
     for number, text in texts.items():
@@ -77,7 +70,7 @@ def joined(texts: Mapping[int, str]) -> str:
 
 
 def _labelled(line: str, label: str) -> str:
-    """Return a series with another label. Names have neither braces nor spaces."""
+    """Return a series with another label. Names contain neither braces nor spaces."""
     brace, space = line.find("{"), line.find(" ")
     if 0 <= brace < space:
         return f"{line[: brace + 1]}{label},{line[brace + 1 :]}"
@@ -85,13 +78,10 @@ def _labelled(line: str, label: str) -> str:
 
 
 class SupervisorMetrics:
-    """The endpoint. `observe` and `on_report` are called by the supervisor's loop, the pages are served on the server's threads.
+    """The endpoint. The supervisor's loop calls `observe` and `on_report`; the server's threads serve the pages.
 
-    Args:
-        host: Address to listen at.
-        port: Port to listen at, 0 for a free one; None serves nothing.
-        restarts: Returns how often each process was started again, by its number.
-        clock: Monotonic seconds; replaced in tests.
+    ``port`` may be 0 for a free one; None serves nothing. ``restarts`` returns how often each process was started
+    again, by its number.
     """
 
     def __init__(
@@ -107,7 +97,7 @@ class SupervisorMetrics:
         self._changed = threading.Condition()
         self._running: dict[int, ChildProcess] = {}
         self._scrapes = 0
-        # Answers to the scrapes that wait, by their number and by the number of the process.
+        # Answers to waiting scrapes, by the number of the scrape and of the process.
         self._answers: dict[int, dict[int, str]] = {}
         self.server: PageServer | None = None
 
@@ -156,7 +146,7 @@ class SupervisorMetrics:
         return Page(200, _CONTENT_TYPE, (joined(texts) + self._own(texts, asked)).encode())
 
     def _ask(self) -> tuple[dict[int, str], list[int]]:
-        """Return the answers of the processes, and the numbers of those that were asked."""
+        """Return the answers of the processes, and the numbers of all processes that were asked."""
         with self._changed:
             self._scrapes += 1
             number = self._scrapes
@@ -167,7 +157,7 @@ class SupervisorMetrics:
                 child.request_metrics(number)
             deadline = self._clock() + _ANSWER_SECONDS
             with self._changed:
-                # One that has ended meanwhile does not answer.
+                # A process that has ended meanwhile does not answer.
                 while any(
                     process not in answers and self._running.get(process) is child
                     for process, child in asked.items()

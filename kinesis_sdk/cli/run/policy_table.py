@@ -1,4 +1,4 @@
-"""The table ``[on_handler_error]`` of a TOML file: a policy for handlers that fail."""
+"""The table ``[on_handler_error]`` of a TOML file: a policy for failing handlers."""
 
 from __future__ import annotations
 
@@ -20,11 +20,9 @@ _POLICIES: Mapping[str, Callable[..., HandlerErrorPolicy]] = {
 
 
 def policy_from(values: Mapping[str, Any], *, loads: bool) -> HandlerErrorPolicy:
-    """Return the policy that a table describes.
+    """Return the policy that a table describes: ``policy`` is ``retry``, ``bisect`` or ``stop``, the other keys are its fields.
 
-    Args:
-        values: ``policy``, which is ``retry``, ``bisect`` or ``stop``, and fields of this policy.
-        loads: Whether to import what it names; otherwise the policy has stand-ins, which cannot be called.
+    ``loads`` imports the functions that it names; otherwise the policy has stand-ins, which cannot be called.
 
     Raises:
         ConfigError: If a name or value is not valid; the message names it.
@@ -91,5 +89,5 @@ def _loaded(place: str, name: str, accepted: str) -> Any:
 
 
 def _stand_in(poison: PoisonRecord) -> None:  # noqa: ARG001
-    """Stand for a function that only worker processes import."""
+    """Replace a function that only worker processes import."""
     raise AssertionError("only worker processes call it, and they import the function itself")

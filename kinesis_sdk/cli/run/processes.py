@@ -1,4 +1,4 @@
-"""The supervisor at work: worker processes, signals, reports, and the loop that carries out what `Supervisor` decides."""
+"""The supervisor's I/O: worker processes, signals, reports, and the loop that carries out what `Supervisor` decides."""
 
 from __future__ import annotations
 
@@ -25,21 +25,15 @@ from kinesis_sdk.common.stop_flag import SignalCopies
 _LOGGER = logging.getLogger(__name__)
 
 _TICK = 0.2
-"""Seconds between two looks at the processes."""
+"""Seconds between two checks of the processes."""
 _LOOK_INTERVAL = 0.5
-"""Seconds between two looks at the files."""
+"""Seconds between two checks of the files."""
 
 
 class ChildProcess:
     """One worker process.
 
-    Args:
-        number: Its number.
-        settings: Its settings.
-
     Attributes:
-        number: Its number.
-        pid: Process id.
         reported: Last report of its health: ``health``, ``live`` and ``ready``; None before the first one.
         reported_at: Monotonic seconds at which it came.
         error: Reported cause of its end; None if there was none.
@@ -55,7 +49,7 @@ class ChildProcess:
         ours, theirs = os.pipe()
         self.reports: int = ours
         os.set_blocking(ours, False)
-        # The new process inherits the blocked signal, so a Ctrl-C at this moment does not end it while it starts.
+        # The new process inherits the blocked signal, so Ctrl-C cannot end it while it starts.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         try:
             self._process = subprocess.Popen(
@@ -98,7 +92,7 @@ class ChildProcess:
         self._send("stop")
 
     def request_metrics(self, number: int) -> None:
-        """Request its metrics, for the scrape of this number."""
+        """Request its metrics, for the scrape with this number."""
         self._send(f"metrics {number}")
 
     def kill(self) -> None:
@@ -127,12 +121,9 @@ def describe_exit(code: int, error: str | None) -> str:
 
 
 def reap_orphans(own: Collection[int]) -> None:
-    """Reap processes that ended and that no other code waits for.
+    """Reap ended processes that no other code waits for; not the ``own`` worker processes, which are handled elsewhere.
 
-    In a container, this command is often process 1: the system hands it the processes that handlers started and left behind.
-
-    Args:
-        own: The worker processes, whose ends are handled elsewhere.
+    In a container, this command is often process 1, and so inherits the processes that handlers started and left behind.
     """
     if not hasattr(os, "waitid"):  # macOS, where it is never process 1
         return
@@ -151,12 +142,11 @@ class Processes:
     """Worker processes and their supervisor, on the main thread.
 
     Args:
-        supervisor: Decides.
         settings: Settings of the workers; the number of each process is appended to the worker id.
         watcher: Watches files; None for no reloads.
-        observe: Called once a tick with the processes that run, for endpoints.
-        on_metrics: Called with the number of a process, the number of a scrape, and the metrics that the process answers.
-        tell: Told what happens, for programs: the name of an event, and its facts.
+        observe: Called once a tick with the running processes, for endpoints.
+        on_metrics: Called with the number of a process, the number of a scrape, and the metrics of the process.
+        tell: Called with the name of an event and its facts, for programs.
     """
 
     def __init__(
@@ -237,7 +227,7 @@ class Processes:
         for report in child.read():
             now = time.monotonic()
             if report["event"] == "loaded":
-                # Only now: a process whose handler cannot be imported was never of any use.
+                # Only now: a process that cannot import its handler never worked.
                 self._log_start(child)
                 self._supervisor.on_loaded(now)
             elif report["event"] == "started":
@@ -291,7 +281,7 @@ class Processes:
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
-        """Note signals; `_tick` carries them out."""
+        """Note signals, which `_tick` handles."""
         copies = SignalCopies()
 
         def note(received: int, _frame: FrameType | None) -> None:

@@ -18,21 +18,19 @@ class RunSettings:
         handler: ``module:attribute``.
         is_factory: Whether this is a function that returns `WorkerParts`; otherwise, it is a handler.
         streams: Names or ARNs; more than one selects the multi-stream form of the lease table; none with a table.
-        application_name: Name of the application.
         worker_id: Unique id of the worker.
         dynamodb_table: Table whose stream is read, or the ARN of a stream; None for Kinesis streams.
-        config_file: TOML file with settings of the consumer; None for none.
+        config_file: TOML file with settings of the consumer, or None.
         lease_store: URL of the lease store; None leaves it to the file.
         initial_position: Text of a position, for shards without a lease; None leaves it to the file.
         until: ISO 8601 moment at which the worker ends; None for no end.
         region: AWS region; None for the usual one.
         profile: Profile of ``~/.aws``; None for the usual credentials.
-        endpoint_url: Endpoint of all services; None for those of AWS.
-        log_level: Level of the log.
+        endpoint_url: Endpoint of all services; None for AWS.
         log_format: ``text`` or ``json``.
         stop_timeout: Seconds that a clean stop may take after the supervisor has gone.
         reports_health: Whether to report the health every second.
-        reports_metrics: Whether to report metrics for Prometheus when they are asked for.
+        reports_metrics: Whether to report metrics for Prometheus on request.
         status_fd: File descriptor for reports to the supervisor.
     """
 
@@ -67,10 +65,9 @@ class RunSettings:
         return cls(**{**fields, "streams": tuple(fields["streams"])})
 
     def consumer_config(self, *, loads: bool = False) -> ConsumerConfig:
-        """Return the settings of the consumer: those of the file, then those of the options.
+        """Return the settings of the consumer: the file's, overridden by the options.
 
-        Args:
-            loads: Whether to import the user's code that the file names; see `read_file`.
+        ``loads`` imports the user's code that the file names; see `read_file`.
 
         Raises:
             ConfigError: If the file cannot be read, or a value is not valid.

@@ -9,8 +9,8 @@
  exit because `until` is reached: ENDED
 ```
 
-Time is passed in, and `Supervisor.poll` returns what to do; `processes` does it. The first process has to load the handler
-before the others start, so that an error of the user's module is reported once.
+Time is passed in, and `Supervisor.poll` returns actions, which `processes` carries out. The first process has to load the handler
+before all other processes start, so that an error of the user's module is reported once.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _RESTARTS = Backoff(1.0, 30.0)
 MAX_FAILURES = 5
 """Consecutive failures of one process that end the supervisor."""
 HEALTHY_AFTER = 60.0
-"""Seconds for which a worker has to run until its earlier failures no longer count."""
+"""Seconds after which a running worker's earlier failures no longer count."""
 _NEVER = float("inf")
 
 
@@ -70,24 +70,14 @@ class Verb(Enum):
 
 
 class Action(NamedTuple):
-    """One thing to do.
-
-    Attributes:
-        verb: What to do.
-        number: Number of the process, from 1.
-    """
+    """An action for a process, by its number (from 1)."""
 
     verb: Verb
     number: int
 
 
 class Outcome(NamedTuple):
-    """End of the supervisor.
-
-    Attributes:
-        code: Exit code of the command.
-        message: What to tell the user; None if there is nothing to say.
-    """
+    """End of the supervisor: the exit code of the command, and a message for the user, or None."""
 
     code: ExitCode
     message: str | None = None
@@ -99,7 +89,6 @@ class Slot:
 
     Attributes:
         number: Number of the process, from 1.
-        state: Present state.
         due: Monotonic seconds at which to start it, or to kill it; infinity for never.
         failures: Consecutive failures.
         restarts: Restarts so far, reloads excluded.
@@ -126,14 +115,11 @@ class Supervisor:
     """Supervisor of a number of worker processes.
 
     Args:
-        processes: Number of processes, at least 1.
         stop_timeout: Seconds that a clean stop may take before the process is killed.
-        reloads: Whether files are watched: a handler that cannot be loaded, or that fails again and again, then waits for a
+        reloads: Whether files are watched. A handler that cannot be loaded, or that fails again and again, then waits for a
             change instead of ending everything.
-        rng: Source of jitter.
 
     Attributes:
-        slots: The processes.
         outcome: How the supervisor ended; None while it runs.
     """
 
@@ -153,7 +139,7 @@ class Supervisor:
         self.slots = [Slot(number) for number in range(1, self.processes + 1)]
 
     def begin(self, now: float) -> None:
-        """Start the first process; the others follow once it has loaded the handler."""
+        """Start the first process; all others follow once it has loaded the handler."""
         self.slots[0].due = now
 
     @property
@@ -193,7 +179,7 @@ class Supervisor:
     # Events
 
     def on_loaded(self, now: float) -> None:
-        """Start the other processes: one of them has loaded the handler."""
+        """Start the other processes, because one has loaded the handler."""
         if self._is_loaded or self.is_ending or self._is_reloading:
             return
         self._is_loaded = True
@@ -211,11 +197,8 @@ class Supervisor:
     def on_exit(self, number: int, code: int, reason: str, now: float) -> list[Action]:
         """Decide what follows the end of a process.
 
-        Args:
-            number: Number of the process.
-            code: Its exit code: a `ChildCode`, another one, or the negative number of the signal that ended it.
-            reason: Description for the log.
-            now: Monotonic seconds.
+        ``code`` is a `ChildCode`, another exit code, or the negative number of the signal that ended it; ``reason`` is
+        for the log.
         """
         slot = self.slots[number - 1]
         since, slot.since, slot.due = slot.since, None, _NEVER
@@ -233,7 +216,7 @@ class Supervisor:
             self._finish_if_ended()
             return []
         if self._is_reached:
-            # Another worker found everything processed. There is nothing to restart this one for.
+            # Another worker found everything processed, so this one is not restarted.
             _LOGGER.warning("worker process %d: %s, after everything was processed", number, reason)
             self._finish_if_ended()
             return []
@@ -269,7 +252,7 @@ class Supervisor:
         return []
 
     def _give_up(self, slot: Slot, code: ExitCode, message: str, now: float) -> list[Action]:
-        """End everything, or with reloads: leave this process until a file changes."""
+        """End everything; with reloads, leave this process stopped until a file changes."""
         if not self.reloads:
             return self._end(Outcome(code, message), now)
         _LOGGER.error("worker process %d: %s; starting it again when a file changes", slot.number, message)
@@ -297,11 +280,9 @@ class Supervisor:
             self.begin(now)
 
     def request_stop(self, code: ExitCode, now: float) -> list[Action]:
-        """Begin a clean stop; the second time, kill what is left.
+        """Begin a clean stop; the second time, kill the remaining processes.
 
-        Args:
-            code: Exit code of the command, once all processes have ended cleanly.
-            now: Monotonic seconds.
+        ``code`` is the exit code of the command, once all processes have ended cleanly.
         """
         if not self.is_ending:
             return self._end(Outcome(code), now)

@@ -1,7 +1,7 @@
-"""Changes of the Python files of a handler, by their times: for ``--reload``.
+"""Changes of the Python files of a handler, by their modification times: for ``--reload``.
 
-Not watchfiles: it loses a single file that an editor replaces by renaming, after the first time, and it needs a thread in real time where the
-supervisor's loop looks when it is due. A look at 1,000 files takes 8 ms.
+Not watchfiles: it loses a single file that an editor replaces by renaming, after the first time. It also needs a thread
+in real time, where the supervisor's loop polls when it is due. A poll of 1,000 files takes 8 ms.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ _IGNORED = {"__pycache__", "node_modules", "venv"}
 
 
 class FileWatcher:
-    """Watches files. A change counts once no file has changed between two looks: editors write in several steps.
+    """Watches files. A change counts once no file has changed between two polls, because editors write in several steps.
 
-    Args:
-        roots: Folders, whose ``.py`` files are watched at any depth, and single files.
+    ``roots`` are folders, whose ``.py`` files are watched at any depth, and single files.
     """
 
     def __init__(self, roots: Iterable[Path]) -> None:
@@ -26,7 +25,7 @@ class FileWatcher:
         self._changed: set[Path] = set()
 
     def poll(self) -> list[Path]:
-        """Return the files that were changed, added or removed since the last change that was returned; else nothing."""
+        """Return the files that were changed, added or removed since the last returned change; empty if there is none."""
         look = self._look()
         changed = {path for path, _ in look.items() ^ self._last.items()}
         self._last = look
@@ -68,11 +67,9 @@ class FileWatcher:
 
 
 def roots_of(module: str, path: list[str]) -> list[Path]:
-    """Return what to watch for a module: the folder of its top-level package, or its file and those beside it.
+    """Return the paths to watch for a module: the folder of its top-level package, or its file and those beside it.
 
-    Args:
-        module: Name of the module. It is not imported.
-        path: Where modules are searched, as ``sys.path``.
+    The module is searched in ``path``, as in ``sys.path``, and not imported.
     """
     spec = PathFinder.find_spec(module.partition(".")[0], path)
     if spec is None:

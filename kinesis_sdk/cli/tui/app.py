@@ -32,9 +32,9 @@ from kinesis_sdk.common.position_text import parse_position
 
 _PROBLEMS, _MOVES = 4, 3
 _MOST_MOVES = 20
-"""Moves that a high terminal shows, if its owners leave the room."""
+"""Maximum number of moves, on a terminal that has room for them below the owners."""
 _FIXED_LINES = 7
-"""Lines of the screen that are neither problems, owners nor moves."""
+"""Lines of the screen other than problems, owners and moves."""
 """Lines of the two small lists."""
 
 HELP = (
@@ -83,10 +83,10 @@ class Services:
     """Calls behind the keys. A service that is None is not offered.
 
     Attributes:
-        explain: Returns why a shard is where it is, in words, given a view and a lease key.
+        explain: Returns why a shard is moving or not, in words, given a view and a lease key.
         read: Reads a page of a shard's records, given the stream, the shard, and the position (None to begin).
         changes: Plans and makes changes; None shows commands only.
-        past: Returns the view of a moment, given in epoch seconds; None if nothing looked then.
+        past: Returns the view of a moment, given in epoch seconds; None if there was no view then.
     """
 
     explain: Callable[[FleetView, str], Sequence[str]] | None = None
@@ -99,10 +99,8 @@ class TopApp(App[None]):
     """The fleet of one application, live.
 
     Args:
-        application: Name of the application.
         place: Region or endpoint, for the first line.
         options: Options of the connection, for commands that are shown.
-        services: What it can do besides showing views.
         zone: Time zone of clocks; None for the local one.
     """
 
@@ -151,7 +149,7 @@ class TopApp(App[None]):
     ]
 
     class Viewed(Message):
-        """A new view. Posted from the thread that watches."""
+        """A new view, posted from the watching thread."""
 
         def __init__(self, view: FleetView) -> None:
             self.view = view
@@ -186,16 +184,16 @@ class TopApp(App[None]):
         self._main: Screen[object] | None = None
 
     def watch_with(self, watching: Watching) -> None:
-        """Set what keeps the view fresh."""
+        """Set the source of fresh views."""
         self._watching = watching
 
     def show_soon(self, view: FleetView) -> None:
-        """Show a view; may be called from any thread, and returns at once."""
+        """Show a view. May be called from any thread, and returns at once."""
         self.post_message(self.Viewed(view))
 
     @property
     def fleet(self) -> FleetView | None:
-        """The view that is shown."""
+        """The view on the screen."""
         return self._view
 
     def compose(self) -> ComposeResult:
@@ -337,7 +335,7 @@ class TopApp(App[None]):
         self._watching.show(keys)
 
     def on_line_list_moved(self) -> None:
-        """Tell which shards are on the screen, so that their lag is measured first."""
+        """Report which shards are on the screen, so that their lag is measured first."""
         if self._view is not None:
             self._tell_what_is_shown()
 
@@ -346,7 +344,7 @@ class TopApp(App[None]):
         self._draw()
 
     def on_app_blur(self, _event: AppBlur) -> None:
-        """Do nothing: a terminal without focus is often still seen."""
+        """Do nothing: a terminal without focus is often still visible."""
 
     def on_app_focus(self, _event: AppFocus) -> None:
         """Do nothing, see `on_app_blur`."""
@@ -354,7 +352,7 @@ class TopApp(App[None]):
     # What is chosen
 
     def _lease(self) -> LeaseView | None:
-        """Return the lease that is chosen in the list that has the focus."""
+        """Return the selected lease in the list that has the focus."""
         view = self._view
         if view is None:
             return None
@@ -439,7 +437,7 @@ class TopApp(App[None]):
         return isinstance(self.focused, Input)
 
     async def action_quit(self) -> None:
-        """End; while a change is under way, only when asked twice."""
+        """End; during a change, only if asked twice."""
         if self._applying and not self._leaving:
             self._leaving = True
             self.notify("A change is under way. Press q again to leave without waiting for it.", markup=False)
@@ -472,7 +470,7 @@ class TopApp(App[None]):
             self._list("#owners").focus()
 
     def action_drop(self) -> None:
-        """Drop the filter that is typed, else the command, else the filter."""
+        """Drop the filter that is being typed, else the command, else the filter."""
         if self._applying:
             return
         if self._is_typing() or not (self._command or self._result):
@@ -511,7 +509,7 @@ class TopApp(App[None]):
         self.push_screen(Page("Problems, worst first", lines(), lines))
 
     def action_explain(self) -> None:
-        """Explain why a shard is where it is."""
+        """Explain why a shard is moving or not."""
         lease = self._need_lease()
         if lease is None or self._view is None:
             return
@@ -555,7 +553,7 @@ class TopApp(App[None]):
             self.notify("The command was copied, if the terminal allows it.", markup=False)
 
     def action_travel(self, minutes: int) -> None:
-        """Show the fleet as it was: a minute earlier or later than what is shown, or now."""
+        """Show the fleet of a minute earlier or later than the screen's, or now."""
         newest, past = self._newest, self._services.past
         if self._view is None or newest is None or past is None:
             return
@@ -574,7 +572,7 @@ class TopApp(App[None]):
     # Changes
 
     def action_change(self, verb: str) -> None:
-        """Ask where to, and show the command."""
+        """Ask for the target, and show the command."""
         if self._is_past:
             self.notify("This is the past. Press 0 for now, then change.", markup=False)
             return

@@ -1,4 +1,4 @@
-"""Text for a terminal: columns of fixed width, and nothing of a worker's id or a record that the terminal would obey."""
+"""Text for a terminal: columns of fixed width, without control sequences from worker ids or records."""
 
 from __future__ import annotations
 
@@ -12,18 +12,12 @@ _ELLIPSIS = "…"
 
 
 def fit_name(text: str, width: int) -> str:
-    """Return the name of a worker as `fit` does, but cut in its middle: its host and its process are at its ends."""
+    """Return the name of a worker as `fit` does, but cut in its middle, because host and process are at its ends."""
     return fit(cut_middle(printable(text), width), width)
 
 
 def fit(text: str, width: int, *, right: bool = False) -> str:
-    """Return text of exactly `width` terminal cells: escaped, padded, or cut with an ellipsis.
-
-    Args:
-        text: Any text, also one that another program wrote.
-        width: Cells, at least 0.
-        right: Whether to align it to the right.
-    """
+    """Return untrusted text of exactly `width` terminal cells: escaped, padded (on the left if ``right``), or cut with an ellipsis."""
     shown = printable(text, max(4 * width, 4))
     size = cell_len(shown)
     if size > width:

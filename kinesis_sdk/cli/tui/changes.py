@@ -1,4 +1,4 @@
-"""Commands that change leases: how they are written, and who carries them out."""
+"""Commands that change leases: their text, and the interface of the code that carries them out."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ class Command:
 
     Attributes:
         verb: ``rewind``, ``skip-to``, ``release``, ``move``, ``retry`` or ``skip-record``.
-        application: Name of the application.
         shard: The shard, or the lease key in a table of several streams.
-        to: Where to, or to whom; None if the verb says it all.
+        to: The target position or worker; None if the verb needs none.
         options: Options of the connection.
     """
 
@@ -48,8 +47,7 @@ class Planned:
     """A change that can be made.
 
     Attributes:
-        command: The command.
-        lines: What will be written, and what follows from it.
+        lines: What will be written, and its consequences.
         refused: Whether it cannot be made.
         act: Makes the change, in a thread, and returns what happened, line by line.
     """
@@ -72,5 +70,5 @@ class Changes(Protocol):
         ...
 
     def stop(self) -> None:
-        """Make a change that is under way end soon, with an error; what was written stays. From any thread."""
+        """Make a running change end soon, with an error; what was written stays. Called from any thread."""
         ...

@@ -31,14 +31,14 @@ LAG_STEPS = (
     (3_600_000, "▓", "dark_orange"),
     (float("inf"), "█", "red"),
 )
-"""Upper bound in milliseconds, sign and colour of a lag. The signs get fuller, so it reads without colours."""
+"""Upper bound in milliseconds, sign and colour of a lag. Larger lags have fuller signs, which are readable without colours."""
 NOT_MEASURED = ("-", "dim")
 NOT_READ = ("x", "bold red")
-"""Sign of a lease that is not read: without an owner, or with a silent one."""
+"""Sign of a lease that is not read, because it has no owner, or a silent one."""
 _SILENT = (LeaseState.SILENT, LeaseState.UNOWNED, LeaseState.MISSING, LeaseState.UNREADABLE)
 
 TREND = 10
-"""Blocks of a sparkline: it shows the newest values, ten seconds each."""
+"""Blocks of a sparkline, for the newest values; each covers ten seconds."""
 _KIND, _COUNT, _WORST, _RATE = 7, 5, 12, 8
 
 
@@ -71,15 +71,10 @@ def legend() -> Text:
 def title(
     view: FleetView, *, place: str, read_only: bool, zone: tzinfo | None, width: int, ago: float | None = None
 ) -> Text:
-    """Return the first line: the application, and how fresh the view is.
+    """Return the first line: the application, and the freshness of the view.
 
-    Args:
-        view: The view.
-        place: Region or endpoint.
-        read_only: Whether commands are shown and not run.
-        zone: Time zone of the clock; None for the local one.
-        width: Cells.
-        ago: For how many seconds the view has been past; None for a view of now.
+    ``place`` is the region or endpoint, ``zone`` None for the local time zone, ``width`` in cells; a view of the past
+    is ``ago`` seconds old (None: a view of now).
     """
     streams = ", ".join(view.streams) or "stream not known yet"
     calls = sum(view.calls_per_minute.values())
@@ -96,7 +91,7 @@ def title(
 
 
 def totals(view: FleetView, width: int) -> Text:
-    """Return the second line: whether something is wrong, and how much of it."""
+    """Return the second line: whether there are problems, and how large they are."""
     if view.error:
         return row((fit(f"! {view.error}", width), "bold red"))
     sums = view.totals
@@ -128,20 +123,14 @@ def problem_place(one: Problem) -> str:
 
 
 def problem_widths(problems: Sequence[Problem]) -> tuple[int, int]:
-    """Return the cells that titles and places of some problems need, within bounds."""
+    """Return the cells, within bounds, that the titles and places of some problems need."""
     titles = max((len(one.title) for one in problems), default=0)
     places = max((len(problem_place(one)) for one in problems), default=0)
     return min(24, titles), min(24, places)
 
 
 def problem(one: Problem, width: int, *, widths: tuple[int, int]) -> Text:
-    """Return a problem: sign, title, place, what was seen.
-
-    Args:
-        one: The problem.
-        width: Cells.
-        widths: Cells of the title and of the shard or owner, see `problem_widths`.
-    """
+    """Return a problem: sign, title, place, and what was observed. The widths are from `problem_widths`."""
     error = one.severity is Severity.ERROR
     title_width, place_width = widths
     place = problem_place(one)
@@ -171,13 +160,13 @@ def owner_header(width: int) -> Text:
 
 
 def owner(one: OwnerView | None, leases: tuple[LeaseView, ...], width: int, *, is_open: bool) -> Text:
-    """Return a row of the list: one worker, or the leases without one, with a sign for each of its leases."""
+    """Return a row of the list: one worker, or the leases without an owner, with a sign for each of its leases."""
     name = _name_width(width)
     sign = "▾ " if is_open else "▸ "
     squares = [square(lease) for lease in leases]
     room = max(0, width - (name + _KIND + _COUNT + TREND + _WORST + _RATE + 8))
     if len(squares) > room:
-        # What does not fit is counted, and the signs that matter most are kept.
+        # Signs that do not fit are counted; the most important ones are kept.
         squares = sorted(squares, key=lambda one: _WEIGHT[one[0]])[: max(0, room - 5)]
         squares.append((f" +{len(leases) - len(squares)}", "dim"))
     if one is None:
@@ -221,18 +210,18 @@ _WEIGHT = {NOT_READ[0]: 0, "█": 1, "▓": 2, "▒": 3, "░": 4, "·": 5, NOT_
 
 
 def _name_width(width: int) -> int:
-    """Return the cells of the owner's name: what a wide terminal has more goes to names first, then to the shards."""
+    """Return the cells of the owner's name. Extra width goes to names first, then to the shards."""
     return max(16, min(40, width // 4))
 
 
 _BEFORE_LAG, _LAG, _LAG_TOLD = 34, 34, 16
-"""Cells of a lease's row before its lag, and those of the lag with and without the age of its measurement."""
+"""Cells of a lease's row before its lag, and of the lag with and without the age of its measurement."""
 
 
 def lease(one: LeaseView, width: int) -> Text:
-    """Return a row below its owner: what happens to the shard, and how far it is.
+    """Return a row below its owner: state and progress of the shard.
 
-    In a narrow terminal, the age of the measurement gives way to that of the checkpoint.
+    A narrow terminal shows the age of the checkpoint, but not of the lag's measurement.
     """
     lag = one.lag
     measured = (
@@ -268,7 +257,7 @@ def lease(one: LeaseView, width: int) -> Text:
 
 
 def move(one: Move, width: int, *, zone: tzinfo | None) -> Text:
-    """Return a move: when, which shard, from whom to whom, why."""
+    """Return a move: time, shard, old and new owner, reason."""
     clock = datetime.fromtimestamp(one.at, zone).strftime("%H:%M:%S")
     idle = "" if one.idle is None else f", {duration(one.idle)} idle"
     tail = f"{one.reason}{idle}"
@@ -300,7 +289,7 @@ def _failing(failing: HandlerFailure | None) -> Mapping[str, str]:
 
 
 def detail(one: LeaseView, view: FleetView) -> list[Text]:
-    """Return all that is known of a lease."""
+    """Return all that is known about a lease."""
 
     def ago(seconds: float | None) -> str:
         return f"not seen in {duration(view.watched)}" if seconds is None else f"{duration(seconds)} ago"

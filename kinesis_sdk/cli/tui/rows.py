@@ -1,7 +1,7 @@
-"""The list of owners and leases: which rows there are, and in which order. Pure: views in, rows out.
+"""The list of owners and leases, row by row. Pure: views in, rows out.
 
-Rows keep their place. An owner stands where its group and id put it, whatever its lag does, because a list that is sorted again
-every second cannot be read. Another order is computed when it is asked for, and stays until it is asked for again.
+Rows keep their place. An owner's place follows from its group and id, whatever its lag is, because a list that is
+sorted again every second cannot be read. Another order is computed when the user asks for it, and then stays.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kinesis_sdk.admin.fleet.model import FleetView, LeaseState, LeaseView, Owne
 NOBODY = ""
 """Key of the row for leases without an owner. No worker has an empty id."""
 ALL_SHOWN = 20
-"""Leases up to which each owner's leases are listed without being asked for."""
+"""Maximum number of leases of an application whose owners are all open at first."""
 
 
 class Order(str, Enum):
@@ -28,12 +28,9 @@ class Order(str, Enum):
 
 @dataclass(frozen=True)
 class OwnerRow:
-    """One worker, or the leases without one.
+    """One worker, or the leases without an owner (``owner`` is None).
 
-    Attributes:
-        owner: The worker; None for leases without an owner.
-        leases: Its unfinished leases that match the filter, by shard.
-        is_open: Whether its leases are listed below it.
+    ``leases`` are its unfinished leases that match the filter, by shard; ``is_open`` says whether they are listed below it.
     """
 
     owner: OwnerView | None
@@ -67,7 +64,7 @@ def worker_of(lease: LeaseView) -> str:
 
 
 class Rows:
-    """Selection and order of the rows, as the user chose them: open owners, order, filter."""
+    """Rows as the user chose them: open owners, order, filter."""
 
     def __init__(self) -> None:
         self._toggled: set[str] = set()
@@ -139,7 +136,7 @@ class Rows:
 
 
 def by_worker(leases: Iterable[LeaseView]) -> dict[str, tuple[LeaseView, ...]]:
-    """Return the unfinished leases by the worker under which they are listed, in their order."""
+    """Return the unfinished leases, in their order, by the worker under which they are listed."""
     result: dict[str, list[LeaseView]] = {}
     for lease in leases:
         if lease.state is not LeaseState.FINISHED:

@@ -34,10 +34,7 @@ Read = Callable[["Position | None"], RecordPage]
 class Page(ModalScreen[None]):
     """A text in a frame, closed with Escape.
 
-    Args:
-        title: Title of the frame.
-        lines: The lines.
-        refresh: Returns the present lines, called with each new view; None if they do not change.
+    ``refresh`` returns the present lines at each new view; None if they do not change.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q", "close", "close")]
@@ -91,13 +88,7 @@ class Page(ModalScreen[None]):
 
 
 class Question(ModalScreen["str | None"]):
-    """Ask for one value.
-
-    Args:
-        title: The question.
-        example: Shown while nothing is typed.
-        value: What is typed already.
-    """
+    """Ask for one value. ``example`` is shown while nothing is typed; ``value`` is the initial text."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "close", "close")]
 
@@ -130,13 +121,7 @@ class Question(ModalScreen["str | None"]):
 
 
 class Confirmation(ModalScreen[bool]):
-    """Show what a change will write, and ask whether to do it.
-
-    Args:
-        title: Title of the frame.
-        lines: What will be written, and what follows from it.
-        refused: Whether the change cannot be made.
-    """
+    """Show what a change will write, and its consequences, and ask whether to make it. A ``refused`` change cannot be made."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,n", "answer(False)", "no"),
@@ -177,7 +162,7 @@ class Confirmation(ModalScreen[bool]):
         lines.set_lines([Line(str(at), fixed(text)) for at, text in enumerate(wrapped)])
 
     def action_answer(self, answer: bool) -> None:
-        """Return the answer; a refused change is not made."""
+        """Return the answer; a refused change is never made."""
         self.dismiss(answer and not self._refused)
 
 
@@ -185,10 +170,10 @@ class Tail(ModalScreen[None]):
     """The newest records of a shard, as they arrive.
 
     Args:
-        title: Title of the frame.
         read: Reads one page; called in a thread.
         interval: Seconds between two reads.
-        start: Record to open: one page from there on, and more when the user goes on. None shows what is new, as it arrives.
+        start: Record to open: one page from there on, and more when the user continues. None shows new records, as they
+            arrive.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -225,7 +210,7 @@ class Tail(ModalScreen[None]):
         self.read_more()
 
     def read_more(self) -> None:
-        """Read the next page, unless a read is still under way."""
+        """Read the next page, unless a read is in progress."""
         self._show_note()
         if self._paused or self._reading or isinstance(self._position, Ended):
             return
@@ -251,7 +236,7 @@ class Tail(ModalScreen[None]):
         lines = self.query_one(LineList)
         follows = lines.is_at_end and not self._opens
         if self._opens and page.records:
-            # The record that was asked for stays in view.
+            # The requested record stays in view.
             self._opens, self._paused = False, True
         for record in page.records:
             self._count += 1
@@ -277,7 +262,7 @@ class Tail(ModalScreen[None]):
         )
 
     def action_pause(self) -> None:
-        """Stop reading, or go on."""
+        """Stop reading, or continue."""
         self._paused = not self._paused
         self._show_note()
 
@@ -287,7 +272,7 @@ class Tail(ModalScreen[None]):
 
 
 def record_line(record: UserRecord, width: int) -> Text:
-    """Return a record as one line: when it arrived, its key, its size, its payload as text."""
+    """Return a record as one line: arrival, key, size, payload as text."""
     arrived = record.approximate_arrival_timestamp
     clock = "" if arrived is None else arrived.astimezone().strftime("%H:%M:%S.%f")[:-3]
     decoded = decode_payload(record.data, limit=_PREVIEW)

@@ -1,4 +1,4 @@
-"""Calls behind the keys: reading a shard."""
+"""API calls triggered by key presses."""
 
 from __future__ import annotations
 
@@ -15,14 +15,7 @@ _BACK = timedelta(minutes=1)
 def read_records(
     connection: Connection, stream: str, shard_id: str, position: Position | None, *, limit: int = 200
 ) -> RecordPage:
-    """Read one page of a shard.
-
-    Args:
-        connection: Account and region.
-        stream: Name of the stream.
-        shard_id: The shard.
-        position: Where to go on; None begins a minute ago.
-        limit: Maximum user records.
+    """Read one page of at most ``limit`` user records of a shard, from a position or from a minute ago (None).
 
     Raises:
         AwsError: If a call fails.

@@ -14,17 +14,16 @@ from kinesis_sdk.cli.tui.changes import Command, Planned
 from kinesis_sdk.common.errors import AdminError
 
 _WAIT = 60.0
-"""Seconds to wait for an owner that acts on a change."""
+"""Seconds to wait for an owner to act on a change."""
 
 
 class SteeringChanges:
-    """Plans and makes changes of one application. Each plan has a desk of its own, because they run in threads.
+    """Plans and makes changes of one application. Each plan has its own desk, because plans run in threads.
 
     Args:
-        application: The application.
-        failover_time: Failover time of its workers.
-        wait: Seconds to wait for an owner that acts on a change.
-        audit_log: The audit log; None takes the default one.
+        failover_time: The workers' own setting, in seconds.
+        wait: Seconds to wait for an owner to act on a change.
+        audit_log: None takes the default audit log.
     """
 
     def __init__(
@@ -75,5 +74,5 @@ class SteeringChanges:
         )
 
     def stop(self) -> None:
-        """Make a change that is under way end at its next wait; what was written stays. From any thread."""
+        """Make a running change end at its next wait; what was written stays. Called from any thread."""
         self._stopped.set()

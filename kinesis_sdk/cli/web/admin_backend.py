@@ -1,4 +1,4 @@
-"""The console's backend over the admin API: no decisions, only the way from one to the other."""
+"""The console's backend: passes calls on to the admin API, without decisions."""
 
 from __future__ import annotations
 
@@ -32,19 +32,18 @@ from kinesis_sdk.common.shards import is_shard_id
 _LOGGER = logging.getLogger(__name__)
 
 _ACCOUNT_WAIT = 1.0
-"""Seconds for which a page waits for the number of the account; a later one has it."""
+"""Seconds for which a page waits for the account number; a later page shows it."""
 
 _PREVIEW = 600
-"""Characters of a payload that a row of the record browser shows before it is opened."""
+"""Characters of a payload in an unopened row of the record browser."""
 
 
 class AdminBackend:
     """The admin API of one connection.
 
     Args:
-        connection: Account and region.
         applications: Names of the applications; if empty, all lease tables are found.
-        stream: Stream of the applications whose rows do not name theirs; None searches for the one that fits.
+        stream: Stream of the applications whose rows do not name theirs; None searches for it.
         table: Lease table of the one application; None for the table of the application's name.
         failover_time: Seconds without a change after which an owner counts as silent: the workers' own setting.
     """
@@ -74,7 +73,7 @@ class AdminBackend:
         return tuple(self._connection.options)
 
     def describe(self) -> Plain:
-        """Return region, endpoint and account. The account is asked for once, and the page does not wait for it for long."""
+        """Return region, endpoint and account. The account is requested once, and the page waits for it only briefly."""
         endpoint = self._connection.endpoint_url
         with self._lock:
             if self._asking is None:
@@ -107,11 +106,11 @@ class AdminBackend:
         ]
 
     def look_at_all(self, names: Sequence[str], on_view: Callable[[FleetView], None]) -> None:
-        """Look once at each application, with its lag."""
+        """Read each application once, with its lag."""
         look_at_all([self._application(name) for name in names], on_view, observer=self._observer)
 
     def make_watch(self, application: str) -> MakeWatch:
-        """Return what makes the watch of an application."""
+        """Return the function that makes the watch of an application."""
         return lambda on_view: PollerWatch(application, self._poller, on_view)
 
     def stream(self, name: str) -> Plain:
@@ -188,16 +187,10 @@ class AdminBackend:
 
 
 class PollerWatch:
-    """A `FleetPoller` as the watch of a channel. It is made with the first page, and pauses without any.
+    """A `FleetPoller` as the watch of a channel. It is made for the first page, and pauses without pages.
 
-    Making it may take seconds, because credentials may come from the network, so that happens in a thread of its own. The page may
-    have gone when it is ready: `_wanted` decides then whether it begins.
-
-    Args:
-        name: Name of the application.
-        make: Makes the poller of an application.
-        on_view: Called with each view.
-        spawn: Runs a function in a thread of its own.
+    ``make`` may take seconds, because credentials may come from the network, so ``spawn`` runs it in a thread. The page may
+    have gone when the poller is ready; `_wanted` then decides whether it starts.
     """
 
     def __init__(
@@ -219,7 +212,7 @@ class PollerWatch:
         self._focus: dict[str, Subscription] = {}
 
     def start(self) -> None:
-        """Begin, or continue with what was seen before."""
+        """Start, or continue with what was seen before."""
         with self._lock:
             self._wanted = True
         self._spawn(self._begin)
@@ -234,7 +227,7 @@ class PollerWatch:
                 self._subscription = None
 
     def focus(self, lease_keys: frozenset[str]) -> None:
-        """Measure the lag of these leases more often: their pages are open."""
+        """Measure the lag of these leases more often, because their pages are open."""
         with self._lock:
             if self._poller is None:
                 return
@@ -268,7 +261,7 @@ class PollerWatch:
                 if self._poller is not None and self._wanted and self._subscription is None:
                     self._subscription = self._poller.subscribe(self._on_view)
         except KinesisSdkError as error:
-            # No region, no such profile: the page shows it as it shows a look that failed.
+            # No region, or no such profile: the page shows it like a failed read.
             self._on_view(
                 FleetView(
                     application=self._name, at=time.time(), error=str(error), error_code=ErrorCode.of(error)

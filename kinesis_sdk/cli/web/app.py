@@ -50,26 +50,24 @@ _TYPES = {
 Handler = Callable[[Request], Awaitable[Response]]
 
 _MAX_BODY = 64 * 1024
-"""Largest body of a request, in bytes."""
+"""Maximum bytes of the body of a request."""
 _MAX_CHANNELS = 32
-"""Largest number of applications that are watched or remembered at a time."""
+"""Maximum number of applications that are watched or remembered at a time."""
 _MAX_KEYS, _MAX_LINK = 100, 4096
-"""Most leases, and most characters of the address, of a report."""
+"""Maximum leases, and maximum characters of the address, in a report."""
 _MAX_SEARCH_MINUTES = 366 * 24 * 60
 MAX_RECORDS = 500
-"""Largest number of user records on a page of the record browser."""
+"""Maximum user records on a page of the record browser."""
 
 
 class Console:
     """The console's state: one channel for each application that was opened, and the changes that were planned.
 
     Args:
-        backend: The admin API.
-        policy: What is let in.
         planner: Plans changes; None for a console that has none.
         applications: Applications that the command line named; if empty, they are found by their tables.
         stream: Stream that the command line named; None if none.
-        recording: What is kept of each view; one in memory by default.
+        recording: None for one in memory.
         allow_changes: Whether changes may be planned and made.
     """
 
@@ -99,7 +97,7 @@ class Console:
         self._searches = Searches()
 
     def channel(self, application: str) -> Channel:
-        """Return the channel of an application, a new one if there is none."""
+        """Return the channel of an application, which is created if needed."""
         found = self._channels.get(application)
         if found is None:
             if len(self._channels) >= _MAX_CHANNELS:
@@ -111,12 +109,12 @@ class Console:
         return found
 
     def keep_watching(self) -> None:
-        """Watch the applications that the command line named also while no page is open, for the recording."""
+        """Watch the applications that the command line named even while no page is open, for the recording."""
         for name in self._applications:
             self.channel(name).keep()
 
     def close(self) -> None:
-        """End all streams of events and all watches. For the event loop's thread."""
+        """End all streams of events and all watches. Called in the event loop's thread."""
         self._searches.close()
         for channel in self._channels.values():
             channel.close()
@@ -183,7 +181,7 @@ class Console:
         return JSONResponse({"applications": list(found)})
 
     async def _look_at_all(self, request: Request) -> Response:
-        """Return what was seen of the applications that were listed; with ``read=1``, look at all of them again."""
+        """Return the latest views of the listed applications; with ``read=1``, read them again."""
         if request.query_params.get("read") == "1":
             self._overview.read(self._found)
         seen = {
@@ -284,7 +282,7 @@ class Console:
         body = await _body(request)
         application = request.path_params["application"]
         plan, act = await run_in_threadpool(self._planner.plan, application, body)
-        # A read-only console shows what a change would write; it keeps nothing that could be run.
+        # A read-only console shows what a change would write, but keeps no plan that could be run.
         identity = None
         if self._allow_changes and not plan.get("empty"):
             identity = self._jobs.add(plan, act, self.channel(application).refresh)
@@ -307,12 +305,7 @@ class Console:
 
 
 class Guard:
-    """The border of the application: rejects what `security.reject` rejects, and adds headers to every response.
-
-    Args:
-        app: The application.
-        policy: What is let in.
-    """
+    """The border of the application: rejects the requests that `security.reject` rejects, and adds headers to every response."""
 
     def __init__(self, app: ASGIApp, policy: Policy) -> None:
         self._app = app
@@ -324,7 +317,7 @@ class Guard:
             await self._app(scope, receive, send)
             return
         if scope["type"] != "http":
-            return  # uvicorn closes the connection of a WebSocket that is not accepted
+            return  # uvicorn closes the connection of an unaccepted WebSocket
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -335,7 +328,7 @@ class Guard:
         await (response or self._app)(scope, receive, send_with_headers)
 
     def _answer(self, scope: Scope) -> Response | None:
-        """Return the response to a request that does not reach the application."""
+        """Return the response to a request that the application must not see; None if it may."""
         headers = {name.lower(): value for name, value in Headers(scope=scope).items()}
         path, method = scope["path"], scope["method"]
         token = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
@@ -345,7 +338,7 @@ class Guard:
             and is_own_host(self._policy, headers.get("host", ""))
             and is_token(self._policy, token)
         ):
-            # The cookie replaces the token, which then stays neither in the address bar nor in the history.
+            # The cookie replaces the token, which must stay neither in the address bar nor in the history.
             response: Response = RedirectResponse("/", status_code=303)
             response.set_cookie(
                 self._policy.cookie_name,
@@ -371,7 +364,7 @@ def new_token() -> str:
 
 
 def _file(name: str) -> Response:
-    """Return an asset. Only names that the folder lists exist, so no path leads out of it."""
+    """Return an asset. Only names listed in the folder exist, so no path leads out of it."""
     folder = files("kinesis_sdk.cli.web") / "assets"
     found = {item.name: item for item in folder.iterdir()}.get(name)
     kind = _TYPES.get("." + name.rpartition(".")[2])
@@ -438,8 +431,8 @@ def describe_error(error: Exception) -> tuple[int, str, str]:
 def _guarded(handler: Handler) -> Handler:
     """Return the handler with its errors as responses.
 
-    Starlette would pass an unforeseen error on to the server's log together with its text, which may be of a record. The place is
-    enough to find it.
+    Starlette would pass an unforeseen error on to the server's log together with its text, which may contain a record.
+    The place is enough to find the error.
     """
 
     async def guarded(request: Request) -> Response:

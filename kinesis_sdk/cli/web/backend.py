@@ -1,4 +1,4 @@
-"""The part of the admin API that the console needs, as plain data. The console's own tests have another one, with generated views."""
+"""The part of the admin API that the console needs, as plain data. The console's own tests use a backend with generated views."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ class Backend(Protocol):
         """Options of the connection, for the commands that the page shows."""
 
     def describe(self) -> Plain:
-        """Return ``region``, ``endpoint`` and ``account`` for the page's header; None for what is not known."""
+        """Return ``region``, ``endpoint`` and ``account`` for the page's header; None for unknown ones."""
 
     def applications(self) -> list[Plain]:
-        """Return the applications: ``name``, and what its table shows."""
+        """Return the applications: ``name``, and facts from the table."""
 
     def look_at_all(self, names: Sequence[str], on_view: Callable[[FleetView], None]) -> None:
-        """Look once at each application, with its lag, and pass each view on."""
+        """Read each application once, with its lag, and pass each view on."""
 
     def make_watch(self, application: str) -> MakeWatch:
-        """Return what makes the watch of an application. Makes no call itself."""
+        """Return the function that makes the watch of an application, without a call."""
 
     def stream(self, name: str) -> Plain:
         """Return the shards of a stream with their hash ranges, parents and times."""
@@ -38,7 +38,7 @@ class Backend(Protocol):
     def search(
         self, *, stream: str, key: str, where: str, minutes: int
     ) -> tuple[Search, Callable[[Any], Plain], Any]:
-        """Return a search for the records of the last minutes, what makes plain data of one, and what has to be closed at its end."""
+        """Return a search for the records of the last minutes, a function that makes plain data of a record, and what to close."""
 
     def records(self, *, stream: str, shard: str, position: str, iterator: str | None, limit: int) -> Plain:
         """Return one page of the records of a shard, decoded."""
@@ -52,7 +52,7 @@ class Planner(Protocol):
     ) -> tuple[Plain, Callable[[Callable[[str], None]], Plain]]:
         """Return what a change would write, as data, and the function that writes it.
 
-        The function gets a function that takes lines of progress, and returns the outcome.
+        That function takes a function for lines of progress, and returns the outcome.
 
         Raises:
             ConfigError: If the request is invalid.

@@ -1,4 +1,4 @@
-"""Changes that a page has planned: shown first, run once, and their outcome. In memory, bounded, and each plan runs at most once."""
+"""Changes that a page has planned, and their outcomes. In memory, bounded, and each plan runs at most once."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import Any
 from kinesis_sdk.common.errors import KinesisSdkError
 
 Act = Callable[[Callable[[str], None]], Mapping[str, Any]]
-"""Makes a change. Gets a function that takes lines of progress, and returns the outcome."""
+"""Makes a change. Takes a function for lines of progress, and returns the outcome."""
 
 _KEPT = 200
-"""Plans that are kept; the oldest one is forgotten."""
+"""Maximum number of plans; beyond it, the oldest one is forgotten."""
 PLAN_LIFETIME = 300.0
-"""Seconds after which a plan cannot be run: what it showed may no longer be true."""
+"""Seconds after which a plan expires, because what it showed may no longer be true."""
 
 
 @dataclass
@@ -34,14 +34,10 @@ class _Job:
 
 
 class ChangeJobs:
-    """The plans of one console, and what came of them. Thread-safe.
+    """The plans of one console, and their outcomes. Thread-safe.
 
-    States of a plan: *planned* → *running* → *done* or *failed*. `start` takes a plan out of *planned* under the lock, so that two
-    clicks, or two pages, run it once.
-
-    Args:
-        clock: Monotonic seconds.
-        spawn: Runs a function in a thread of its own.
+    States of a plan: *planned* → *running* → *done* or *failed*. `start` takes a plan out of *planned* under the lock,
+    so that two clicks, or two pages, run it once. ``spawn`` runs a function in a thread of its own.
     """
 
     def __init__(
@@ -56,13 +52,7 @@ class ChangeJobs:
         self._jobs: OrderedDict[str, _Job] = OrderedDict()
 
     def add(self, plan: Mapping[str, Any], act: Act, after: Callable[[], None] = lambda: None) -> str:
-        """Keep a plan, and return the id with which it is run.
-
-        Args:
-            plan: What was shown.
-            act: Makes the change.
-            after: Called when the change has ended, in whichever way.
-        """
+        """Keep a plan, and return the id that runs it. ``after`` is called when the change has ended, in whichever way."""
         identity = secrets.token_urlsafe(12)
         with self._lock:
             self._jobs[identity] = _Job(plan, act, after, self._clock())

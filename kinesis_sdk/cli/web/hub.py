@@ -1,10 +1,10 @@
 """One watch of an application, shared by all open pages.
 
-States of a `Channel`: *idle* (no page; no calls), *watching* (at least one visible page), *lingering* (the last page has gone
-less than `LINGER` seconds ago, so that a reload does not begin again). What was seen is kept in all of them.
+States of a `Channel`: *idle* (no page; no calls), *watching* (at least one visible page), *lingering* (the last page
+has gone less than `LINGER` seconds ago, so that a reload does not start over). What was seen is kept in all states.
 
-Threads: the watch calls `Channel.receive` from its own thread, which makes the picture and passes it to the event loop; everything
-else happens in the event loop.
+Threads: the watch calls `Channel.receive` in its own thread, which makes the picture and passes it to the event loop;
+everything else happens in the event loop.
 """
 
 from __future__ import annotations
@@ -21,39 +21,39 @@ from kinesis_sdk.admin.recording.recorder import Recording
 from kinesis_sdk.cli.web.wire import Picture, changes, lease_detail, picture
 
 LINGER = 3.0
-"""Seconds for which a watch goes on after its last page was closed or hidden."""
+"""Seconds for which a watch continues after its last page was closed or hidden."""
 KEEP_ALIVE = 10.0
-"""Seconds after which a quiet stream of events sends a comment, so that a page that has gone is noticed."""
+"""Seconds after which a quiet stream of events sends a comment, which reveals that a page has gone."""
 FOCUS = 15.0
 """Seconds for which a lease counts as open after its page has asked for it; the page asks with each event."""
 PATIENCE = 5.0
 """Seconds for which a call may run before the pages are told."""
 _LOOK = 2.0
-"""Seconds between two looks at what a quiet watch waits for."""
+"""Seconds between two checks whether a quiet watch waits for a call."""
 _BACKLOG = 8
-"""Events that wait for one slow page; then it gets a whole picture instead."""
+"""Events that wait for one slow page; beyond it, the page gets a whole picture instead."""
 
 
 class Watch(Protocol):
-    """Something that looks at an application again and again, in a thread of its own."""
+    """Repeated reads of an application, in a thread of its own."""
 
     def start(self) -> None:
-        """Begin, or continue with what was seen before."""
+        """Start, or continue with what was seen before."""
 
     def stop(self) -> None:
         """End all calls, without waiting. It may be started again."""
 
     def focus(self, lease_keys: frozenset[str]) -> None:
-        """Measure these leases more often: their pages are open."""
+        """Measure these leases more often, because their pages are open."""
 
     def refresh(self) -> None:
-        """Look again now."""
+        """Read again now."""
 
     def waiting(self) -> tuple[str, float] | None:
-        """Return the operation that it waits for, and for how many seconds; None if it waits for none."""
+        """Return the pending operation, and for how many seconds it has been waited for; None if none is pending."""
 
     def close(self) -> None:
-        """End for good. It may wait for a call that is being made."""
+        """End for good. It may wait for a running call."""
 
 
 MakeWatch = Callable[[Callable[[FleetView], None]], Watch]
@@ -70,12 +70,7 @@ class _Page:
 class Channel:
     """The watch of one application, and the pages that show it.
 
-    Args:
-        make_watch: Makes the watch.
-        recording: Takes each view.
-        options: Options of the connection, for the commands that the page shows.
-        linger: See `LINGER`.
-        keep_alive: See `KEEP_ALIVE`.
+    ``options`` are those of the connection, for the commands that the page shows.
     """
 
     def __init__(
@@ -108,7 +103,7 @@ class Channel:
 
     @property
     def is_kept(self) -> bool:
-        """Whether it watches without a page, too."""
+        """Whether it watches even without a page."""
         return self._is_kept
 
     @property
@@ -117,14 +112,14 @@ class Channel:
         return self._watching
 
     def receive(self, view: FleetView) -> None:
-        """Take the newest view. Called by the watch, from its thread."""
+        """Take the newest view. Called by the watch, in its thread."""
         self._recording.update(view)
         new = picture(view, options=self._options)
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._publish, view, new)
 
     def lease(self, lease_key: str) -> Mapping[str, Any] | None:
-        """Return what is known of one lease, and when; None if it is not known."""
+        """Return what is known of one lease, and since when; None if nothing is."""
         found = lease_detail(self._view, lease_key) if self._view is not None else None
         if found is None or self._view is None:
             return None
@@ -133,7 +128,7 @@ class Channel:
         return {"lease": found, "at": self._view.at}
 
     def keep(self) -> None:
-        """Watch until `close`, also while no page is open, so that what happens is recorded."""
+        """Watch until `close`, even while no page is open, so that the recording has no gaps."""
         self._is_kept = True
         if not self._watching:
             self._watching = True
@@ -173,11 +168,11 @@ class Channel:
             self._leave(page)
 
     def refresh(self) -> None:
-        """Look again now, for example after a change. Thread-safe."""
+        """Read again now, for example after a change. Thread-safe."""
         self._watch.refresh()
 
     def close(self) -> None:
-        """End all streams of events and the watch. What the watch waits for, it waits for in a thread of its own."""
+        """End all streams of events and the watch. A thread waits for the watch to end."""
         for page in self._pages:
             _drain(page)
             page.events.put_nowait(None)

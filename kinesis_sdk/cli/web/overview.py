@@ -1,4 +1,4 @@
-"""The looks at all applications for the console's start page: one pass at a time, in a thread of its own."""
+"""Reads of all applications for the console's start page: one pass at a time, in a thread of its own."""
 
 from __future__ import annotations
 
@@ -15,15 +15,13 @@ from kinesis_sdk.admin.plain import plain
 _LOGGER = logging.getLogger(__name__)
 
 LookAtAll = Callable[[Sequence[str], Callable[[FleetView], None]], None]
-"""Looks once at each application that is named, and passes each view on."""
+"""Reads each named application once, and passes each view on."""
 
 
 class Overview:
-    """Memory of what was last seen of each application. Thread-safe.
+    """Memory of the latest view of each application. Thread-safe.
 
-    Args:
-        look_at_all: Makes the looks. It may block.
-        spawn: Runs a function in a thread of its own.
+    ``look_at_all`` may block; ``spawn`` runs a function in a thread of its own.
     """
 
     def __init__(
@@ -38,7 +36,7 @@ class Overview:
         self._is_reading = False
 
     def read(self, names: Sequence[str]) -> None:
-        """Begin a pass over these applications, unless one is being made."""
+        """Start a pass over these applications, unless one is running."""
         with self._lock:
             if self._is_reading or not names:
                 return
@@ -47,10 +45,9 @@ class Overview:
         self._spawn(self._pass)
 
     def state(self, seen: Mapping[str, FleetView]) -> Mapping[str, Any]:
-        """Return the applications that were seen, worst first, and how far the pass is.
+        """Return the applications seen so far, worst first, and the progress of the pass.
 
-        Args:
-            seen: Views that open pages have; newer ones replace those of the pass.
+        Newer views of open pages, in ``seen``, replace the views of the pass.
         """
         with self._lock:
             found = dict(self._seen)

@@ -1,4 +1,4 @@
-"""The past for the pages: what the recording has, as plain data."""
+"""The recorded past for the pages, as plain data."""
 
 from __future__ import annotations
 
@@ -17,24 +17,19 @@ _REPORT_SPAN = 6 * 3600.0
 
 
 class Past:
-    """The recording as pages get it. Every method may block for some tens of milliseconds.
-
-    Args:
-        recording: The recording.
-        backend: The admin API, for the place of the account.
-    """
+    """The recording as pages get it. Every method may block for some tens of milliseconds."""
 
     def __init__(self, recording: Recording, backend: Backend) -> None:
         self._recording = recording
         self._backend = backend
 
     def picture(self, application: str, at: float) -> Picture | None:
-        """Return the picture of a moment; None if the application was not looked at then."""
+        """Return the picture of a moment; None if the application was not watched then."""
         view = self._recording.view_at(application, at)
         return None if view is None else picture(view, options=self._backend.options)
 
     def lease(self, application: str, key: str, at: float) -> Mapping[str, Any] | None:
-        """Return one lease at a moment; None if there was none, or if it was not looked at."""
+        """Return one lease at a moment; None if it did not exist, or was not watched then."""
         view = self._recording.view_at(application, at)
         found = None if view is None else lease_detail(view, key)
         return None if found is None else {"lease": found, "at": at}
@@ -52,7 +47,7 @@ class Past:
     def report(
         self, application: str, view: FleetView | None, at: float | None, keys: Sequence[str], link: str
     ) -> str | None:
-        """Return an application as Markdown, at a moment or as a page shows it now; None if it was not looked at."""
+        """Return an application as Markdown, at a moment or as a page shows it now; None if it was not watched then."""
         if view is None and at is not None:
             view = self._recording.view_at(application, at)
         if view is None:

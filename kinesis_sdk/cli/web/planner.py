@@ -1,4 +1,4 @@
-"""Changes of leases and workers for the console, over `kinesis_sdk.admin.changes`: no decisions, only the way from one to the other."""
+"""Changes of leases and workers for the console: passes calls on to `kinesis_sdk.admin.changes`, without decisions."""
 
 from __future__ import annotations
 
@@ -33,21 +33,18 @@ _OFFERED = (
 """Operations that the pages have."""
 
 Act = Callable[[Callable[[str], None]], Plain]
-"""Makes a change. Gets a function that takes lines of progress, and returns the outcome."""
+"""Makes a change. Takes a function for lines of progress, and returns the outcome."""
 
 
 class AdminPlanner:
     """Plans and makes changes of leases and workers over one connection.
 
     Args:
-        connection: Account and region.
-        stream: Stream of the applications whose rows do not name theirs; None searches for the one that fits.
+        stream: Stream of the applications whose rows do not name theirs; None searches for it.
         table: Lease table of the one application; None for the table of the application's name.
         failover_time: Seconds without a change after which an owner counts as dead: the workers' own setting.
-        clock: Monotonic and wall clock.
-        sleep: Waits, given seconds.
-        audit_log: The audit log; None takes the default one.
-        threads: Shards that are read at the same time.
+        audit_log: None takes the default audit log.
+        threads: Maximum number of shards that are read concurrently.
     """
 
     def __init__(

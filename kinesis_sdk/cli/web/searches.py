@@ -1,4 +1,4 @@
-"""Searches for records that pages have begun: each in a thread of its own, bounded in time, results and number."""
+"""Searches for records that pages have started: each in a thread of its own, with bounded time, results and number."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kinesis_sdk.admin.search import Search
 from kinesis_sdk.common.errors import ConfigError, KinesisSdkError
 
 MOST_FOUND = 100
-"""Records that a search shows; then it ends."""
+"""Maximum number of records that a search shows; then it ends."""
 MOST_SECONDS = 120.0
 """Seconds after which a search ends."""
 _AT_ONCE = 3
@@ -32,11 +32,7 @@ class _Job:
 
 
 class Searches:
-    """The searches of one console. Thread-safe.
-
-    Args:
-        spawn: Runs a function in a thread of its own.
-    """
+    """The searches of one console, each in a thread that ``spawn`` starts. Thread-safe."""
 
     def __init__(self, *, spawn: Callable[[Callable[[], None]], None] | None = None) -> None:
         self._spawn = spawn or _spawn
@@ -44,12 +40,7 @@ class Searches:
         self._jobs: OrderedDict[str, _Job] = OrderedDict()
 
     def start(self, search: Search, show: Callable[[Any], Found], reading: Any) -> str:
-        """Begin a search, and return its id.
-
-        Args:
-            search: The search.
-            show: Makes plain data of a record.
-            reading: What it reads from; it is closed at the end.
+        """Start a search, and return its id. ``show`` makes plain data of a record; ``reading`` is closed at the end.
 
         Raises:
             ConfigError: If too many run.
@@ -83,7 +74,7 @@ class Searches:
                 job.search.stop()
 
     def state(self, identity: str, known: int) -> dict[str, Any] | None:
-        """Return how far a search is, with what it found after the first ``known`` records; None if it is unknown."""
+        """Return the progress of a search, and the results after the first ``known`` records; None if it is unknown."""
         with self._lock:
             job = self._jobs.get(identity)
             if job is None:

@@ -5,8 +5,8 @@ Four threats, and what stops each:
 - Another machine connects: the console listens on localhost, and on any other address only with a token.
 - A page of another site reads or changes something through the user's browser: browsers do not let it read responses, a change
   needs a header that only our page knows, and a request that the browser itself calls cross-site is rejected.
-- A name of another site suddenly resolves to this machine (DNS rebinding), so that its page counts as ours: the ``Host`` header
-  must be localhost, a literal address, or a name that the user gave.
+- The name of another site suddenly resolves to this machine (DNS rebinding), so that the site's page counts as ours: the ``Host``
+  header must be localhost, a literal address, or a name that the user gave.
 - A record, a partition key or a worker id contains markup: the page sets text only, and the content security policy allows
   neither inline code nor strings as markup.
 """
@@ -48,10 +48,11 @@ class Policy:
     """Access to one console.
 
     Attributes:
-        host_names: Names that the ``Host`` header may have besides localhost and literal addresses, in lower case.
+        host_names: Names, in lower case, that the ``Host`` header may have besides localhost and literal addresses.
         token: Token that each request must prove to know; None if everyone on this machine may read.
         csrf_token: Value of `CSRF_HEADER` in changes.
-        cookie_name: Name of the cookie that proves the token. It contains the port, because browsers send cookies to all ports.
+        cookie_name: Name of the cookie that proves the token. It contains the port, because browsers send cookies to
+            all ports.
     """
 
     host_names: frozenset[str] = frozenset()
@@ -67,26 +68,14 @@ class Policy:
 
 @dataclass(frozen=True)
 class Rejection:
-    """A request that is not let in.
-
-    Attributes:
-        status: HTTP status.
-        message: What to tell the user.
-    """
+    """A rejected request: its HTTP status, and the message for the user."""
 
     status: int
     message: str
 
 
 def reject(policy: Policy, method: str, path: str, headers: Mapping[str, str]) -> Rejection | None:
-    """Return why a request is not let in; None if it is.
-
-    Args:
-        policy: What is let in.
-        method: HTTP method.
-        path: Path of the URL.
-        headers: Headers by lower-case name.
-    """
+    """Return why a request is rejected; None if it is accepted. The names of ``headers`` are in lower case."""
     host = headers.get("host", "")
     if not is_own_host(policy, host):
         return Rejection(
@@ -155,7 +144,7 @@ def knows_token(policy: Policy, headers: Mapping[str, str]) -> bool:
 
 
 def is_token(policy: Policy, text: str) -> bool:
-    """Return whether a text is the token, in a time that does not depend on where they differ."""
+    """Return whether a text is the token, in constant time."""
     return policy.token is not None and same_text(text, policy.token)
 
 

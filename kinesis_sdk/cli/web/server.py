@@ -22,23 +22,22 @@ from kinesis_sdk.cli.web.security import Policy, is_address, is_loopback
 from kinesis_sdk.common.errors import ConfigError, KinesisSdkError
 
 REQUEST_SECONDS = 10.0
-"""Seconds in which a request has to arrive as a whole, after the connection was made or its first byte came."""
+"""Seconds for a whole request to arrive, counted from the connection or from its first byte."""
 
 
 class ConsoleServer:
     """A console that listens on one address.
 
     Args:
-        backend: The admin API.
         planner: Plans changes; None for a console that has none.
-        host: Address to listen on. Any other than one of this machine alone needs a token, and so do changes: other users of this machine
-            reach it as well.
+        host: Address to listen on. An address that other machines can reach needs a token. Changes need one on any
+            address, because other users of this machine can connect, too.
         port: TCP port; 0 takes a free one.
         token: Token that each browser must present once; None makes one if the address needs it.
         allowed_hosts: Names, besides localhost and addresses, under which the console may be opened.
         applications: Applications that the command line named.
         stream: Stream that the command line named.
-        recording: What is kept of each view, and shown as the past. The applications that are named are then watched also while no page is
+        recording: Keeps each view, to show the past. The named applications are then watched even while no page is
             open. None for the memory of this process, while pages are open.
         allow_changes: Whether changes may be made.
 
@@ -98,7 +97,7 @@ class ConsoleServer:
             self._console.keep_watching()
         config = uvicorn.Config(
             self._console.make_app(),
-            # uvicorn's access log has addresses with their queries: the token, positions, keys of leases.
+            # uvicorn's access log contains queries: the token, positions, keys of leases.
             access_log=False,
             log_level="warning",
             lifespan="off",
@@ -125,11 +124,11 @@ class ConsoleServer:
 
     @property
     def shown_url(self) -> str:
-        """The same for output that others may read: without a token that the caller has given, and knows."""
+        """The address for output that others may read: without a token that the caller gave, and so knows."""
         return self.url if self._is_own_token else self.url.partition("?")[0]
 
     def serve(self) -> None:
-        """Serve until SIGINT or SIGTERM. For the main thread.
+        """Serve until SIGINT or SIGTERM. Called in the main thread.
 
         Raises:
             KeyboardInterrupt: After the shutdown, if SIGINT was the cause.
@@ -147,19 +146,19 @@ class ConsoleServer:
         self._thread.start()
 
     def stop(self) -> None:
-        """End what `start` began, and wait for it."""
+        """Stop the thread that `start` began, and wait for it."""
         self._server.should_exit = True
         if self._thread is not None:
             self._thread.join()
 
 
 class _PatientProtocol(H11Protocol):
-    """uvicorn's protocol, with a deadline for requests: clients that send theirs slowly, or not at all, would take all connections from others."""
+    """uvicorn's protocol with a deadline for requests. Otherwise slow or silent clients would take all connections."""
 
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for the first request."""
+        """Start to wait for the first request."""
         super().connection_made(transport)
         self._judge(has_begun=True)
 
@@ -174,12 +173,12 @@ class _PatientProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def on_response_complete(self) -> None:
-        """Wait for the next request as long as uvicorn keeps connections without one."""
+        """Wait for the next request for as long as uvicorn keeps idle connections."""
         super().on_response_complete()
         self._forget()
 
     def _judge(self, *, has_begun: bool) -> None:
-        # A client that has sent its whole request is in another state.
+        # The state differs for a client that has sent its whole request.
         if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
             self._forget()
         elif has_begun and self._deadline is None:
@@ -192,7 +191,7 @@ class _PatientProtocol(H11Protocol):
 
 
 class _OnceAMinute(logging.Filter):
-    """Passes uvicorn's line about too many connections once a minute: there is one for each request that is rejected."""
+    """Passes uvicorn's line about too many connections once a minute, instead of once for each rejected request."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -214,7 +213,7 @@ _once_a_minute = _OnceAMinute()
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server, which ends the endless streams of events first; otherwise it would wait for them."""
+    """uvicorn's server, which first ends the endless streams of events, for which it would wait."""
 
     def __init__(self, config: uvicorn.Config, console: Console) -> None:
         super().__init__(config)
@@ -226,7 +225,7 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signature of uvicorn
-        # Without uvicorn's list of captured signals, which it would raise again after the shutdown: SIGTERM is a clean end.
+        # Without uvicorn's captured signals, which it would raise again after the shutdown: SIGTERM is a clean end.
         self.interrupted = self.interrupted or sig == signal.SIGINT
         if self.should_exit:
             self.force_exit = True

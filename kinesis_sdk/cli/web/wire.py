@@ -1,9 +1,9 @@
-"""A `FleetView` as the page gets it: columns instead of objects, and afterwards only what changed.
+"""A `FleetView` as the page gets it: columns instead of objects, and afterwards only changes.
 
-A view of 1,000 leases is about a megabyte as JSON, most of it sequence numbers, ages and trends that change with every scan and
-that no square of the fleet shows. So the page gets columns with what it draws, with numbers rounded to the two digits that it
-shows, and asks for a whole lease only where one is open. `changes` compares two such pictures; `benchmarks/bench_ui.py`
-prints the bytes.
+A view of 1,000 leases is about a megabyte as JSON, most of it sequence numbers, ages and trends that change with every
+scan and that no square of the fleet shows. So the page gets columns with only what it draws, numbers rounded to the two
+digits that it shows, and requests a whole lease only where one is open. `changes` compares two such pictures;
+`benchmarks/bench_ui.py` prints the bytes.
 """
 
 from __future__ import annotations
@@ -18,19 +18,14 @@ from kinesis_sdk.admin.fleet.model import TREND_LENGTH
 from kinesis_sdk.admin.plain import plain
 
 LEASE_TRENDS_UP_TO = 64
-"""Largest number of leases whose trends are sent: the table of a small fleet draws them, the map of a large one does not."""
+"""Maximum number of leases whose trends are sent: the table of a small fleet draws them, the map of a large one does not."""
 
 Picture = dict[str, Any]
 """A fleet as the page gets it: plain data. ``leases`` and ``owners`` are columns of equal length."""
 
 
 def picture(view: FleetView, *, options: Sequence[str] = ()) -> Picture:
-    """Return what the page shows of a view.
-
-    Args:
-        view: The view.
-        options: Options of the connection, for the commands that the page shows.
-    """
+    """Return what the page shows of a view. ``options`` are those of the connection, for the commands on the page."""
     ids = [owner.worker_id for owner in view.owners]
     place = {name: number for number, name in enumerate(ids)}
     others = sorted({lease.owner for lease in view.leases if lease.owner} - place.keys())
@@ -87,11 +82,11 @@ def picture(view: FleetView, *, options: Sequence[str] = ()) -> Picture:
 
 
 def changes(before: Picture, after: Picture) -> Picture:
-    """Return what turns one picture into the next.
+    """Return the difference between two pictures.
 
-    ``head`` is always whole. ``problems`` and ``moves`` are whole if they differ. ``leases`` and ``owners`` are whole if another
-    row was added or removed; else each column that differs is a flat list of places and values. A column ``trend`` whose rows
-    all moved on by one value is the list of the new values, as ``push``.
+    ``head`` is always whole. ``problems`` and ``moves`` are whole if they differ. ``leases`` and ``owners`` are whole
+    if a row was added or removed; otherwise each column that differs is a flat list of places and values. A column
+    ``trend`` whose rows all moved on by one value is the list of the new values, as ``push``.
     """
     result: Picture = {"head": after["head"]}
     for name in ("problems", "moves"):
@@ -122,7 +117,7 @@ def changes(before: Picture, after: Picture) -> Picture:
 
 
 def command_line(arguments: Sequence[str], options: Sequence[str] = ()) -> str:
-    """Return a command as one types it into a POSIX shell, with the options of the connection at its end."""
+    """Return a command as a POSIX shell takes it, with the options of the connection at its end."""
     return shlex.join(["kinesis-sdk", *arguments, *options])
 
 
@@ -156,7 +151,7 @@ def _rounded_lag(millis: int | None) -> int | None:
 
 
 def _rounded(value: float | None) -> float | None:
-    """Round to two digits, so that a number is sent again only if what the page shows of it changes."""
+    """Round to two digits, so that a number is sent again only if its displayed digits change."""
     if value is None or not math.isfinite(value):
         return None
     if value == 0:
@@ -167,7 +162,7 @@ def _rounded(value: float | None) -> float | None:
 
 
 def _time_left(seconds: float | None) -> int | None:
-    """Round to minutes, and below an hour to ten seconds, so that the healthy shards' is the retention itself."""
+    """Round to minutes, and below an hour to ten seconds, so that healthy shards show the retention itself."""
     if seconds is None:
         return None
     step = 60 if seconds >= 3600 else 10
@@ -200,7 +195,7 @@ def _pushed(before: Sequence[Sequence[Any]], after: Sequence[Sequence[Any]]) -> 
 
 
 def lease_detail(view: FleetView, lease_key: str) -> Mapping[str, Any] | None:
-    """Return all that a view knows of one lease, as plain data; None if the view has no such lease."""
+    """Return all that a view knows about one lease, as plain data; None if the view does not have it."""
     for lease in view.leases:
         if lease.lease_key == lease_key:
             result: dict[str, Any] = plain(lease)
