@@ -1,4 +1,4 @@
-"""Ground floor: what producer, consumer and Spark share. Imports nothing above it.
+"""Ground floor, shared by producer, consumer and Spark. Imports nothing above it.
 
 Names are imported on first use, so that a program that needs one module (a Lambda function, for example) does not pay for all.
 """

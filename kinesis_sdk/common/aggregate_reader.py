@@ -259,7 +259,7 @@ def _columns(body: bytes) -> SubRecordColumns | None:
     try:
         found = protobuf.columns.FromString(body)
         values = found.records
-        # Copied at once, while they are in the processor's cache.
+        # Copied right away, while they are in the processor's cache.
         payloads: list[bytes] = values.data[:]
         indexes: list[int] = values.key[:]
         places: list[int] = values.hash[:]
@@ -287,7 +287,7 @@ def _columns(body: bytes) -> SubRecordColumns | None:
     form: str | None = None
     headers: Sequence[Headers] | None = None
     if values.tags:
-        # Only aggregates with tags pay for an object of their first record, and those with headers for one of each.
+        # An aggregate pays for an object of its first record only if it has tags, and for one of each record only if it has headers.
         first = records[0].tags[:]
         tag = _tag_of(first, _TAG_KEY)
         form = _tag_of(first, _CODEC_KEY) if count == 1 else None
@@ -461,7 +461,7 @@ def is_misplaced(subs: Iterable[SubRecord], owned: HashKeyRange) -> bool:
 _known_place = lru_cache(maxsize=4096)(effective_hash_key)
 
 _LONGEST_KNOWN = 256
-"""Maximum characters of a key whose hash key is cached. No valid partition key is longer (API reference), but a key in
+"""Maximum characters of a key whose hash key is cached. No valid partition key is longer (API reference). A key in
 an aggregate may have megabytes, and the cache would hold thousands of them for the life of the process."""
 
 
@@ -480,7 +480,7 @@ def _any_outside(slots: Iterable[tuple[str | None, str | None]], owned: HashKeyR
 
 
 def _slots(columns: SubRecordColumns) -> Iterable[tuple[str | None, str | None]]:
-    """Return each pair of partition key and explicit hash key once: most aggregates have few."""
+    """Return the distinct pairs of partition key and explicit hash key: most aggregates have few."""
     keys, hashes = columns[:2]
     return zip(set(keys), repeat(None)) if hashes is None else set(zip(keys, hashes, strict=True))
 

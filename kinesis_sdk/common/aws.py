@@ -346,7 +346,7 @@ def is_of_account(host: str) -> bool:
 
 
 def _who_chose(message: str) -> str:
-    """Return what chose the endpoint in a message, if it was not the region: users tend to forget it."""
+    """Return the setting that chose the endpoint in a message, unless the region did: users tend to forget it."""
     found = _URL_IN_TEXT.search(message)
     if found is None:
         return ""

@@ -16,7 +16,7 @@ _MAX_DOUBLINGS = 30
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Pauses between attempts that fail in a row: each is up to twice as long as the one before, with jitter.
+    """Pauses between consecutive failed attempts: each is up to twice as long as the one before, with jitter.
 
     Attributes:
         first: Longest pause in seconds after the first failure, 0.001 to 86,400.
@@ -36,7 +36,7 @@ class Backoff:
     def pause(self, failures: int, rng: Random) -> float:
         """Return the seconds to wait before the next attempt. Draws one number from ``rng``.
 
-        The upper half of a pause is random, so that clients that failed together do not retry together, and no retry comes
+        The upper half of a pause is random. So clients that failed together do not retry together, and no retry comes
         at once.
 
         Args:

@@ -1,8 +1,8 @@
 """The catalogue of metrics: every metric that producers and consumers record, defined once.
 
 Emission, levels, kinds, the names in CloudWatch, Prometheus and OpenTelemetry, and the table in ``docs/metrics.md`` come
-from these constants. Names, units and levels are those of the KPL (metrics.md, metrics_constants.cc) and the KCL
-(``MetricsLevel`` at each call site) where they have the metric.
+from these constants. A metric that the KPL (metrics.md, metrics_constants.cc) or the KCL (``MetricsLevel`` at each call site) has
+keeps its name, unit and level.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Change records: what a DynamoDB stream says about one change of an item.
+"""Change records: the records of a DynamoDB stream, each about one change of an item.
 
 Between the response and the handler, a change is a `KinesisRecord` whose data is the record as JSON, with blobs in base64
 and the time in epoch seconds. It takes a fraction of the memory of the parsed record, so the byte budget of a worker means

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 from kinesis_sdk.common.errors import CodecUnavailableError
 
 CODEC_KEY = "z1"
-"""Key of the tag that says with which codec a body was sealed."""
+"""Key of the tag that names the codec of a sealed body."""
 
 MAX_INNER_SIZE = 16 * 1024 * 1024
 """Maximum bytes of a body; readers refuse to open a larger one."""

@@ -3,7 +3,7 @@
 ```
 KinesisSdkError                      retryable: True if repeating the call later may succeed
 ├── ConfigError (ValueError)         a configuration field is out of range
-│   └── LeaseTableNotFoundError      an application has no lease table, or no leases, where it was looked for
+│   └── LeaseTableNotFoundError      an application has no lease table, or no leases in it
 ├── InvalidRecordError (ValueError)  a record that Kinesis would reject
 ├── AwsError                         a call to AWS failed: operation, code, message, endpoint
 │   ├── PermanentAwsError            the same call fails again (missing stream, access denied …)
@@ -127,7 +127,7 @@ class ConfigError(KinesisSdkError, ValueError):
 
 
 class LeaseTableNotFoundError(ConfigError):
-    """An application has no lease table in DynamoDB, or no leases in the database that was named."""
+    """An application has no lease table in DynamoDB, or no leases in the given database."""
 
 
 class InvalidRecordError(KinesisSdkError, ValueError):
@@ -209,9 +209,9 @@ class SchemaUnavailableError(DeserializationError):
 
 
 class CodecUnavailableError(KinesisSdkError):
-    """The codec of a compressed aggregate is not installed: nothing of the aggregate was delivered. Or a producer was told to use such a codec.
+    """The codec of a compressed aggregate, or of a producer's setting, is not installed. Nothing of the aggregate was delivered.
 
-    A worker stays at such a record and logs this error, until its shard is taken by a worker that has the codec.
+    A worker stops before such a record and logs this error, until a worker with the codec takes the shard.
 
     Args:
         codec: Name of the codec.
@@ -467,7 +467,7 @@ class EffectRejectedError(ConsumerError, ValueError):
 
 
 class StreamRecreatedError(ConsumerError):
-    """The stream was deleted and recreated, or that of a table enabled again; the leases hold checkpoints of the old one."""
+    """The stream, or the stream of a table, was deleted and recreated; the leases hold checkpoints of the old one."""
 
 
 class InvalidCheckpointError(ConsumerError, ValueError):
@@ -482,7 +482,7 @@ class RestartShardError(ConsumerError):
     """Raised by a callback of a handler that cannot continue: its shard starts again at the checkpoint with a new handler.
 
     The lease is kept. After a pause, which grows until a checkpoint advances, the worker creates a handler, initializes it,
-    and delivers everything after the checkpoint again, after repeated failures in smaller calls. This applies whatever
-    ``ConsumerConfig.on_handler_error`` says. A handler whose ``initialize``, ``process_records`` or ``shard_ended`` raised it is not
+    and delivers everything after the checkpoint again; after repeated failures in smaller calls. This applies with any
+    ``ConsumerConfig.on_handler_error``. A handler whose ``initialize``, ``process_records`` or ``shard_ended`` raised it is not
     called again.
     """

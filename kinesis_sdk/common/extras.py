@@ -7,7 +7,7 @@ def install_hint(purpose: str, package: str, extra: str) -> str:
     """Return the message for a missing package.
 
     Args:
-        purpose: What needs it, at the beginning of a sentence: "This command".
+        purpose: Feature that needs it, as the beginning of a sentence: "This command".
         package: Name of the package.
         extra: The extra that installs it.
     """

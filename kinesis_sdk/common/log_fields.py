@@ -1,4 +1,4 @@
-"""Fields of structured logging: each log line of producer and consumer says which stream, shard and worker it is about.
+"""Fields of structured logging: the stream, shard and worker that a log line of producer or consumer is about.
 
 The fields are attributes of the `logging.LogRecord`, as ``extra`` sets them, so a formatter can print them. A field that
 does not apply, or is not known, is None.

@@ -39,7 +39,7 @@ class Serializer(Protocol):
 
 @runtime_checkable
 class BlockingSerializer(Serializer, Protocol):
-    """A `Serializer` that sometimes waits for the network, and says when; `AsyncProducer` then calls it on another thread."""
+    """A `Serializer` that may wait for the network, and can tell when; `AsyncProducer` then calls it on another thread."""
 
     def would_block(self, stream: str, value: Any, /) -> bool:
         """Return whether ``serialize`` would wait for the network now."""
@@ -96,8 +96,8 @@ def decoding_record_type(
 ) -> type[UserRecord]:
     """Return a class of user records whose ``value`` is decoded on first access and then kept.
 
-    The deserializer is bound to the class and not to each record, so records cost what they cost without one. Pickling such a
-    record gives one without the deserializer, because that may hold connections.
+    The deserializer is bound to the class and not to each record, so records cost as much as without one. Pickling such a
+    record drops the deserializer, which may hold connections.
 
     Args:
         deserializer: Decodes the payloads.
@@ -133,7 +133,7 @@ def _decoded(deserializer: Deserializer, stream: str, shard_id: str | None, reco
             isinstance(error, KinesisSdkError) and error.retryable
         )
         kind = SchemaUnavailableError if is_unavailable else DeserializationError
-        # The messages of this package do not contain payloads; those of libraries may quote them.
+        # The messages of this package do not contain payloads; messages of libraries may quote them.
         problem = str(error) if isinstance(error, KinesisSdkError) else type(error).__name__
         raise kind(
             problem,

@@ -1,8 +1,8 @@
 """Reading one shard by polling: a cursor that opens iterators, makes GetRecords calls and keeps its position.
 
 The consumer and the Spark reader both read through it. It decides *what* is read, so that no record is skipped or read
-twice: where an iterator is opened, what replaces an expired one, and what LATEST means. *When* to read, how much, and what
-to do about failures is up to its caller (`consumer.fetch.polling`, `spark.shardio`).
+twice: it opens iterators, replaces expired ones, and resolves LATEST. Its caller (`consumer.fetch.polling`, `spark.shardio`)
+decides *when* to read and how much, and handles failures.
 
 API cost: one GetRecords for each read. One GetShardIterator at the start and after each iterator that Kinesis rejects.
 """
@@ -49,11 +49,11 @@ ResponseHook = Callable[[Mapping[str, Any] | None, float, float], None]
 
 
 class ShardCursor:
-    """A place in a shard that moves with what is read, and outlives its iterators.
+    """A place in a shard that advances as it is read, and outlives its iterators.
 
     Used by one thread at a time, except for `close`.
 
-    A read takes two steps: `fetch` makes the call and leaves the position unchanged; `advance` accepts the page. A page that
+    A read has two steps: `fetch` makes the call and leaves the position unchanged; `advance` accepts the page. A page that
     is not accepted is read again.
 
     Args:

@@ -12,9 +12,9 @@ class StopFlag:
     """An event that is never cleared, and that a signal handler may set. Thread-safe.
 
     `threading.Event` is not made for signal handlers. Python runs a handler in the main thread, between any two of its
-    instructions. If the signal arrives while the main thread is inside `Event.wait` or `Event.set` and holds the event's lock,
-    `set` in the handler waits for that lock, on top of the code that would release it, and the process never ends. A
-    `SimpleQueue` has no such lock: its methods may interrupt each other in one thread.
+    instructions. Suppose that the signal arrives while the main thread is inside `Event.wait` or `Event.set` and holds the
+    event's lock. Then `set` in the handler waits for that lock, on top of the code that would release it, and the process
+    never ends. A `SimpleQueue` has no such lock: its methods may interrupt each other in one thread.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """Rejection of responses that were cut off in transit.
 
-botocore does not compare the length of a response with the length that its header declares. It takes the part that arrived
-for the whole response, and a truncated JSON document becomes a result without members. Most calls notice that a member is
+botocore does not compare the length of a response with the length that its header declares. It treats the part that
+arrived as the whole response, and a truncated JSON document becomes a result without members. Most calls notice that a member is
 missing. DynamoDB's do not: a truncated Scan reads as "no items" and a truncated GetItem as "no such item", and a worker
 that trusted it would start the stream from the beginning. The hook of this module rejects such responses with botocore's
 error for them. The call is then retried like one that received no response.

@@ -1,6 +1,6 @@
 """Metrics sink for OpenTelemetry: instruments of a meter.
 
-Needs the extra ``opentelemetry``: ``pip install '.[opentelemetry]'`` in a clone of the project. Names are those of the KPL and KCL in snake case after a prefix; units are UCUM:
+Needs the extra ``opentelemetry``: ``pip install '.[opentelemetry]'`` in a clone of the project. Names are the KPL's and KCL's in snake case after a prefix; units are UCUM:
 
 | metric | instrument |
 |---|---|

@@ -1,6 +1,6 @@
 """Metrics sink for Prometheus: a collector that is read by each scrape.
 
-Needs the extra ``prometheus``: ``pip install '.[prometheus]'`` in a clone of the project. Names are those of the KPL and KCL in snake case with base units:
+Needs the extra ``prometheus``: ``pip install '.[prometheus]'`` in a clone of the project. Names are the KPL's and KCL's in snake case with base units:
 
 | metric | time series |
 |---|---|

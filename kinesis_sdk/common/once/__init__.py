@@ -1,4 +1,4 @@
-"""Repetitions of a producer: what it writes beside its records, and how readers recognize them.
+"""Repetitions of a producer: the tables that it writes, and how readers recognize repetitions by them.
 
 Readers use the names exported here. A `RunReader` for each shard takes all records and decides. A `LookUp` is the calls that it may need
 for that; `carry_out` makes them on a thread that may block, a worker step by step. The producer writes the tables of

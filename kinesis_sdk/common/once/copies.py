@@ -242,7 +242,7 @@ class CopySearch:
             place += other.count
         raise AssertionError("a copy was found in it")
 
-    # What the rules of a reader say
+    # Decisions by the rules of a reader
 
     def _judge(self, copies: Sequence[tuple[str, KinesisRecord]]) -> Decision:
         """Return a reader's decision if these were the only copies."""

@@ -10,7 +10,7 @@ as repeated are *suspects*. The reader searches its memory for their earlier cop
 
 | rule | |
 | --- | --- |
-| R1 | A misplaced aggregate is dropped: its producer puts it again. One older than `OLDEST_MILLIS` was forwarded from elsewhere and is treated like an aggregate without a tag. An aggregate that was made for another shard is judged only once the shard's range is known, if need be by listing the shards. |
+| R1 | A misplaced aggregate is dropped: its producer puts it again. One older than `OLDEST_MILLIS` was forwarded from elsewhere and is treated like an aggregate without a tag. An aggregate that was made for another shard is judged after the shard's range is known, if necessary from ListShards. |
 | R2 | A run is suspect if it is marked (`REPEAT`, or `NAMED` without `FIRST`), or arrived `EARLY_MILLIS` before the end of its hold-off or later. |
 | R3 | A suspect record is dropped if an earlier valid copy arrived at `_earliest` or later, within the reader's reach. |
 | R4 | The memory is complete since the first record that was read, and each of its entries has a position. |
@@ -276,11 +276,11 @@ class RunReader:
         parents: Ids of the shard's parents; None if they are not known. Without parents the shards need not be listed.
         contiguous: Whether each batch follows the one before without a gap, and has none inside. Otherwise a copy that was not
             read proves nothing, so every suspect without a known earlier copy is looked up.
-        drops_equal: Whether equal bytes in the shard are dropped (R7). The decision depends on what this reader has read, so it
-            is not for readers that have to return equal records for an equal range.
+        drops_equal: Whether equal bytes in the shard are dropped (R7). The decision depends on the records read before, so
+            pass False for readers that have to return equal records for an equal range.
         max_bytes: Maximum bytes of the memory.
         budget: Limit of what look-ups read; None for any number of bytes.
-        reach_millis: Maximum milliseconds between a record's arrival and that of an earlier copy that matters. Unlike a
+        reach_millis: Maximum milliseconds between the arrivals of a record and of an earlier copy that matters. Unlike a
             budget, it leaves out the same records in each reading. Such records are delivered, and counted as unknown.
     """
 
@@ -731,7 +731,7 @@ class LookUp:
             self._sought = {id(suspect) for suspect in young}
             if young:
                 self.since_millis = min(suspect.since for suspect in young)
-                # What was found stays found.
+                # Keep the copies found so far.
                 self._wanted, self._wanted_before = _Wanted(young), self._wanted
                 self._seen = {self._shard_id}
                 self._push(ReadShard(self._shard_id, self.since_millis))

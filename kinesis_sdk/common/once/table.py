@@ -1,4 +1,4 @@
-"""The table of runs: what an idempotent producer writes into the first user record of each aggregate.
+"""The table of runs, which an idempotent producer writes into the first user record of each aggregate.
 
 A *run* is a series of user records with consecutive numbers that share all other properties: the incarnation of the request, the
 date before which none of them can have been stored, and whether an earlier attempt may be stored. A record's identity
@@ -64,7 +64,7 @@ MAX_DATE = MAX_NUMBER = (1 << 48) - 1
 
 MAX_RUNS = 8_192
 """Maximum runs of a table: a producer then begins another aggregate, and a reader ignores a longer table. An aggregate of the default
-51,200 bytes has at most 1,345 (38 bytes each), so this limits only named or repeated records in aggregates of 300 KiB and more."""
+51,200 bytes has at most 1,345 (38 bytes each). So only named or repeated records in aggregates of 300 KiB and more reach it."""
 
 HOLD_OFF = 4
 """Minimum seconds between the first attempt that may be stored and the next attempt of the producer."""

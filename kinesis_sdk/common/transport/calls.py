@@ -192,7 +192,7 @@ _CONTEXT_OF_CALL = frozenset({"timestamp", "retry_quota_capacity"})
 
 
 class Attempt:
-    """First attempt of a call; if boto3 has to make the call, also what it shows of it.
+    """First attempt of a call, and the parts of boto3's own call if boto3 has to make it.
 
     Attributes:
         operation: API operation.
@@ -238,7 +238,7 @@ class Attempt:
         self.shorten: Callable[[bytes], bytes] | None = None
 
     def parse(self, body: bytes) -> dict[str, Any] | None:
-        """Return boto3's form of the response whose body, perhaps without the records, is given.
+        """Return the response as boto3 would, from its body or from its body without the records.
 
         None if botocore cannot parse it, its main member is missing, or the retry policy rejects it.
         """

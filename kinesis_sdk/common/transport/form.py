@@ -47,7 +47,7 @@ class SignedRequest:
     def __init__(self, form: RequestForm, varying: dict[str, str], body: bytes) -> None:
         self._form = form
         self.url: str = form.url
-        self.varying: dict[str, str] = varying  # headers that differ from those of the form's other requests
+        self.varying: dict[str, str] = varying  # headers that differ between requests of the form
         self.body: bytes = body
 
     @property
