@@ -1,8 +1,8 @@
 """Lease loops of a worker: scan, take, sync and clean up.
 
 Each loop method does the work that is due at ``now`` and returns its next due time. Decisions are pure (`LeaseStrategy`,
-`plan_sync`, `plan_cleanup`); this module reads the table and applies them. Renewals run in a loop of their own, so a slow
-scan or handler never delays a heartbeat.
+`plan_sync`, `plan_cleanup`); this module reads the table and applies them. Renewals run in their own loop, so a slow scan or
+handler never delays a heartbeat.
 
 Cost per worker and minute with the defaults: 60 scans (one page each while the table is below 1 MiB), one ListShards and
 one consistent Scan, one cleanup Scan; per held lease 9 renewals, fewer where checkpoints count as such. A lease that moves
@@ -283,8 +283,8 @@ class LeaseCoordinator:
         ):
             if self._due.get(name, _NEVER) > now or not self._taking:
                 continue
-            # Set the next due time before the work. If it were set afterwards, it would overwrite the due time that
-            # another thread sets with request("scan") while the loop runs, and that scan would come an interval late.
+            # Set the next due time before the work. Otherwise: another thread calls request("scan") while the loop runs; the
+            # loop then overwrites the due time of that request, and the scan comes an interval late.
             self._due[name] = now + interval if interval else _NEVER
             try:
                 following = loop(now)

@@ -1,10 +1,10 @@
 """Scan and renewal intervals: their cost, and why they are safe.
 
 **Scans.** An eventually consistent scan reads about 400 bytes per lease, so 0.05 read units. Each worker spends at most its
-read capacity on scans. With the default of 5 units per second, it scans a table of up to 100 leases every second, 500 leases
-every 5 seconds, 1,000 leases every 10 seconds, and 2,000 or more as often as the KCL (every 20 seconds at its defaults).
-5 units per second cost about 1.65 USD a month per worker (0.125 USD per million on demand in us-east-1), on a large table no
-more than the KCL's own scans.
+read capacity on scans. The default of 5 units per second allows a scan every second of up to 100 leases, every 5 seconds of
+500, and every 10 seconds of 1,000. 2,000 leases or more are scanned as often as by the KCL (every 20 seconds at its defaults).
+5 units per second cost about 1.65 USD a month per worker (0.125 USD per million on demand in us-east-1). On a large table,
+that is no more than the KCL's own scans cost.
 
 While leases change hands, workers scan five times as often, at most once per minimum interval, until nothing is left to
 take.

@@ -19,7 +19,7 @@ from kinesis_sdk.consumer.streams import StreamDirectory
 def find_lease_hole(leases: Iterable[Lease]) -> HashKeyRange | None:
     """Return the first hash key range without an unfinished lease; None if the leases cover all hash keys.
 
-    Ranges may overlap, for example those of a parent that is still being read and of the child of a merge with its sibling.
+    Ranges may overlap: a parent that is still being read overlaps the child of a merge with its sibling.
     """
     return find_hole(
         lease.hash_key_range for lease in leases if not lease.is_finished and lease.hash_key_range is not None

@@ -1,6 +1,6 @@
 """PostgreSQL: the locks of a process that is stopped inside a transaction, and how other workers get them.
 
-The server cannot tell a process that is stopped (SIGSTOP, a paused machine, a cut network) from one that is slow: it waits for the
+The server cannot distinguish a stopped process (SIGSTOP, a paused machine, a cut network) from a slow one: it waits for the
 process, and keeps the locks of its transaction.
 
 ```

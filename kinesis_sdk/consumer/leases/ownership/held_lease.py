@@ -174,13 +174,13 @@ class HeldLease:
     def observe_foreign_change(self, row: Lease) -> bool:
         """Check a scanned row for a change that this worker did not make; return whether the lease is newly lost.
 
-        Operators change rows of a live fleet (`admin.changes`). Without this check, the owner would notice at its next
-        write, up to a renewal interval later, and until then process records that its row no longer asks for.
+        Operators change rows of a live fleet (`admin.changes`). Without this check, the owner would notice only at its next
+        write, up to a renewal interval later. Until then, it would process records that its row no longer asks for.
 
         The scan runs on another thread than the writes. It takes no lock here, because a write may hang for seconds. It may
         show this worker's own writes:
 
-        - A stale read: the counter is at most the one of the last response.
+        - A stale read: the counter is not higher than in the last response.
         - A write that is in flight or whose response was lost: the counter is one higher than in the last response, with
           this worker as the holder. It is never two higher, because the next write starts from that row (`_write` adopts
           the row before it repeats). The last response is read after the scan, and its counter only rises, so a write

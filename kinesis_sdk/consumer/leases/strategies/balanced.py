@@ -23,7 +23,7 @@ already, so a table at rest stays at rest: each pinned lease moves once. **Drain
 as unassigned, but they are requested and not taken.
 
 **A fleet that is starting** (a scan shows workers that the previous one did not) is not balanced yet: unassigned leases
-are taken at once, those of live workers only when no new worker appears.
+are taken at once, leases of live workers only when no new worker appears.
 
 **Termination.** Let D be the minimum number of moves to a balanced table. No worker moves a lease when D is 0; every
 other move lowers D by one, because it belongs to some plan of D moves. Two workers whose scans differ by a moment may

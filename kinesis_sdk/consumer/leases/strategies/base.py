@@ -1,7 +1,7 @@
 """The interface of lease strategies: a pure function from one scan of the table to the leases to take now.
 
-Every worker runs its strategy on its own scan; there is no coordinator. The strategy decides and the worker carries the
-decision out with conditional writes. What could not be done is decided again after the next scan.
+Every worker runs its strategy on its own scan; there is no coordinator. The strategy decides, and the worker carries out the
+decision with conditional writes. Takes that fail are decided again after the next scan.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class Plan:
 
     Attributes:
         takes: Leases to take, in this order; each write may still lose against another worker's.
-        most: Maximum number of ``takes`` to win; the others are substitutes for those that other workers won first.
-            None takes all.
+        most: Maximum number of ``takes`` to win; the rest are substitutes for leases that other workers won first. None
+            takes all.
         rescan_soon: Whether the next scan should come soon, because the table is changing.
         put_standby_heartbeat: Whether this worker should make itself visible although it holds no lease, because the
             plans of other workers depend on it.
@@ -261,7 +261,7 @@ def effective_pins(pinned: Iterable[Lease], alive: Collection[str], max_leases: 
         if worker is None or worker not in alive or counts.get(worker, 0) >= max_leases:
             continue
         if lease.in_handoff and lease.owner != worker:
-            continue  # it has to arrive before it can move again
+            continue  # the lease must arrive before it can move again
         counts[worker] = counts.get(worker, 0) + 1
         result[lease.lease_key] = worker
     return result

@@ -77,8 +77,8 @@ def _even_shares(
         extras[group], rest = divmod(extra * len(workers), len(counts))
         if rest:
             rounded.append(group)
-    # Rounding a group up saves a move if one of its workers keeps a lease by it; otherwise the fuller group keeps
-    # what it has.
+    # Rounding a group up saves a move if one of its workers can thereby keep a lease. Among the remaining groups, the fuller
+    # ones are rounded up.
     rounded.sort(
         key=lambda group: (
             sum(counts[worker] > floor for worker in members[group]) <= extras[group],
@@ -105,7 +105,9 @@ def plan_by_count(
     max_leases: int,
     pins: Mapping[str, str] | None = None,
 ) -> list[Assignment]:
-    """Assign leases to workers; every worker computes the same result from the same table.
+    """Return assignments that balance the table; every worker computes the same result from the same table.
+
+    Leases for which no worker has room stay where they are.
 
     Args:
         holdings: Leases of each worker; known workers without any lease are included.
@@ -113,9 +115,6 @@ def plan_by_count(
         groups: Each worker's group.
         max_leases: Maximum leases of one worker.
         pins: Worker of each pinned lease, by lease key; these leases are in its holdings and stay there.
-
-    Returns:
-        Assignments that together balance the table, except for leases for which no worker has room.
     """
     to_place: list[tuple[Lease, str | None]] = [(lease, None) for lease in sorted(free, key=_KEY)]
     counts = {worker: len(leases) for worker, leases in holdings.items()}

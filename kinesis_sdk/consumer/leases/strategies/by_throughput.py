@@ -45,9 +45,9 @@ def weights_of(leases: Iterable[Lease]) -> dict[str, int] | None:
         return None
     middle = median(rates.values())
     reference = max(middle, IDLE_KBPS)
-    # A lease without a rate (a KCL 1.x or 2.x holds it, or its shard never got a record) weighs as much as the median
-    # of the known ones. On a stream below `IDLE_KBPS` that is less than MEDIAN_WEIGHT: with MEDIAN_WEIGHT, a lease would
-    # weigh four times as much with a worker that writes no rates as it does here, and would be taken back repeatedly.
+    # A lease without a rate (a KCL 1.x or 2.x holds it, or its shard never got a record) weighs as much as the median of the
+    # known rates. On a stream below `IDLE_KBPS`, that is less than MEDIAN_WEIGHT. With MEDIAN_WEIGHT, a lease would weigh four
+    # times as much with a worker that writes no rates as it does here, and would be taken back repeatedly.
     weights = dict.fromkeys((lease.lease_key for lease in active), _weight(middle, reference))
     for key, rate in rates.items():
         weights[key] = _weight(rate, reference)

@@ -35,8 +35,8 @@ def resolve_strategy(
 def check_strategy(field: str, strategy: object, settings: IntervalSettings) -> None:
     """Check a strategy of the configuration and its intervals.
 
-    Raises a `ConfigError` if it is neither a known name nor an object with ``plan`` and ``intervals``, or if its intervals are
-    not positive or let a lease expire between two renewals.
+    Raises a `ConfigError` if it is neither a known name nor an object with ``plan`` and ``intervals``. Its intervals must be
+    positive, and no lease may expire between two renewals.
     """
     if isinstance(strategy, str):
         check_choice(field, strategy, ("balanced", "kcl2"))

@@ -1,7 +1,7 @@
 """Groups of workers (zones, clusters): the label is the beginning of the worker id, up to a separator.
 
-The lease table names a worker only in the ``leaseOwner`` of the leases that it holds, so the label has to be part of the
-worker id. Ids without the separator (for example a Java worker's UUID) have no group; together they count as one group.
+The lease table names a worker only in the ``leaseOwner`` of the leases that it holds, so the label must be part of the worker
+id. Ids without the separator (for example a Java worker's UUID) have no group; together they count as one group.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Groups(dict[str, str]):
 
 
 def grouped_id(worker_id: str, group: str | None, separator: str = GROUP_SEPARATOR) -> str:
-    """Return a worker id that carries its group; one that carries it already is returned unchanged."""
+    """Return a worker id with its group as prefix, unless the id has it already."""
     if not group or group_of(worker_id, separator) == group:
         return worker_id
     return f"{group}{separator}{worker_id}"

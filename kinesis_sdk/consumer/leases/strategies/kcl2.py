@@ -1,12 +1,11 @@
 """The strategy of the KCL 2.x: every worker takes leases up to ceil(leases / workers), and steals one at a time.
 
-Source: ``DynamoDBLeaseTaker`` (v2.7.3). It is here for fleets that should behave exactly like the Java workers beside
-them, and as the yardstick of the default strategy. Its limits: it moves more leases than necessary, it leaves a group of
-workers with more than its share (the floor and the ceiling of a share both count as balanced), and at a cold start the
-first worker takes every lease.
+Source: ``DynamoDBLeaseTaker`` (v2.7.3). For fleets that should behave exactly like their Java workers, and as the yardstick of
+the default strategy. It has limits. It moves more leases than necessary. It leaves a group of workers with more than its share,
+because the floor and the ceiling of a share both count as balanced. At a cold start, the first worker takes every lease.
 
-It departs from the KCL where an operator pinned a lease or drains a worker, which no KCL knows: a pinned lease goes to its
-worker and does not leave it, and a draining worker does not count. Without pins and drains it decides as the KCL.
+It departs from the KCL only for pinned leases and draining workers, which no KCL knows: a pinned lease goes to its worker and
+does not leave it, and a draining worker does not count.
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ def plan_kcl2(view: TableView, standings: Standings, rng: Random, *, prioritize_
 
     if prioritize_very_old:
         max_age = VERY_OLD * view.observed.failover_time
-        # A lease that is pinned to another live worker is left to it for as long.
+        # For the same time, a lease that is pinned to another live worker is left to that worker.
         very_old = [lease for lease in unpinned if view.observed.silence(lease, view.now) > max_age] + [
             lease
             for lease in (standings.free if pins else ())
@@ -110,7 +109,7 @@ def plan_kcl2(view: TableView, standings: Standings, rng: Random, *, prioritize_
             owner: sum(lease.lease_key not in pins for lease in owned)
             for owner, owned in standings.by_owner.items()
         }
-        # What a worker has beside more than a share of pinned leases is all excess.
+        # A worker in `full` should hold only its pinned leases, so all its other leases are excess.
         loads = {
             owner: share + movable[owner] if owner in full else load
             for owner, load in loads.items()

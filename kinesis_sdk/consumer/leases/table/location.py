@@ -1,7 +1,7 @@
 """The place of the leases as text: a URL instead of a store object, in code, files and options.
 
-SQLAlchemy's ``render_as_string`` is not used to hide passwords: it shows passwords in the query (``?password=``), raises for
-malformed URLs, which are just those that errors show, and writes ``***``, so that the result does not work as a URL.
+SQLAlchemy's ``render_as_string`` does not hide passwords well enough. It shows passwords in the query (``?password=``). It raises
+for malformed URLs, although errors show just these. And it writes ``***``, so that the result does not work as a URL.
 """
 
 from __future__ import annotations
