@@ -192,11 +192,7 @@ def shard_label(shard_id: str) -> str:
 
 
 def full_shard_id(text: str) -> str:
-    """Return the shard id that a user names by the id itself or by its number, such as ``3``, ``0003`` or ``shard-3``.
-
-    Raises:
-        ConfigError: If the text is neither.
-    """
+    """Return the shard id that a user names by the id itself or by its number, such as ``3``, ``0003`` or ``shard-3``."""
     if is_shard_id(text):
         return text
     match = _NUMBER.fullmatch(text)
@@ -206,11 +202,7 @@ def full_shard_id(text: str) -> str:
 
 
 def find_shard(text: str, shards: Iterable[Shard]) -> Shard:
-    """Return the listed shard that a user names by its id or its number.
-
-    Raises:
-        ConfigError: If there is no such shard; the message names the open ones, up to ten of them.
-    """
+    """Return the listed shard that a user names by its id or its number. If there is none, the error names up to ten open shards."""
     listed = {shard.shard_id: shard for shard in shards}
     found = listed.get(text) or listed.get(full_shard_id(text))
     if found is None:

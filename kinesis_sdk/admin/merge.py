@@ -94,11 +94,8 @@ class _Shard:
 class StreamMerge:
     """The state of the merge. Used by one thread.
 
-    Args:
-        until_millis: Excludes records that arrived at this time or later (epoch milliseconds of Kinesis), and ends the merge
-            there; None for no end.
-        budget: Bytes of payload to buffer.
-        rng: Source of jitter of the pauses after failures.
+    Records that arrived at ``until_millis`` (epoch milliseconds of Kinesis) or later are excluded, and the merge ends there;
+    None for no end. ``budget`` is the maximum of buffered bytes of payload.
     """
 
     def __init__(
@@ -192,17 +189,10 @@ class StreamMerge:
         sent_millis: int,
         sent: float,
     ) -> None:
-        """Process the response of a read.
+        """Process the response of a read, with the user records of the page in order.
 
-        Args:
-            shard_id: The shard.
-            records: User records of the page, in order.
-            kinesis_records: Number of Kinesis records of the page.
-            at_tip: Whether the shard had no more records when it was read.
-            ended: Whether the shard ends after the page.
-            behind_millis: Lag that Kinesis reported.
-            sent_millis: A time that Kinesis had reached when the call was sent, in epoch milliseconds.
-            sent: Monotonic seconds at which the call was sent.
+        ``at_tip``: the shard had no more records. ``ended``: it ends after the page. ``sent_millis``: a time that Kinesis had
+        reached when the call was sent. ``sent``: monotonic seconds at which it was sent.
         """
         shard = self._shards[shard_id]
         shard.in_flight = False

@@ -20,12 +20,7 @@ def for_each(
 ) -> None:
     """Process many things in a few threads. An exception ends the work and is raised here; so does Ctrl-C, without waiting for calls.
 
-    Args:
-        things: The things, taken in this order by one thread at a time.
-        work: Called in the threads.
-        on_result: Called with each result, by one thread at a time.
-        threads: Number of threads.
-        name: Prefix of the names of the threads.
+    ``work`` is called in the threads. One thread at a time takes the next thing, and one at a time calls ``on_result``.
     """
     todo = iter(things)
     turn, deliver = threading.Lock(), threading.Lock()

@@ -161,12 +161,7 @@ def read_page(
 def read_record(
     connection: Connection, stream: str | StreamId, shard_id: str, position: ExtendedSequenceNumber
 ) -> UserRecord:
-    """Read one user record.
-
-    Raises:
-        ConfigError: If the shard has no such record: it has expired, or belongs to another shard.
-        AwsError: If a call fails; throttled calls are retried for some seconds.
-    """
+    """Read one user record; raises ConfigError if it has expired or belongs to another shard. Retries throttled calls for some seconds."""
     page = read_page(
         connection,
         stream,

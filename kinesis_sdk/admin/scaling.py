@@ -90,13 +90,10 @@ def is_even(starts: Sequence[int], target: int) -> bool:
 def plan_scaling(
     starts: Sequence[int], target: int, *, method: ScaleMethod = "auto", updates_left: int = MAX_UPDATES
 ) -> ScalePlan:
-    """Return the calls that bring a stream to equal shards.
+    """Return the calls that bring a stream, whose open shards have these first hash keys, to equal shards.
 
-    Args:
-        starts: First hash keys of the open shards.
-        target: Number of shards, 1 to 100,000.
-        method: ``auto`` chooses the way with fewer calls. The others force one.
-        updates_left: UpdateShardCount calls that may be made; 0 if Kinesis rejected one.
+    ``auto`` chooses the way with fewer calls; the other methods force one. ``updates_left`` is the number of UpdateShardCount
+    calls that may be made; 0 if Kinesis rejected one.
 
     Raises:
         ConfigError: If ``target`` or ``method`` is out of range, or the forced way cannot lead to the target.

@@ -19,17 +19,10 @@ PROGRESS_INTERVAL = 5.0
 class Search:
     """One pass over records that yields the selected ones. Another thread may read its numbers, and call `stop`.
 
-    Args:
-        records: The records, as `read_stream` yields them.
-        wanted: The selection.
-        limit: Maximum records to find; None for no limit.
-        seconds: Maximum duration, checked at each record; None for no limit.
-        on_progress: Called with the search each `PROGRESS_INTERVAL` seconds while records come.
-        clock: Clock.
+    It ends after ``limit`` records, or after ``seconds`` at the next record; None for no limit. ``on_progress`` is called each
+    `PROGRESS_INTERVAL` seconds while records come.
 
     Attributes:
-        read: User records that were read.
-        found: Selected records.
         reached: Arrival time of the newest record that was read; None before the first.
         end: Why it ended: ``window`` (all was read), ``limit``, ``time`` or ``stopped``; None while it runs.
     """

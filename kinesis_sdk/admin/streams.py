@@ -152,17 +152,10 @@ class StreamCalls:
         applied: Callable[[], bool],
         in_use: Callable[[], None] = lambda: None,
     ) -> None:
-        """Make a change once.
+        """Make a change once; raises AwsError if it fails in another way, or keeps failing.
 
-        Args:
-            operation: API operation, for messages.
-            method: Method of the client.
-            request: Its parameters.
-            applied: Returns whether the change took effect; called after an attempt whose response was lost.
-            in_use: Called when Kinesis reports that the resource is in use; raises if waiting does not help.
-
-        Raises:
-            AwsError: If the change fails in another way, or keeps failing.
+        ``applied`` returns whether the change took effect; it is called after an attempt whose response was lost. ``in_use``
+        is called when Kinesis reports that the resource is in use, and raises if waiting does not help.
         """
         lost = False
         for attempt in range(1, _ATTEMPTS + 1):

@@ -26,11 +26,7 @@ def default_audit_log() -> Path:
 class AuditLog:
     """Appends to the audit log. Each line is on disk when `append` returns.
 
-    Args:
-        path: The file; its directory is created.
-        clock: Wall clock.
-        command: The command that makes the changes, as the user could type it.
-        table: The lease table.
+    The directory of ``path`` is created. ``command`` is the command that makes the changes, as the user could type it.
     """
 
     def __init__(self, path: Path, *, clock: Clock, command: Sequence[str], table: str) -> None:
@@ -46,14 +42,10 @@ class AuditLog:
         self._write(b"")
 
     def append(self, event: str, **fields: Any) -> None:
-        """Append a line.
+        """Append a line; raises AuditLogError if it cannot be written.
 
-        Args:
-            event: ``begin`` before a write, ``done`` or ``failed`` after it, or another stage of a change.
-            fields: What happened. Items of the table are given in wire form; their bytes are stored as base64.
-
-        Raises:
-            AuditLogError: If it cannot be written.
+        ``event`` is ``begin`` before a write, ``done`` or ``failed`` after it, or another stage of a change. Items of the
+        table in ``fields`` are in wire form; their bytes are stored as base64.
         """
         moment = datetime.fromtimestamp(self._clock.time(), timezone.utc)
         line = {
@@ -77,14 +69,8 @@ class AuditLog:
     ) -> bool:
         """Append a line, write, append a second line, and return what the write returned.
 
-        Args:
-            write: Makes one write, and returns whether it took effect.
-            otherwise: Event of the second line if it did not.
-            before: The row before the write; only in the first line.
-            fields: Description of the write, in both lines.
-
-        Raises:
-            AuditLogError: If a line cannot be written.
+        ``write`` returns whether it took effect; if not, ``otherwise`` is the event of the second line. ``before``, the row
+        before the write, is only in the first line; ``fields`` are in both. Raises AuditLogError if a line cannot be written.
         """
         self.append("begin", **fields, **({} if before is None else {"before": before}))
         is_done = write()

@@ -70,7 +70,6 @@ class Outcome:
 
     Attributes:
         recipe: The form in which it was written; None if it was not.
-        checkpoint: Checkpoint before the write.
         written: Item as the write left it; None if nothing was written.
         at: Monotonic time of the write.
         noticed_by: Worker that acted on it; None while none did.

@@ -63,13 +63,7 @@ class OwnerWatch:
                 self._beats[worker] = max(beat, self._beats.get(worker, beat))
 
     def observe_metrics(self, reports: Mapping[str, float], *, wall: float, now: float) -> None:
-        """Process the worker metrics of KCL 3 workers.
-
-        Args:
-            reports: When each worker last reported, in epoch seconds of its own clock, by worker id.
-            wall: Wall time in epoch seconds.
-            now: Monotonic seconds.
-        """
+        """Process when each KCL 3 worker last reported, in epoch seconds of its own clock; ``wall`` and ``now`` are ours."""
         for worker, reported in reports.items():
             if wall - reported <= METRICS_AGE:
                 self._kcl3[worker] = now

@@ -39,13 +39,11 @@ class Goal:
     """Desired state of one row.
 
     Attributes:
-        position: New checkpoint of a rewind or skip.
         worker: Worker that is to hold the lease after a move or release; None for any.
         missing: Lease to put back if there is no row; None if a missing row is an error.
         arrival_millis: Arrival time of the first record after the position, in epoch milliseconds; None if unknown. Compared with
             the time that a sentinel checkpoint stands for.
         resolves: Whether the goal is only to replace a sentinel checkpoint by the record that it stands for.
-        effect: What is repeated or skipped, in words.
     """
 
     lease_key: str
@@ -66,7 +64,6 @@ class PlannedChange:
     Attributes:
         write: The exact first write. After a `Recipe.REQUEST`, the position is written when the owner has responded.
         before: The row that the write is made for; None if there is none.
-        guarantee: What the owner does, and what may be processed twice, in words.
     """
 
     goal: Goal
@@ -116,7 +113,6 @@ class Refusal:
     """A change that would not be safe.
 
     Attributes:
-        reason: Why, in words, and what to do instead.
         shard_id: The shard; None if it concerns the whole application.
         waits_for_handoff: Whether the change becomes possible when a handoff in progress has ended.
     """
@@ -137,8 +133,6 @@ class ChangePlan:
         command: Arguments of ``kinesis-sdk`` that make the same plan.
         changes: In the order of their writes: parents before children.
         refusals: Reasons why nothing may be written. A plan with one is not applied.
-        notes: What else the user has to know.
-        stream: Its stream, if the plan depends on its shards.
         listed: Ids of the shards that the stream had when the plan was made.
     """
 
@@ -209,13 +203,8 @@ def decide(
 ) -> Decision:
     """Return what to write so that a row reaches its goal.
 
-    Args:
-        goal: The goal.
-        row: The row, read consistently; None if there is none.
-        owners: What is known of its owner.
-        now: Monotonic seconds.
-        may_request: Whether to request a handoff from the owner; False if it did not respond to one.
-        operator: Unique id of the operator, which each write names, and the worker for which a skip requests the lease.
+    The row has to be read consistently; None if there is none. ``may_request`` is False if the owner did not respond to a
+    handoff request. ``operator`` is the unique id that each write names, and the worker for which a skip requests the lease.
     """
     if row is None:
         if goal.missing is None:
@@ -370,9 +359,7 @@ class StreamRows:
     """The rows of one stream, and the form of its lease keys.
 
     Attributes:
-        rows: Rows by shard id.
         stream_name: ``account:name:creationEpoch`` in a multi-stream table; None in a single-stream one.
-        unreadable: Keys of rows that cannot be read.
     """
 
     rows: Mapping[str, Row]
@@ -419,18 +406,11 @@ def rewind_goals(
 ) -> list[Goal]:
     """Return the goals of a rewind, parents before children.
 
-    Shards that were open at the start get its position. Shards born later get TRIM_HORIZON, so that they wait for their
-    parents and come again completely. A shard that was not read yet, because an ancestor is still being read, gets no row: it
-    would be read at once, from the position, and the records before it would be lost.
-
-    Args:
-        table: Rows of the stream.
-        shards: Shards that were open at the start or were born later (ListShards with ``FROM_TIMESTAMP``).
-        starts: Position of each shard that was open at the start.
-        listed: All shards of the stream.
-        chosen: Shards to which the rewind is restricted; all if empty.
-        resolves: See `Goal.resolves`.
-        effects: What is repeated, in words, by shard.
+    ``starts`` are the positions of the shards that were open at the start; ``shards`` are these and all born later (ListShards
+    with ``FROM_TIMESTAMP``). The former get their position. The latter get TRIM_HORIZON, so that they wait for their parents
+    and come again completely. A shard that was not read yet, because an ancestor is still being read, gets no row: it would be
+    read at once, from the position, and the records before it would be lost. If ``chosen`` is not empty, only its shards are
+    rewound.
     """
     result = []
     horizon = ExtendedSequenceNumber(TRIM_HORIZON)

@@ -65,11 +65,8 @@ def plan_rewind(desk: Desk, to: Start, shards: Collection[str] = ()) -> ChangePl
     become unfinished, and deleted rows are put back. ``LATEST`` only stores a position in rows that have none yet, so that
     nothing that arrives from now on is skipped.
 
-    Args:
-        desk: The application.
-        to: Time, record (inclusive; needs exactly one shard), ``TRIM_HORIZON`` or ``LATEST``. A record that is a repetition
-            stands for its delivered copy.
-        shards: Shards to which it is restricted; all by default.
+    ``to`` is a time, a record (inclusive; needs exactly one shard), ``TRIM_HORIZON`` or ``LATEST``. A record that is a
+    repetition stands for its delivered copy. Without ``shards``, all are rewound.
     """
     if isinstance(to, AfterRecord):
         raise ConfigError("to", str(to), "the record itself: a rewind begins with it")
@@ -170,12 +167,9 @@ def _at_first_copies(
 
 
 def plan_skip(desk: Desk, to: Start, shards: Collection[str] = ()) -> ChangePlan:
-    """Plan to leave records out: every unfinished shard continues at a later position.
+    """Plan to leave records out: every unfinished shard, or each one of ``shards``, continues at a later position.
 
-    Args:
-        desk: The application.
-        to: Time, record (the first one to process), what follows a record (both need exactly one shard), or ``LATEST``.
-        shards: Shards to which it is restricted; all by default.
+    ``to`` is a time, a record (the first one to process), what follows a record (both need exactly one shard), or ``LATEST``.
     """
     read, stream = read_stream(desk, shards)
     rows = rows_of(read, stream)
@@ -210,12 +204,7 @@ def plan_skip(desk: Desk, to: Start, shards: Collection[str] = ()) -> ChangePlan
 
 
 def plan_release(desk: Desk, shards: Collection[str]) -> ChangePlan:
-    """Plan to take leases from their owners: each goes to the live peer with the smallest load, else to any worker.
-
-    Args:
-        desk: The application.
-        shards: Shards, or lease keys in a table of several streams.
-    """
+    """Plan to take leases from their owners: each goes to the live peer with the smallest load, else to any worker."""
     read = desk.read()
     chosen = sorted(chosen_keys(shards, read.rows))
     for _ in range(2):
@@ -239,11 +228,7 @@ def plan_release(desk: Desk, shards: Collection[str]) -> ChangePlan:
 def plan_move(desk: Desk, shards: Collection[str], worker: str, *, swap: bool = False) -> ChangePlan:
     """Plan to move leases to a live worker.
 
-    Args:
-        desk: The application.
-        shards: Shards, or lease keys in a table of several streams.
-        worker: The new holder.
-        swap: Whether the worker gives one of its leases to the present owner, so that the balance stays; for one shard.
+    With ``swap``, for one shard, the worker gives one of its leases to the present owner, so that the balance stays.
     """
     if not shards or (swap and len(shards) > 1):
         raise ConfigError(

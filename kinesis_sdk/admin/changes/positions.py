@@ -42,12 +42,7 @@ _NARROW = 1.0
 
 @dataclass(frozen=True)
 class AfterRecord:
-    """A start right after a record, to skip exactly up to it.
-
-    Attributes:
-        record: The last record that is skipped.
-        whole: Whether to skip all user records of its Kinesis record, whatever the index is.
-    """
+    """A start right after a record, to skip exactly up to it; if ``whole``, after all user records of its Kinesis record."""
 
     record: ExtendedSequenceNumber
     whole: bool = False
@@ -104,10 +99,8 @@ class ResolvedStart:
     """A start in one shard.
 
     Attributes:
-        position: The checkpoint that stands for it: a record, or TRIM_HORIZON.
         arrival: Arrival time of the first record after it, if one was read.
         rate: Records a second around it, as far as the page that was read shows; None if unknown.
-        note: What the user has to know, for example that records have expired; may be empty.
     """
 
     position: ExtendedSequenceNumber
@@ -119,12 +112,7 @@ class ResolvedStart:
 class PositionResolver:
     """Resolves starts to checkpoints by reading the stream. One thread per shard.
 
-    Args:
-        client: boto3 Kinesis client.
-        stream: The stream.
-        clock: Wall and monotonic clock.
-        sleep: Waits, given seconds.
-        horizon: Epoch seconds before which the stream has no records: the creation of the stream, or now minus its retention.
+    ``horizon`` is the time in epoch seconds before which the stream has no records: its creation, or now minus its retention.
     """
 
     def __init__(
@@ -300,12 +288,7 @@ class _Search:
         return ResolvedStart(position=position, arrival=record.approximate_arrival_timestamp)
 
     def last_before(self, moment: float, is_beyond: Callable[[KinesisRecord], bool]) -> ResolvedStart:
-        """Return the last record before the first one that is beyond the start.
-
-        Args:
-            moment: Epoch seconds around which the first record beyond arrived.
-            is_beyond: Whether a record is at the start or after it.
-        """
+        """Return the last record before the first one that is beyond the start, which arrived around ``moment`` in epoch seconds."""
         back, empty_from = 1.0, moment
         while True:
             low = moment - back

@@ -23,12 +23,7 @@ _PENDING = (
 
 @dataclass(frozen=True)
 class Row:
-    """A lease, with the item that it was read from.
-
-    Attributes:
-        lease: The decoded lease.
-        item: The item in DynamoDB's wire form; left out of ``repr``, because it may hold the application's own bytes.
-    """
+    """A lease, with the item in wire form that it was read from. ``repr`` omits the item: it may hold the application's own bytes."""
 
     lease: Lease
     item: Item = field(repr=False)
@@ -41,14 +36,7 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class TableRead:
-    """The whole table, as one consistent scan read it.
-
-    Attributes:
-        rows: Every lease, by its key.
-        unreadable: Why a row could not be read as a lease, by its key.
-        others: Items that are not leases, by their key.
-        items: Every item.
-    """
+    """The whole table, as one consistent scan read it. ``unreadable`` has the reasons, ``others`` the items that are not leases, by key."""
 
     rows: Mapping[str, Row]
     unreadable: Mapping[str, str] = field(default_factory=dict)
@@ -88,8 +76,6 @@ class RowWrite:
 
     Attributes:
         kind: The call. A `WriteKind.PUT` stores ``sets`` as the whole item, a `WriteKind.DELETE` has none.
-        sets: Attributes to set, in DynamoDB's wire form.
-        removes: Attributes to remove.
         equals: Condition: values that attributes must have.
         absent: Condition: attributes that must not exist.
     """

@@ -169,13 +169,7 @@ def import_goals(
 
     Missing rows are put back. A row at another position is rewound or skipped like any other, so an import also works while
     the application runs. If a parent was unfinished at the export, its children born since then restart at TRIM_HORIZON, after
-    it.
-
-    Args:
-        table: Current rows of the stream.
-        export: The export.
-        shards: All shards of the stream.
-        starts: Positions of the leases that `unresolved` returns, by shard.
+    it. ``starts`` are the positions of the leases that `unresolved` returns.
     """
     exported = {row.lease.shard: row for row in export.rows if row.lease.stream_name == table.stream_name}
     listed = in_creation_order(shards)

@@ -34,16 +34,12 @@ class ShardSample:
     """Some recent records of a shard, measured. The records themselves are not kept.
 
     Attributes:
-        records: Kinesis records that were read.
         data_bytes: Bytes of their data and partition keys.
         seconds: Seconds that they cover, by their arrival times; at least one.
-        user_records: User records in them.
-        aggregates: Kinesis records that are aggregates.
         largest: Bytes of the largest Kinesis record.
         misplaced: Aggregates with a user record outside the shard's hash key range, which a KCL discards.
         compressed: Aggregates whose body was compressed, and could be opened.
         unavailable: Names of the codecs of aggregates that could not be opened here.
-        without_key: Records without a partition key.
         keys: User records by digest of the partition key.
     """
 
@@ -76,22 +72,16 @@ class Facts:
     """All facts that were found. A part that could not be read is None, and `failures` says why.
 
     Attributes:
-        stream: The stream, as it was named.
         roles: Roles that the credentials must have.
-        tried_roles: Roles whose actions were tried.
-        actions: Outcome of each action, for example of ``kinesis:PutRecords``.
         skew: Bounds of the difference between the clock of AWS and this machine's, in seconds; positive if this machine is
             behind. None if no response had a date.
         summary: ``StreamDescriptionSummary``.
-        stream_missing: Whether Kinesis says that there is no such stream.
         limits: Response of DescribeLimits.
         lease_store: URL of the database with the leases, without a password; None if they are in DynamoDB.
         table: ``Table`` of DescribeTable; None if it could not be read or does not exist, or if the leases are not in
             DynamoDB.
-        table_missing: Whether DynamoDB, or the database, says that the application has no leases.
         java_tables: Existing tables that KCL 3.0 to 3.4 keeps beside the lease table.
         unreadable: Why a row cannot be read, by its key.
-        others: Items that are not leases, by their key.
         sampled_of: Number of open shards from which the samples were chosen.
         lags: Age of the oldest unprocessed record in seconds, by shard, for the sampled leases.
         throttled: Shards whose reads were throttled while they were sampled.

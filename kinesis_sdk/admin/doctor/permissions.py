@@ -18,13 +18,7 @@ ROLES = ("consumer", "producer", "admin")
 
 @dataclass(frozen=True)
 class Action:
-    """An action of IAM.
-
-    Attributes:
-        name: For example ``kinesis:PutRecords``.
-        only_for: Purpose for which the role needs it; empty if the role always needs it.
-        not_tried: Why it is never tried; empty if it is.
-    """
+    """An action of IAM. ``only_for`` is empty if its roles always need it; ``not_tried`` says why it is never tried."""
 
     name: str
     roles: tuple[str, ...]

@@ -75,14 +75,8 @@ def _is_hopeless(error: AwsError) -> bool:
 class Probes:
     """Makes the calls of one examination, and collects what they show.
 
-    Args:
-        connection: Where the calls go.
-        stream: Name or ARN.
-        application: Name of the application and of its lease table.
-        roles: Roles whose actions are tried.
-        samples: Maximum number of open shards to sample; 0 reads no records.
-        clock: Clock of this machine. Its wall clock is compared with AWS.
-        sleep: Called with the seconds before a call is repeated.
+    ``samples`` is the maximum number of open shards to sample; 0 reads no records. The wall clock of ``clock`` is compared
+    with AWS.
     """
 
     def __init__(
@@ -500,11 +494,8 @@ class Probes:
 class _Counted:
     """A client that counts its calls and times their responses.
 
-    Args:
-        client: boto3 client.
-        count: Called with the operation before each call.
-        observe: Called with a response, or with the document of an error, and the wall time before the call.
-        clock: Clock of this machine.
+    ``count`` is called with the operation before each call; ``observe`` with the response, or the document of an error, and
+    the wall time before the call.
     """
 
     def __init__(

@@ -21,7 +21,6 @@ class WorkerShare:
 
     Attributes:
         group: Its group; an empty text without one.
-        leases: Unfinished leases that it holds.
         share: Its leases in the balanced fleet that needs the fewest moves.
         throughput_kbps: KB/s of its leases; None if no row has any.
     """
@@ -40,11 +39,7 @@ class GroupShare:
     Attributes:
         group: Its name; an empty text for workers without a group.
         workers: Live workers, including standby workers.
-        leases: Unfinished leases that they hold.
         ideal: Fair share: leases by number of workers.
-        least: Leases of the worker with the fewest.
-        most: Leases of the worker with the most.
-        throughput_kbps: KB/s of its leases.
     """
 
     group: str

@@ -49,13 +49,7 @@ class CallCounter:
             return operation, self._clock.monotonic() - began
 
     def observe(self, service: str, response: object, sent: float) -> None:
-        """Note whether a response shows that the lease table was throttled, and the time of AWS.
-
-        Args:
-            service: The service.
-            response: Response or error document; anything else is ignored.
-            sent: Wall clock at the call.
-        """
+        """Note throttling of the lease table and the time of AWS from a response or error document, for a call at wall time ``sent``."""
         document: Mapping[str, Any] = response if isinstance(response, Mapping) else {}
         code = (document.get("Error") or {}).get("Code")
         bounds = skew_bounds(document.get("ResponseMetadata"), sent, self._clock.time())

@@ -21,14 +21,7 @@ def failing_text(failing: HandlerFailure) -> str:
 
 
 def actions_of(application: str, streams: Sequence[str], lease: LeaseView, shard: str) -> tuple[Action, ...]:
-    """Return what an operator can do about a shard whose handler fails.
-
-    Args:
-        application: Name of the application.
-        streams: Names of its streams, as far as they are known.
-        lease: The lease.
-        shard: The shard, in the form of the command line.
-    """
+    """Return what an operator can do about a shard whose handler fails. ``shard`` has the form of the command line."""
     failing = lease.failing
     if failing is None:
         return ()

@@ -59,7 +59,6 @@ class LagCandidate:
     """A lease whose lag a probe can measure.
 
     Attributes:
-        position: Position of its checkpoint.
         sub_sequence_number: The last processed user record of the checkpoint's Kinesis record; None for a sentinel.
         is_known: Whether its owner reports the lag, so that no probe is needed.
         is_stuck: Whether the checkpoint does not move although the lease is renewed.
@@ -82,7 +81,6 @@ class LagProbeResult:
         millis: Milliseconds behind latest; None if unknown.
         trimmed: Whether the record of the checkpoint is no longer in the stream, and the next record is near the horizon.
         note: Why there is no lag, or an empty text.
-        throttled: Whether the shard's read limit was exhausted.
     """
 
     millis: int | None = None
@@ -203,10 +201,7 @@ class LagSchedule:
 class LagProbe:
     """Probes Kinesis for the lag at a checkpoint. Thread-safe.
 
-    Args:
-        client: boto3 Kinesis client or one of its shape.
-        clock: Clock of this process; only for the time of calls.
-        on_call: Called with the name of each operation before it is called; None for no call.
+    ``on_call`` is called with the name of each operation before it is called.
     """
 
     def __init__(
@@ -300,16 +295,9 @@ def measure_all(
     clock: Clock | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Probe each lease once.
+    """Probe each lease once, in this order.
 
-    Args:
-        probe: Makes the calls.
-        candidates: What to probe, in this order.
-        on_result: Called with each result, by one thread at a time.
-        threads: Maximum calls at the same time.
-        probes_per_second: Maximum rate, with bursts of up to a second's worth.
-        clock: Clock of this process.
-        sleep: Replaces `time.sleep`.
+    ``on_result`` is called by one thread at a time. The rate allows bursts of up to a second's worth of probes.
     """
     clock = SystemClock() if clock is None else clock
     turn = threading.Lock()

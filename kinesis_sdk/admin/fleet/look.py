@@ -38,14 +38,7 @@ _RENEWAL_POLL = 1.0
 
 
 class Look:
-    """Reads an application in steps, so that its caller can show the list before the lag.
-
-    Args:
-        application: The application.
-        observer: Observer to feed; a new one by default.
-        clock: Clock.
-        sleep: Replaces `time.sleep`.
-    """
+    """Reads an application in steps, so that its caller can show the list before the lag."""
 
     def __init__(
         self,
@@ -64,12 +57,7 @@ class Look:
         self._scan: TableScan | None = None
 
     def table(self) -> FleetView:
-        """Read the table, and return the view. A throttled read is repeated for about half a minute.
-
-        Raises:
-            ConfigError: If there is no such table.
-            AwsError: If the call fails.
-        """
+        """Read the table, and return the view. A throttled read is repeated for about half a minute."""
         began = 0.0
         if self._counted is None:
             self._counted = counted_application(self._application, self._calls, services=("dynamodb",))
@@ -92,14 +80,8 @@ class Look:
     def streams(self, *, required: bool = True) -> FleetView:
         """Read the shards and the retention of the streams, and return the view.
 
-        Args:
-            required: Whether to raise if a stream cannot be found; otherwise `FleetView.error` says so. A stream that was
-                given by name has to exist in any case.
-
-        Raises:
-            ConfigError: If the stream is required and cannot be found.
-            ResourceNotFoundError: If the stream was given by name and does not exist.
-            AwsError: If a call fails.
+        With ``required``, a stream that cannot be found raises an error; otherwise `FleetView.error` says so. A stream given
+        by name has to exist in any case, else ResourceNotFoundError is raised.
         """
         scan = self._scan
         if scan is None:
@@ -175,16 +157,12 @@ class Look:
         threads: int = THREADS,
         on_result: Callable[[int, int], None] = lambda done, total: None,  # noqa: ARG005 - a default
     ) -> FleetView:
-        """Probe the lag of each lease once, and return the view.
+        """Probe the lag of each lease once, or only of some, and return the view.
 
         A probe shows how far the checkpoint is behind. An owner of this SDK may have processed more, and wrote so to its row;
         but one read of the row does not show whether that owner is alive. So where the two differ, the table is read again
-        until the row was seen to change, for at most two thirds of the failover time.
-
-        Args:
-            only: Keys of leases to probe; None for all.
-            threads: Maximum calls at the same time.
-            on_result: Called with the number of finished probes and of all probes.
+        until the row was seen to change, for at most two thirds of the failover time. ``on_result`` is called with the number
+        of finished probes and of all probes.
         """
         candidates = [
             one

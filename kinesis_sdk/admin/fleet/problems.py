@@ -134,14 +134,11 @@ class TableFacts:
 
     Attributes:
         retentions: Retention in seconds, by ``streamName``.
-        contradictions: Evidence that rows belong to a deleted stream of the same name, by stream.
         misfits: Evidence that a single row belongs to another stream than the rest, by lease key.
         recreated_streams: Streams whose creation time changed while they were watched.
         table_recreated_for: Seconds since most counters went back; None if they did not.
         foreign: Keys of unfinished rows that do not belong to a shard of the stream.
         expired_shards: Keys of unfinished rows whose shard the stream no longer has.
-        cycles: Leases that wait for themselves, with the reason.
-        loads: Measured loads of busy shards, by lease key.
         throttled: Calls of the view that the lease table throttled in the last minute.
         skew: Minimum seconds by which this machine's clock is behind AWS, negative if it is ahead; None if unknown.
         is_first_look: Whether the table was read only once, so that no durations are known.

@@ -30,14 +30,7 @@ _LONG_CALL = 5.0
 
 
 def view_of(memory: FleetMemory, now: float, at: float, settings: ProblemSettings) -> FleetView:
-    """Return the view of what is known.
-
-    Args:
-        memory: What was seen.
-        now: Monotonic seconds.
-        at: Wall time in epoch seconds.
-        settings: Thresholds of the problems.
-    """
+    """Return the view of what is known, at monotonic time ``now`` and wall time ``at``."""
     leases = _lease_views(memory, now)
     owners = _owner_views(memory, leases, now)
     retentions = memory.retentions()

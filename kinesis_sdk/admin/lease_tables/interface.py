@@ -75,8 +75,7 @@ class LeaseTable(Protocol):
     def send(self, write: RowWrite) -> bool:
         """Make one attempt of a write, and return whether its condition held.
 
-        Raises:
-            KinesisSdkError: If the call failed. After a retryable error, the write may have taken effect.
+        After a retryable error, the write may have taken effect.
         """
 
     def request(self, write: RowWrite) -> Mapping[str, Any]:

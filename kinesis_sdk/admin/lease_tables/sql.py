@@ -67,11 +67,9 @@ class SqlLeaseTable:
         self.store: SqlLeaseStore = SqlLeaseStore(connection.database, name, sleep=sleep)
 
     def check(self) -> None:
-        """Check that the table exists.
+        """Check that the table exists; raises LeaseTableNotFoundError if it does not, or if there is no such file.
 
-        Raises:
-            LeaseTableNotFoundError: If it does not, or if there is no such file.
-            LeaseStoreError: If the database cannot be used, or if the table has another version.
+        Raises LeaseStoreError if the database cannot be used, or if the table has another version.
         """
         if self._is_checked:
             return

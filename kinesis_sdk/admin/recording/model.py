@@ -12,13 +12,7 @@ GAP = 60.0
 
 @dataclass(frozen=True, kw_only=True)
 class OwnerSpan:
-    """A time in which one worker held a lease, or no worker did.
-
-    Attributes:
-        owner: The worker; None without one.
-        start: Wall time in epoch seconds at which it was first seen.
-        end: Wall time at which it was last seen.
-    """
+    """A time in which one worker held a lease, or no worker did. Start and end are when it was first and last seen, in epoch seconds."""
 
     owner: str | None
     state: LeaseState
@@ -31,7 +25,6 @@ class Sample:
     """A shard at one moment.
 
     Attributes:
-        at: Wall time in epoch seconds.
         lag_millis: Milliseconds behind latest; None if unknown.
         checkpoint: Stored sequence number; None if there was none.
     """
@@ -59,9 +52,7 @@ class Step:
     """An application within one step of its course.
 
     Attributes:
-        at: Beginning of the step, in epoch seconds.
         worst_lag_millis: Largest known lag in the step; None if none was known.
-        moves: Changes of owners in the step.
         problems: Errors that began in the step.
     """
 

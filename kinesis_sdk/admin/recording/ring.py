@@ -48,13 +48,7 @@ _SAME_KEY = "n.application = change.application AND n.kind = change.kind AND n.k
 
 
 class Change(NamedTuple):
-    """A value of a key from a moment on.
-
-    Attributes:
-        at: Wall time in epoch seconds.
-        number: A number; None if there is none.
-        value: A text; None if there is none. A row with neither says that the key no longer has a value.
-    """
+    """A value of a key from a moment on. A row with neither number nor text says that the key no longer has a value."""
 
     kind: int
     key: str
@@ -64,14 +58,10 @@ class Change(NamedTuple):
 
 
 class Ring:
-    """The database. Thread-safe.
+    """The database. Thread-safe. Raises ConfigError if the file cannot be opened, or is something else.
 
-    Args:
-        path: Its file, created if it does not exist and readable only by its owner; None for the memory of this process.
-        max_bytes: Maximum size. SQLite's log beside the file has some MB more.
-
-    Raises:
-        ConfigError: If the file cannot be opened, or is something else.
+    The file is created if it does not exist, readable only by its owner; without ``path``, the rows are in the memory of this
+    process. SQLite's log beside the file has some MB more than ``max_bytes``.
     """
 
     def __init__(self, path: str | Path | None, *, max_bytes: int) -> None:

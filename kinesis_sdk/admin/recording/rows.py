@@ -230,12 +230,8 @@ def view_of(
 ) -> FleetView | None:
     """Rebuild a view from rows; None if there is no row of `LOOK`.
 
-    Args:
-        application: Name of the application.
-        at: The moment.
-        newest: The newest row of each key up to then, by kind.
-        moves: Rows of `MOVE`, oldest first.
-        lags: Rows of `LAG`, oldest first: of each key the newest one before the time of a trend, and all within it.
+    ``newest`` has the newest row of each key up to the moment, by kind. ``moves`` and ``lags`` are oldest first; ``lags`` has
+    the newest row of each key before the time of a trend, and all within it.
     """
     if not newest[LOOK]:
         return None

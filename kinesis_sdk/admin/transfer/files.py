@@ -50,7 +50,6 @@ class FileRecord:
     Attributes:
         number: Its number in the file, from 1.
         data: Payload; ``repr`` leaves it out.
-        partition_key: Partition key; None if the file has none: see `RecordFile.random_keys`.
         explicit_hash_key: Decimal text, or None.
         problem: Why the record cannot be put; None if it can.
         headers: Its headers, which only a spool has; None without any.
@@ -303,11 +302,7 @@ def open_files(
     hash_key: str | None = None,
     stdin: IO[bytes] | None = None,
 ) -> list[RecordFile]:
-    """Return the files of a command line; standard input without any.
-
-    Raises:
-        ConfigError: If a file cannot be used, or is named twice.
-    """
+    """Return the files of a command line; standard input without any. Raises ConfigError if a file cannot be used, or is named twice."""
     files = [
         RecordFile(path, file_format=file_format, key=key, hash_key=hash_key, stdin=stdin)
         for path in paths or [STDIN]

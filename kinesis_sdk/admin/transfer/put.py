@@ -153,15 +153,10 @@ class _Spooled:
 
 
 def bulk_config(*, ordered: bool = False, aggregate: bool = True, ttl: float = DEFAULT_TTL) -> ProducerConfig:
-    """Return settings for bulk transfers from one source.
+    """Return settings for bulk transfers from one source; raises ConfigError if ``ttl`` is out of range.
 
-    Args:
-        ordered: Whether the records of a key are stored in their order, which costs throughput.
-        aggregate: Whether small records are packed into aggregated records, which readers have to open.
-        ttl: Seconds for which a record is tried.
-
-    Raises:
-        ConfigError: If ``ttl`` is out of range.
+    ``ordered`` stores the records of a key in their order, which costs throughput. ``aggregate`` packs small records into
+    aggregated records, which readers have to open. ``ttl`` is the number of seconds for which a record is tried.
     """
     return ProducerConfig(
         record_ttl=ttl,

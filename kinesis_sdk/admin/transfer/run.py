@@ -38,8 +38,6 @@ class TransferRecord(NamedTuple):
     """One record on its way.
 
     Attributes:
-        source: Name of its source: a file or a shard.
-        position: Position in the source.
         partition_key: None for a record without one, which only streams accept that place records themselves.
         explicit_hash_key: Decimal text, or None.
         problem: Why it cannot be put; None if it can.
@@ -134,21 +132,10 @@ class TransferResult:
 
 
 class Transfer:
-    """One run. Used by one thread.
+    """One run. Used by one thread. Raises ConfigError if ``rate`` is out of range.
 
-    Args:
-        producer: The producer; the caller closes it.
-        target: Name or ARN of the stream to put into.
-        rate: Maximum records a second; None for no limit.
-        state: File for the account; None for none.
-        task: What the run does, for the state file.
-        fixed: Further content of the state file.
-        on_progress: Called every 0.2 s at most.
-        clock: Measures; replaced in tests.
-        sleep: Called with the seconds to wait for the rate; replaced in tests.
-
-    Raises:
-        ConfigError: If ``rate`` is out of range.
+    The caller closes the producer. ``rate`` is the maximum of records a second, None for no limit. ``task`` says in the state
+    file what the run does, and ``fixed`` is further content of it. ``on_progress`` is called every 0.2 s at most.
     """
 
     def __init__(
@@ -193,10 +180,7 @@ class Transfer:
     ) -> DoneTracker[Any]:
         """Prepare a source that an earlier run may have begun; others begin without an account.
 
-        Args:
-            name: Name of the source.
-            saved: Its content in the state file of the earlier run.
-            details: What else the state file says of it.
+        ``saved`` is its content in the state file of the earlier run, ``details`` what else the state file says of it.
         """
         saved = saved or {}
         tracker = self._trackers[name] = DoneTracker(
