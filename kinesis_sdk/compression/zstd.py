@@ -34,11 +34,7 @@ class Library(NamedTuple):
 
 
 def library() -> Library:
-    """Return the library, for the thread that calls this.
-
-    Raises:
-        ImportError: If there is none; names the extra.
-    """
+    """Return the library for the calling thread; raise an ImportError that names the extra if there is none."""
     try:
         return _of_python(import_module("compression.zstd"))
     except ImportError:

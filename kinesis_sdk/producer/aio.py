@@ -59,8 +59,8 @@ class AsyncProducer:
         session: As for `Producer`.
         region_name: As for `Producer`.
         endpoint_url: As for `Producer`.
-        on_send_error: As for `Producer`; runs on a thread of the producer, not on that of the loop.
-        on_record_failed: As for `Producer`; runs on a thread of the producer, not on that of the loop.
+        on_send_error: As for `Producer`; runs on a thread of the producer, not on the loop's thread.
+        on_record_failed: As for `Producer`; runs on a thread of the producer, not on the loop's thread.
         metrics: As for `Producer`.
         interceptors: As for `Producer`; `on_put` and `on_accepted` run on the thread of the loop.
         clock: Monotonic and wall clock; replaced in tests.

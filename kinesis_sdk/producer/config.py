@@ -137,7 +137,7 @@ class ProducerConfig:
     ``ordering="per_shard"`` it is always 1."""
 
     request_timeout: float = 6.0
-    """Seconds to wait for a response; the records of a request that times out may have been stored. 0.1 to 600."""
+    """Seconds to wait for a response, 0.1 to 600. The records of a request that times out may have been stored."""
 
     connect_timeout: float = 6.0
     """Seconds to wait for a connection; 0.1 to 300."""
@@ -160,8 +160,8 @@ class ProducerConfig:
     mapping from stream names to serializers; records of a stream that is not in it are put as bytes. None: all are."""
 
     metrics_level: Literal["none", "summary", "detailed"] = "none"
-    """Level of detail of the metrics that go to CloudWatch, if the producer has no ``metrics`` of its own. The KPL's default is ``detailed``, at which
-    CloudWatch charges for 8 metrics a shard."""
+    """Level of detail of the metrics for CloudWatch, if the producer has no ``metrics`` of its own. The KPL's default is ``detailed``: then
+    CloudWatch charges for 8 metrics per shard."""
 
     metrics_granularity: Literal["global", "stream", "shard"] = "shard"
     """Finest dimension of the metrics."""

@@ -54,11 +54,7 @@ _JOIN_TIMEOUT = 2.0
 
 
 class Engine:
-    """Operations of a producer's callers. Thread-safe.
-
-    Raises:
-        CodecUnavailableError: If the codec of ``compression`` is not installed.
-    """
+    """Operations of a producer's callers. Thread-safe."""
 
     def __init__(
         self,
@@ -125,13 +121,9 @@ class Engine:
         hash_key: bytes,
         timeout: float | None,
     ) -> None:
-        """Take ownership of a record; from now on it ends with a result or a failure.
+        """Take ownership of a record: it will end with a result or a failure. Wait at most ``timeout`` seconds for room.
 
-        Waits at most ``timeout`` seconds for room; None waits as long as it takes.
-
-        Raises:
-            BufferFullError: If no room becomes available in that time.
-            ProducerClosedError: If the producer is closed.
+        None waits as long as it takes. Without room, raises `BufferFullError`.
         """
         if self._held_here():
             self._reentry.check_not_interrupted()
@@ -187,7 +179,7 @@ class Engine:
         hash_key: bytes,
         timeout: float | None,
     ) -> None:
-        """`accept` for a record with an identity, which begins a run of its own, or with headers: never the fast path."""
+        """`accept` for a record with headers, or with an identity, which begins its own run: never on the fast path."""
         self._reentry.check_not_interrupted()
         with self._lock:
             self._shared.check_open()

@@ -56,8 +56,8 @@ class ProducerInterceptor:
     def on_put(self, put: Put) -> Put:
         """Return the record to put: the same, or a changed one (``put._replace(headers={**put.headers, "tenant": "acme"})``).
 
-        Called for each record on the caller's thread (with `AsyncProducer`, that of the event loop) and without locks, before
-        the serializer. What it raises, ``put`` raises: the record was not accepted.
+        Called for each record, before the serializer, without locks, on the caller's thread (with `AsyncProducer`, the event
+        loop's). If it raises an error, ``put`` raises the same, and the record is not accepted.
         """
         return put
 
@@ -77,7 +77,7 @@ class ProducerInterceptor:
     ) -> AbstractContextManager[None]:
         """Return a context manager; the PutRecords call is made inside it. If the call fails as a whole, the manager gets the error.
 
-        Called on a thread of the producer, several at a time, which sends nothing else meanwhile. What the context manager raises
+        Called on threads of the producer, several at a time; each sends nothing else meanwhile. What the context manager raises
         is logged and changes nothing, and it cannot suppress the error of the call.
         """
         return nullcontext()

@@ -550,11 +550,7 @@ class Producer:
             return pipeline
 
     def _serialized(self, pipeline: StreamPipeline, value: Any) -> bytes:
-        """Return the payload that the stream's serializer makes of a value.
-
-        Raises:
-            SerializationError: If the serializer does not return bytes, or raises an error that is not one of this package.
-        """
+        """Return the payload that the stream's serializer makes of a value. Raise its errors as `SerializationError`, except ours."""
         assert pipeline.serializer is not None
         stream = pipeline.stream.name
         try:

@@ -89,12 +89,7 @@ def _dumps(value: Any) -> bytes:
 
 
 def _validator(schema: Any) -> Callable[[Any], None]:
-    """Return a function that raises a ValueError for a value that violates the schema.
-
-    Raises:
-        ConfigError: If it is not a valid JSON Schema.
-        ImportError: If a library is missing.
-    """
+    """Return a function that raises a ValueError for a value that violates the schema; raise `ConfigError` for a bad schema."""
     validators = import_library("jsonschema.validators", "json-schema", "A JSON Schema")
     registry = import_library("referencing", "json-schema", "A JSON Schema").Registry()
     exceptions = import_library("jsonschema.exceptions", "json-schema", "A JSON Schema")

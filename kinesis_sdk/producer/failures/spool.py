@@ -49,7 +49,7 @@ MAX_SPOOL_BYTES = 1024 * 1024 * 1024
 
 _OPEN_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT
 for _name in ("O_BINARY", "O_NOFOLLOW", "O_NONBLOCK", "O_NOCTTY"):
-    # O_BINARY: otherwise Windows writes two bytes for a newline. The others: a link at the path is not followed, and
+    # O_BINARY: otherwise Windows writes two bytes for a newline. With the other flags, a link at the path is not followed, and
     # opening does not wait for a FIFO or a terminal.
     _OPEN_FLAGS |= getattr(os, _name, 0)
 

@@ -31,10 +31,7 @@ def put_records(client: KinesisClient, stream: StreamId, batch: Batch) -> Mappin
     """Encode and send one request, on the thread of the pool; return its response, with one result for each Kinesis record.
 
     A result has a textual ``ErrorCode``, or a textual ``ShardId`` and a sequence number; a malformed one is replaced by an empty one.
-
-    Raises:
-        AwsError: If the call fails.
-        ProtocolError: If the call succeeds and its response cannot be read.
+    Raises `AwsError` if the call fails, `ProtocolError` if its response cannot be read.
     """
     # The encoding is inside, too: only the allocation of memory can fail there, which is transient.
     with translate_errors("PutRecords", client):
@@ -83,12 +80,8 @@ def without_frames(error: KinesisSdkError) -> KinesisSdkError:
 def load_facts(client: KinesisClient, stream: StreamId, *, describe: bool) -> StreamFacts:
     """Load the shards of a stream and, with ``describe``, its record size limit and its record distribution.
 
-    Neither call is required: if the permission for one is missing, the producer continues with less, and says so in the log. A stream
-    that does not exist is an error.
-
-    Raises:
-        AwsError: If a call fails.
-        ProtocolError: If a response cannot be read.
+    If the permission for one of the calls is missing, the producer continues with less, and says so in the log. A stream that does not exist
+    is an error.
     """
     max_record_size: int | None = None
     service_places: bool | None = None

@@ -1,4 +1,4 @@
-"""Identity of a user record, by which readers recognize its repetitions, and what is remembered of the last attempt to send it."""
+"""Identity of a user record, by which readers recognize its repetitions, and the memory of the last attempt to send it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class RecordIdentity(NamedTuple):
     """Identity of a user record for another process, which puts the record again (`Producer.put_again`).
 
     Attributes:
-        incarnation: 8 bytes: those of a request, or for a named record a part of the digest of its name and hash key.
+        incarnation: 8 bytes, drawn for a request; for a named record, a part of the digest of its name and hash key.
         number: Number of the record, below 2^48.
         date: Milliseconds since 1970, at Kinesis, before which the record was not sent; None if no attempt of it may be stored.
         window: Seconds in which readers recognize another record of that name; 0 for a record without one.
@@ -73,7 +73,6 @@ class Stamp(NamedTuple):
     """Identity of the fresh records of one attempt to send a Kinesis record.
 
     Attributes:
-        incarnation: Incarnation of the request.
         date: Milliseconds since 1970 that Kinesis had reached before the bytes were made.
         number: Number of the record at index 0. A fresh record at index n has ``number + n``.
         made: Monotonic seconds at which the bytes were made.

@@ -50,7 +50,7 @@ wait_guards: dict[object, Callable[[PendingRecord], None]] = {}
 
 
 def interrupted_here() -> bool:
-    """Return whether this is a signal handler that interrupted a change of a record's state on its own thread."""
+    """Return whether a signal handler runs here that interrupted a change of a record's state on this thread."""
     return bool(_STATE_LOCK._is_owned())  # type: ignore[attr-defined]
 
 
@@ -191,7 +191,7 @@ class _Waits:
 
     def release(self) -> None:
         """Wake the threads in `PendingRecord.result`, because the record has its final result. Never blocks."""
-        with contextlib.suppress(IndexError):  # `pop` takes each lock once, also if two threads do this
+        with contextlib.suppress(IndexError):  # `pop` takes each lock once, even if two threads do this
             while True:
                 self.locks.pop().release()
 
@@ -493,7 +493,7 @@ class PendingRecord(Future[PutResult]):
             # Atomic: several threads may do this at once.
             waits = self.__dict__.setdefault("_waits", _Waits())
         if not waits.registered:
-            # Also by a thread that did not create it: the creator may have been interrupted.
+            # Any thread registers it, not only its creator, which may have been interrupted.
             if not self._listen(waits):
                 waits.release()
             waits.registered = True

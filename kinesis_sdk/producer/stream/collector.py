@@ -11,12 +11,7 @@ _AT_ONCE = -_NEVER
 
 
 class Batch:
-    """One PutRecords request.
-
-    Attributes:
-        entries: Its Kinesis records, in order.
-        started: Monotonic seconds at which the call began; set by the I/O loop.
-    """
+    """One PutRecords request. The I/O loop sets ``started`` (monotonic seconds)."""
 
     __slots__ = ("entries", "started")
 

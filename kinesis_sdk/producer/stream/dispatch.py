@@ -1,4 +1,4 @@
-"""Dispatch policies: what decides whether a Kinesis record may leave the queue of its shard now.
+"""Dispatch policies: they decide whether a Kinesis record may leave the queue of its shard now.
 
 Each shard has a `Lane`, a queue of Kinesis records. Its head leaves when every `DispatchPolicy` of the stream allows it. Entries are
 sent in one place and come back in one place (`Lane.release` and `SendQueue.returned`), and both tell all policies. The moment that a
@@ -9,8 +9,8 @@ policy names is also the moment at which the I/O loop wakes up, so the sleeping 
 | default | `RateLimit` |
 | ``max_inflight_requests_per_shard`` | `InFlightLimit`, `RateLimit` |
 | ``ordering="per_shard"`` | `OneInFlight`, `ReshardBarrier`, `RateLimit` |
-| ``idempotent`` | `HoldOff`, and those above |
-| with a codec | `kinesis_sdk.producer.stream.sealing.Sealing`, and those above |
+| ``idempotent`` | `HoldOff`, then as above |
+| with a codec | `kinesis_sdk.producer.stream.sealing.Sealing`, then as above |
 | all, for whole requests | `CallPause` |
 """
 
@@ -88,10 +88,8 @@ class DispatchPolicy(Protocol):
 class Lane:
     """Kinesis records of one shard that wait until they may leave: by order of acceptance (``in_order``) or by deadline.
 
-    ``policies`` are asked in their order. ``busy`` is the stream's lanes that are not empty, kept up to date here.
-
-    Attributes:
-        not_before: Monotonic seconds before which the head does not leave: the backoff of a retry in ordered mode.
+    ``policies`` are asked in their order. ``busy`` is the stream's lanes that are not empty, kept up to date here. Before ``not_before``
+    (monotonic seconds), the head does not leave: the backoff of a retry in ordered mode.
     """
 
     __slots__ = (

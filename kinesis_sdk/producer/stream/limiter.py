@@ -5,8 +5,8 @@ The numbers are the KPL's: 1,000 records/s and 1 MiB/s for a shard, times the co
 charged, too, because Kinesis counts them. And a Kinesis record that is larger than the bucket passes when the bucket is full and leaves
 a debt, so a 10 MiB record does not need a burst of 10 MiB for all other records.
 
-The KPL sends at 150 % of the limits whatever the response. Here a throttle adapts the shard's rate, by a search for the capacity like
-that of TCP CUBIC (RFC 9438):
+The KPL sends at 150 % of the limits whatever the response. Here a throttle adapts the shard's rate: like TCP CUBIC (RFC 9438), it
+searches for the capacity.
 
 * A cut sets the rate a little below the rate that was throttled, and never above the published limit of a shard. A
   producer that had most of the shard is cut by a few per cent. A producer with a small part shares the shard with
@@ -113,7 +113,7 @@ class TokenBucket:
 
 
 class ShardRate:
-    """Rate limit of one shard: what it may be sent now, and how a throttle changes that.
+    """Rate limit of one shard, and how a throttle changes it.
 
     ``share`` is the share of the configured rate that is used now; 1 unless the shard was throttled lately.
     """

@@ -51,7 +51,7 @@ class StreamFailures:
     Attributes:
         request: Error of the last PutRecords call; None if it did not fail as a whole.
         load: Error of the last load of the stream's facts, if records wait for a load.
-        missing: Whether nothing is sent, because the stream does not exist and records wait until it does.
+        missing: True while the stream does not exist and its records wait: then nothing is sent.
     """
 
     __slots__ = ("load", "missing", "request")
@@ -68,7 +68,7 @@ class StreamFailures:
 
     @property
     def why_missing(self) -> KinesisSdkError | None:
-        """Error that reported the missing stream: that of the last load, else of the last PutRecords call."""
+        """Error that reported the missing stream: of the last load, else of the last PutRecords call."""
         return self.load if isinstance(self.load, ResourceNotFoundError) else self.latest
 
 

@@ -82,11 +82,7 @@ class StreamPipeline:
         self._update_record_size()
 
     def on_facts(self, facts: StreamFacts, now: float) -> None:
-        """Handle a successful load of the stream's facts.
-
-        Raises:
-            ProtocolError: If the shards do not tile the hash key space; then call `ResponseHandler.on_facts_failed`.
-        """
+        """Handle a successful load of the stream's facts; raise `ProtocolError` as `ResponseHandler.on_facts`."""
         self.responses.on_facts(facts, now)
         self._update_record_size()
 

@@ -57,9 +57,7 @@ class AttemptLog:
             self._attempts.clear()
             self._errors.clear()
         code, message, error = self._errors.setdefault((code, message), (code, message, error))
-        first: dict[
-            float, Attempt
-        ] = {}  # every record has an arrival of its own: not worth remembering longer
+        first: dict[float, Attempt] = {}  # arrivals differ from record to record: not worth keeping longer
         for record in records:
             attempt: Attempt | None
             last = record.last_event

@@ -55,10 +55,6 @@ UNLIMITED = 2**62
 class SendQueue:
     """Records of a stream that wait to be sent, and requests in flight. Not thread-safe.
 
-    Args:
-        known: Open aggregates, kept up to date for the fast path of `put`.
-        codec: Seals aggregates before they are sent; None sends them as they are.
-
     Attributes:
         buffered_time: Seconds after `put` at which a record leaves its aggregate at the latest: early enough to be sent.
         record_ttl: Seconds after `put` at which a record fails if it is not stored.
@@ -150,7 +146,7 @@ class SendQueue:
         self.expedite()
 
     def expedite(self) -> None:
-        """Send closed aggregates without waiting for others to share their request."""
+        """Send closed aggregates without the collection delay."""
         if self._pending.failures.missing:
             return  # nothing can be sent, so the walk through all lanes would be wasted
         for lane in self._busy_lanes:
@@ -333,7 +329,7 @@ class SendQueue:
             self._regroup_wanted = True
 
     def split(self, entry: Entry, parts: list[list[DetachedRecord]], now: float) -> None:
-        """Replace a rejected Kinesis record by parts of it, and send each part in a request of its own."""
+        """Replace a rejected Kinesis record by parts of it, and send each part in its own request."""
         entries = [self._part_of(entry, part) for part in parts]
         stays = self._stays_in_lane(entry)
         self.returned(entry, Returned.SPLIT)
@@ -447,27 +443,22 @@ class SendQueue:
         self._pending.drop_empty()
 
     def forgive(self, gap: float, now: float) -> None:
-        """Do not count a freeze of the process against the time-to-live of its records.
+        """Do not count a freeze of the process (``gap`` seconds, up to ``now``) against the time-to-live of its records.
 
-        Nothing could be sent meanwhile, and failing a record for it would lose it although everything works. What is due leaves at
-        once; what is in flight comes back by itself, as a failure that is retried.
-
-        Args:
-            gap: Duration of the freeze (seconds), up to ``now``.
-            now: Monotonic seconds.
+        Nothing could be sent meanwhile, so failing a record for it would lose it for no reason. Records that are due leave at once. Requests in
+        flight fail by themselves, and are retried.
         """
         for record in self._pending.live:
-            if record.arrived < now - gap / 2:  # not what came after the freeze, before the clock was read
+            if (
+                record.arrived < now - gap / 2
+            ):  # not records that came after the freeze, before the clock was read
                 record.grace += gap
-        self.rebuild(now)  # Kinesis records know the earliest expiry inside
+        self.rebuild(now)  # each Kinesis record has to find its earliest expiry again
 
     def take_unsent(self, without: PendingRecord | None = None) -> list[DetachedRecord]:
         """Remove and return every record that is not in flight, oldest first, or in order of acceptance in ordered mode.
 
-        They stay pending: put them elsewhere or fail them, then call `PendingRecords.drop_empty`.
-
-        Args:
-            without: A record to leave out, which was not accepted.
+        They stay pending: put them elsewhere or fail them, then call `PendingRecords.drop_empty`. ``without`` was not accepted and is left out.
         """
         self._pending.finish_interrupted(without)
         out = self._out()
@@ -489,7 +480,7 @@ class SendQueue:
         return detached
 
     def withdraw_in_flight(self) -> None:
-        """Stop waiting for what is in flight: the responses that still come are dropped."""
+        """Stop waiting for requests in flight. Responses that still come must be dropped."""
         for entry in self._out():
             self.identities.keep(entry)
             self.returned(entry, Returned.WITHDRAWN)
@@ -763,7 +754,7 @@ class SendQueue:
     # ------------------------------------------------------------------ back from lanes and network
 
     def _expire(self, entry: Entry, now: float, why: str) -> None:
-        """Fail the expired user records of a Kinesis record, and queue the others again."""
+        """Fail the expired user records of a Kinesis record, and queue the remaining ones again."""
         lane = self.lanes.get(entry.group) if self._in_order and entry.shard_id is not None else None
         self.returned(entry, Returned.EXPIRED)
         for record in entry.records:

@@ -188,11 +188,7 @@ class Topology:
         self._next_load = None
 
     def finish_load(self, facts: StreamFacts, now: float) -> None:
-        """Note that a load succeeded.
-
-        Raises:
-            ProtocolError: If the shards do not tile the hash key space; call `fail_load` then.
-        """
+        """Note that a load succeeded; raise `ProtocolError` if the shards do not tile the hash key space: then call `fail_load`."""
         started = self._loading_since if self._loading_since is not None else now
         # If the permission to list shards is gone, an old map is worse than none: it would never be corrected.
         self.shard_map = ShardMap(facts.shards, started, self.shard_map) if facts.shards is not None else None
