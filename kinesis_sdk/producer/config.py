@@ -92,8 +92,8 @@ class ProducerConfig:
     and a record without one is rejected. ``UNSET``: by partition key, and records without one wait for the summary."""
 
     describe_stream_summary_interval: float = 300.0
-    """Seconds after which the summary is read again, while there are records for the stream: if it places records itself, or if it
-    does not and gets a record without a partition key; 0.5 to 604,800. If a stream begins to place records itself, the shards in which
+    """Seconds after which the summary is read again, 0.5 to 604,800, while there are records for the stream. This concerns streams that
+    place records themselves, and other streams when they get a record without a partition key. If a stream begins to place records itself, the shards in which
     its records land show it at once."""
 
     missing_stream: Literal["fail", "wait"] = "fail"

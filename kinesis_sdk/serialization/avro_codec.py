@@ -206,9 +206,7 @@ class _Shape:
             weightless = bool(schema["size"] == 0)
         elif kind in {"record", "error"}:
             self._open.add(schema["name"])
-            parts = [
-                self._visit(field["type"]) for field in schema["fields"]
-            ]  # a list: visit all, even after a False
+            parts = [self._visit(field["type"]) for field in schema["fields"]]  # a list, to visit all of them
             weightless = all(parts)
             self._open.remove(schema["name"])
         else:

@@ -1,7 +1,7 @@
 """Names of the message types that a ``.proto`` file defines, from its text or from a generated class.
 
-AWS's serializers number the message types of a file by their full names in order, nested ones and the entries of maps included,
-so the names are all that a deserializer needs from the text.
+AWS's serializers number the message types of a file by their sorted full names, including nested types and the entries of maps.
+So a deserializer needs only the names.
 """
 
 from __future__ import annotations

@@ -225,7 +225,7 @@ class _Notifier:
     `concurrent.futures.wait` and holds a condition; a signal handler interrupts it and calls `flush`; `flush` waits for the thread
     that delivers results; that thread waits for the condition; nothing continues.
 
-    The notifier's thread does not block on a condition either: a handler that raises at the wrong moment in
+    The notifier's thread does not block on a condition either. A handler that raises at the wrong moment in
     `concurrent.futures.wait` leaves conditions held for ever, and the threads that wait for other records must still be notified.
     """
 

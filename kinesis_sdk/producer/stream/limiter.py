@@ -2,8 +2,8 @@
 
 The numbers are the KPL's: 1,000 records/s and 1 MiB/s for a shard, times the configured per cent, refilled by time, full at the start
 (core/limiter.h and token_bucket.h of awslabs/amazon-kinesis-producer). There are two differences. The bytes of the partition key are
-charged, too, because Kinesis counts them. And a Kinesis record that is larger than the bucket passes when the bucket is full and leaves
-a debt, so a 10 MiB record does not need a burst of 10 MiB for all other records.
+charged, too, because Kinesis counts them. And a Kinesis record that is larger than the bucket passes when the bucket is full, and leaves
+a debt. So a 10 MiB record does not need a bucket that allows bursts of 10 MiB.
 
 The KPL sends at 150 % of the limits whatever the response. Here a throttle adapts the shard's rate: like TCP CUBIC (RFC 9438), it
 searches for the capacity.

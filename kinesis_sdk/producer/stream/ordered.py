@@ -8,10 +8,10 @@ When the stream is resharded, everything unsent moves into the lanes of the new 
 last Kinesis record that was sent on the old map has come back: it may have to be sent again, before records that were put later.
 
 The promise is about first appearances. A retry after a lost response stores a Kinesis record twice, one copy right behind the other
-(1 2 1 2 3), but never a later record before the first copy of an earlier one. The promise cannot cover a request that the producer
+(1 2 1 2 3). But no record is stored before the first copy of an earlier one. The promise cannot cover a request that the producer
 stopped waiting for and that reaches Kinesis after its retry.
 
-The cost: a shard takes one Kinesis record per round trip (51,200 bytes each, if there is enough to aggregate), the permission
+The cost: a shard takes one Kinesis record per round trip (51,200 bytes each, if there is enough to aggregate). The permission
 ListShards is required, and streams that place records themselves cannot be used.
 """
 

@@ -76,8 +76,8 @@ def fits_within(entry: Entry, hash_key_range: HashKeyRange) -> bool:
 def stored_nothing(error: KinesisSdkError) -> bool:
     """Return whether an attempt that ended with this error stored nothing for certain.
 
-    Certain are: throttled; rejected with status 4xx (except 408) and an error document of the service; an entry that was rejected with a
-    code which says that the same entry would be rejected again; no connection; no credentials. Not certain is everything else: a timeout, a
+    Certain cases: it was throttled; it was rejected with status 4xx (except 408) and an error document of the service; an entry was rejected
+    with a code that means it would be rejected again; there was no connection, or there were no credentials. Not certain: a timeout, a
     closed connection, 5xx, an unreadable response, an internal failure of one entry. The error of an entry has no HTTP status.
     """
     if not isinstance(error, AwsError):

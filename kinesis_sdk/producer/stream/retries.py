@@ -1,6 +1,6 @@
 """Failed attempts of user records, and the backoff before a record is sent again.
 
-For its first two retries, a record goes back into an aggregate at once, with a deadline of half the buffered time, as in the KPL; if
+For its first two retries, a record goes back into an aggregate at once, with a deadline of half the buffered time, as in the KPL. If
 the aggregate fills, the record leaves with it. From the third retry on, it waits here until its backoff has ended. Otherwise an
 aggregate that fills at once, or a record that is not aggregated, would be sent again as fast as Kinesis can reject it
 (amazon-kinesis-producer#35, #183).
@@ -20,7 +20,7 @@ _FLUSH_DELAY = 0.1
 _FIRST_DELAY = 0.02
 _MAX_DELAY = 1.0
 """Seconds of backoff. The first two retries of a record wait for half the buffered time, as in the KPL, but at least
-`_FIRST_DELAY`; each further retry waits twice as long as the one before, at most `_MAX_DELAY`. That bounds the attempts that a record
+`_FIRST_DELAY`. Each further retry waits twice as long as the one before, at most `_MAX_DELAY`. That bounds the attempts that a record
 remembers, and the requests that a producer without buffered time sends to a throttled shard."""
 
 _QUICK_RETRIES = 2

@@ -121,7 +121,7 @@ class SendQueue:
     # ------------------------------------------------------------------ callers
 
     def add(self, record: PendingRecord, data: bytes, hash_key: bytes, epoch: int, now: float) -> bool:
-        """Take a new record, and return whether a Kinesis record is ready: `next_event` may then be earlier than before."""
+        """Take a new record; return whether a Kinesis record is ready, so that `next_event` may be earlier than before."""
         if self._in_order:
             self._accepted += 1
             record.order = self._accepted
@@ -449,16 +449,14 @@ class SendQueue:
         flight fail by themselves, and are retried.
         """
         for record in self._pending.live:
-            if (
-                record.arrived < now - gap / 2
-            ):  # not records that came after the freeze, before the clock was read
+            if record.arrived < now - gap / 2:  # not records that came after it, before the clock was read
                 record.grace += gap
         self.rebuild(now)  # each Kinesis record has to find its earliest expiry again
 
     def take_unsent(self, without: PendingRecord | None = None) -> list[DetachedRecord]:
         """Remove and return every record that is not in flight, oldest first, or in order of acceptance in ordered mode.
 
-        They stay pending: put them elsewhere or fail them, then call `PendingRecords.drop_empty`. ``without`` was not accepted and is left out.
+        They stay pending: put them elsewhere or fail them, then call `PendingRecords.drop_empty`. ``without`` was not accepted: it is left out.
         """
         self._pending.finish_interrupted(without)
         out = self._out()
