@@ -30,7 +30,7 @@ _RETRIES = Backoff(0.1, 2.0)
 
 
 class PreparedCheckpoint:
-    """First half of a two-phase checkpoint, which is stored already; `checkpoint` is the second half.
+    """First half of a two-phase checkpoint, which is already stored; `checkpoint` is the second half.
 
     Between the two, the application makes its own state durable. If it crashes there, the next owner finds
     ``pending_checkpoint`` and ``pending_checkpoint_state`` in the `ShardContext` of ``initialize`` and decides which
@@ -58,10 +58,9 @@ class Checkpointer:
     """Checkpoints of one shard while its lease is held.
 
     A position is accepted if ``last checkpoint ≤ position ≤ largest delivered position`` (KCL
-    ``ShardRecordProcessorCheckpointer``). While the last checkpoint is a sentinel, before which no number lies, the position
-    must not be before the first record that was delivered under this lease. Storing the position that is stored already writes nothing. Thread-safe, and
-    usable after the callback that received it has returned. Each call that writes costs one UpdateItem and replaces a
-    heartbeat.
+    ``ShardRecordProcessorCheckpointer``). While the last checkpoint is a sentinel, the position must not be before the first
+    record that was delivered under this lease. Storing the current checkpoint again writes nothing. Thread-safe, and usable
+    after the callback that received it has returned. Each call that writes costs one UpdateItem and replaces a heartbeat.
 
     Lock order: its own lock, then the lock of the held lease.
 
@@ -91,14 +90,14 @@ class Checkpointer:
         self._timeout = timeout
         self._metrics = metrics
         self._lock = threading.Lock()
-        # Both under this lease, None before the first: the last position that was delivered (smaller than the lease's
-        # checkpoint if the handler started before it), and the last checkpoint that was stored.
+        # The last delivered position (smaller than the lease's checkpoint if the handler started before it), and the last stored
+        # checkpoint. Both only under this lease; None before the first.
         self._bound: ExtendedSequenceNumber | None = None
         self._stored: ExtendedSequenceNumber | None = None
-        # First position that was delivered under this lease; it stays when deliveries are taken back.
+        # First position delivered under this lease. It stays when a delivery fails.
         self._first: ExtendedSequenceNumber | None = None
         self._at_shard_end = False
-        # With a sink: returns the position in the sink, which no checkpoint may pass.
+        # With a sink: returns the sink's position, which no checkpoint may pass.
         self._limit: Callable[[], ExtendedSequenceNumber | None] | None = None
 
     @property
@@ -132,8 +131,8 @@ class Checkpointer:
     ) -> None:
         """Store that all records up to a position, inclusive, are processed.
 
-        Without a position, a handler that started before the lease's checkpoint (`RecordHandler.starting_position`) writes
-        nothing until it has passed that checkpoint: a checkpoint never decreases.
+        A checkpoint never decreases. So if the handler started before the lease's checkpoint
+        (`RecordHandler.starting_position`), a call without a position writes nothing until delivery has passed that checkpoint.
 
         Args:
             position: A delivered record, or its sequence number; None means everything delivered so far. In
@@ -159,14 +158,14 @@ class Checkpointer:
     ) -> PreparedCheckpoint:
         """Store the first half of a two-phase checkpoint, with state of the application.
 
-        The checkpoint itself does not change until `PreparedCheckpoint.checkpoint`. Any other checkpoint removes what was
-        prepared, as in the KCL. Preparing the position that is stored already writes nothing.
+        The checkpoint itself does not change until `PreparedCheckpoint.checkpoint`. Any other checkpoint removes the prepared
+        one, as in the KCL. Preparing the current checkpoint writes nothing.
 
         Args:
             position: As for `checkpoint`.
             sub_sequence_number: As for `checkpoint`.
-            state: Bytes for the next owner, if this worker crashes before the second half; None for none. At most what
-                fits into a DynamoDB item with the lease (400 KB minus about 1 KB).
+            state: Bytes for the next owner, if this worker crashes before the second half; None for none. They must fit into
+                a DynamoDB item with the lease (400 KB minus about 1 KB).
 
         Raises:
             InvalidCheckpointError: If the state is not bytes, or as for `checkpoint`.
@@ -181,7 +180,7 @@ class Checkpointer:
             return PreparedCheckpoint(self, checked)
 
     def commit(self, position: ExtendedSequenceNumber) -> None:
-        """Store a position that was prepared. Raises as `checkpoint`."""
+        """Store a prepared position. Raises as `checkpoint`."""
         with self._lock:
             self._store_checkpoint(self._checked(position))
 
@@ -191,7 +190,7 @@ class Checkpointer:
             self._stored = position
 
     def _checked(self, position: ExtendedSequenceNumber) -> ExtendedSequenceNumber:
-        """Return a position that may be stored now; at the end of the shard, SHARD_END for the last one."""
+        """Return a position if it may be stored now; at the end of the shard, SHARD_END for the last one."""
         if self._held.gone is not None:
             raise LeaseLostError(f"lease {self.shard_id} is no longer held: {self._held.gone}")
         last = self._held.lease.checkpoint
@@ -212,11 +211,9 @@ class Checkpointer:
         return position
 
     def _precedes_deliveries(self, position: ExtendedSequenceNumber, last: ExtendedSequenceNumber) -> bool:
-        """Return whether a number is before the first delivered one, where every number is after the last checkpoint.
-
-        A handler asks for "0", which is after TRIM_HORIZON. No shard has such a record. Once it is stored, the lease seems to
-        be of a deleted stream of the same name, and every worker that syncs the shards stops.
-        """
+        """Return whether a number is before the first delivered one, if the last checkpoint is a sentinel."""
+        # Example: a handler stores "0", which is after TRIM_HORIZON, but which no shard has. The lease then seems to belong to a
+        # deleted stream of the same name, and every worker that syncs the shards stops.
         if not last.is_sentinel or position.is_sentinel:
             return False
         if self._limit is not None and position == self._limit():
@@ -251,8 +248,8 @@ class Checkpointer:
         return extended
 
     def _write(self, write: Callable[[], None]) -> None:
-        # The lock of the held lease is free between two attempts, so that the renewal thread can send a heartbeat. With the
-        # lock held during the backoff, the lease would expire while a checkpoint retries.
+        # The lock of the held lease is free between two attempts, so that the renewal thread can send a heartbeat. Otherwise the
+        # lease would expire while a checkpoint retries.
         deadline = self._clock.monotonic() + self._timeout
         failures = 0
         while True:
@@ -276,15 +273,14 @@ class Checkpointer:
 
     @property
     def stored(self) -> ExtendedSequenceNumber | None:
-        """Last checkpoint that was stored under this lease; None before the first."""
+        """Last checkpoint stored under this lease; None before the first."""
         return self._stored
 
     @property
     def delivered(self) -> ExtendedSequenceNumber | None:
-        """Last position that was delivered and not taken back under this lease; None if there is none.
+        """Last position under this lease whose delivery did not fail; None if there is none.
 
-        Unlike `largest_delivered` it may be smaller than the lease's checkpoint: a handler that started before that
-        checkpoint is still on its way to it.
+        Unlike `largest_delivered`, it may be smaller than the lease's checkpoint, if the handler started before it.
         """
         bound, stored = self._bound, self._stored
         if bound is None or stored is None:
@@ -292,29 +288,25 @@ class Checkpointer:
         return max(bound, stored)
 
     def begin_at(self, position: ExtendedSequenceNumber) -> None:
-        """Note the first position that is delivered; later calls have no effect."""
+        """Note the first delivered position; later calls have no effect."""
         if self._first is None:
             self._first = position
 
     def limit_to(self, limit: Callable[[], ExtendedSequenceNumber | None]) -> None:
-        """Let no checkpoint pass the position that a function returns; None allows none."""
+        """Limit checkpoints to the position that a function returns; if it returns None, none is accepted."""
         self._limit = limit
 
     def advance(self, position: ExtendedSequenceNumber) -> ExtendedSequenceNumber | None:
-        """Allow checkpoints up to a position.
-
-        Returns:
-            The bound before, for `retreat`.
-        """
+        """Allow checkpoints up to a position; return the previous bound, for `retreat`."""
         before, self._bound = self._bound, position
         return before
 
     def retreat(self, bound: ExtendedSequenceNumber | None) -> None:
-        """Undo `advance` after a failed delivery; what was stored meanwhile may still be stored again."""
+        """Undo `advance` after a failed delivery. A checkpoint stored meanwhile stays valid."""
         self._bound = bound
 
     def restart(self) -> None:
-        """Begin again at the checkpoint: nothing is delivered, and the shard has not ended."""
+        """Restart at the checkpoint: nothing is delivered, and the shard has not ended."""
         self._bound, self._at_shard_end = None, False
 
     def end_shard(self) -> None:

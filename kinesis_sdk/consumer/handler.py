@@ -2,12 +2,12 @@
 
 **Coroutines.** A function, or any callback of a class, may be ``async def``. All coroutines of a worker run on one event
 loop thread, so a thousand shards can await concurrently without a thousand threads. Code that blocks instead of awaiting
-blocks all of them and belongs in a plain function. The order is the same as for plain callbacks: one callback of a shard at
+blocks all shards and belongs in a plain function. The order is the same as for plain callbacks: one callback of a shard at
 a time (or one per partition key, with ``concurrency``), and the next batch only after the coroutine has returned.
 
 **Cancellation.** Neither a lost lease nor a clean stop cancels a running coroutine: both wait for its end, as they wait for
-a plain callback. Only an immediate stop (a second signal, or ``stop(timeout)`` after the timeout) cancels running
-coroutines; nothing is checkpointed after it. A coroutine that is cancelled for another reason has failed.
+a plain callback. Only an immediate stop (a second signal, or the timeout of ``stop(timeout)``) cancels running coroutines, and
+nothing is checkpointed after it. A coroutine that is cancelled for another reason counts as failed.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class ShardContext:
 
 
 class _NoTransaction:
-    """The transaction of batches whose worker has no sink."""
+    """Stands for the transaction if the worker has no sink."""
 
     def __bool__(self) -> bool:
         return False
@@ -79,16 +79,16 @@ class RecordBatch:
     """User records of one shard, in order; never empty, unless ``RecordHandler.empty_batches`` asks for that.
 
     Attributes:
-        records: The records; with ``concurrency``, all of one partition key. Usually not a list: a record is created when
-            it is accessed, see `UserRecords`.
+        records: The records; with ``concurrency``, all with the same partition key. Usually not a list: a record is created
+            when it is accessed, see `UserRecords`.
         shard_id: Id of the shard.
         stream: The stream.
         checkpointer: Stores checkpoints of the shard.
         header: Header of the response that the records came in. Several batches share it if a response is delivered in
             parts, so `ResponseHeader.ended` does not mean that this batch is the last one.
-        transaction: With ``Worker(sink=…)``, the open transaction of the sink: what the handler writes to it takes effect
-            together with the position of the batch when the handler returns, and not at all if it raises. What it is depends
-            on the sink, for `SqlSink` a `sqlalchemy.Connection`. Without a sink it is false, and using it is a `ConsumerError`.
+        transaction: With ``Worker(sink=…)``, the open transaction of the sink. Writes to it take effect together with the
+            position of the batch when the handler returns, and not at all if it raises. The type depends on the sink: for
+            `SqlSink`, it is a `sqlalchemy.Connection`. Without a sink it is false, and using it raises `ConsumerError`.
     """
 
     records: Sequence[UserRecord]
@@ -123,8 +123,8 @@ class RecordBatch:
 
         Args:
             position: A delivered record, or its sequence number; None means the whole batch. With ``concurrency``, None
-                means the low watermark: everything before the oldest record that is still in a call of the handler. The
-                records of this batch are in such a call.
+                means the low watermark: everything before the oldest record that is still in a call of the handler, as the
+                records of this batch are.
             sub_sequence_number: Index inside an aggregate, for a sequence number; None means 0.
 
         Raises:
@@ -143,9 +143,9 @@ StartingPosition = ExtendedSequenceNumber | str | datetime
 class RecordHandler(ABC):
     """Callbacks for one shard. Subclass it; the worker creates one instance per shard and acquisition of its lease.
 
-    Callbacks of one shard never overlap, except ``process_records`` with a ``concurrency`` above 1. This form checkpoints
-    only where the handler says so, unless ``ConsumerConfig.auto_checkpoint`` is True. Each callback may be ``async def``;
-    see the module's documentation for how these run.
+    Callbacks of one shard never overlap, except ``process_records`` with a ``concurrency`` above 1. The handler makes all
+    checkpoints itself, unless ``ConsumerConfig.auto_checkpoint`` is True. Each callback may be ``async def``; the module's
+    documentation says how these run.
 
     Attributes:
         concurrency: Partition keys of one shard that may be processed concurrently; None uses
@@ -162,18 +162,17 @@ class RecordHandler(ABC):
         self,
         shard: ShardContext,  # noqa: ARG002
     ) -> StartingPosition | Awaitable[StartingPosition | None] | None:
-        """Called before ``initialize`` with each acquisition of the shard: where does reading start?
+        """Called before ``initialize`` at each acquisition of the shard; returns where to start reading.
 
         For applications that keep their own positions, for example in the same transaction as their results. The default
         returns None: reading starts at the lease's checkpoint.
 
-        A position replaces the lease's checkpoint for this acquisition and changes nothing in the lease table. Records
-        before the lease's checkpoint are redelivered; records between the lease's checkpoint and a later position are
-        skipped, because the handler says so (logged at INFO). Checkpoints never decrease: while records before the lease's
-        checkpoint are redelivered, ``checkpoint()`` without arguments writes nothing, and an explicit position raises
-        `InvalidCheckpointError`.
+        A position replaces the lease's checkpoint for this acquisition, without changing the lease table. Records before the
+        lease's checkpoint are redelivered. Records between the lease's checkpoint and a later position are skipped (logged at
+        INFO). Checkpoints never decrease: while records before the lease's checkpoint are redelivered, ``checkpoint()`` without
+        arguments writes nothing, and an explicit position raises `InvalidCheckpointError`.
 
-        If the shard does not have the position, or it is malformed, the shard is quarantined: its lease is kept, it is not
+        If the position is malformed or does not exist in the shard, the shard is quarantined: its lease is kept, it is not
         consumed, and this method is called again at every check. An exception is subject to ``on_handler_error``.
 
         Args:
@@ -183,14 +182,14 @@ class RecordHandler(ABC):
             One of:
 
             * None: the lease's checkpoint.
-            * An `ExtendedSequenceNumber`: the last user record that is processed. The next one is delivered first, also if
-                it is in the same aggregate.
-            * A decimal sequence number: the same with sub-sequence number 0, as in ``checkpoint``. Of an aggregate, only the
-                first user record counts as processed.
+            * An `ExtendedSequenceNumber`: the last processed user record. Delivery starts with the next one, even if it is in
+                the same aggregate.
+            * A decimal sequence number: the same with sub-sequence number 0, as in ``checkpoint``. Only the first user record
+                of an aggregate counts as processed.
             * ``"TRIM_HORIZON"``: the oldest record.
             * ``"LATEST"``: the tip of the shard. If this application read a parent of the shard to its end, it means the
                 beginning, so that resharding loses nothing. It is pinned in the lease only if the lease starts at LATEST as
-                well; otherwise it is the tip at each acquisition, and records that arrive while no worker reads the shard are
+                well. Otherwise it is the tip at each acquisition, and records that arrive while no worker reads the shard are
                 skipped.
             * A `datetime` with a time zone: the first record that arrived at that time or later.
         """
@@ -200,7 +199,7 @@ class RecordHandler(ABC):
         """Called once before the first batch of the shard."""
 
     def _is_coroutine(self) -> bool:
-        """Return whether ``process_records`` is known to return a coroutine of which nothing has run."""
+        """Return whether ``process_records`` is known to return a coroutine that has not begun to run."""
         return inspect.iscoroutinefunction(self.process_records)
 
     @abstractmethod
@@ -213,17 +212,17 @@ class RecordHandler(ABC):
     def shard_ended(self, checkpointer: Checkpointer) -> CallbackResult:
         """Called after the last record of the shard was delivered. It must checkpoint; the default does.
 
-        If it returns without a checkpoint, or raises, it is called again: the lease is finished only by that checkpoint.
+        If it raises or returns without a checkpoint, it is called again: only this checkpoint finishes the lease.
         """
         checkpointer.checkpoint()
         return None
 
     def shutdown_requested(self, checkpointer: Checkpointer) -> CallbackResult:  # noqa: B027
-        """Called when the worker stops or hands the lease off: the last chance to checkpoint. The default does nothing."""
+        """Called when the worker stops or hands off the lease: the last chance to checkpoint. The default does nothing."""
 
 
 class FunctionHandler(RecordHandler):
-    """Handler that calls a function, plain or a coroutine function."""
+    """Handler that calls a plain function or a coroutine function."""
 
     def __init__(self, function: Callable[[RecordBatch], CallbackResult]) -> None:
         self._function = function
@@ -238,16 +237,9 @@ class FunctionHandler(RecordHandler):
 
 
 class AwaitingHandler:
-    """The rare callbacks of a handler, awaited before they return. `Delivery` calls ``process_records`` itself.
+    """Calls and awaits the callbacks of the user's handler (`inner`), except ``process_records``, which `Delivery` calls.
 
-    Args:
-        inner: The user's handler.
-        wait_for: Runs an awaitable on the event loop and returns when it has ended.
-        monotonic: Returns monotonic seconds.
-
-    Attributes:
-        inner: The user's handler.
-        running: Name of the running callback and the monotonic seconds at which it began; None if none is running.
+    `running` is the name of the running callback and the monotonic time at which it began; None if none is running.
     """
 
     def __init__(
@@ -262,7 +254,7 @@ class AwaitingHandler:
         self._monotonic = monotonic
 
     def starting_position(self, shard: ShardContext) -> StartingPosition | None:
-        """Call, await, and return the result."""
+        """Call, await and return the result."""
         results: list[StartingPosition | None] = []
 
         async def keep(awaitable: Awaitable[StartingPosition | None]) -> None:
@@ -316,10 +308,7 @@ Handler = Callable[[RecordBatch], CallbackResult] | type[RecordHandler] | Callab
 class HandlerSource:
     """Source of the handlers of a worker, one per shard and acquisition.
 
-    Attributes:
-        make: Creates a handler.
-        auto_checkpoint: Whether the worker checkpoints by itself, because returning means processed (plain functions).
-        interceptors: Interceptors around each handler.
+    `auto_checkpoint` is true for functions: the worker checkpoints, because returning means processed.
     """
 
     make: Callable[[], RecordHandler]
@@ -328,13 +317,9 @@ class HandlerSource:
 
     @classmethod
     def of(cls, handler: Handler, interceptors: Sequence[ConsumerInterceptor] = ()) -> HandlerSource:
-        """Distinguish a function of a batch from a handler class or factory.
+        """Distinguish a function of a batch from a handler class or factory; raise `ConfigError` for anything else.
 
-        A callable that accepts no argument, and not one, is a factory.
-
-        Raises:
-            ConfigError: If it is neither, an instance (which cannot serve several shards), or a generator function (whose
-                body would never run); if an interceptor is none.
+        A callable that accepts no argument, and does not accept one, is a factory.
         """
         return replace(cls._of(handler), interceptors=checked_interceptors(interceptors))
 

@@ -9,7 +9,7 @@ from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer.shard.state import ShardState
 
 _LATE_RENEWAL = 1 / 6
-"""Part of the failover time by which a renewal may be late. After a third, the lease is lost."""
+"""Fraction of the failover time by which a renewal may be late. At a third, the lease is lost."""
 
 
 @dataclass(frozen=True)
@@ -17,8 +17,8 @@ class Stall:
     """A shard without progress for longer than ``stall_timeout``.
 
     Attributes:
-        problem: What the shard waits for, or what failed last.
-        seconds: Seconds without progress, or for which the handler has been running.
+        problem: What the shard waits for, or the last failure.
+        seconds: Seconds without progress, or seconds for which the handler has been running.
         reading: Whether a read hangs. Such a read is restarted.
     """
 
@@ -32,9 +32,9 @@ class Stall:
 
 @dataclass(frozen=True, kw_only=True)
 class LeaseProblem:
-    """A lease whose row needs repair. Until then no worker can take it, or no worker can consume its shard.
+    """A lease whose row needs repair. Until then, no worker can take it, or no worker can consume its shard.
 
-    A worker that held the lease before the row was damaged continues as long as it can renew the lease.
+    A worker that already held the lease when the row was damaged continues as long as it can renew the lease.
 
     Attributes:
         lease_key: Key of the lease: the shard id, or with several streams ``account:name:creationEpoch:shardId``.
@@ -56,15 +56,15 @@ class ShardHealth:
             records were processed as of the last read, None if unknown. See the metric ``OldestUnprocessedRecordAge``
             for its error.
         read_lag_millis: Milliseconds by which the last read was behind the tip of the shard, as Kinesis reported it; None
-            if it did not. It does not cover records that were read and are not processed yet.
+            if it did not. Does not include records that were read but not yet processed.
         seconds_since_progress: Seconds since the last successful fetch or delivery.
         records_delivered: Number of user records delivered under this lease.
         checkpoint: Stored checkpoint.
-        last_error: The error or problem that delays the shard now; None if there is none.
+        last_error: Error or problem that currently delays the shard; None if there is none.
         records_dead_lettered: Number of user records passed to the dead-letter hook under this lease.
         stall: Set if the shard has made no progress for longer than ``stall_timeout``; else None.
         quarantined: Whether the lease is kept but the shard is not consumed, because it cannot be read from the checkpoint
-            on its row. The row is checked again and again until it is repaired.
+            in its row. The row is checked repeatedly until it is repaired.
     """
 
     shard_id: str
@@ -95,14 +95,14 @@ class ShardHealth:
 class WorkerHealth:
     """A snapshot of a worker.
 
-    `to_dict` returns it as data that ``json.dumps`` accepts; `live_problems` and `ready_problems` are what the health endpoint answers.
+    `to_dict` returns data that ``json.dumps`` accepts. The health endpoint responds with `live_problems` and `ready_problems`.
 
     Attributes:
         worker_id: Id of the worker in the lease table.
         running: Whether the worker was started and has not stopped.
         stopping: Whether a stop was requested.
         draining: Whether the worker hands off its leases and takes none, because an operator marked it in the lease
-            table. It stays up until the mark is removed.
+            table. It keeps running until the mark is removed.
         leases: Keys of the held leases, sorted.
         shards: One entry per shard consumer, sorted by shard id.
         records_delivered: Number of user records delivered since the start, including shards that are no longer held.
@@ -110,8 +110,7 @@ class WorkerHealth:
         lease_problems: Leases of the whole table that need repair, as of this worker's last scan, sorted by key.
         scan_overdue_seconds: Seconds by which the next scan of the lease table is late; 0 while scans succeed in time, None
             before the first one.
-        renewal_overdue_seconds: Seconds by which the renewal of a held lease is late, of all held leases the most; 0 while
-            renewals succeed in time.
+        renewal_overdue_seconds: Maximum seconds by which the renewal of a held lease is late; 0 while renewals succeed in time.
         failover_time: ``LeaseConfig.failover_time``.
         stuck_loops: Loops of the worker that have ended, or that have been in one call for more than ten minutes.
         until: The moment at which the worker ends, in ISO 8601; None if it does not end by itself.
@@ -135,8 +134,8 @@ class WorkerHealth:
     def to_dict(self) -> dict[str, Any]:
         """Return the snapshot as dictionaries, lists, numbers and strings, for example for a health endpoint.
 
-        A checkpoint becomes a dictionary of ``sequence_number`` and ``sub_sequence_number``, the error a string of its class
-        and message.
+        A checkpoint becomes a dictionary of ``sequence_number`` and ``sub_sequence_number``. The error becomes a string of its
+        class and message.
         """
         error = self.error
         result = asdict(replace(self, shards=(), error=None))
@@ -148,12 +147,12 @@ class WorkerHealth:
         return result
 
     def live_problems(self) -> list[str]:
-        """Return why only a restart of the process helps: the answer to ``/live``.
+        """Return the problems that only a restart of the process can solve, for ``/live``.
 
-        A worker that cannot reach AWS is live, because a restart would not change that, and so is one that starts or stops.
+        A worker that cannot reach AWS is live, because a restart would not change that. So is a worker that starts or stops.
 
         Returns:
-            Sentences for an operator; empty if the process can go on.
+            Sentences for an operator; empty if the process can continue.
         """
         found = [f"the loop {loop!r} makes no progress" for loop in self.stuck_loops]
         if self.error is not None:
@@ -161,12 +160,12 @@ class WorkerHealth:
         return found
 
     def ready_problems(self) -> list[str]:
-        """Return why the worker does not take and process shards now: the answer to ``/ready``.
+        """Return the problems that keep the worker from taking and processing shards, for ``/ready``.
 
-        Handlers that fail or hang, and lag, do not count: they are a matter for alerts, and say nothing about a deployment.
+        Lag, and handlers that fail or hang, do not count: they call for alerts, and say nothing about a deployment.
 
         Returns:
-            Sentences for an operator, `live_problems` first; empty if it does.
+            Sentences for an operator, `live_problems` first; empty if there are none.
         """
         found = self.live_problems()
         if not self.running:

@@ -1,4 +1,4 @@
-"""The handler that stands between a worker and everything else if there are interceptors."""
+"""Handler that calls the user's handler inside of the interceptors."""
 
 from __future__ import annotations
 
@@ -17,12 +17,9 @@ from kinesis_sdk.consumer.handler import (
 
 
 class InterceptedHandler(RecordHandler):
-    """Calls a handler, with its sink if it has one, inside of the interceptors.
+    """Calls a handler, including its sink, inside of at least one interceptor.
 
-    Args:
-        inner: The handler.
-        interceptors: At least one.
-        wait_for: Runs an awaitable on the event loop and returns when it has ended.
+    ``wait_for`` runs an awaitable on the event loop and returns when it has ended.
     """
 
     def __init__(
@@ -54,7 +51,8 @@ class InterceptedHandler(RecordHandler):
         with Around(self._interceptors, batch) as seen:
             result = self._inner.process_records(seen)
             if inspect.isawaitable(result):
-                # Only now it is known. The interceptors were entered on this thread, and have to be left on it: so this thread waits.
+                # This is known only now. The interceptors were entered on this thread and must be left on it, so this thread
+                # waits.
                 self._wait_for(result)
         return None
 

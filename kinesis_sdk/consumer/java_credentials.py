@@ -1,6 +1,6 @@
-"""Credentials providers by the names of the AWS SDK for Java, as KCL properties give them, and botocore's counterparts.
+"""Credentials providers of KCL properties, which have the names of the AWS SDK for Java, as providers of botocore.
 
-The value is a chain: ``NAME|ARGUMENT|ARGUMENT, NAME2``. The first provider of it that finds credentials is used.
+The value is a chain: ``NAME|ARGUMENT|ARGUMENT, NAME2``. The first provider that finds credentials is used.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _BOTOCORE = {
     "ContainerCredentialsProvider": "container-role",
     "InstanceProfileCredentialsProvider": "iam-role",
 }
-"""Provider of botocore by the name in version 2 of the SDK for Java."""
+"""Botocore's providers by their names in version 2 of the SDK for Java."""
 
 _VERSION_1 = {
     "DefaultAWSCredentialsProviderChain": "DefaultCredentialsProvider",
@@ -31,7 +31,7 @@ _VERSION_1 = {
     "KclSTSAssumeRoleSessionCredentialsProvider": "StsAssumeRoleCredentialsProvider",
     "KclStsAssumeRoleCredentialsProvider": "StsAssumeRoleCredentialsProvider",
 }
-"""Other names: of version 1 of the SDK for Java, which most files still have, and of the KCL's own classes."""
+"""Other names: those in version 1 of the SDK for Java, which most files still have, and the KCL's own classes."""
 
 _DEFAULT = "DefaultCredentialsProvider"
 _PROFILE = "ProfileCredentialsProvider"
@@ -56,11 +56,7 @@ class Provider:
     Attributes:
         name: Name in version 2 of the SDK for Java, without its package.
         profile: Profile, for ``ProfileCredentialsProvider``; None is botocore's default profile.
-        role_arn: Role, for ``StsAssumeRoleCredentialsProvider``.
-        role_session_name: Name of the role's session.
-        external_id: External id of the role.
-        sts_region: Region of STS.
-        sts_endpoint: Endpoint URL of STS.
+        role_arn: Role, for ``StsAssumeRoleCredentialsProvider``, as the fields below.
     """
 
     name: str
@@ -73,10 +69,9 @@ class Provider:
 
 
 def parse_credentials(key: str, value: str) -> tuple[Provider, ...]:
-    """Return the chain of providers that a property names.
+    """Return the chain of providers of a property.
 
-    Raises:
-        ConfigError: If a provider has no counterpart in botocore, or an argument is wrong. The message says what to do.
+    A provider without a counterpart in botocore, or a wrong argument, raises `ConfigError`, which says what to do instead.
     """
     chain = tuple(_provider(key, part.strip()) for part in value.split(",") if part.strip())
     if not chain:
@@ -124,16 +119,9 @@ def _role(key: str, text: str, arguments: list[str]) -> Provider:
 
 
 def make_session(chain: tuple[Provider, ...], region_name: str | None = None) -> boto3.Session:
-    """Return a session with the credentials of a chain, for `Worker`.
+    """Return a session with the credentials of a chain, which botocore refreshes before they expire.
 
-    Credentials that expire are refreshed by botocore.
-
-    Args:
-        chain: The providers; botocore's default chain if it is empty.
-        region_name: Region of the session; None leaves it to botocore.
-
-    Raises:
-        AwsConfigError: If a profile does not exist.
+    An empty chain is botocore's default chain. A profile that does not exist raises `AwsConfigError`.
     """
     import boto3
     from botocore.credentials import CredentialResolver
@@ -161,7 +149,7 @@ def _counterpart(provider: Provider) -> Any:
         return _AssumeRole(provider, session)
     resolver: Any = create_credential_resolver(session)
     if provider.name == _PROFILE:
-        # The files only: not what comes before and after them in the default chain.
+        # Keep only the providers that read files, not those before and after them in the default chain.
         session.full_config  # noqa: B018 - raises if the files cannot be read
         _ = session.get_scoped_config() if provider.profile else None
         others = {*_BOTOCORE.values(), "ec2-credentials-file", "boto-config"}
@@ -177,7 +165,7 @@ def _counterpart(provider: Provider) -> Any:
 
 
 class _Several:
-    """A provider that asks several others."""
+    """A provider that tries several providers in order."""
 
     METHOD = "kinesis-sdk-chain"
     CANONICAL_NAME = None
@@ -186,7 +174,7 @@ class _Several:
         self._providers = providers
 
     def load(self) -> Any:
-        """Return the first credentials that are found; None if there are none."""
+        """Return the first credentials found, or None."""
         return next((found for each in self._providers if (found := each.load()) is not None), None)
 
 
@@ -201,7 +189,7 @@ class _AssumeRole:
         self._session = session
 
     def load(self) -> Any:
-        """Return the credentials; nothing is called before they are used."""
+        """Return the credentials, without a call before their first use."""
         from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials
 
         provider = self._provider

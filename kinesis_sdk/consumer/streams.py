@@ -5,8 +5,8 @@ With one stream, the lease key is the shard id, as in the KCL's single-stream mo
 (KCL ``DynamoDBMultiStreamLeaseSerializer``). A worker in one mode ignores leases of the other mode.
 
 The creation epoch (seconds since 1970) distinguishes a stream from a former one of the same name. The KCL takes it from its
-user. This package reads it with DescribeStreamSummary, once per stream, unless the user gives it, so a recreated stream gets
-new leases without further action.
+user. Unless the user gives it, this package reads it with DescribeStreamSummary, once per stream, so a recreated stream gets new
+leases automatically.
 """
 
 from __future__ import annotations
@@ -88,12 +88,9 @@ Streams = Sequence["str | StreamId | StreamSpec"] | Callable[[], Iterable["str |
 
 @dataclass(frozen=True)
 class TrackedStream:
-    """A consumed stream, with its name in the lease table.
+    """A consumed stream with its settings, and its name in the lease table.
 
-    Attributes:
-        stream: Name or ARN, for requests.
-        config: Settings of the worker, with this stream's initial position and registered consumer.
-        key: ``account:name:creationEpoch``; None in single-stream mode.
+    `key` is ``account:name:creationEpoch``; None in single-stream mode.
     """
 
     stream: StreamId
@@ -109,13 +106,13 @@ class TrackedStream:
         return lease.stream_name == self.key
 
     def by_shard(self, leases: Iterable[Lease]) -> list[Lease]:
-        """Return this stream's leases with shard ids as keys, the form that plans use."""
+        """Return this stream's leases with shard ids as keys, as plans use them."""
         if self.key is None:
             return [lease for lease in leases if self.owns(lease)]  # its lease keys are shard ids
         return [replace(lease, lease_key=lease.shard) for lease in leases if self.owns(lease)]
 
     def stored(self, lease: Lease) -> Lease:
-        """Return a planned lease in the form that the table stores."""
+        """Return a planned lease in its stored form."""
         if self.key is None:
             return lease
         return replace(
@@ -130,13 +127,10 @@ class TrackedStream:
 
 
 class StreamListener(Protocol):
-    """Receiver of changes of the consumed streams; `ConsumerEngine` is one.
-
-    Every method may be called from any thread.
-    """
+    """Receiver of changes of the consumed streams, from any thread; `ConsumerEngine` is one."""
 
     def on_streams_changed(self) -> None:
-        """Release the leases of streams that were removed from the list."""
+        """Release the leases of streams that are no longer listed."""
 
     def on_stream_unavailable(self, tracked: TrackedStream, error: KinesisSdkError, /) -> None:
         """Suspend one of several streams that can no longer be consumed."""
@@ -145,17 +139,8 @@ class StreamListener(Protocol):
 class StreamDirectory:
     """The streams that a worker consumes now. Thread-safe; its lock is a leaf.
 
-    Args:
-        config: Settings of the worker.
-        kinesis: Client for DescribeStreamSummary.
-        stream: The stream to consume in single-stream mode.
-        streams: Instead of ``stream``: several streams.
-        sleep: Waits between attempts of a call, given seconds.
-        worker_id: Id of the worker, for the log.
-
-    Raises:
-        ConfigError: If not exactly one of ``stream`` and ``streams`` is given, or ``config.retrieval.consumer_arn`` is set with
-            several streams.
+    Without exactly one of ``stream`` and ``streams``, or with several streams and ``config.retrieval.consumer_arn``, it raises
+    `ConfigError`.
     """
 
     def __init__(
@@ -211,13 +196,13 @@ class StreamDirectory:
             return [*self._current.values()]
 
     def find(self, lease: Lease) -> TrackedStream | None:
-        """Return the stream of a lease; None if it is not consumed, or suspended."""
+        """Return the stream of a lease; None if it is suspended or not consumed."""
         with self._lock:
             key = lease.stream_name
             return None if key in self._suspended else self._current.get(key)
 
     def named_by(self, lease_key: str) -> TrackedStream | None:
-        """Return the stream of a lease key, by the form of the key alone; None if there is none."""
+        """Return the stream of a lease key, judging by the form of the key alone; None if there is none."""
         key, _, shard_id = lease_key.rpartition(":")
         with self._lock:
             tracked = self._current.get(key or None)
@@ -227,18 +212,17 @@ class StreamDirectory:
         return tracked if has_form(shard_id) else None
 
     def suspend(self, tracked: TrackedStream, reason: str) -> bool:
-        """Suspend a stream until the next `refresh`; return False if it was suspended already."""
+        """Suspend a stream until the next `refresh`; return False if it was already suspended."""
         with self._lock:
             is_new = tracked.key not in self._suspended
             self._suspended[tracked.key] = reason
             return is_new
 
     def refresh(self, *, first: bool = False) -> None:
-        """List the streams again; suspended ones are tried again.
+        """List the streams again and retry suspended ones.
 
-        Args:
-            first: Whether a stream that does not exist, or that may not be described, raises. Later such a stream is
-                suspended and logged once: the list may be outdated, and one stream must not end the others.
+        The ``first`` call raises for a stream that does not exist or cannot be described. A later call suspends such a stream and
+        logs it once: the list may be outdated, and one stream must not stop the others.
 
         Raises:
             ConfigError: If an entry is not a stream.

@@ -1,9 +1,9 @@
-"""The end of a worker with ``until``: which records come before it, when a shard and the application are done. Pure, except `service_date`.
+"""The end of a worker with ``until``: which records come before it, and when a shard and the application are done.
 
-The end is one moment T by the clock of Kinesis. In each shard, records are delivered up to the first one that arrived at T
-or later; the checkpoint stands before that record. A shard without such a record is done once a read that began at T or
-later found its tip. What is done stands in the lease table (`ProcessedUntil`), because every worker of the fleet has to
-know it, also if the worker that read the shard is gone.
+The end is one moment T by the clock of Kinesis. In each shard, delivery and checkpoint end before the first record that arrived
+at T or later. A shard without such a record is done once a read that began at T or later has found its tip. The lease table says
+which shards are done (`ProcessedUntil`), because every worker of the fleet must know it, even if the worker that read the shard
+is gone. Pure, except `service_date` and `until_moment`.
 """
 
 from __future__ import annotations
@@ -23,21 +23,17 @@ from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer.leases.table.lease import Lease
 
 UntilOption = Literal["now"] | datetime
-"""Value of ``until`` as users give it: a moment, or the moment at which the worker starts."""
+"""Value of ``until``: a moment, or the moment at which the worker starts."""
 
 _EPOCH = datetime.fromtimestamp(0, timezone.utc)
 
 _VISIBLE_AFTER = 2.0
-"""Seconds after which a record that Kinesis accepted is sure to be in the responses of its shard. The delay is usually far
-below a second. A shard counts as read up to T only if a read that began this long after T found its tip."""
+"""Seconds after which an accepted record is certain to be in the responses of its shard. The delay is usually far below a second.
+A shard counts as read up to T only if a read that began this long after T has found its tip."""
 
 
 def check_until(until: UntilOption | None) -> None:
-    """Check what a user gave.
-
-    Raises:
-        ConfigError: If it is neither "now" nor a datetime with a time zone, nor None.
-    """
+    """Raise `ConfigError` unless the value is "now", a datetime with a time zone, or None."""
     if until is None or until == "now" or (isinstance(until, datetime) and until.tzinfo is not None):
         return
     raise ConfigError("until", until, '"now", a datetime with a time zone, or None')
@@ -46,16 +42,9 @@ def check_until(until: UntilOption | None) -> None:
 def service_date(
     kinesis: KinesisClient, stream: StreamId | str, sleep: Callable[[float], None] | None = None
 ) -> float:
-    """Return the ``Date`` of a response of Kinesis, in epoch seconds without fractions. Cost: one ListShards.
+    """Return the ``Date`` of a response of Kinesis, in whole epoch seconds. Cost: one ListShards.
 
-    Args:
-        kinesis: boto3 Kinesis client.
-        stream: Any stream.
-        sleep: Waits between two attempts, in seconds; `time.sleep` by default.
-
-    Raises:
-        AwsError: If the call failed.
-        ProtocolError: If the response has no date.
+    ``sleep`` waits between two attempts, in seconds; None uses `time.sleep`.
     """
     request = StreamId.parse(stream).request
     response = call_with_retries(
@@ -71,7 +60,7 @@ def service_date(
 
 
 def until_moment(until: UntilOption, kinesis: KinesisClient, stream: StreamId | str) -> datetime:
-    """Return the moment that ``until`` means, for several workers that are to mean the same one. Cost: one ListShards.
+    """Return the moment of ``until``, so that several workers can use the same one. Cost: one ListShards.
 
     Args:
         until: As for `Worker`.
@@ -90,25 +79,16 @@ def until_moment(until: UntilOption, kinesis: KinesisClient, stream: StreamId | 
 
 @dataclass(frozen=True)
 class Until:
-    """The moment at which a worker ends.
-
-    Attributes:
-        millis: Records that arrived before it are processed, in epoch milliseconds by the clock of Kinesis.
-    """
+    """The moment at which a worker ends, in epoch milliseconds by the clock of Kinesis. Records from before it are processed."""
 
     millis: int
 
     @classmethod
     def resolve(cls, until: UntilOption, service_date: float) -> Until:
-        """Return the moment that a user's value means.
-
-        Args:
-            until: The value.
-            service_date: ``Date`` of a response of Kinesis, in epoch seconds. It has no fractions, so "now" is the end of
-                this second: everything that was acknowledged before the worker started is processed.
-        """
+        """Return the moment of a user's value; ``service_date`` is the ``Date`` of a response, in epoch seconds."""
         if isinstance(until, datetime):
             return cls((until - _EPOCH) // timedelta(milliseconds=1))
+        # A Date has whole seconds, so "now" is the end of this second: it includes every record acknowledged before the start.
         return cls(int(service_date) * 1000 + 1000)
 
     @property
@@ -129,27 +109,26 @@ class Until:
         return None
 
     def is_tip_after(self, header: ResponseHeader, *, empty: bool) -> bool:
-        """Return whether a response shows that no further record from before the moment exists.
+        """Return whether a response shows that all records from before the moment were read.
 
-        Args:
-            header: Header of the response. It must not be of a fan-out event, which may have waited on its way.
-            empty: Whether the response has no records. Some emulators report no lag; then it must be empty.
+        Not for fan-out events, which may have waited on their way. ``empty`` is whether the response has no records.
         """
         behind = header.millis_behind_latest
+        # Some emulators report no lag. Then the response must be empty.
         at_tip = behind == 0 or (behind is None and empty)
         return at_tip and self.is_over(header.service_time)
 
     def is_over(self, service_time: float | None) -> bool:
-        """Return whether all records from before the moment are visible at a time of Kinesis, in epoch seconds."""
+        """Return whether all records from before the moment are visible at a Kinesis time in epoch seconds."""
         return service_time is not None and service_time >= self.millis / 1000 + _VISIBLE_AFTER
 
     def open_leases(self, leases: Iterable[Lease]) -> list[Lease]:
-        """Return the leases under which records from before the moment may still have to be processed.
+        """Return the leases whose shards may have unprocessed records from before the moment.
 
-        A lease is not among them if its shard is finished or marked as processed, or if that holds for an unfinished parent
-        or an earlier ancestor: the ancestor has records left that arrived at the moment or later, and all records of its
-        descendants arrived after those. (Or the ancestor has none left, and its only child, of a merge, has another such ancestor.)
+        These are all leases except finished ones, marked ones (`is_marked`), and descendants of unfinished marked ones.
         """
+        # A marked, unfinished ancestor has records left that arrived at the moment or later, and all records of its descendants
+        # arrived after those. (Or it has none left, and its only child, of a merge, has another such ancestor.)
         leases = [*leases]
         children: dict[tuple[str | None, str], list[Lease]] = defaultdict(list)
         for lease in leases:
@@ -165,5 +144,5 @@ class Until:
         return [lease for lease in leases if not lease.is_finished and lease.lease_key not in done]
 
     def is_marked(self, lease: Lease) -> bool:
-        """Return whether a row says that its shard is processed up to the moment."""
+        """Return whether a row marks its shard as processed up to the moment."""
         return lease.was_processed_until(self.millis)

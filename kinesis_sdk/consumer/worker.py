@@ -1,7 +1,7 @@
 """The worker: a `ConsumerEngine` on `WorkerThreads`.
 
 Threads: three loops (one renews leases, one scans the table, one starts due steps of shards); a pool of at most
-``max_threads`` for those steps (handler, checkpoint), a pool of at most ``max_fetch_threads`` for reads, a pool of eight for
+``max_threads`` for these steps (handler, checkpoint), a pool of at most ``max_fetch_threads`` for reads, a pool of eight for
 renewals, and one event loop if a handler has coroutines. All are daemon threads, and their number does not depend on the
 number of shards.
 
@@ -63,12 +63,12 @@ _FAN_OUT_CONNECTIONS = 1_000
 
 
 _SIGNAL_CHECK_INTERVAL = 0.5
-"""Seconds after which a signal that the system has handed to another thread than the main one is noticed at the latest."""
+"""Maximum seconds until the main thread notices a signal that the system delivered to another thread."""
 _CLOSE_TIMEOUT = 5.0
-"""Seconds to wait until the connections of an asynchronous sink are closed: an aborted event loop closes none."""
+"""Maximum seconds to wait until an asynchronous sink has closed its connections, which an aborted event loop never does."""
 _STUCK_AFTER = 600.0
-"""Seconds after which a call of one of the loops counts as stuck. While AWS does not respond, all attempts of all calls of one
-pass may take minutes, and a restart would not help."""
+"""Seconds after which a call of a loop counts as stuck. While AWS does not respond, the retries in one pass of a loop may take
+minutes, and a restart would not help."""
 
 
 class Worker:
@@ -86,8 +86,8 @@ class Worker:
     a factory) gets one instance per shard and checkpoints itself, unless ``ConsumerConfig.auto_checkpoint`` is true; its
     callbacks may be ``async def``.
 
-    Used in a ``with`` or ``async with`` statement, the worker consumes in background threads until the end of the block. ``async with`` starts
-    and stops it without blocking the event loop.
+    In a ``with`` or ``async with`` statement, the worker consumes in background threads until the end of the block. ``async
+    with`` starts and stops it without blocking the event loop.
 
     Args:
         stream: Name or ARN of the stream, or a `DynamoDbStream`. Exactly one of ``stream`` and ``streams`` must be given.
@@ -101,8 +101,8 @@ class Worker:
         kinesis_client: boto3 Kinesis client; None creates one.
         dynamodb_client: boto3 DynamoDB client; None creates one.
         dynamodbstreams_client: boto3 client for DynamoDB Streams, used for a `DynamoDbStream` only; None creates one.
-        session: Makes the clients: a ``boto3.Session``, or a `kinesis_sdk.testing.FakeAws`. None uses a new session.
-        region_name: Region for created clients; None uses the region of the stream's ARN, else that of the session.
+        session: Creates the clients: a ``boto3.Session``, or a `kinesis_sdk.testing.FakeAws`. None uses a new session.
+        region_name: Region for created clients; None uses the region of the stream's ARN, else the session's region.
         endpoint_url: Endpoint for both created clients; None uses the endpoints of AWS.
         lease_store: Store of the leases, or the URL of one, as in ``LeaseTableConfig.lease_store``: ``"sqlite:///leases.db"``.
             None uses the DynamoDB table. With another store, the worker needs no DynamoDB and makes no call to it.
@@ -112,20 +112,21 @@ class Worker:
         worker_id: Unique id in the lease table, 1 to 1,024 characters; None uses ``host:pid:random``. With a stable id, a
             restarted worker resumes its leases at once. Two live workers must never share an id. The
             ``LeaseConfig.worker_group`` is prepended unless the id already starts with it.
-        until: The moment at which the worker ends by itself, as after a clean stop: a datetime with a time zone, or
-            ``"now"``, the moment of the start by the clock of Kinesis. Records that arrived before it are processed and
-            checkpointed, in every shard of the application, by this worker or by others with ``until``; each shard stops
-            before its first record that arrived at that moment or later. None: the worker runs until it is stopped.
-        sink: Store in which the effects of a batch and the position of its shard change together, for example `SqlSink`, or the
-            URL of one, ``"sqlite:///totals.db"``: each record takes effect exactly once. The handler gets an open transaction as ``RecordBatch.transaction``. The sink's
-            position decides where a shard starts; the checkpoint of the lease may lag behind it. Needs a ``concurrency``
-            of 1.
+        until: The moment at which the worker ends by itself, with a clean stop: a datetime with a time zone, or ``"now"``, the
+            moment of the start by the clock of Kinesis. This worker and others with ``until`` process and checkpoint the
+            records that arrived before it, in every shard of the application. Each shard stops before its first record that
+            arrived at that moment or later. None: the worker runs until it is stopped.
+        sink: Store in which the effects of a batch and the position of its shard change together, for example `SqlSink` or its
+            URL ``"sqlite:///totals.db"``: each record takes effect exactly once. The handler gets an open transaction as
+            ``RecordBatch.transaction``. A shard starts at the sink's position; the checkpoint of the lease may lag behind it.
+            Needs a ``concurrency`` of 1.
         interceptors: Called around each call of the handler, in their order, see `ConsumerInterceptor`.
-        stop_timeout: Seconds for which a clean stop is waited for: in `run` after a signal or `request_stop`, in `stop`, and at the end of a
-            ``with`` or ``async with`` block. Then the worker stops immediately, and its leases expire. 0 or more; None waits indefinitely.
+        stop_timeout: Maximum seconds for a clean stop: in `run` after a signal or `request_stop`, in `stop`, and at the end of a
+            ``with`` or ``async with`` block. Then the worker stops immediately, and its leases expire. 0 or more; None waits
+            indefinitely.
         health_port: Port at which to serve ``/live``, ``/ready`` and ``/status`` over HTTP while the worker runs, 0 to
-            65,535; 0 picks a free one, which the attribute of this name tells. None serves nothing.
-        health_host: Address of that endpoint. ``"0.0.0.0"`` lets Kubernetes reach it.
+            65,535. 0 picks a free port; read it from the attribute of this name. None serves nothing.
+        health_host: Address of the health endpoint. ``"0.0.0.0"`` lets Kubernetes reach it.
 
     Attributes:
         worker_id: Id of this worker in the lease table, including its group.
@@ -228,7 +229,7 @@ class Worker:
             on_error=self._on_fatal_error,
             worker_id=self.worker_id,
         )
-        # Not an `Event`: a signal handler sets it, and may have interrupted the thread that does so.
+        # Not an `Event`: a signal handler sets it, and may have interrupted a thread that holds the event's lock.
         self._stop_requested = False
         self._own_store: SqlLeaseStore | None = None
         self._store = self._open_store(field, lease_store)
@@ -242,7 +243,7 @@ class Worker:
         Raises:
             AwsError: If the worker cannot work (no such stream, access denied, endpoint not reachable), at the start or
                 later.
-            ConfigError: If the worker was started before.
+            ConfigError: If the worker was already started.
             ConsumerError: If the operating system gives no threads.
             HandlerError: If the handler failed and ``on_handler_error`` is ``"stop"``.
         """
@@ -259,8 +260,8 @@ class Worker:
 
     def _wait_for_the_end(self) -> None:
         due: float | None = None
-        # The system may hand a signal to any thread, but Python runs the handler in the main thread, and a wait without a
-        # timeout does not end for that: the worker would ignore SIGTERM forever.
+        # The system may deliver a signal to any thread, but Python runs the handler in the main thread. A wait without a timeout
+        # would not end for that, and the worker would ignore SIGTERM forever.
         while not self._threads.wait(_SIGNAL_CHECK_INTERVAL):
             if self._stop_timeout is None or not self._stop_requested:
                 continue
@@ -287,7 +288,7 @@ class Worker:
 
         Raises:
             AwsError: If the worker cannot work: no such stream, access denied, endpoint not reachable.
-            ConfigError: If the worker was started before.
+            ConfigError: If the worker was already started.
             ConsumerError: If the operating system gives no threads.
         """
         if self._engine is not None:
@@ -343,12 +344,12 @@ class Worker:
             self._abort()
             self._threads.close()
             raise ConsumerError(f"cannot start the threads of the worker: {error}") from error
-        # A signal, or another thread, requested the stop while `start` ran: `request_stop` found no engine then.
+        # If a signal or another thread requested the stop while `start` ran, `request_stop` found no engine.
         if self._stop_requested:
             engine.request_stop()
 
     def _source_client(self) -> KinesisClient:
-        """Return the client that reads the stream. Of a table's stream, its ARN is known afterwards."""
+        """Return the client that reads the stream. For a table's stream, this also sets its ARN."""
         table_stream = self._table_stream
         if table_stream is None and self._kinesis is not None:
             return self._kinesis
@@ -366,12 +367,12 @@ class Worker:
             )
         if table_stream is not None:
             *former, self._stream = table_stream.streams(client, self._threads.sleep)
-            # Without the calls of producers, and of several streams, which a worker on one table's stream does not make.
+            # The reader lacks the calls of producers and of several streams, which a worker on one table's stream does not make.
             return table_stream.reader(client, former)
         return cast("KinesisClient", client)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the end of a worker that was started: of a stop, or because ``until`` is reached.
+        """Wait for the end of a started worker: after a stop, or because ``until`` is reached.
 
         Args:
             timeout: Maximum seconds to wait; None waits indefinitely.
@@ -393,7 +394,7 @@ class Worker:
 
         Raises:
             ConsumerError: If called from a callback of a handler, for which it would wait. Use `request_stop` there.
-            KinesisSdkError: The fatal error that stopped the worker before, if there was one.
+            KinesisSdkError: If a fatal error has stopped the worker.
         """
         if self._threads.is_current:
             raise ConsumerError(
@@ -449,7 +450,7 @@ class Worker:
         self.stop()
 
     async def __aenter__(self) -> Worker:
-        """Start consuming in background threads; the event loop runs on meanwhile."""
+        """Start consuming in background threads, without blocking the event loop."""
         await asyncio.to_thread(self.start)
         return self
 
@@ -459,12 +460,12 @@ class Worker:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Stop cleanly and wait for the end, for at most ``stop_timeout``; the event loop runs on meanwhile."""
+        """Stop cleanly and wait for the end, for at most ``stop_timeout``, without blocking the event loop."""
         await asyncio.to_thread(self.stop)
 
     @property
     def health_port(self) -> int | None:
-        """Port of the health endpoint once it is open; None before, and without one."""
+        """Port of the health endpoint; None while it is not open."""
         return None if self._health_server is None else self._health_server.port
 
     def _open_health_endpoint(self) -> None:
@@ -493,7 +494,7 @@ class Worker:
             self._health_server.close()
 
     def _open_store(self, field: str, given: LeaseStore | str | None) -> LeaseStore | None:
-        """Return the store that was given or named; None for DynamoDB."""
+        """Return the given store, or the store of a URL; None for DynamoDB."""
         if given is None:
             return None
         if not isinstance(given, str):
@@ -519,7 +520,7 @@ class Worker:
         return store
 
     def _open_sink(self, given: AnySink | str | None) -> AnySink | None:
-        """Return the sink that was given or named."""
+        """Return the given sink, or the sink of a URL."""
         if given is None:
             return None
         sink = sink_at("sink", given)
@@ -536,7 +537,7 @@ class Worker:
         return sink
 
     def _close_sink(self) -> None:
-        """Close the connections of a sink that was made for a URL, before the event loop to which they may belong."""
+        """Close the connections of a sink created from a URL, before the event loop to which they may belong."""
         if not self._owns_sink:
             return
         if isinstance(self._sink, SqlSink):
@@ -547,7 +548,7 @@ class Worker:
             done.wait(_CLOSE_TIMEOUT)
 
     def _close_store(self) -> None:
-        """Close the connections of a store that was made for a URL."""
+        """Close the connections of a store created from a URL."""
         if self._own_store is not None:
             self._own_store.close()
 
@@ -623,8 +624,8 @@ class Worker:
                     signal.strsignal(number),
                     extra=log_fields(stream=self._stream, worker=self.worker_id),
                 )
-                # Not in the signal handler itself. It interrupts the main thread at any point, which may hold a lock that
-                # the stop needs; the handler would wait for that lock forever, on top of the thread that holds it.
+                # Not in the signal handler itself: it interrupts the main thread, which may hold a lock that the stop needs. The
+                # handler would wait forever for a lock that its own thread holds.
                 threading.Thread(target=self._abort, name="kinesis-abort", daemon=True).start()
             else:
                 self._stop_requested = True
@@ -644,14 +645,16 @@ class Worker:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerParts:
-    """The parts of a worker that only code can make. ``kinesis-sdk run --factory`` calls a function that returns them, once in each worker process.
+    """The parts of a worker that only code can create.
+
+    The function that ``kinesis-sdk run --factory`` calls once in each worker process returns them.
 
     Attributes:
         handler: As for `Worker`.
-        config: Settings, usually those that the function was given, with a `BisectBatch`, a deserializer or a lease strategy (`ConsumerConfig.with_fields`); None for
-            those that it was given.
+        config: Settings; usually those passed to the function, with a `BisectBatch`, a deserializer or a lease strategy added
+            (`ConsumerConfig.with_fields`). None uses the passed settings.
         sink: As for `Worker`.
-        metrics: As for `Worker`. Not together with ``--metrics-port``, which brings its own.
+        metrics: As for `Worker`. Not together with ``--metrics-port``, which has its own.
         interceptors: As for `Worker`.
         close: Called once when the worker has stopped, for example to close a producer of dead letters; None for nothing.
     """

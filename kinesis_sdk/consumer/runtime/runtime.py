@@ -1,7 +1,7 @@
 """Runtime of a worker: time, randomness and threads, as one object.
 
-`WorkerThreads` is the runtime of a real worker. `InlineRuntime` runs everything on the caller's thread: with a virtual clock,
-a fleet of workers runs in one thread and every run repeats exactly.
+`WorkerThreads` is the runtime of a real worker. `InlineRuntime` runs everything on the caller's thread. With a virtual clock, a
+fleet of workers then runs in one thread, and every run repeats exactly.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Runtime(Protocol):
         """Source of jitter and random choice."""
 
     def sleep(self, seconds: float, /) -> None:
-        """Wait inside a call, for example between two attempts; return early if the worker is aborted."""
+        """Wait inside a call, for example between two attempts; an abort of the worker ends the wait."""
 
     def run_step(self, function: Function, /) -> None:
         """Run a step of a shard consumer (handler, checkpoint) now or soon."""
@@ -50,13 +50,13 @@ class Runtime(Protocol):
         """Run a read of a shard now or soon."""
 
     def run_renewal(self, function: Function, /) -> None:
-        """Run a lease write now or soon. It does not wait for handlers or reads."""
+        """Run a lease write now or soon, without waiting for handlers or reads."""
 
     def run_async(self, awaitable: Awaitable[None], on_done: OnDone, /) -> None:
         """Run an awaitable and report its outcome once; see `EventLoopThread.run`."""
 
     def wake(self, loop: Loop, /) -> None:
-        """Run a loop now, because its due time may have moved forward."""
+        """Run a loop now, because it may be due earlier."""
 
     def replace_stuck_thread(self, pool: Pool, /) -> None:
         """Allow one more thread in a pool, because one of its threads hangs."""
@@ -68,10 +68,7 @@ class Runtime(Protocol):
 class InlineRuntime:
     """A runtime without threads: every function runs at once, on the caller's thread.
 
-    Args:
-        clock: Monotonic and wall clock.
-        rng: Source of jitter and random choice.
-        sleep: Called instead of waiting; a test advances its clock here.
+    ``sleep`` is called instead of waiting; a test advances its clock there.
     """
 
     def __init__(self, clock: Clock, rng: Random, sleep: Callable[[float], None]) -> None:

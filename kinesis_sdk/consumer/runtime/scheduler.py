@@ -1,4 +1,4 @@
-"""Scheduler: runs many small tasks on few threads, one step of a task at a time, from a heap of due times."""
+"""Scheduler: runs many small tasks on few threads, from a heap of due times. Steps of one task never overlap."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from collections.abc import Callable
 from kinesis_sdk.common.clock import Clock
 
 Step = Callable[[float], "float | None"]
-"""Function that does what is due at a monotonic time and returns its next due time, or None when it is finished."""
+"""Function that does the work due at a monotonic time and returns its next due time, or None when it is finished."""
 
 _NEVER = float("inf")
 _MIN_ENTRIES = 64
-"""Entries of the heap up to which none are removed early."""
+"""Size of the heap up to which stale entries stay."""
 _AFTER_ERROR = 1.0
 """Seconds until a step that raised runs again."""
 
 Run = Callable[[Callable[[], None]], object]
-"""Function that runs a function now or soon: a pool's ``submit``, or a plain call for inline use."""
+"""Function that runs a function now or soon: a pool's ``submit``, or a plain call."""
 
 
 class Task:
@@ -38,12 +38,8 @@ class Task:
 class Scheduler:
     """Multiplexes tasks over a thread pool, or over the caller's thread.
 
-    Thread-safe. Its lock is a leaf: no step runs while it is held.
-
-    Args:
-        run: Runs the steps of tasks that have no runner of their own.
-        clock: Monotonic clock.
-        on_change: Called from any thread when `dispatch` has to run again.
+    Thread-safe. Its lock is a leaf: no step runs while it is held. ``on_change`` is called from any thread when `dispatch` has
+    to run again.
     """
 
     def __init__(self, run: Run, clock: Clock, on_change: Callable[[], None]) -> None:
@@ -51,18 +47,15 @@ class Scheduler:
         self._clock = clock
         self._on_change = on_change
         self._lock = threading.Lock()
-        # At most one entry of a task counts: that with the task's due time. A task that only `wake` starts has none.
+        # Of a task's entries, only the one with its due time counts. A task that only `wake` starts has no entry.
         self._heap: list[tuple[float, int, Task]] = []
         self._order = itertools.count()
         self._tasks: set[Task] = set()
 
     def add(self, step: Step, run: Run | None = None) -> Task:
-        """Add a task. It does nothing until it is woken.
+        """Add a task, which does nothing until it is woken.
 
-        Args:
-            step: Step function of the task.
-            run: Runs its steps, if they must not wait for those of other tasks, or delay them. None uses the
-                scheduler's.
+        Pass ``run`` if its steps must not wait for the steps of other tasks, or delay them.
         """
         task = Task(step, run or self._run)
         with self._lock:
@@ -70,7 +63,7 @@ class Scheduler:
         return task
 
     def wake(self, task: Task) -> None:
-        """Make a task due now. If it is running, it runs once more afterwards."""
+        """Make a task due now. If it is running, it runs again afterwards."""
         with self._lock:
             if task not in self._tasks:
                 return
@@ -106,7 +99,7 @@ class Scheduler:
             return
         heapq.heappush(self._heap, (due, next(self._order), task))
         if len(self._heap) > 2 * len(self._tasks) + _MIN_ENTRIES:
-            # A task that is woken long before its due time leaves an entry at each step, which would stay until that time.
+            # A task that is woken long before its due time leaves one stale entry per step in the heap until that time.
             self._heap = [entry for entry in self._heap if entry[0] == entry[2].due]
             heapq.heapify(self._heap)
 
@@ -115,8 +108,8 @@ class Scheduler:
         try:
             due = task.step(self._clock.monotonic())
         finally:
-            # Do this after an error too, which goes to the thread that runs the step. A task that stayed marked as running
-            # would never be stepped again, and a stop would wait for it forever.
+            # Do this after an error too, which the thread that runs the step gets. A task that stayed marked as running would
+            # never be stepped again, and a stop would wait for it forever.
             with self._lock:
                 task.running = False
                 if due is None:

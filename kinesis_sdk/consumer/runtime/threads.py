@@ -1,4 +1,4 @@
-"""Threads of a worker besides its pools: loops that sleep until they are due, and an event loop."""
+"""Threads of a worker other than its pools: loops that sleep until they are due, and an event loop."""
 
 from __future__ import annotations
 
@@ -31,11 +31,8 @@ _LONGEST_PAUSE = 3600.0
 class LoopThread:
     """Calls a function whenever it is due, on one daemon thread.
 
-    Args:
-        name: Name of the thread.
-        tick: Does what is due at a monotonic time and returns its next due time; None waits for `wake`.
-        clock: Monotonic clock.
-        on_error: Called with an error that escaped from ``tick``. The loop continues.
+    ``tick`` does the work due at a monotonic time and returns its next due time; None waits for `wake`. If it raises,
+    ``on_error`` gets the error and the loop continues.
     """
 
     def __init__(
@@ -59,11 +56,7 @@ class LoopThread:
         self._thread.start()
 
     def is_stuck(self, timeout: float) -> bool:
-        """Return whether the thread has ended by itself, or whether one call has been running for too long.
-
-        Args:
-            timeout: Seconds that a call may take.
-        """
+        """Return whether the thread has ended by itself, or a call has been running for more than ``timeout`` seconds."""
         busy_since = self._busy_since
         if busy_since is not None and self._clock.monotonic() - busy_since > timeout:
             return True
@@ -76,7 +69,7 @@ class LoopThread:
             self._condition.notify()
 
     def stop(self, timeout: float | None = None) -> None:
-        """End the loop after the running call, and wait for that, unless called from the loop itself."""
+        """End the loop after the running call and wait for its end, unless called from the loop itself."""
         with self._condition:
             self._stopped = True
             self._condition.notify()
@@ -109,7 +102,7 @@ def _close(awaitable: Awaitable[None]) -> None:
 
 
 async def _settled(awaitable: Awaitable[None]) -> BaseException | None:
-    """Await, and return the exception instead of raising it: a `SystemExit` that leaves a task ends the whole loop."""
+    """Await, and return an exception instead of raising it: a `SystemExit` that escapes from a task ends the whole loop."""
     try:
         await awaitable
     except BaseException as error:  # noqa: BLE001 - reported to the caller of `run`
@@ -120,10 +113,8 @@ async def _settled(awaitable: Awaitable[None]) -> BaseException | None:
 class EventLoopThread:
     """One event loop on one daemon thread, for all coroutines of a worker. Started on first use.
 
-    Args:
-        name: Name of the thread.
-        on_error: Called with an error that escaped from the loop, for example a `SystemExit` in a task that a handler
-            started on its own. The loop continues.
+    ``on_error`` gets each error that escapes from the loop, for example a `SystemExit` in a task that a handler started. The loop
+    continues.
     """
 
     def __init__(self, name: str, on_error: Callable[[BaseException], None]) -> None:
@@ -141,10 +132,10 @@ class EventLoopThread:
         return threading.get_ident() == self._ident
 
     def run(self, awaitable: Awaitable[None], on_done: Callable[[BaseException | None], None]) -> None:
-        """Run an awaitable and report its outcome once, on the loop's thread or, if it cannot start, here.
+        """Run an awaitable and report its outcome once: on the loop's thread, or on the caller's if it cannot start.
 
-        A closed loop reports a `CancelledError`. A loop that could not be started reports a `ConsumerError`, and the next
-        call tries to start it again.
+        A closed loop reports a `CancelledError`. A loop that cannot start reports a `ConsumerError`, and the next call tries
+        again.
         """
         rejection: BaseException
         with self._lock:
@@ -155,7 +146,7 @@ class EventLoopThread:
                     if self._loop is None:
                         self._loop = self._started()
                     self._loop.call_soon_threadsafe(self._begin, self._loop, awaitable, on_done)
-                except (RuntimeError, OSError) as error:  # the system gives no more threads, or files
+                except (RuntimeError, OSError) as error:  # the system gives no more threads or files
                     rejection = ConsumerError(f"cannot start the event loop of the worker: {error}")
                     rejection.__cause__ = error
                 else:
@@ -164,11 +155,8 @@ class EventLoopThread:
         on_done(rejection)
 
     def _started(self) -> asyncio.AbstractEventLoop:
-        """Start an event loop on a thread of its own and return it.
-
-        If the thread cannot start, the loop is closed. The caller stores the loop only afterwards: functions that are
-        passed to a loop without a thread would never run.
-        """
+        """Start an event loop on a thread of its own and return it."""
+        # The caller stores the loop only once its thread runs: functions passed to a loop without a thread would never run.
         loop = asyncio.new_event_loop()
         try:
             threading.Thread(target=self._main, args=(loop,), name=self._name, daemon=True).start()
@@ -178,17 +166,13 @@ class EventLoopThread:
         return loop
 
     def wait_for(self, awaitable: Awaitable[None]) -> None:
-        """Run an awaitable to its end and raise what it raises. Must not be called on the loop's own thread.
-
-        Raises:
-            HandlerError: If it was cancelled.
-        """
+        """As the function `wait_for`. Must not be called on the loop's own thread."""
         wait_for(self.run, awaitable)
 
     def close(self) -> None:
-        """Cancel what runs and end the loop. Closing twice is harmless.
+        """Cancel all coroutines and end the loop. Idempotent.
 
-        Every outcome is still reported, except of a coroutine that resists its cancellation for longer than a second.
+        Every outcome is still reported, except for a coroutine that resists its cancellation for more than a second.
         """
         with self._lock:
             first, self._closed = not self._closed, True
@@ -242,11 +226,7 @@ class EventLoopThread:
 def wait_for(
     run: Callable[[Awaitable[None], Callable[[BaseException | None], None]], None], awaitable: Awaitable[None]
 ) -> None:
-    """Run an awaitable through an event loop's ``run``, wait for its end, and raise what it raises.
-
-    Raises:
-        HandlerError: If it was cancelled.
-    """
+    """Run an awaitable through an event loop's ``run`` and wait; raise its error, or `HandlerError` if it was cancelled."""
     ended = threading.Event()
     outcome: list[BaseException | None] = []
 
@@ -258,7 +238,7 @@ def wait_for(
     ended.wait()
     error = outcome[0]
     if isinstance(error, asyncio.CancelledError):
-        # Do not raise it as it is. The thread was not cancelled, and `except Exception` does not catch a CancelledError.
+        # Do not raise the CancelledError itself: this thread was not cancelled, and `except Exception` does not catch it.
         raise HandlerError(f"the coroutine was cancelled: {error}") from error
     if error is not None:
         raise error
@@ -267,7 +247,7 @@ def wait_for(
 def result_of(
     run: Callable[[Awaitable[None], Callable[[BaseException | None], None]], None], value: Awaitable[_T] | _T
 ) -> _T:
-    """Return a value; run an awaitable as `wait_for` does, and return its result."""
+    """Return a value, or the result of an awaitable that runs as in `wait_for`."""
     if not inspect.isawaitable(value):
         return value
     results: list[_T] = []
@@ -280,7 +260,7 @@ def result_of(
 
 
 def run_inline(awaitable: Awaitable[None], on_done: Callable[[BaseException | None], None]) -> None:
-    """Run an awaitable to its end on the caller's thread, on an event loop of its own."""
+    """Run an awaitable on the caller's thread, on an event loop of its own."""
     loop = asyncio.new_event_loop()
     try:
         outcome = loop.run_until_complete(_settled(awaitable))

@@ -1,6 +1,6 @@
 """The runtime of a real worker: three pools, three loops and one event loop, all on daemon threads.
 
-The number of threads does not depend on the number of shards. Threads of a pool start when they are first needed, the
+The number of threads does not depend on the number of shards. Threads of a pool start when they are first needed, and the
 event loop starts with the first coroutine.
 """
 
@@ -16,21 +16,15 @@ from kinesis_sdk.consumer.runtime.runtime import Function, Loop, OnDone, Pool
 from kinesis_sdk.consumer.runtime.threads import EventLoopThread, LoopThread
 
 RENEWAL_THREADS = 8
-"""Maximum lease writes of the renewal loop that are under way at once."""
+"""Maximum concurrent lease writes of the renewal loop."""
 _ABORT_JOIN_TIMEOUT = 1.0
-"""Seconds to wait for each loop after an abort: the call that it is in may hang."""
+"""Seconds to wait for each loop after an abort, because its call may hang."""
 
 
 class WorkerThreads:
     """Runs the steps, reads, renewals and coroutines of one worker. Implements `Runtime`.
 
-    Args:
-        clock: Monotonic and wall clock.
-        rng: Source of jitter and random choice.
-        max_threads: Maximum threads for steps of shard consumers.
-        max_fetch_threads: Maximum threads for reads.
-        on_error: Called with an error that escaped from a function or a loop.
-        worker_id: Id of the worker, for the log.
+    ``on_error`` is called with each error that escapes from a function or a loop.
     """
 
     def __init__(
@@ -93,13 +87,9 @@ class WorkerThreads:
     # What the worker uses
 
     def start(self, ticks: Mapping[Loop, Callable[[float], float | None]]) -> None:
-        """Start the loops, in the order in which they are given.
+        """Start the loops in the given order. Raise `RuntimeError` if the operating system gives no more threads.
 
-        Args:
-            ticks: Body of each loop: it does what is due at a monotonic time and returns its next due time.
-
-        Raises:
-            RuntimeError: If the operating system gives no more threads.
+        Each function in ``ticks`` does the work due at a monotonic time and returns its next due time.
         """
         self._loops = {
             name: LoopThread(f"kinesis-{name}", tick, self.clock, self._on_error)
@@ -110,7 +100,7 @@ class WorkerThreads:
 
     @property
     def is_current(self) -> bool:
-        """Whether the caller runs on a thread that runs callbacks of handlers."""
+        """Whether the caller runs on a thread of the event loop or of a pool, as callbacks of handlers do."""
         pools = (self._steps, self._fetches, self._renewals)
         return self._event_loop.is_current or any(pool.is_current for pool in pools)
 
@@ -125,26 +115,26 @@ class WorkerThreads:
         return self._aborted.is_set()
 
     def stuck_loops(self, timeout: float) -> tuple[str, ...]:
-        """Return the names of the loops that have ended by themselves, or whose call runs for longer than ``timeout`` seconds."""
+        """Return the loops that have ended by themselves, or whose call has run for more than ``timeout`` seconds."""
         return tuple(name for name, loop in self._loops.items() if loop.is_stuck(timeout))
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the end of a stop; return whether it came within the timeout."""
+        """Wait until a stop is complete; return whether it was within the timeout."""
         return self._stopped.wait(timeout)
 
     def end_sleeps(self) -> None:
-        """Let every `sleep` return at once from now on."""
+        """Make every `sleep` return at once from now on."""
         self._aborted.set()
 
     def cancel_coroutines(self) -> None:
-        """Cancel what runs on the event loop."""
+        """Cancel all coroutines on the event loop."""
         self._event_loop.close()
 
     def close(self) -> None:
-        """End all threads and wait for the loops. Before `start` it only closes the event loop."""
+        """End all threads and wait for the loops. Before `start`, only close the event loop."""
         self._event_loop.close()
         if not self._loops:
-            return  # `stop` was called before `start`, which must still be able to run the steps of a stop
+            return  # `Worker.stop` was called before `start`, which still needs the pools for the steps of the stop
         for pool in (self._steps, self._fetches, self._renewals):
             pool.close()
         for loop in self._loops.values():
