@@ -1,4 +1,4 @@
-"""Every error that the SDK raises, in one tree.
+"""All errors of the SDK, in one tree.
 
 ```
 KinesisSdkError                      retryable: True if repeating the call later may succeed
@@ -211,7 +211,7 @@ class SchemaUnavailableError(DeserializationError):
 class CodecUnavailableError(KinesisSdkError):
     """The codec of a compressed aggregate, or of a producer's setting, is not installed. Nothing of the aggregate was delivered.
 
-    A worker stops before such a record and logs this error, until a worker with the codec takes the shard.
+    A worker does not pass such a record: it logs this error until a worker with the codec takes the shard.
 
     Args:
         codec: Name of the codec.

@@ -1,4 +1,4 @@
-"""Repetitions of a record: which of its copies readers deliver, and where it is stored.
+"""Search for the copy of a record that readers deliver.
 
 An idempotent producer that got no response sends its records again, and `put().result()` names the copy that was acknowledged. The
 readers of this SDK deliver the first valid copy, which may lie before it, see `kinesis_sdk.common.once.reader`. The search reads the

@@ -307,7 +307,7 @@ class Attempt:
 
     @contextmanager
     def by_boto3(self) -> Iterator[Any]:
-        """Yield the client for the block to make the call with boto3.
+        """Yield the client for boto3's own call.
 
         boto3 takes the outcome of this attempt, if there is one, as the outcome of its own first attempt.
         """

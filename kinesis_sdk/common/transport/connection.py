@@ -39,7 +39,7 @@ class Response:
 class Connections:
     """The connections of a client to one URL. Thread-safe.
 
-    The pool is found in the first response of the session of ``endpoint``, which is botocore's. urllib3 has no public way to take
+    The pool is found in the first response of the session of botocore's ``endpoint``. urllib3 has no public way to take
     a connection from it; where its attributes do not exist, the session sends every request.
     """
 
