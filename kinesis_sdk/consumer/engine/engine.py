@@ -230,7 +230,7 @@ class ConsumerEngine:
             self._logger.info(
                 "worker %s: ends once everything until %s is processed", self.worker_id, self._until
             )
-        # Not on the pool for steps: it has to report stalls even if handlers hang in all threads of that pool.
+        # Not on the pool for steps: the check must report stalls even if handlers hang in all threads of that pool.
         self.scheduler.wake(self.scheduler.add(self._check_stalls, run_now))
 
     def _make_ready(self, sink: AnySink) -> None:

@@ -70,7 +70,7 @@ class PositionCleanup:
             self._runtime.run_step(self._check)
 
     def forget(self) -> None:
-        """Forget what the last check found, because another worker leads."""
+        """Discard the findings of the last check, because another worker leads."""
         self._absent.clear()
 
     def _check(self) -> None:

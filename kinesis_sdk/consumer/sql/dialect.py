@@ -258,7 +258,7 @@ def _libpq_settings(url: URL, timeout: float, more: dict[str, Any]) -> dict[str,
     The system ends a connection whose other end is silent for ``timeout`` seconds, for example because its machine lost
     power. Otherwise the driver would wait forever.
     """
-    seconds = max(2, round(timeout))  # the library takes 1 for 2
+    seconds = max(2, round(timeout))  # the library treats 1 as 2
     settings = {
         "connect_timeout": seconds,
         "keepalives_idle": seconds,

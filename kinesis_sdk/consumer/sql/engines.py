@@ -115,7 +115,7 @@ def _parse(field: str, database: str, accepted: str) -> tuple[URL, Dialect]:
         raise ConfigError(field, shown, accepted) from None
     dialect = dialect_named(field, url.get_backend_name(), shown, accepted)
     try:
-        url.get_dialect()  # which a wrong name of a driver has not
+        url.get_dialect()  # raises if there is no such driver
     except sqlalchemy.exc.ArgumentError:
         raise ConfigError(field, shown, accepted) from None
     if url.host and "@" in url.host:

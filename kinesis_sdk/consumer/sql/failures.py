@@ -20,8 +20,8 @@ _MAX_CAUSES = 20
 def is_transient(dialect: Dialect, error: BaseException) -> bool:
     """Return whether an exception of SQLAlchemy is a transient failure.
 
-    Transient are: a lost connection, a starting or stopping database, a deadlock, a conflict of transactions, an occupied lock,
-    and a pool without a free connection.
+    Transient failures are a lost connection, a starting or stopping database, a deadlock, a conflict of transactions, an
+    occupied lock, and a pool without a free connection.
     """
     from sqlalchemy import exc
 

@@ -109,9 +109,9 @@ class ShardSessions:
         self._lock_timeout = lock_timeout
 
     def works_on(self, engine: Engine) -> bool:
-        """Return whether the server supports and permits all this. Raises the driver's transient errors.
+        """Return whether the server supports and permits all this; raise transient errors.
 
-        Other servers that speak PostgreSQL's protocol may not.
+        Not every server that speaks PostgreSQL's protocol does.
         """
         nobody = ("", "", "")
         try:

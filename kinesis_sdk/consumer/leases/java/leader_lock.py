@@ -1,6 +1,6 @@
 """The leader of a KCL 3 fleet: the owner of the ``Leader`` lock, and whether it is alive.
 
-The lock is only read. A Python worker does not compete for it, because its owner must assign leases to Java workers.
+The lock is only read. A Python worker does not compete for it, because the lock's owner must assign leases to Java workers.
 The lock of a crashed leader stays valid for 120 s. Its leases show the crash earlier, see `all_leases_expired`.
 """
 

@@ -18,15 +18,15 @@ depends on all of its workers. With several groups, a worker without a share the
 `ownership.standby`), and plans count it like any other worker.
 
 **Pinned leases** (``pinnedTo``) count as held by the worker that they are pinned to, while it is alive, and do not leave it.
-It requests them from the workers that hold them; a worker without leases takes them first. The rest is shared as if they had arrived
-already, so a table at rest stays at rest: each pinned lease moves once. **Draining workers** count as absent, and their leases
-as unassigned, but they are requested and not taken.
+That worker requests them from the workers that hold them; if it has no leases, it takes them first. All other leases are shared
+as if the pinned ones had already arrived, so a table at rest stays at rest: each pinned lease moves once. **Draining workers**
+count as absent and their leases as unassigned, but peers request these leases instead of taking them.
 
 **A fleet that is starting** (a scan shows workers that the previous one did not) is not balanced yet: unassigned leases
 are taken at once, leases of live workers only when no new worker appears.
 
-**Termination.** Let D be the minimum number of moves to a balanced table. No worker moves a lease when D is 0; every
-other move lowers D by one, because it belongs to some plan of D moves. Two workers whose scans differ by a moment may
+**Termination.** Let D be the minimum number of moves to a balanced table. No worker moves a lease when D is 0; otherwise
+every move lowers D by one, because it belongs to some plan of D moves. Two workers whose scans differ by a moment may
 both take from a worker that can spare only one lease; the next scan corrects that, from a lower D.
 """
 

@@ -88,14 +88,14 @@ class Lease:
         owner_switches: Times the lease changed hands since the last checkpoint.
         checkpoint: Position up to which (inclusive) the shard is processed, or a sentinel.
         pending_checkpoint: First half of a two-phase checkpoint.
-        pending_checkpoint_state: The application's own bytes beside it; left out of ``repr``.
+        pending_checkpoint_state: The application's own bytes stored with it; left out of ``repr``.
         parent_shard_ids: Shards that must be finished before this one is read.
         child_shard_ids: Children, once the shard has ended.
         hash_key_range: Range of the shard; old rows lack it.
         throughput_kbps: Last measured throughput in KB/s, written by KCL 3.
-        checkpoint_owner: Worker that still works on the shard during a handoff; ``owner`` is the next one then.
+        checkpoint_owner: Worker that still works on the shard during a handoff; ``owner`` is then the next owner.
         stream_name: Serialised stream id, in multi-stream tables only.
-        shard_id: Shard id where the lease key is not one, in multi-stream tables only.
+        shard_id: Shard id, in multi-stream tables only, where the lease key is longer.
         initial_timestamp_millis: See `INITIAL_TIMESTAMP`.
         handoff_owner: See `HANDOFF_OWNER`.
         processed_until: How far a worker with ``until`` processed the shard, or None. See `was_processed_until`.
