@@ -1,7 +1,7 @@
 """A time, a record or LATEST as a checkpoint: the last record before it.
 
-A checkpoint means *processed up to here*. So a start becomes the last record before it, with its last user record, and
-TRIM_HORIZON if there is none up to the horizon.
+A checkpoint means *processed up to here*. So a start becomes the last user record before it, or TRIM_HORIZON if there is none
+up to the horizon.
 
 Cost per shard: a GetShardIterator and a GetRecords, if a record arrived within a second before the start. Otherwise two more
 for each factor of ten of the silence before it, and up to seven to find its end. Each shard is read at most once a second,

@@ -163,9 +163,9 @@ def _shown(name: str, value: Any) -> str:
 def shows(item: Item | None, write: RowWrite) -> bool:
     """Return whether a row shows the effect of a write whose response was lost. ``item`` is None if there is no row.
 
-    A write that raises the counter also names itself, see `CHANGED_BY`, and no worker removes the name. Without it, a row
-    could not tell: an owner that acted on a rewind at once, and passed its old checkpoint again, leaves the same row as an
-    owner that was never disturbed.
+    A write that raises the counter also names itself, see `CHANGED_BY`, and no worker removes the name. Without the name, the
+    row would not show it: an owner that acted on a rewind at once, and passed its old checkpoint again, leaves the same row as
+    an undisturbed owner.
     """
     if item is None:
         return False

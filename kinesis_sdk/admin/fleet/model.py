@@ -245,7 +245,7 @@ class OwnerView:
         kind: What kind of worker it is.
         lease_keys: Unfinished leases that it holds, by shard.
         silent_for: Seconds since any of its rows was seen to change, if that is longer than the failover time; else None.
-        is_standby: Whether it holds nothing and shows itself by a heartbeat.
+        is_standby: Whether it holds no leases and writes a standby heartbeat.
         is_draining: Whether it is to hand off its leases.
         worst_lag_millis: Largest lag of its leases; None if none is known.
         throughput_kbps: Sum of its leases; None if none is known.
@@ -296,7 +296,7 @@ class Totals:
     Attributes:
         leases: Leases that are not finished, shards without a lease included.
         finished: Finished leases that are still in the table.
-        unowned: Leases that no worker holds, and that could be read now.
+        unowned: Leases without a holder whose shards could be read now.
         owners: Workers that renew their leases.
         silent_owners: Workers that no longer renew their leases.
         measured: Leases with a known lag.

@@ -208,7 +208,7 @@ class Ring:
     def largest(
         self, application: str, kind: int, key: str, start: float, end: float, step: float
     ) -> list[tuple[int, float | None]]:
-        """Return the largest number of a key within each step that has one of its changes, as pairs of step and number."""
+        """Return pairs of step and largest number of a key, for each step in which the key changed."""
         return self._read(
             "SELECT CAST((at - ?) / ? AS INTEGER), max(number) FROM change "
             "WHERE application = ? AND kind = ? AND key = ? AND at >= ? AND at < ? GROUP BY 1 ORDER BY 1",
@@ -218,7 +218,7 @@ class Ring:
     def counts(
         self, application: str, kind: int, start: float, end: float, step: float
     ) -> list[tuple[int, int]]:
-        """Return the number of changes of a kind that have a number, as pairs of step and count."""
+        """Return pairs of step and number of changes of a kind that have a number."""
         return self._read(
             "SELECT CAST((at - ?) / ? AS INTEGER), count(*) FROM change "
             "WHERE application = ? AND kind = ? AND at >= ? AND at < ? AND number IS NOT NULL GROUP BY 1 ORDER BY 1",

@@ -163,7 +163,7 @@ def _window(
     clock: Clock,
     notice: Notice,
 ) -> _Window:
-    """Return the window of a run: a new one, or the window of the run that it continues. Words that change their meaning become times."""
+    """Return the window of a run: a new one, or the window of the run that it continues. LATEST and the present become times."""
     if saved:
         until = None if saved["until"] is None else datetime.fromisoformat(saved["until"])
         window = _Window(parse_position(saved["start"], now=None), until)
