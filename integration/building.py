@@ -1,4 +1,4 @@
-"""The package as it is distributed, built from this tree."""
+"""The package, built from this tree as it is distributed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SUFFIXES = {"sdist": ".tar.gz", "wheel": ".whl"}
 def build(kind: Literal["sdist", "wheel"], folder: Path) -> Path:
     """Build the package into a folder.
 
-    The environment of CI has the build backend. Elsewhere `build` fetches it into an environment of its own.
+    CI's environment has the build backend. Elsewhere `build` fetches it into its own environment.
     """
     isolation = () if find_spec("hatchling") is None else ("--no-isolation",)
     subprocess.run(
@@ -33,7 +33,7 @@ def build(kind: Literal["sdist", "wheel"], folder: Path) -> Path:
 def offline() -> dict[str, str]:
     """Return variables with which pip installs this package without a network.
 
-    The first call fetches what the package needs to be built and to run, into ``.cache``.
+    The first call fetches the package's build and run-time dependencies into ``.cache``.
     """
     wanted = hashlib.sha256(f"{sys.version}\n{(ROOT / 'pyproject.toml').read_text()}".encode()).hexdigest()[
         :12
@@ -45,7 +45,7 @@ def offline() -> dict[str, str]:
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
         try:
             subprocess.run([*command, "--dest", str(made), str(ROOT), "hatchling>=1.27"], check=True)
-            # A copy of the tree as it is now would be installed in place of later ones.
+            # Otherwise pip would install this copy of the tree instead of later ones.
             for path in made.glob("kinesis_sdk-*"):
                 path.unlink()
             made.rename(folder)

@@ -1,4 +1,4 @@
-"""For all integration tests: credentials that no service checks, so that none can reach a real account, and Ctrl-C."""
+"""For all integration tests: dummy credentials, so that no test can reach a real account, and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["localstack"]
 
 
 def pytest_configure() -> None:
-    """Accept SIGINT. A shell starts what it puts into the background with SIGINT ignored, and the processes that tests start inherit that."""
+    """Accept SIGINT. A shell starts background jobs with SIGINT ignored, and the processes that tests start would inherit that."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of this tree."""
+    """Return the wheel of this tree."""
     return build("wheel", tmp_path_factory.mktemp("wheel"))
 
 

@@ -1,7 +1,7 @@
-"""Runs the Python blocks of a page, one after the other, in one namespace, against the fake AWS of the environment.
+"""Runs the Python blocks of a page in order, in one namespace, against the fake AWS of the environment.
 
-``python -m integration.page_program docs/health.md``. Workers end by themselves once they have processed what the streams hold, as
-with ``until="now"``, and begin with the oldest record unless the page says otherwise; everything else is as it stands on the page.
+``python -m integration.page_program docs/health.md``. Workers end once they have processed everything in the streams, as with
+``until="now"``, and start at the oldest record unless the page says otherwise. Everything else is as on the page.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kinesis_sdk.lambda_events import KinesisEvent
 from tests.readme import ROOT, programs
 
 STREAMS = {"orders": 2, "raw": 1, "flights": 2, "copy": 1, "replay": 1, "clicks": 1}
-"""Streams that exist, with two records each, and the number of their shards."""
+"""Streams that exist, with two records each, and their numbers of shards."""
 
 TABLES = ("orders", "orders-copy")
 """DynamoDB tables with the key ``id``, a stream, and one item."""
@@ -30,17 +30,17 @@ FILES = {
     "app.properties": "applicationName = billing\nstreamName = orders\nregionName = us-east-1\n"
     "AwsCredentialsProvider = EnvironmentVariableCredentialsProvider\n",
 }
-"""Files in the folder in which the blocks run."""
+"""Files in the working folder of the blocks."""
 
 
 def handle(batch: Any) -> None:
-    """Print records: the handler of blocks that do not define one."""
+    """Print records: the handler of blocks that define none."""
     for record in batch.records:
         print(record.partition_key, record.data)
 
 
 def prepare(environment: dict[str, str], folder: Path) -> None:
-    """Create what the pages take for granted. Called by the test, before the program starts."""
+    """Create what the pages presuppose. The test calls this before the program starts."""
     import boto3
 
     session = boto3.Session("x", "x", region_name=environment["AWS_DEFAULT_REGION"])
@@ -68,7 +68,7 @@ def prepare(environment: dict[str, str], folder: Path) -> None:
 
 
 def end_workers() -> None:
-    """Let every worker begin at the oldest record, and end when it has processed what is there."""
+    """Make every worker start at the oldest record and end once it has processed the existing ones."""
     original = Worker.__init__
 
     @functools.wraps(original)
@@ -104,7 +104,7 @@ def main(page: str) -> None:
     end_workers()
     names = given()
     for block in programs(ROOT / page):
-        # Line numbers in tracebacks are those of the page.
+        # Give tracebacks the line numbers of the page.
         text = "\n" * block.line + block.text
         code = compile(text, page, "exec", flags=PyCF_ALLOW_TOP_LEVEL_AWAIT)
         result = eval(code, names)

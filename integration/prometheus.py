@@ -1,4 +1,4 @@
-"""A real Prometheus for tests, with the project's rules: Debian's package, which no test downloads."""
+"""A real Prometheus for tests, with the project's rules. It is Debian's package, which no test downloads."""
 
 from __future__ import annotations
 
@@ -23,23 +23,19 @@ RULES = Path(__file__).parents[1] / "grafana" / "alerts.yml"
 
 
 def why_none() -> str | None:
-    """Return why there is no Prometheus; None if there is one."""
+    """Return why Prometheus is not available; None if it is."""
     missing = [name for name in ("prometheus", "promtool") if shutil.which(name) is None]
     return f"{', '.join(missing)} not found (Debian: apt-get install prometheus)" if missing else None
 
 
 class Prometheus:
-    """A running Prometheus.
-
-    Args:
-        url: Its address.
-    """
+    """A running Prometheus; `url` is its address."""
 
     def __init__(self, url: str) -> None:
         self.url = url
 
     def get(self, path: str, **query: str) -> Any:
-        """Return what its API answers."""
+        """Return the response of its API."""
         with urllib.request.urlopen(
             f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(query)}", timeout=HANG
         ) as response:
@@ -51,21 +47,17 @@ class Prometheus:
         return result
 
     def alerts(self) -> list[dict[str, Any]]:
-        """Return the alerts that are pending or firing."""
+        """Return the pending and firing alerts."""
         alerts: list[dict[str, Any]] = self.get("alerts")["alerts"]
         return alerts
 
     def rules(self) -> list[dict[str, Any]]:
-        """Return the rules with the result of their newest evaluation."""
+        """Return the rules with their latest results."""
         return [rule for group in self.get("rules")["groups"] for rule in group["rules"]]
 
 
 def promtool(*arguments: str) -> str:
-    """Run promtool, and return what it prints.
-
-    Raises:
-        AssertionError: If it fails; with what it prints.
-    """
+    """Run promtool and return its output; raise AssertionError with the output if it fails."""
     result = subprocess.run(("promtool", *arguments), capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout + result.stderr
@@ -74,15 +66,12 @@ def promtool(*arguments: str) -> str:
 def evaluate_rules(
     folder: Path, series: Sequence[Mapping[str, str]], expected: Sequence[Mapping[str, Any]]
 ) -> None:
-    """Let Prometheus evaluate the rules over series with a value each minute.
+    """Let Prometheus evaluate the rules over series with a value each minute; raise AssertionError if other alerts fire.
 
     Args:
         folder: For promtool's input.
         series: ``input_series``.
         expected: ``alert_rule_test``, without the runbooks of the alerts.
-
-    Raises:
-        AssertionError: If other alerts fire.
     """
     rules = [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
     runbooks = {rule["alert"]: {"runbook_url": rule["annotations"]["runbook_url"]} for rule in rules}
@@ -108,11 +97,12 @@ def evaluate_rules(
 
 @contextlib.contextmanager
 def start_prometheus(folder: Path, targets: Mapping[str, str]) -> Iterator[Prometheus]:
-    """Start Prometheus with the rules of the project, unchanged.
+    """Start Prometheus with the project's rules, unchanged.
 
     Args:
         folder: For its data, its configuration and its log.
-        targets: Addresses of `/metrics` by the name of the job. Each is read every five seconds, as the rules are: a busy machine needs them for an answer.
+        targets: Addresses of `/metrics` by the name of the job. Targets and rules have an interval of five seconds, which a busy
+            machine needs to respond.
     """
     jobs = [
         {"job_name": name, "static_configs": [{"targets": [urllib.parse.urlsplit(url).netloc]}]}
@@ -125,7 +115,7 @@ def start_prometheus(folder: Path, targets: Mapping[str, str]) -> Iterator[Prome
     }
     path = folder / "prometheus.yml"
     path.write_text(json.dumps(configuration))  # JSON is YAML
-    # It cannot be told to choose a port and say which. Until it listens, another program could take this one: it ends then.
+    # It cannot choose a port and report it. If another program takes this port before it listens, it ends.
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
     log = folder / "prometheus.log"

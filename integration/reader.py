@@ -1,14 +1,14 @@
-"""The fresh reader: copies what the pages say into terminals, and nothing else, and takes the time.
+"""The fresh reader: types what the pages say into terminals, nothing else, and measures the time.
 
-``make reader`` starts in an empty folder, with an empty environment and without a cache of pip. The reader types the blocks of
-docs/quickstart.md in their order, each in the terminal that its title names, and reaches
+``make reader`` starts in an empty folder, with an empty environment and without pip's cache. The reader types the blocks of
+docs/quickstart.md in order, each in the terminal that its title names, and reaches
 
 * a consumed record, within 5 minutes,
 * two workers that share the shards, within 10,
 * the result of a Spark job (``--no-spark`` leaves it out), within 15.
 
-Only two things differ from the page: ``.[cli]``, the clone in which the reader stands, is the wheel that is built from it, and the port is a
-free one. A page that is wrong fails here: a command that ends with an error, or a worker that does not print what the page says.
+Only two things differ from the page: ``.[cli]``, the reader's clone, is the wheel built from it, and the port is a free one. A wrong page
+fails here: a command ends with an error, or a worker does not print what the page says.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ LIMITS = {
 PAUSE = 0.25
 COMMAND_TIMEOUT = 900.0
 KEPT = ("PATH", "LANG", "LC_ALL", "TMPDIR", "JAVA_HOME", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
-"""Variables that a reader's terminal has before the first command, besides those of proxies and of pip."""
+"""Variables in a reader's terminal before the first command, besides those for proxies and pip."""
 
 
 class PageError(AssertionError):
-    """Something that a page says does not work; the message shows the command and what it printed."""
+    """A statement of a page is wrong; the message shows the command and its output."""
 
 
 class Reader:
     """A reader with terminals.
 
     Args:
-        folder: Empty folder in which the reader works.
-        package: What the reader installs in place of the clone.
+        folder: Empty working folder.
+        package: Package to install instead of the clone.
         limits: Seconds from the start to each milestone.
     """
 
@@ -75,11 +75,7 @@ class Reader:
         self._began = time.monotonic()
 
     def read(self, page: Path, *, spark: bool) -> None:
-        """Do what the page says, from its beginning to its end.
-
-        Raises:
-            PageError: If something does not work, or takes too long.
-        """
+        """Follow the page from beginning to end; raise PageError if something fails or takes too long."""
         for block in blocks(page=page):
             if block.title.startswith("Spark") or block.title == "spark_job.py":
                 if spark:
@@ -97,11 +93,7 @@ class Reader:
                 self._type(block)
 
     def close(self) -> None:
-        """Press Ctrl-C in every terminal, and wait.
-
-        Raises:
-            PageError: If a worker does not end cleanly.
-        """
+        """Press Ctrl-C in every terminal and wait; raise PageError if a worker does not end cleanly."""
         for title, process in reversed(self._open.items()):
             os.killpg(process.pid, signal.SIGINT)
             try:
@@ -114,7 +106,7 @@ class Reader:
         self._open.clear()
 
     def kill(self) -> None:
-        """End what still runs, after an error."""
+        """End everything that still runs, after an error."""
         for process in self._open.values():
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
@@ -126,7 +118,7 @@ class Reader:
         (self._folder / block.title).write_text(self._copied(block))
 
     def _type(self, block: Block) -> str:
-        """Type commands that end, and return what they print."""
+        """Type commands that end, and return their output."""
         script = "\n".join(["set -e", *self._first_lines, self._copied(block)])
         if block.title == "install":
             script = f"set -e\n{self._copied(block)}"
@@ -145,7 +137,7 @@ class Reader:
         return done.stdout
 
     def _start(self, block: Block) -> None:
-        """Type a command that goes on into a terminal of its own, and wait for what the page says that it does."""
+        """Type a command that keeps running into its own terminal, and wait for the output that the page promises."""
         command = self._copied(block).strip()
         is_fake = "kinesis-sdk fake" in command
         if is_fake:

@@ -1,7 +1,7 @@
-"""What a stream holds, read for checks: with any client of boto3, from any service, within the limits that services enforce.
+"""Reads the content of a stream for checks: with any boto3 client, from any service, within the service's limits.
 
-A shard accepts five GetRecords calls a second from all of its readers together, so a check beside a running consumer is rejected
-now and then, and reads again.
+A shard accepts five GetRecords calls a second from all of its readers together. A check next to a running consumer is therefore
+rejected now and then, and reads again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def stored_shards(kinesis: Any, stream: str) -> list[dict[str, Any]]:
 
 
 def stored_in_shard(kinesis: Any, stream: str, shard_id: str) -> Iterator[dict[str, Any]]:
-    """Yield every record of a shard, up to the end that it has now."""
+    """Yield every record of a shard up to its present end."""
     start = {"StreamName": stream, "ShardId": shard_id, "ShardIteratorType": "TRIM_HORIZON"}
     following = _call(kinesis, "GetShardIterator", lambda: kinesis.get_shard_iterator(**start))
     iterator = following["ShardIterator"]
@@ -39,13 +39,13 @@ def stored_in_shard(kinesis: Any, stream: str, shard_id: str) -> Iterator[dict[s
             kinesis, "GetRecords", lambda iterator=iterator: kinesis.get_records(ShardIterator=iterator)
         )
         yield from page["Records"]
-        # A closed shard ends without an iterator, an open one where nothing follows.
+        # A closed shard ends without an iterator, an open one with an empty response that is not behind.
         is_at_end = not page["Records"] and page["MillisBehindLatest"] == 0
         iterator = None if is_at_end else page.get("NextShardIterator")
 
 
 def stored_records(kinesis: Any, stream: str) -> Iterator[Stored]:
-    """Yield every record of a stream as it is stored, with its shard."""
+    """Yield every record of a stream as stored, with its shard."""
     for shard in stored_shards(kinesis, stream):
         for record in stored_in_shard(kinesis, stream, shard["ShardId"]):
             yield shard, record

@@ -1,7 +1,7 @@
 """Every known difference between the fake and LocalStack 4.13.1 with kinesis-local 0.6.2 and DynamoDB Local 3.3.1.
 
-Where both differ from each other, the AWS documentation decides. `test_fake.py` fails on a difference that is not here,
-and on one that is here and has gone.
+The AWS documentation decides which side is right. `test_fake.py` fails for a difference that is not listed here, and for a
+listed one that no longer exists.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CRASH = "An internal failure of the emulator; the API reference names the clien
 
 
 def _model(*names: str, localstack: str = _INVALID) -> dict[str, Difference]:
-    """Requests that break the model, and what LocalStack says instead."""
+    """Return the differences for requests that violate the service model, with LocalStack's responses."""
     return {name: Difference(_VALIDATION, localstack, "fake", _MODEL) for name in names}
 
 

@@ -1,4 +1,4 @@
-"""The feature script of DynamoDB: what a lease store can ask of it, and the corners of each request."""
+"""The feature script of DynamoDB: the requests that a lease store can make, and the corner cases of each."""
 
 from __future__ import annotations
 
@@ -499,7 +499,7 @@ def scenario_batches(notes: Notes) -> None:
 
 
 def scenario_other_operations(notes: Notes) -> None:
-    """Operations that no lease store makes: which of them are there at all."""
+    """Note which of the operations that no lease store calls exist at all."""
     dynamodb = notes.dynamodb
     name = notes.table()
     arn = notes.table_active(name)["TableArn"]

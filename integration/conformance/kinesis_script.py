@@ -1,4 +1,4 @@
-"""The feature script of Kinesis: every operation and the corners that a client of ours can meet."""
+"""The feature script of Kinesis: every operation, and the corner cases that our clients can meet."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def iterator(notes: Notes, stream: str, kind: str = "TRIM_HORIZON", shard: str =
 
 
 def read_to_end(notes: Notes, stream: str, shard: str = FIRST) -> tuple[list[bytes], dict[str, Any]]:
-    """Return all data of a closed shard and the last answer."""
+    """Return all data of a closed shard and the last response."""
     token, found = iterator(notes, stream, shard=shard), []
     for _ in range(20):
         answer = notes.kinesis.get_records(ShardIterator=token)
@@ -111,7 +111,7 @@ def scenario_listing(notes: Notes) -> None:
     time.sleep(1.1)
     kinesis.split_shard(StreamName=stream, ShardToSplit=FIRST, NewStartingHashKey="5")
     notes.active(stream)
-    # LocalStack cuts times off at the second.
+    # LocalStack truncates times to seconds.
     time.sleep(1.2)
 
     def filtered(name: str, **chosen: Any) -> None:
@@ -172,7 +172,7 @@ def scenario_writing(notes: Notes) -> None:
     put("hash key 2^128", ExplicitHashKey=str(LAST + 1))
     put("hash key 01", ExplicitHashKey="01")
     put("hash key abc", ExplicitHashKey="abc")
-    # Large ones cost LocalStack seconds each; so does the limit of 10 MiB per request, which it does not have.
+    # Large records cost LocalStack seconds each, and so would a test of the 10 MiB per request, a limit that it lacks.
     mib = 1 << 20
     notes.call(
         "PutRecord: 1 MiB with its key",
@@ -189,7 +189,7 @@ def scenario_writing(notes: Notes) -> None:
     notes.call("PutRecord: by ARN", kinesis.put_record, StreamARN=arn, Data=b"x", PartitionKey="k")
     notes.call("PutRecord: no stream", kinesis.put_record, StreamName="nothing", Data=b"x", PartitionKey="k")
     notes.call("PutRecord: no key", kinesis.put_record, StreamName=stream, Data=b"x")
-    # Many records on many shards that hold nothing yet: LocalStack's cost grows with what a shard holds.
+    # Many records on many empty shards, because LocalStack's cost grows with the content of a shard.
     many = notes.stream(16)
     notes.call("PutRecords: none", kinesis.put_records, StreamName=many, Records=[])
     entries = [{"Data": b"x", "PartitionKey": str(number)} for number in range(501)]
@@ -242,7 +242,7 @@ def scenario_iterators(notes: Notes) -> None:
 
     latest = iterator(notes, stream, "LATEST")
     numbers = put("a", "b", "c")
-    # Seconds apart, because LocalStack cuts times off at the second.
+    # Seconds apart, because LocalStack truncates times to seconds.
     time.sleep(1.1)
     between = datetime.now(timezone.utc)
     time.sleep(1.1)
@@ -628,7 +628,7 @@ OPERATIONS = (
 
 
 def scenario_other_operations(notes: Notes) -> None:
-    """Operations that no client of ours makes: which of them are there at all."""
+    """Note which of the operations that our clients never call exist at all."""
     stream = notes.stream(1)
     arn = notes.active(stream)["StreamARN"]
     requests: dict[str, dict[str, Any]] = {
@@ -650,5 +650,5 @@ def scenario_other_operations(notes: Notes) -> None:
     }
     for operation in OPERATIONS:
         method = getattr(notes.kinesis, re.sub(r"(?<!^)(?=[A-Z])", "_", operation).lower())
-        notes.active(stream)  # some leave it UPDATING for a while, which says something about the time only
+        notes.active(stream)  # Some leave it UPDATING for a while; that depends only on timing.
         notes.call(operation, method, **requests.get(operation, {}))

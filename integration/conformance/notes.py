@@ -20,8 +20,8 @@ class Difference:
     """One fact on which the fake and LocalStack are known to differ.
 
     Attributes:
-        fake: What the fake answers.
-        localstack: What LocalStack answers.
+        fake: The fake's response.
+        localstack: LocalStack's response.
         right: Which of the two responds as AWS documents it.
         why: The rule that decides, or the reason for leaving the fake as it is.
     """
@@ -46,21 +46,21 @@ class Notes:
     def _client(service: str, endpoint: str) -> Any:
         config = Config(
             retries={"total_max_attempts": 1},
-            # Wrong requests are to reach the server.
+            # Wrong requests must reach the server.
             parameter_validation=False,
             read_timeout=HANG,
         )
         return boto3.client(service, endpoint_url=endpoint, config=config)
 
     def fact(self, name: str, value: Any) -> None:
-        """Write down a value."""
+        """Note a value."""
         assert name not in self.facts, f"two facts are named {name!r}"
         self.facts[name] = value
 
     def call(
         self, name: str, method: Callable[..., Any], see: Callable[[Any], Any] | None = None, **request: Any
     ) -> Any:
-        """Make a call and write down its error, or what `see` finds in its response."""
+        """Make a call and note its error, or what `see` finds in its response."""
         try:
             answer = method(**request)
             value = "ok" if see is None else see(answer)
@@ -80,7 +80,7 @@ class Notes:
         return f"conformance-{uuid.uuid4().hex[:16]}"
 
     def stream(self, shards: int = 1, **more: Any) -> str:
-        """Make a stream and wait until it is ACTIVE."""
+        """Create a stream and wait until it is ACTIVE."""
         name = self.name()
         self.kinesis.create_stream(StreamName=name, ShardCount=shards, **more)
         self._made.append(lambda: self.kinesis.delete_stream(StreamName=name, EnforceConsumerDeletion=True))
@@ -88,7 +88,7 @@ class Notes:
         return name
 
     def active(self, name: str) -> dict[str, Any]:
-        """Wait until a stream is ACTIVE; its summary."""
+        """Wait until a stream is ACTIVE; return its summary."""
         deadline = time.monotonic() + HANG
         while True:
             summary = self.kinesis.describe_stream_summary(StreamName=name)["StreamDescriptionSummary"]
@@ -98,7 +98,7 @@ class Notes:
             time.sleep(0.03)
 
     def table(self, *, sort: bool = False, **more: Any) -> str:
-        """Make a table with the key ``k`` (text) and, if asked, ``s`` (a number)."""
+        """Create a table with the key ``k`` (text) and, with `sort`, ``s`` (a number)."""
         name = self.name()
         keys = [("k", "HASH", "S")] + ([("s", "RANGE", "N")] if sort else [])
         self.dynamodb.create_table(
@@ -114,7 +114,7 @@ class Notes:
         return name
 
     def table_active(self, name: str) -> dict[str, Any]:
-        """Wait until a table and its indexes are ACTIVE; its description."""
+        """Wait until a table and its indexes are ACTIVE; return its description."""
         deadline = time.monotonic() + HANG
         while True:
             table = self.dynamodb.describe_table(TableName=name)["Table"]
@@ -126,12 +126,12 @@ class Notes:
             time.sleep(0.03)
 
     def clean(self) -> None:
-        """Delete what was made."""
+        """Delete everything that was created."""
         for delete in self._made:
             try:
                 delete()
             except ClientError as error:
-                # The script has deleted it itself, and perhaps that is still going on.
+                # The script has deleted it, possibly without waiting for the end.
                 if error.response["Error"]["Code"] not in {
                     "ResourceNotFoundException",
                     "ResourceInUseException",
@@ -140,7 +140,7 @@ class Notes:
 
 
 def compare(fake: dict[str, Any], localstack: dict[str, Any], known: dict[str, Difference]) -> list[str]:
-    """Return contradictions to the list of known differences, one line each: new, changed and obsolete ones."""
+    """Return contradictions to the list of known differences, one line each: new, changed and obsolete differences."""
     problems = []
     for name in sorted({*fake, *localstack, *known}):
         absent = "(no such fact)"

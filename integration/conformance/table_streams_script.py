@@ -1,4 +1,4 @@
-"""The feature script of DynamoDB Streams: what a worker asks of it, and the corners of each request."""
+"""The feature script of DynamoDB Streams: a worker's requests, and the corner cases of each."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _shards(notes: Notes, arn: str) -> list[dict[str, Any]]:
 
 
 def _changes(notes: Notes, iterator: str, count: int) -> list[dict[str, Any]]:
-    """Read until so many records came; the service may need some responses for them."""
+    """Read until `count` records have come, which may take several responses."""
     found: list[dict[str, Any]] = []
     deadline = time.monotonic() + 60
     while len(found) < count and time.monotonic() < deadline:

@@ -32,14 +32,14 @@ class Findings:
     """Result of the checks.
 
     Attributes:
-        violations: What must not be; none in a good run.
-        acknowledged: Records that producers were told are stored.
-        unacknowledged: Further records processed, whose producer was killed before it was told.
-        processed: Different records processed.
+        violations: Empty in a good run.
+        acknowledged: Number of records acknowledged to producers.
+        unacknowledged: Further records processed, whose producer was killed before their acknowledgement.
+        processed: Number of different records processed.
         lost: Numbers of acknowledged records that were never processed.
         duplicates: Deliveries beyond the first of a record, by cause.
-        overtaken: Records stored before an earlier put of their key, which only ordered producers promise against.
-        take_overs: Seconds from a kill until another worker processed something of a shard that the victim had.
+        overtaken: Records stored before an earlier put of their key. Only ordered producers promise that there are none.
+        take_overs: Seconds from a kill until another worker processed a record of one of the victim's shards.
         put_to_process: Seconds, by record.
     """
 

@@ -1,7 +1,7 @@
 """A ``credential_process`` for botocore: credentials of the fake that expire before botocore expects it.
 
-botocore begins to refresh 15 minutes before the expiry that it is told. It is told an expiry 15 minutes and a second too late:
-in that second every call is rejected with ExpiredTokenException, as with a wrong clock.
+botocore starts to refresh credentials 15 minutes before their reported expiry. This reports an expiry 15 minutes and one
+second too late. In that second every call is rejected with ExpiredTokenException, as with a wrong clock.
 
 Run as a script, with the fake's endpoint and the seconds for which the credentials are valid.
 """
@@ -18,7 +18,7 @@ _TOO_LATE = timedelta(seconds=1)
 
 
 def main() -> None:
-    """Print credentials as botocore reads them."""
+    """Print credentials in botocore's format."""
     endpoint, seconds = sys.argv[1:]
     body = json.dumps({"seconds": float(seconds)}).encode()
     with urllib.request.urlopen(f"{endpoint}/_fake/credentials", data=body, timeout=60) as answer:

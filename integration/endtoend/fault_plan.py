@@ -10,7 +10,7 @@ from integration.endtoend.run import Run
 from integration.proxy import Proxy
 
 EFFECT = 20.0
-"""Seconds for which a fault continues after the wire is healed: calls that hang end by their own timeouts (15 s)."""
+"""Seconds for which a fault has effects after the wire is healed: hanging calls end by their own timeouts (15 s)."""
 
 CUT = "cut event streams"
 BLACK_HOLE = "black hole"
@@ -27,11 +27,7 @@ _BETWEEN_CUTS = 0.7
 
 
 class Wire:
-    """Injects faults into a run's wire for a while.
-
-    Attributes:
-        cuts: Event streams that were cut so far.
-    """
+    """Injects faults into a run's wire for a while. `cuts` counts the event streams that were cut."""
 
     def __init__(self, run: Run, proxy: Proxy) -> None:
         self.cuts = 0
@@ -42,7 +38,7 @@ class Wire:
         self._until = 0.0
 
     def begin(self, name: str, seconds: float) -> None:
-        """Begin a fault. It ends by itself, or with the next `begin`."""
+        """Begin a fault. It ends after `seconds`, or with the next `begin`."""
         self.heal()
         self._run.note("wire", f"wire: {name} for {seconds:.1f} s", seconds)
         self._started_at, self._name = time.time(), name

@@ -1,4 +1,4 @@
-"""Checks of leases: one owner at a time, checkpoints that only go forward, a table that is left tidy. Pure."""
+"""Checks of leases: one owner at a time, checkpoints that only go forward, a clean table at the end. Pure."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from kinesis_sdk.consumer.leases.table.attributes import CHANGED_BY
 from kinesis_sdk.testing.accounting.verify import Delivery
 
 _GRACE = 2.0
-"""Seconds after a pause in which a worker may still be about to notice what it missed."""
+"""Seconds after a pause in which a worker may not yet have noticed what it missed."""
 
 
 def position_of(delivery: Delivery) -> ExtendedSequenceNumber:
-    """Return a delivery's position as checkpoints have it."""
+    """Return a delivery's position in the form of a checkpoint."""
     return ExtendedSequenceNumber(str(delivery.position[0]), delivery.position[1])
 
 
@@ -30,10 +30,10 @@ def _by_shard(recorded: RecordedEvents) -> dict[str, list[Acquisition]]:
 
 
 def check_checkpoints(recorded: RecordedEvents, deliveries: Sequence[Delivery]) -> Iterator[Violation]:
-    """Within an acquisition and from one to the next, checkpoints go forward, and never beyond what was delivered.
+    """Check that checkpoints go forward, within and across acquisitions, and never beyond the deliveries.
 
-    A worker that was frozen between taking a lease and beginning with it, so that others had it meanwhile, begins with
-    an old checkpoint; it can store nothing.
+    A worker that was frozen between taking a lease and starting with it, while another worker held the lease, starts from
+    an old checkpoint. It can store nothing.
     """
     reached = _reached(deliveries)
     for shard_id, acquisitions in sorted(_by_shard(recorded).items()):
@@ -61,7 +61,7 @@ def check_checkpoints(recorded: RecordedEvents, deliveries: Sequence[Delivery]) 
 def _reached(
     deliveries: Sequence[Delivery],
 ) -> dict[tuple[str, int], tuple[list[float], list[ExtendedSequenceNumber]]]:
-    """Return the positions that each acquisition had reached, with their times."""
+    """Return the positions that each acquisition reached, with times."""
     highest: dict[tuple[str, int], tuple[int, int]] = {}
     found: dict[tuple[str, int], tuple[list[float], list[ExtendedSequenceNumber]]] = {}
     for delivery in deliveries:
@@ -76,7 +76,7 @@ def _reached(
 
 
 def check_starts(recorded: RecordedEvents, deliveries: Sequence[Delivery]) -> Iterator[Violation]:
-    """Nothing is delivered that was checkpointed when the lease was taken."""
+    """Check that nothing is delivered that was checkpointed before the lease was taken."""
     wrong = []
     for delivery in deliveries:
         held = recorded.acquisitions.get((delivery.worker, delivery.acquisition))
@@ -88,9 +88,9 @@ def check_starts(recorded: RecordedEvents, deliveries: Sequence[Delivery]) -> It
 
 
 def check_owners(recorded: RecordedEvents, deliveries: Sequence[Delivery]) -> Iterator[Violation]:
-    """Once the next acquisition of a lease has begun, the former one delivers nothing more.
+    """Check that an acquisition delivers nothing once the next one of its lease has begun.
 
-    Unless a pause kept it from noticing: it may then finish one batch, and begins no other.
+    Exception: after a pause, a worker may finish the batch in progress, but start no other.
     """
     next_begins: dict[tuple[str, int], float] = {}
     for acquisitions in _by_shard(recorded).values():
@@ -114,20 +114,21 @@ def check_owners(recorded: RecordedEvents, deliveries: Sequence[Delivery]) -> It
 
 
 def _taken_at(recorded: RecordedEvents, held: Acquisition) -> float:
-    """Return when a lease was taken, at the latest.
+    """Return the latest possible time at which a lease was taken.
 
-    A worker takes a lease, is frozen, another one takes the lease and works, the first one goes on and begins: it had the lease before the other
-    one, although it began later. It can store nothing, and by that it is told from one that took the lease after its pause.
+    A worker takes a lease and is frozen, another one takes the lease and works, then the first resumes and starts: it had
+    the lease earlier although it started later. It can store nothing, which distinguishes it from a worker that took the
+    lease after its pause.
     """
     if held.checkpoints:
         return held.at
-    # A fault on the wire keeps no worker from beginning: it learns that it has the lease, and begins.
+    # A fault on the wire does not delay the start: the worker starts once it learns that it has the lease.
     pause = recorded.pause_of(held.worker, held.at - _GRACE, held.at, causes=("freeze", "stall"))
     return held.at if pause is None else min(held.at, pause.begin)
 
 
 def check_deletions(recorded: RecordedEvents) -> Iterator[Violation]:
-    """Leases are deleted once their shards are finished, not before."""
+    """Check that leases are deleted only once their shards are finished."""
     finished: dict[str, float] = {}
     for held in recorded.acquisitions.values():
         for at, position in held.checkpoints:
@@ -139,7 +140,7 @@ def check_deletions(recorded: RecordedEvents) -> Iterator[Violation]:
 
 
 def check_table(recorded: RecordedEvents, deliveries: Sequence[Delivery]) -> Iterator[Violation]:
-    """After a clean stop of all workers, each open shard has an unowned lease at its last record, and no other lease exists."""
+    """Check the table after a clean stop: each open shard has an unowned lease at its last record, and there is no other lease."""
     last: dict[str, ExtendedSequenceNumber] = {}
     for delivery in deliveries:
         position = position_of(delivery)
@@ -158,7 +159,7 @@ def check_table(recorded: RecordedEvents, deliveries: Sequence[Delivery]) -> Ite
             continue
         if row.owner is not None or row.checkpoint_owner is not None:
             yield Violation("lease not released", f"{key} of {row.holder}")
-        # An operator leaves its mark on the rows that it changes.
+        # An operator leaves its mark in the rows that it changes.
         foreign = sorted(row.extra.keys() - {CHANGED_BY})
         if foreign:
             yield Violation("foreign attributes", f"{key}: {', '.join(foreign)}")

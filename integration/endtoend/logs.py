@@ -28,11 +28,11 @@ class ProducerLog:
     Args:
         path: The log.
         run: Facts about the process.
-        recorded: Receives what the log says.
+        recorded: Receives the content of the log.
         flights: The records that it puts, in a cycle.
 
     Attributes:
-        put: Number of records that it logged as put.
+        put: Number of records put, as last logged.
     """
 
     def __init__(self, path: Path, run: ProducerRun, recorded: RecordedEvents, flights: list[Flight]) -> None:
@@ -43,7 +43,7 @@ class ProducerLog:
         self._flights = flights
 
     def read(self) -> None:
-        """Read the lines that are new."""
+        """Read the new lines."""
         for item in self._lines.read():
             if "n" in item:
                 self._result(item)
@@ -71,13 +71,13 @@ class WorkerLog:
     Args:
         path: The log.
         run: Facts about the process.
-        recorded: Receives what the log says.
+        recorded: Receives the content of the log.
 
     Attributes:
-        leases: Number of leases that it logged as held.
+        leases: Number of leases held, as last logged.
         has_started: Whether it consumes, and handles SIGTERM.
-        error: Reason of its end, if it logged one.
-        processed: Numbers of the records that it processed since the reader last cleared this set.
+        error: Why it ended, if it logged a reason.
+        processed: Numbers of the records processed since the reader last cleared this set.
     """
 
     def __init__(self, path: Path, run: WorkerRun, recorded: RecordedEvents) -> None:
@@ -90,7 +90,7 @@ class WorkerLog:
         self._recorded = recorded
 
     def read(self) -> None:
-        """Read the lines that are new."""
+        """Read the new lines."""
         for item in self._lines.read():
             if "groups" in item:
                 for delivery in read_groups(item, self.run.name):

@@ -1,8 +1,8 @@
-"""``make operations COUNT=200``: random changes of the lease table of a running fleet, from a seed, judged record by record.
+"""``make operations COUNT=200``: random changes of a running fleet's lease table, from a seed, checked record by record.
 
-Producers put, workers process, shards are split and merged, workers are killed, frozen and stopped, and an operator rewinds, skips,
-releases, moves, pins, drains, exports and imports on the way, as the commands do. Exit status 0 if a rewind repeated exactly what
-was asked for, a skip left out exactly what it showed, nothing else was lost, and no counter went down; 1 if not.
+Producers put, workers process, shards are split and merged, workers are killed, frozen and stopped. Meanwhile an operator rewinds,
+skips, releases, moves, pins, drains, exports and imports, as the commands do. Exit status 0 if rewinds repeated exactly what was
+requested, skips omitted exactly what they showed, nothing else was lost, and no counter went down; 1 if not.
 """
 
 from __future__ import annotations
@@ -36,18 +36,14 @@ from kinesis_sdk.testing import start_server_process
 FAILOVER_TIME = 5.0
 _WORKERS = 3
 _FEWEST, _MOST = 2, 8
-"""Open shards between which the stream is kept."""
+"""Minimum and maximum number of open shards."""
 _SETTLE = 300.0
-"""Seconds in which drained workers hand off, and pins take effect, after the last operation."""
+"""After the last operation, seconds for drained workers to hand off and for pins to take effect."""
 _COUNT_SECONDS = 1.0
 
 
 class RunScene:
-    """The fleet of a run, for an operator.
-
-    Args:
-        run: The run.
-    """
+    """The fleet of a run, for an operator."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -65,7 +61,7 @@ class RunScene:
         return self._run.workers()
 
     def places(self, shard: str) -> Sequence[Place]:
-        """Return places of acknowledged records of a shard, in order."""
+        """Return the positions of a shard's acknowledged records, in order."""
         return sorted(
             put.position
             for put in self._run.recorded.puts.values()
@@ -76,13 +72,8 @@ class RunScene:
 def make_options(endpoint: str, seed: int, rate: float = 60.0) -> RunOptions:
     """Return options of a run with operations.
 
-    A shard processes 50 records a second, a few times what is put, so that a rewound shard is behind for a while, and there is
+    A shard processes 50 records a second, a few times the rate of puts. So a rewound shard lags for a while, and there is
     something to skip.
-
-    Args:
-        endpoint: The fake.
-        seed: Decides whom things happen to.
-        rate: Records per second.
     """
     return RunOptions(
         endpoint_url=endpoint,
@@ -104,7 +95,7 @@ def make_operator(run: Run, folder: Path) -> Operator:
 
     def expect(positions: Mapping[str, ExtendedSequenceNumber]) -> None:
         if not positions:
-            run.go_on(0.5)  # the table is checked once more
+            run.go_on(0.5)  # Check the table once more.
         run.recorded.table_monitor.rewinding = positions
 
     return Operator(
@@ -119,7 +110,7 @@ def make_operator(run: Run, folder: Path) -> Operator:
 
 
 def disturb(run: Run, operation: Operation) -> None:
-    """Do to the fleet what precedes an operation, if it is possible now."""
+    """Apply an operation's disturbance to the fleet, if it is possible now."""
     kind = operation.disturbance
     if kind == "kill":
         run.kill_worker(replace_after=operation.lasts)
@@ -152,12 +143,12 @@ def deliveries_of(recorded: RecordedEvents) -> list[Delivery]:
 
 
 def stored_of(recorded: RecordedEvents) -> list[tuple[str, Place]]:
-    """Return shard and place of each acknowledged record."""
+    """Return shard and position of each acknowledged record."""
     return [(put.shard_id, put.position) for put in recorded.puts.values() if put.position is not None]
 
 
 def faults_of(recorded: RecordedEvents) -> list[Fault]:
-    """Return what happened to the workers of a run, for the books."""
+    """Return the faults of a run's workers, for the books."""
     found = [Fault(None, pause.begin, pause.end) for pause in recorded.shared_pauses]
     for worker in recorded.workers.values():
         found += [Fault(worker.name, pause.begin, pause.end) for pause in worker.pauses]
@@ -167,7 +158,7 @@ def faults_of(recorded: RecordedEvents) -> list[Fault]:
 
 
 class _Missing:
-    """Counts what workers still have to process; at most once a second."""
+    """Counts the records that workers still have to process, at most once a second."""
 
     def __init__(self, run: Run, operator: Operator) -> None:
         self._run = run
@@ -189,13 +180,13 @@ class _Missing:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of a run with operations.
+    """Result of a run with operations.
 
     Attributes:
         account: Accounting of the records.
-        violations: What must not be; none in a good run.
+        violations: Empty in a good run.
         stored: Acknowledged records.
-        operator: Who made the operations.
+        operator: Performed the operations.
     """
 
     account: Account
@@ -228,7 +219,7 @@ class Verdict:
 
 
 def play(run: Run, operator: Operator, operations: Sequence[Operation]) -> Verdict:
-    """Make the operations on a run that was started, end it in order, and judge."""
+    """Perform the operations on a started run, end it in order, and check it."""
     for operation in operations:
         run.go_on(operation.pause)
         disturb(run, operation)
@@ -239,7 +230,7 @@ def play(run: Run, operator: Operator, operations: Sequence[Operation]) -> Verdi
 
 
 def settle(run: Run) -> list[Violation]:
-    """Wait until drained workers hold nothing and pinned leases are where they belong; return what is not so."""
+    """Wait until drained workers hold nothing and pinned leases are at their workers; return what remains wrong."""
     deadline = time.monotonic() + _SETTLE
     drained = {worker for row in run.rows() for worker in row.draining}
     if set(run.workers()) <= drained:
@@ -270,7 +261,7 @@ def _misplaced(run: Run) -> list[Violation]:
 
 
 def judge(run: Run, operator: Operator, violations: Sequence[Violation] = ()) -> Verdict:
-    """Account for everything that happened in a run that has ended."""
+    """Account for everything in a run that has ended."""
     recorded = run.recorded
     stored = stored_of(recorded)
     books = Books(operator.done, faults_of(recorded))
@@ -300,7 +291,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Returns the exit status."""
+    """Return the exit status."""
     options = _parse(arguments)
     seed = random.SystemRandom().randrange(1_000_000) if options.seed is None else options.seed
     for name, value in (

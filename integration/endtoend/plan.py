@@ -40,10 +40,9 @@ class Action:
 
     Attributes:
         at: Seconds after the start.
-        kind: Kind of the action.
         fault: Fault on the wire.
         seconds: Duration of a freeze or a fault, or time until a successor is started.
-        choice: Random number from 0 to 1 for what can only be decided on the spot, such as a shard count.
+        choice: Random number from 0 to 1 for decisions at run time, such as a shard count.
     """
 
     at: float
@@ -60,12 +59,9 @@ class Action:
 def make_plan(seed: int, seconds: float, *, failover_time: float) -> list[Action]:
     """Return the actions of a soak, in order.
 
-    All kinds are about equally frequent: a deck is shuffled, and another one when it is used up.
-
-    Args:
-        seed: The same seed gives the same plan; a longer plan begins with the shorter one.
-        seconds: Duration of the soak.
-        failover_time: Failover time of the workers; freezes are sometimes shorter and mostly longer.
+    All kinds are about equally frequent: they are drawn from a shuffled deck, which is shuffled again once used up. The same
+    seed gives the same plan, and a longer plan begins with the shorter one. Freezes are sometimes shorter than the failover
+    time and mostly longer.
     """
     rng = random.Random(seed)
     plan: list[Action] = []

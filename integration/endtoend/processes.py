@@ -1,4 +1,4 @@
-"""Processes of a run: started with their settings on standard input, killed, stopped, frozen, looked at."""
+"""Processes of a run: started with settings on standard input, killed, stopped, frozen, observed."""
 
 from __future__ import annotations
 
@@ -16,12 +16,7 @@ _STACKS_SECONDS = 5.0
 
 
 class Usage(NamedTuple):
-    """Resources that a process uses now.
-
-    Attributes:
-        rss: Resident memory, bytes.
-        threads: Threads.
-    """
+    """Resources that a process uses now: resident memory in bytes, and threads."""
 
     rss: int
     threads: int
@@ -31,15 +26,15 @@ class ChildProcess:
     """One process.
 
     Args:
-        module: What it runs.
+        module: Module to run.
         name: Its name.
-        settings: Goes to its standard input as a line of JSON, with ``log``, where it writes down what it does.
-        folder: For that and for what it prints.
+        settings: Sent to its standard input as a line of JSON, together with ``log``, the path of its log.
+        folder: For the log and the output.
         environment: Its environment.
 
     Attributes:
-        log: Where it writes down what it does.
-        frozen_at: When it was frozen (wall clock), while it is.
+        log: Path of its log.
+        frozen_at: When it was frozen (wall clock); None if it is not.
         leaving: Whether it was asked to stop.
     """
 
@@ -64,7 +59,7 @@ class ChildProcess:
                 stderr=printed,
                 env=dict(environment),
                 cwd=_ROOT,
-                # Ctrl-C in the terminal is for the run, which then ends everything in order.
+                # Ctrl-C in the terminal must reach only the run, which then ends everything in order.
                 start_new_session=True,
             )
         assert self._process.stdin is not None
@@ -83,15 +78,15 @@ class ChildProcess:
 
     @property
     def is_able(self) -> bool:
-        """Whether it lives, is not frozen and was not asked to stop."""
+        """Whether it is alive, not frozen, and not asked to stop."""
         return self.status is None and self.frozen_at is None and not self.leaving
 
     def tail(self) -> str:
-        """Return the end of what it printed."""
+        """Return the end of its output."""
         return self._printed.read_text(errors="replace")[-3000:]
 
     def stacks(self) -> str:
-        """Let it print what its threads are doing; return the end of what it printed."""
+        """Make it print the stacks of its threads; return the end of its output."""
         if self.status is None:
             self._process.send_signal(signal.SIGUSR1)
             self.wait(_STACKS_SECONDS)
@@ -104,7 +99,7 @@ class ChildProcess:
         self._close()
 
     def terminate(self) -> None:
-        """SIGTERM, and it goes when it is done."""
+        """SIGTERM: it ends when its work is done."""
         self.leaving = True
         self._process.terminate()
 
@@ -119,7 +114,7 @@ class ChildProcess:
         self._process.send_signal(signal.SIGCONT)
 
     def wait(self, timeout: float) -> int | None:
-        """Exit status; None if it still lives after so many seconds."""
+        """Return the exit status; None if it still lives after `timeout` seconds."""
         try:
             return self._process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -129,7 +124,7 @@ class ChildProcess:
                 self._close()
 
     def destroy(self) -> None:
-        """Whatever it does, it is gone afterwards."""
+        """End it, whatever it is doing."""
         if self.status is None:
             self._process.kill()
             self._process.wait()

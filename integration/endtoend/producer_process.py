@@ -1,13 +1,13 @@
-"""A producer of an end-to-end run: one process, which writes down a record's result once its future has it.
+"""A producer of an end-to-end run: one process, which logs a record's result once its future has it.
 
-A line is written by the future's own callback, so a producer that is killed has claimed nothing that it was not told.
+The future's own callback writes the line, so a killed producer has logged only acknowledgements that it received.
 
 | line | when |
 | --- | --- |
 | ``n``, ``p`` put at, ``a`` after s, ``s`` shard, ``q`` ``b`` position, ``t`` attempts, ``c`` why | acknowledged |
 | ``n``, ``p``, ``t``, ``failed`` | failed, with the cause |
 | ``put`` | twice a second: records put so far |
-| ``count`` | put in all, everything has a result |
+| ``count`` | total number of puts, once everything has a result |
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from kinesis_sdk.testing.flights import load_flights, make_payload
 
 _REPORT_SECONDS = 0.5
 _MOST_SECONDS = 15.0
-"""Records that have no result yet are at most those of so many seconds."""
+"""Records without a result are limited to as many as are put in this many seconds."""
 
 
 def wait_for_end(stop: StopFlag) -> None:
-    """Request a stop at SIGTERM, and when standard input ends: the run, which holds its other end, has ended.
+    """Request a stop at SIGTERM and at the end of standard input, whose other end the run holds until it ends.
 
-    SIGUSR1 prints what all threads are doing, for a process that does not end.
+    SIGUSR1 prints the stacks of all threads, for a process that does not end.
     """
     faulthandler.register(signal.SIGUSR1)
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
@@ -87,9 +87,9 @@ def main() -> int:
     with Producer(config, region_name=settings["region"], endpoint_url=settings["endpoint_url"]) as producer:
         while not stop.wait(0.005):
             now = time.monotonic()
-            # After a freeze it continues at its pace, without a burst for the missed time.
+            # After a freeze, continue at the same pace without a burst for the missed time.
             start = max(start, now - (count + rate) / rate)
-            # A service that is behind gets no more: on a slow machine, it would never catch up.
+            # Stop putting while the service lags: on a slow machine it would never catch up.
             due = min(int((now - start) * rate) + 1, len(told) + int(_MOST_SECONDS * rate))
             for number in range(first + count, first + due):
                 flight = flights[number % len(flights)]

@@ -16,10 +16,10 @@ from kinesis_sdk.consumer.leases.table.lease import Lease
 from kinesis_sdk.testing.accounting.verify import Delivery, Put
 
 STRIDE = 1_000_000_000
-"""Size of the range of record numbers that each producer process owns."""
+"""Size of each producer process's range of record numbers."""
 
 WRONG_SHARD = "Wrong Shard"
-"""Code of an attempt whose aggregate landed across a reshard."""
+"""Error code of an attempt whose aggregate landed across a reshard."""
 
 
 CAUSES = ("freeze", "stall", "wire")
@@ -30,7 +30,6 @@ class Pause(NamedTuple):
     """Time in which a worker could not do its work.
 
     Attributes:
-        begin: When it began.
         end: When its effects were over.
         cause: ``freeze`` (SIGSTOP), ``stall`` (the machine gave it no time) or ``wire`` (its calls failed).
     """
@@ -45,8 +44,7 @@ class ProducerRun:
     """One producer process.
 
     Attributes:
-        name: Its name.
-        first: Number of its first record; the others follow.
+        first: Number of its first record; the others are numbered from there.
         ordered: Whether it promises the order of each key.
         count: Number of records that it put, as logged at a clean end; None before.
         killed_at: Time at which it was killed.
@@ -79,9 +77,7 @@ class Acquisition:
     """A worker's hold on a lease, from ``initialize`` on.
 
     Attributes:
-        worker: The worker.
         number: Number of the acquisition within the worker.
-        shard_id: The shard.
         start: Checkpoint passed to ``initialize``.
         at: Time of ``initialize``.
         checkpoints: (time at which the call returned, position), in order.
@@ -99,12 +95,7 @@ class Acquisition:
 
 @dataclass(frozen=True)
 class Violation:
-    """A fact that must not occur.
-
-    Attributes:
-        kind: Kind of the violation, as the checks name it.
-        text: Details.
-    """
+    """A fact that must not occur. `kind` is the name in the checks, `text` the details."""
 
     kind: str
     text: str
@@ -117,9 +108,7 @@ class Event(NamedTuple):
     """An action during the run, for the report.
 
     Attributes:
-        at: Wall-clock seconds.
         kind: ``kill``, ``stop``, ``freeze``, ``reshard``, ``wire``, ``end`` or ``lost``.
-        text: Description.
         seconds: Duration.
     """
 
@@ -134,9 +123,8 @@ class Sample(NamedTuple):
 
     Attributes:
         at: Wall clock.
-        put: Records put.
-        acknowledged: Of these, acknowledged.
-        processed: Different records processed.
+        acknowledged: Number of records put that were acknowledged.
+        processed: Number of different records processed.
         rss: Resident memory of each process, bytes.
         threads: Threads of each process.
     """
@@ -155,10 +143,10 @@ class LeaseTableMonitor:
     Attributes:
         violations: Violations so far.
         checks: Number of checks so far.
-        vanished: (time, key, position) of leases that were missing at a check and unfinished at the one before. Between
-            two checks a shard may be finished and its lease deleted; its worker's log then shows it.
-        rewinding: Positions that an operator is about to write, by key: checkpoints may go back as far as there, and
-            leases may reappear.
+        vanished: (time, key, position) of leases that were missing at a check and unfinished at the previous one. Between
+            two checks a shard may have been finished and its lease deleted, as its worker's log then shows.
+        rewinding: Positions that an operator is about to write, by key: checkpoints may go back to these, and leases
+            may reappear.
     """
 
     def __init__(self) -> None:
@@ -183,7 +171,7 @@ class LeaseTableMonitor:
             if before is None or (
                 rewound is not None and before.is_finished and row.counter < before.counter
             ):
-                continue  # new, or between two checks a worker deleted it and the operator put it back
+                continue  # A new row, or one that a worker deleted and the operator restored between two checks.
             if row.checkpoint < before.checkpoint and (rewound is None or row.checkpoint < rewound):
                 text = f"{key} in the table: {before.checkpoint}, later {row.checkpoint}"
                 self.violations.append(Violation("checkpoint went back", text))
@@ -205,17 +193,17 @@ class RecordedEvents:
     Attributes:
         puts: Result of each record: acknowledged, or failed (without position).
         moved: Numbers of records that were sent again because a copy landed across a reshard.
-        retries: Records by the code of a failed attempt.
+        retries: Number of records by the code of a failed attempt.
         producers: By name.
         workers: By name.
         deliveries: In any order.
         acquisitions: By worker and number.
-        corrupt: Descriptions of records that differ from what was put.
-        shared_pauses: Pauses of all workers at once: of the wire, or of the machine.
+        corrupt: Descriptions of records that differ from the put ones.
+        shared_pauses: Pauses of all workers at once, caused by the wire or the machine.
         table_monitor: Checks of the lease table during the run.
         shards: All shards of the stream at the end, by id.
         rows: The lease table at the end, after all workers stopped.
-        failover_time: Of the workers.
+        failover_time: The workers', in seconds.
     """
 
     puts: dict[int, Put] = field(default_factory=dict)
@@ -233,12 +221,12 @@ class RecordedEvents:
     failover_time: float = 10.0
 
     def pause_of(self, worker: str, begin: float, end: float, causes: Sequence[str] = CAUSES) -> Pause | None:
-        """Return a pause of a worker that has one of these causes and overlaps an interval, or None."""
+        """Return a pause of a worker that has one of these causes and overlaps an interval; None without one."""
         pauses = [*self.workers[worker].pauses, *self.shared_pauses]
         return next((p for p in pauses if p.begin <= end and p.end >= begin and p.cause in causes), None)
 
     def producer_of(self, number: int) -> ProducerRun | None:
-        """Return the producer whose range contains this record number, or None."""
+        """Return the producer whose range contains this record number; None without one."""
         for run in self.producers.values():
             if run.first <= number < run.first + STRIDE:
                 return run

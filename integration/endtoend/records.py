@@ -1,4 +1,4 @@
-"""Checks of records: each acknowledged one processed, none without a cause twice, all in their order. Pure."""
+"""Checks of records: every acknowledged one processed, none twice without a cause, all in order. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SHOWN = 5
 
 
 def listed(kind: str, things: Sequence[object]) -> Iterator[Violation]:
-    """One violation for any number of things, with the first of them."""
+    """Return one violation for any number of things, with the first of them."""
     if things:
         shown = ", ".join(map(str, things[:_SHOWN]))
         more = f" and {len(things) - _SHOWN} more" if len(things) > _SHOWN else ""
@@ -31,9 +31,9 @@ def listed(kind: str, things: Sequence[object]) -> Iterator[Violation]:
 def explain(recorded: RecordedEvents, again: Delivery, before: Sequence[Delivery], put: Put) -> str | None:
     """Return the reason of a duplicate, if an event accounts for it.
 
-    A record at another position is a second copy in the stream, for which its producer must have had a reason to send
-    it again. A record from the same position was read twice: its last reader must have been killed, frozen or
-    cut off before the next one read it, or the next one is who was.
+    A record at another position is a second copy in the stream: its producer must have had a reason to send it again. A
+    record from the same position was read twice: either its previous reader was killed, frozen or cut off before the next
+    one read it, or the next one was.
     """
     same = [d for d in before if d.position == again.position and d.shard_id == again.shard_id]
     if not same:
@@ -67,7 +67,7 @@ def _explain_copy(
 
 
 def unacknowledged(recorded: RecordedEvents) -> dict[int, Put]:
-    """Records that were processed although their producer was killed before it could say that they are stored."""
+    """Return processed records whose producer was killed before it learned that they were stored."""
     found: dict[int, Put] = {}
     for delivery in recorded.deliveries:
         if delivery.number not in recorded.puts:
@@ -78,7 +78,7 @@ def unacknowledged(recorded: RecordedEvents) -> dict[int, Put]:
 
 
 def check_results(recorded: RecordedEvents) -> Iterator[Violation]:
-    """Every record of a producer that was not killed has a result, and none of them failed."""
+    """Check that every record of a producer that was not killed has a result, and that none failed."""
     by_producer: dict[int, int] = defaultdict(int)
     for number in recorded.puts:
         by_producer[number // STRIDE] += 1
@@ -93,12 +93,12 @@ def check_results(recorded: RecordedEvents) -> Iterator[Violation]:
 
 
 def in_time(deliveries: Iterable[Delivery]) -> list[Delivery]:
-    """Deliveries as they happened; those of one batch have one time and are in order of their positions."""
+    """Return deliveries in the order in which they happened. Those of a batch have one time and are ordered by position."""
     return sorted(deliveries, key=lambda d: (d.at, d.position))
 
 
 def check_shard_order(deliveries: Sequence[Delivery]) -> Iterator[Violation]:
-    """Whatever comes from a shard for the first time comes after everything before it in the shard."""
+    """Check that a record is first delivered after all earlier records of its shard."""
     seen: dict[str, set[tuple[int, int]]] = defaultdict(set)
     highest: dict[str, tuple[int, int]] = {}
     wrong = []
@@ -114,7 +114,7 @@ def check_shard_order(deliveries: Sequence[Delivery]) -> Iterator[Violation]:
 
 
 def check_lineage(recorded: RecordedEvents, deliveries: Sequence[Delivery]) -> Iterator[Violation]:
-    """Nothing of a child before everything of its parents; what parents deliver again does not count."""
+    """Check that a child's records come only after all of its parents' records. Repeated deliveries of parents do not count."""
     begun: dict[str, float] = {}
     ended: dict[str, float] = {}
     seen: set[tuple[str, tuple[int, int]]] = set()
@@ -133,7 +133,7 @@ def check_lineage(recorded: RecordedEvents, deliveries: Sequence[Delivery]) -> I
 
 
 def check_key_order(recorded: RecordedEvents, deliveries: Sequence[Delivery]) -> Iterator[Violation]:
-    """Records of an ordered producer appear in the order of their puts, key by key; first appearances count."""
+    """Check that an ordered producer's records first appear in the order of their puts, key by key."""
     ordered = {run.first // STRIDE: run.name for run in recorded.producers.values() if run.ordered}
     seen: set[int] = set()
     highest: dict[tuple[int, str], int] = {}
@@ -146,7 +146,7 @@ def check_key_order(recorded: RecordedEvents, deliveries: Sequence[Delivery]) ->
         seen.add(number)
         put = recorded.puts.get(number)
         if put is None:
-            continue  # there is no promise about records that a killed producer could not acknowledge
+            continue  # Nothing is promised about records without an acknowledgement, from a killed producer.
         line = (producer, put.key)
         if number < highest.get(line, -1):
             wrong.append(f"{number} of {ordered[producer]}, key {put.key}, after {highest[line]}")

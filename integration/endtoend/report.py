@@ -16,7 +16,7 @@ _MIB = 1 << 20
 
 
 def summary(run: Run, findings: Findings) -> list[tuple[str, str]]:
-    """Rows of name and value."""
+    """Return rows of name and value."""
     delays = percentiles(findings.put_to_process)
     rows = [
         ("acknowledged", f"{findings.acknowledged:,}"),
@@ -50,7 +50,7 @@ def render(rows: Sequence[tuple[str, str]]) -> str:
 
 
 def longest_lived(samples: Sequence[Sample], role: str) -> str | None:
-    """Return the process of a role that is in most samples."""
+    """Return the process of a role that has the most samples."""
     counts = Counter(name for sample in samples for name in sample.rss if name.startswith(role))
     return counts.most_common(1)[0][0] if counts else None
 
@@ -86,11 +86,7 @@ _LASTING = ("freeze", "wire")
 
 
 def plot(run: Run, title: str, path: Path) -> None:
-    """Draw records, backlog, memory and threads over time, with the actions as lines.
-
-    Raises:
-        ImportError: matplotlib is not installed.
-    """
+    """Draw records, backlog, memory and threads over time, with the actions as lines. Needs matplotlib."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -122,7 +118,7 @@ def plot(run: Run, title: str, path: Path) -> None:
     _usage_lines(threads, samples, start, {s.at: s.threads for s in samples}, 1.0)
     threads.set_ylabel("threads of each process")
     threads.set_xlabel("seconds")
-    # Of a long soak there are hundreds: they must not hide what they explain.
+    # A long soak has hundreds of actions, which must not hide the curves.
     faint = min(1.0, 40 / max(1, len(run.events)))
     for axis in axes:
         axis.set_ylim(bottom=0)
@@ -158,7 +154,7 @@ def _usage_lines(
     values: Mapping[float, Mapping[str, int]],
     scale: float,
 ) -> None:
-    """Draw a line for each process, and highlight the longest one of each role."""
+    """Draw a line for each process, and highlight the longest of each role."""
     stand_out = {
         longest_lived(samples, role): colour for role, colour in (("worker", "k"), ("producer", "tab:brown"))
     }

@@ -11,8 +11,8 @@ with Run(options, folder) as run:
     findings = run.finish()
 ```
 
-`go_on` and `until` read logs, look at the lease table, take samples and do what is due, in the caller's thread. The endpoint
-of the processes may be a proxy's; the run itself goes around it.
+`go_on` and `until` read logs, scan the lease table, take samples and carry out due actions, in the caller's thread. The processes
+may use a proxy; the run itself connects directly.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _EFFECT = 2.0
 _START_TIMEOUT = 300.0
 _STOP_TIMEOUT = 300.0
 _CONTROL_TIMEOUT = 120.0
-"""Of calls of the run itself. LocalStack starts DynamoDB at the first call, which takes its time on a busy machine."""
+"""Timeout of the run's own calls. LocalStack starts DynamoDB at the first call, which is slow on a busy machine."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,22 +67,22 @@ class RunOptions:
 
     Attributes:
         endpoint_url: Endpoint of the processes.
-        control_url: Endpoint of the run itself: the same one, not through a proxy.
-        shards: Shards of the stream at first.
-        workers: Worker processes at first.
+        control_url: Endpoint of the run itself: the same one, without a proxy.
+        shards: Number of shards at first.
+        workers: Number of worker processes at first.
         producers: For each producer process at first, whether it keeps order.
         rate: Records per second of each producer.
-        failover_time: Of the workers; seconds.
+        failover_time: The workers', in seconds.
         checkpoint_every: Minimum seconds between two checkpoints of a shard.
-        fan_out: Every so many-th worker reads by enhanced fan-out; 0: none.
-        spared: Whether the first worker and the first producer are never killed or stopped, but frozen, so that what
-            they use over time says something.
+        fan_out: Every nth worker reads by enhanced fan-out; 0: none.
+        spared: Whether the first worker and the first producer are never killed or stopped, but frozen, so that their
+            resource usage over time can be observed.
         consumer: Further settings of `ConsumerConfig`.
         producer: Further settings of `ProducerConfig`.
         environment: Replaces or adds environment variables of the processes; None removes one.
-        batch_seconds: Seconds that a handler takes for each batch, so that workers fall behind.
-        seed: Decides whom things happen to.
-        drain_timeout: Seconds without anything new processed after which what is missing counts as lost.
+        batch_seconds: Seconds that a handler takes for each batch, so that workers lag.
+        seed: Decides which processes and shards the actions hit.
+        drain_timeout: If no new record is processed for this many seconds, the missing ones count as lost.
     """
 
     endpoint_url: str
@@ -114,19 +114,19 @@ class _Producer(NamedTuple):
 
 
 class Run:
-    """See the module. A context manager: whatever happens, no process, stream or table is left.
+    """See the module. A context manager that always leaves no process, stream or table behind.
 
     Args:
-        options: What to run.
+        options: Its options.
         folder: For the logs of the processes.
-        say: Told what happens, a line each.
+        say: Called with a line for each event.
 
     Attributes:
         recorded: What happened so far.
         stream: Splits, merges and scales the stream.
         events: What was done.
         samples: One a second.
-        violations: What the processes themselves did wrong: ended by themselves, did not end when told to.
+        violations: Faults of the processes themselves: ended without a stop, did not end on request.
     """
 
     def __init__(self, options: RunOptions, folder: Path, say: Callable[[str], None] = print) -> None:
@@ -176,7 +176,7 @@ class Run:
         for process in self._processes():
             process.destroy()
         self.stream.delete()
-        with contextlib.suppress(ResourceNotFoundError):  # no worker came so far as to make it
+        with contextlib.suppress(ResourceNotFoundError):  # No worker came far enough to create it.
             call_with_retries(
                 lambda: self._dynamodb.delete_table(TableName=self._name),
                 operation="DeleteTable",
@@ -186,7 +186,7 @@ class Run:
         self._dynamodb.close()
 
     def start(self) -> None:
-        """Start everything; returns once the workers hold all leases, each at least one, and producers put."""
+        """Start everything; return once the workers hold all leases, at least one each, and producers put."""
         for _ in range(self.options.workers):
             self.add_worker()
         self.until(self._all_workers_have_leases, _START_TIMEOUT, "the workers to share the leases")
@@ -207,11 +207,7 @@ class Run:
             self._pump()
 
     def until(self, condition: Callable[[], bool], timeout: float, what: str) -> None:
-        """Let it run until something is so.
-
-        Raises:
-            TimeoutError: It is not so in time.
-        """
+        """Let it run until a condition holds; raise TimeoutError if it does not in time."""
         end = time.monotonic() + timeout
         while not condition():
             if time.monotonic() > end:
@@ -220,21 +216,17 @@ class Run:
             self._pump()
 
     def finish(self) -> Findings:
-        """Stop the producers, wait for the workers to process everything, stop them, judge."""
+        """Stop the producers, wait until the workers have processed everything, stop them, and check."""
         self.end(lambda: len(self._missing()))
         findings = check(self.recorded)
         findings.violations.extend(self.violations)
         return findings
 
     def end(self, count_missing: Callable[[], int]) -> None:
-        """Stop the producers, wait until nothing is missing, stop the workers.
-
-        Args:
-            count_missing: Counts records that the workers still have to process.
-        """
-        while self._timed:  # what was to be undone later is undone now
+        """Stop the producers, wait until `count_missing` returns 0, and stop the workers."""
+        while self._timed:  # Undo now what was to be undone later.
             heapq.heappop(self._timed)[2]()
-        # A process that has just been started does not know yet what SIGTERM asks of it.
+        # A process that was just started does not handle SIGTERM yet.
         self.until(self._all_have_started, _START_TIMEOUT, "all processes to start")
         for name in list(self._producers):
             self.stop_producer(name)
@@ -265,7 +257,7 @@ class Run:
         if missing:
             self.note("lost", f"{missing} records are missing")
             return
-        # Leases of shards that have ended are finished and deleted a little later.
+        # Leases of closed shards are finished and deleted a little later.
         end = time.monotonic() + self.options.drain_timeout
         while not self._is_tidy() and time.monotonic() < end:
             self.go_on(0.5)
@@ -290,13 +282,13 @@ class Run:
         return self._store.list(consistent=True)
 
     def workers(self) -> list[str]:
-        """Return the workers that live and were not told to stop; a frozen one counts."""
+        """Return the living workers that were not told to stop, frozen ones included."""
         return [name for name, worker in self._workers.items() if not worker.process.leaving]
 
     # -- what is done to it -------------------------------------------------------------------------------------
 
     def add_worker(self) -> str:
-        """Start another worker; returns its name."""
+        """Start another worker; return its name."""
         name = f"worker-{next(self._numbers)}"
         pushed = self.options.fan_out and len(self.recorded.workers) % self.options.fan_out == 0
         settings = {
@@ -326,7 +318,7 @@ class Run:
         return name
 
     def add_producer(self, *, ordered: bool) -> str:
-        """Start another producer; returns its name."""
+        """Start another producer; return its name."""
         number = next(self._numbers)
         name = f"producer-{number}"
         run = self.recorded.producers[name] = ProducerRun(name, number * STRIDE, ordered=ordered)
@@ -351,7 +343,7 @@ class Run:
         return name
 
     def after(self, seconds: float, action: Callable[[], object]) -> None:
-        """Do something later, while the run continues."""
+        """Do something after `seconds`, while the run continues."""
         heapq.heappush(
             self._timed, (time.monotonic() + seconds, next(self._lines), lambda: (action(), None)[1])
         )
@@ -359,10 +351,7 @@ class Run:
     def pick_worker(self, *, to_end: bool = True) -> str | None:
         """Return a worker that is neither frozen nor stopping, or None.
 
-        It is chosen among the workers with the most leases, or one less.
-
-        Args:
-            to_end: Whether the worker is about to end; the spared one is then excluded.
+        It has the most leases, or one less. With `to_end`, the worker is about to end, so the spared one is excluded.
         """
         able = [w for w in self._workers.values() if w.process.is_able and w.log.has_started]
         if to_end and self.options.spared:
@@ -372,14 +361,14 @@ class Run:
         return self._rng.choice(busy).process.name if busy else None
 
     def pick_producer(self) -> str | None:
-        """Return a producer that may be killed, or None."""
+        """Return a producer that can be killed, or None."""
         able = [p for p in self._producers.values() if p.process.is_able and p.log.put]
         if self.options.spared:
             able = [p for p in able if p.process.name != next(iter(self.recorded.producers))]
         return self._rng.choice(able).process.name if able else None
 
     def kill_worker(self, name: str | None = None, *, replace_after: float | None = 0.0) -> None:
-        """SIGKILL a worker, and start another one after so many seconds (None: do not)."""
+        """SIGKILL a worker, and start another one after `replace_after` seconds (None: do not)."""
         name = name or self.pick_worker()
         if name is None:
             return
@@ -392,7 +381,7 @@ class Run:
             self.after(replace_after, self.add_worker)
 
     def stop_worker(self, name: str | None = None, *, replace_after: float | None = None) -> None:
-        """SIGTERM a worker, and start another one after so many seconds (None: do not)."""
+        """SIGTERM a worker, and start another one after `replace_after` seconds (None: do not)."""
         name = name or self.pick_worker()
         if name is None:
             return
@@ -405,7 +394,7 @@ class Run:
             self.after(replace_after, self.add_worker)
 
     def freeze_worker(self, seconds: float, name: str | None = None) -> None:
-        """SIGSTOP a worker, SIGCONT it later."""
+        """SIGSTOP a worker, and SIGCONT it after `seconds`."""
         name = name or self.pick_worker(to_end=False)
         if name is None:
             return
@@ -422,7 +411,7 @@ class Run:
             worker.log.run.pauses.append(Pause(frozen_at, time.time() + _EFFECT, "freeze"))
 
     def kill_producer(self, name: str | None = None, *, replace_after: float | None = 0.0) -> None:
-        """SIGKILL a producer, and start another one of its kind after so many seconds (None: do not)."""
+        """SIGKILL a producer, and start another one of its kind after `replace_after` seconds (None: do not)."""
         name = name or self.pick_producer()
         if name is None:
             return
@@ -436,11 +425,11 @@ class Run:
             self.after(replace_after, lambda: self.add_producer(ordered=run.ordered))
 
     def stop_producer(self, name: str) -> None:
-        """SIGTERM a producer: it flushes and ends."""
+        """SIGTERM a producer, which then flushes and ends."""
         self._producers[name].process.terminate()
 
     def record_outage(self, begin: float, cause: str, effect: float) -> None:
-        """Record that calls of all processes failed since ``begin``, with effects for some more seconds."""
+        """Record that all processes' calls have failed since ``begin``, with effects for `effect` more seconds."""
         self.recorded.shared_pauses.append(Pause(begin, time.time() + effect, cause))
 
     # -- meanwhile ---------------------------------------------------------------------------------
@@ -449,7 +438,7 @@ class Run:
         time.sleep(_TICK)
         now = time.monotonic()
         if self._turn and now - self._turn > STALL_SECONDS:
-            # The machine or the server stalled, and with it all processes.
+            # The machine or the server stalled, and all processes with it.
             stalled = now - self._turn
             self.recorded.shared_pauses.append(Pause(time.time() - stalled, time.time() + _EFFECT, "stall"))
         self._turn = now
@@ -498,7 +487,7 @@ class Run:
         try:
             rows = self._store.list(consistent=True)
         except ResourceNotFoundError:
-            return  # no worker has come so far yet
+            return  # No worker has created it yet.
         self.recorded.table_monitor.check(rows, time.time())
 
     def _sample(self) -> None:
@@ -519,6 +508,6 @@ class Run:
         return [one.process for one in (*self._producers.values(), *self._workers.values())]
 
     def note(self, kind: str, text: str, seconds: float = 0.0) -> None:
-        """Write down that something was done."""
+        """Record an action."""
         self.events.append(Event(time.time(), kind, text, seconds))
         self._say(f"{time.time() - self._began:6.1f} s  {text}")

@@ -1,7 +1,7 @@
 """``make soak MINUTES=15``: producers, workers and random faults from a seed, for as long as you like.
 
 Prints what it does, then a table, and draws a picture over time. Exit status 0 if nothing was lost and everything is
-explained, 1 if not. Ctrl-C ends the faults; everything is then stopped in order, judged and reported all the same.
+explained, 1 if not. Ctrl-C ends the faults; everything is then stopped in order, checked and reported as usual.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from kinesis_sdk.testing import start_server_process
 
 _FAILOVER_TIME = 5.0
 _FEWEST, _MOST = 4, 16
-"""Open shards between which the stream is kept."""
+"""Minimum and maximum number of open shards."""
 _WORKERS = 3
 
 
 def carry_out(action: Action, run: Run, wire: Wire) -> None:
-    """Do one thing of the plan, if it can be done now."""
+    """Carry out one action of the plan, if it is possible now."""
     kind = action.kind
     if kind == "wire":
         assert action.fault is not None
@@ -63,7 +63,7 @@ def _reshard(action: Action, run: Run) -> None:
 
 
 def soak(run: Run, proxy: Proxy, plan: list[Action], seconds: float, stop: StopFlag) -> Findings:
-    """Run until the time is over or `stop` is set; then end in order and judge."""
+    """Run until the time is over or `stop` is set; then end in order and check."""
     wire = Wire(run, proxy)
     run.start()
     began = time.monotonic()
@@ -85,7 +85,7 @@ def soak(run: Run, proxy: Proxy, plan: list[Action], seconds: float, stop: StopF
 
 
 def _interruptible() -> StopFlag:
-    """Set by the first Ctrl-C; an exception somewhere in the middle would leave half-read logs to the judge."""
+    """Return an event that the first Ctrl-C sets; an exception at any point would leave half-read logs to the checks."""
     stop = StopFlag()
 
     def on_signal(number: int, frame: object) -> None:
@@ -112,7 +112,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Returns the exit status."""
+    """Return the exit status."""
     options = _parse(arguments)
     seed = random.SystemRandom().randrange(1_000_000) if options.seed is None else options.seed
     seconds = options.minutes * 60

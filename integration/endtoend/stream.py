@@ -1,4 +1,4 @@
-"""The stream of a run: made, resharded, deleted."""
+"""The stream of a run: created, resharded, deleted."""
 
 from __future__ import annotations
 
@@ -15,11 +15,8 @@ from kinesis_sdk.common.stream import StreamId
 class StreamControl:
     """The control plane of one stream.
 
-    Args:
-        kinesis: boto3 client, not through a proxy.
-        stream: The stream.
-        rng: Decides what to merge.
-        note: Told what was done, in words.
+    `kinesis` must not go through a proxy. `rng` decides which shards to merge. `note` is called with a description of each
+    change.
     """
 
     def __init__(
@@ -31,7 +28,7 @@ class StreamControl:
         self._note = note
 
     def create(self, shards: int) -> None:
-        """Make it; its name is used once, so if it exists, an attempt made it whose response was lost."""
+        """Create it. Its name is unique, so if it exists, an earlier attempt whose response was lost created it."""
 
         def make() -> None:
             with contextlib.suppress(self._kinesis.exceptions.ResourceInUseException):
@@ -40,7 +37,7 @@ class StreamControl:
         self._retry(make, "CreateStream")
 
     def delete(self) -> None:
-        """Delete it with its registered consumers; if it does not exist, an attempt deleted it whose response was lost."""
+        """Delete it and its consumers. If it does not exist, an earlier attempt whose response was lost deleted it."""
 
         def delete() -> None:
             with contextlib.suppress(self._kinesis.exceptions.ResourceNotFoundException):
@@ -94,7 +91,7 @@ class StreamControl:
 
     @property
     def is_resharding(self) -> bool:
-        """Whether a reshard is under way, so that another one would be rejected."""
+        """Whether a reshard is in progress, so that Kinesis would reject another one."""
         answer = self._call("DescribeStreamSummary", **self._stream.request)
         return bool(answer["StreamDescriptionSummary"]["StreamStatus"] != "ACTIVE")
 

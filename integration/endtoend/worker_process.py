@@ -1,4 +1,4 @@
-"""A consumer worker of an end-to-end run: one process, which writes down what it does before and after it does it.
+"""A consumer worker of an end-to-end run: one process, which logs its actions before and after they happen.
 
 | line | when |
 | --- | --- |
@@ -39,20 +39,20 @@ _LOGGER = logging.getLogger(__name__)
 _TICK = 0.1
 _STOP_SECONDS = 240.0
 STALL_SECONDS = 1.0
-"""Delay of a tick, in seconds, from which on the process or the machine counts as stalled."""
+"""A tick that is this many seconds late counts as a stall of the process or the machine."""
 
 
 def as_json(position: ExtendedSequenceNumber) -> list[Any]:
-    """Return a position in a line."""
+    """Return a position for a line of the log."""
     return [position.sequence_number, position.sub_sequence_number]
 
 
 class Journal:
-    """Makes handlers, which write everything down.
+    """Makes handlers, which log everything.
 
     Args:
-        log: Where to.
-        run: Name of the run; records of others are left out.
+        log: Destination.
+        run: Name of the run; records of other runs are skipped.
         checkpoint_every: Minimum seconds between two checkpoints of a shard, so that a killed worker leaves something
             to be processed again.
         batch_seconds: Seconds that each batch takes.
@@ -73,7 +73,7 @@ class Journal:
         return _Handler(self)
 
     def wrong(self, batch: RecordBatch) -> list[str]:
-        """Records of a batch that are not what was put."""
+        """Return the records of a batch that differ from the put ones."""
         found = []
         for record in batch.records:
             number = read_number(self.run.encode(), record.data)
@@ -130,7 +130,7 @@ class _Handler(RecordHandler):
 
 
 def _watch_time(log: LineWriter) -> None:
-    """Notice when this process got no time to run."""
+    """Log each time in which this process could not run."""
     last = time.monotonic()
     while True:
         time.sleep(_TICK)
@@ -141,13 +141,9 @@ def _watch_time(log: LineWriter) -> None:
 
 
 def start_worker(make: Callable[[], Worker], stop: StopFlag) -> Worker | None:
-    """Start a worker; on a machine that is too busy for an answer within a minute, start another, as a supervisor would.
+    """Start a worker. If a busy machine gives no response within a minute, start another, as a supervisor would.
 
-    Returns:
-        The worker; None if it was told to stop first.
-
-    Raises:
-        KinesisSdkError: If an error is not one that passes.
+    Returns None if told to stop before the worker started. Raises KinesisSdkError for an error that does not pass.
     """
     while not stop.is_set():
         worker = make()

@@ -1,1 +1,1 @@
-"""The programs and files of `examples/`, each run or validated as a reader of its first lines would."""
+"""The programs and files of `examples/`, each run or validated as the first lines of the file tell a reader to."""

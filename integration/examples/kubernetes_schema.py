@@ -1,6 +1,6 @@
-"""Makes kubernetes.json: the schemas of the objects in examples/kubernetes, cut out of those of Kubernetes.
+"""Makes kubernetes.json: the schemas of the objects in examples/kubernetes, cut out of the full set.
 
-``python -m integration.examples.kubernetes_schema kubernetes_validate-*.whl`` reads the wheel of the package kubernetes-validate, which
+``python -m integration.examples.kubernetes_schema kubernetes_validate-*.whl`` reads the wheel of the package kubernetes-validate. It
 holds the strict schemas of every version, generated from Kubernetes' API definitions (Apache License 2.0), in 17,000 files.
 """
 
@@ -26,7 +26,7 @@ _REFERENCE = "/api/_definitions.json#/$defs/"
 
 
 def cut(value: Any) -> Any:
-    """Return a schema without descriptions, whose references lead into the same file."""
+    """Return a schema without descriptions, whose references point into the same file."""
     if isinstance(value, list):
         return [cut(one) for one in value]
     if not isinstance(value, dict):

@@ -1,7 +1,7 @@
-"""A virtual environment with the libraries that examples/migration compares this package with, made once for each set of pins.
+"""A virtual environment with the libraries that examples/migration is compared with, made once for each set of pins.
 
-A folder on ``PYTHONPATH`` would not do: async-kinesis imports aws_kinesis_agg where that is installed, as it is for our tests, and
-aws_kinesis_agg puts the folder of its own environment, with another botocore, to the front of the path.
+A folder on ``PYTHONPATH`` would not work. async-kinesis imports aws_kinesis_agg if it is installed, as it is for our tests, and
+aws_kinesis_agg puts the folder of its own environment, with another botocore, at the front of the path.
 
 ``python -m integration.examples.peers`` makes it ahead of time (45 MB) and prints its interpreter.
 """
@@ -21,12 +21,12 @@ _NAME = f"peers-py{sys.version_info[0]}{sys.version_info[1]}"
 
 
 def folder() -> Path:
-    """Return the folder in which the environment is or will be."""
+    """Return the folder of the environment, whether or not it exists yet."""
     return cache_folder(_NAME, PINS.read_text(encoding="utf-8"))
 
 
 def why_not() -> str | None:
-    """Return what this machine lacks; None if nothing."""
+    """Return what this machine lacks; None if nothing is missing."""
     return None if sys.version_info >= _LEAST else "async-kinesis needs Python 3.11 or newer"
 
 
@@ -34,8 +34,8 @@ def peers() -> Path:
     """Return the interpreter of the environment.
 
     Raises:
-        CannotInstallError: This Python is too old for async-kinesis, or the registry cannot be reached.
-        RuntimeError: The installation failed for another reason.
+        CannotInstallError: If this Python is too old for async-kinesis, or the registry cannot be reached.
+        RuntimeError: If the installation failed for another reason.
     """
     missing = why_not()
     if missing:

@@ -29,7 +29,7 @@ class Account:
     """A fake account over HTTP.
 
     Attributes:
-        aws: The fake itself, for its faults.
+        aws: The fake itself, for injecting faults.
         environment: Environment of programs that use it.
     """
 
@@ -49,13 +49,13 @@ class Account:
         self.client("kinesis").create_stream(StreamName=name, ShardCount=shards)
 
     def records(self, stream: str) -> list[UserRecord]:
-        """All user records of a stream."""
+        """Return all user records of a stream."""
         return records_of(self.client("kinesis"), stream)
 
     def start(
         self, *command: object, folder: Path, log: Path | None = None, **environment: str
     ) -> subprocess.Popen[str]:
-        """Start a program; its output goes to a file or to a pipe, errors included."""
+        """Start a program; its output, errors included, goes to a file or a pipe."""
         with (log or Path(os.devnull)).open("w") as file:
             return subprocess.Popen(
                 [str(part) for part in command],
@@ -67,7 +67,7 @@ class Account:
             )
 
     def run(self, example: str, *arguments: str, folder: Path) -> str:
-        """Run a program of `examples/` to its end, and return what it printed."""
+        """Run a program of `examples/` to its end, and return its output."""
         done = subprocess.run(
             [sys.executable, EXAMPLES / example, *arguments],
             check=False,
@@ -82,13 +82,13 @@ class Account:
 
 
 def records_of(kinesis: Any, stream: str) -> list[UserRecord]:
-    """All user records of a stream, shard by shard."""
+    """Return all user records of a stream, shard by shard."""
     stored = (KinesisRecord.from_api(record) for _, record in stored_records(kinesis, stream))
     return list(deaggregate(stored))
 
 
 def environment_for(endpoint_url: str) -> dict[str, str]:
-    """The variables that the fake tells a reader to export, and no others of AWS."""
+    """Return the variables that the fake tells a reader to export, without any other variable of AWS."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
     return {
         **inherited,
@@ -102,7 +102,7 @@ def environment_for(endpoint_url: str) -> dict[str, str]:
 
 
 def until(reached: Callable[[], object], what: str) -> None:
-    """Wait until something is true."""
+    """Wait until a condition holds."""
     deadline = time.monotonic() + TIMEOUT
     while not reached():
         assert time.monotonic() < deadline, what

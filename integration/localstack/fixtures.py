@@ -13,7 +13,7 @@ from integration.localstack.server import use
 
 @pytest.fixture(scope="session")
 def localstack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Endpoint URL. Skips if LocalStack cannot be installed, unless REQUIRE_LOCALSTACK=1 forbids that."""
+    """Return the endpoint URL. Skips if LocalStack cannot be installed, unless REQUIRE_LOCALSTACK=1 forbids that."""
     session = use(tmp_path_factory.mktemp("localstack") / "localstack.log")
     try:
         endpoint = session.__enter__()

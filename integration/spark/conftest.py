@@ -31,7 +31,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def endpoint() -> Iterator[Any]:
-    """Where Kinesis is: ``AWS_ENDPOINT_URL`` if it is set, else a fake of our own, with the service's limits."""
+    """Return ``AWS_ENDPOINT_URL`` if it is set, else start our own fake, with the service's limits."""
     from integration.spark.harness import Endpoint
     from kinesis_sdk.testing import start_server_process
 
@@ -48,7 +48,7 @@ def spark(endpoint: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[A
     """A local session with two slots; a task may fail twice."""
     from pyspark.sql import SparkSession
 
-    del endpoint  # the account's variables must be set before the JVM starts
+    del endpoint  # The account's variables must be set before the JVM starts.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     folder = tmp_path_factory.mktemp("spark")
     full = os.environ.get("SPARK_FULL") == "1"
@@ -63,7 +63,7 @@ def spark(endpoint: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[A
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .config("spark.local.dir", str(folder))
         .config("spark.sql.session.timeZone", "UTC")
-        # A task that hangs says where, in the output of the test that fails.
+        # A hanging task prints its stacks into the output of the failing test.
         .config("spark.python.worker.tracebackDumpIntervalSeconds", "200")
         .getOrCreate()
     )
@@ -74,7 +74,7 @@ def spark(endpoint: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[A
 
 @pytest.fixture
 def stream(endpoint: Any, request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
-    """Makes streams; they are deleted when the test ends."""
+    """Make streams, and delete them when the test ends."""
     made: list[Any] = []
     counter = itertools.count()
 

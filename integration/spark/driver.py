@@ -1,8 +1,8 @@
-"""A streaming query in a process of its own, to be killed by a test: ``python -m integration.spark.driver JSON``.
+"""A streaming query in its own process, to be killed by a test: ``python -m integration.spark.driver JSON``.
 
-The JSON object: ``options`` of the reader, ``sink`` and ``checkpoint`` (folders), and if wanted ``format`` of the sink's
-files (``json``, ``parquet`` or ``summary``), ``trigger``, ``master`` and ``conf``; with ``progress`` it writes a line per batch. It runs
-until it is killed; if the query fails it says why and ends with status 1.
+The JSON object has ``options`` of the reader, ``sink`` and ``checkpoint`` (folders), and optionally ``format`` of the sink's
+files (``json``, ``parquet`` or ``summary``), ``trigger``, ``master`` and ``conf``; with ``progress`` it writes a line per batch. It
+runs until it is killed. If the query fails, it prints the reason and ends with status 1.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ class Driver:
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            # Daemons of Spark make process groups of their own, but stay in the session.
+            # Spark's daemons start their own process groups, but stay in the session.
             start_new_session=True,
         )
         output.close()
 
     def family(self, text: str = "") -> list[int]:
-        """Ids of its processes whose command line holds a text."""
+        """Return the ids of its processes whose command line contains a text."""
         listed = subprocess.run(
             ["ps", "-ww", "-eo", "pid=,stat=,args="], capture_output=True, text=True, check=True
         )
@@ -68,7 +68,7 @@ class Driver:
             raise AssertionError(f"the driver ended with status {status}; its log ends:\n{tail}")
 
     def kill(self) -> None:
-        """SIGKILL to all of them: nothing gets a chance to tidy up."""
+        """SIGKILL all of them, so that nothing can clean up."""
         while True:
             alive = self.family()
             for pid in alive:
@@ -83,7 +83,7 @@ class Driver:
 
 @contextlib.contextmanager
 def running(log: Path, **task: Any) -> Iterator[Driver]:
-    """A driver for the length of a with statement, at whose end it is killed."""
+    """Run a driver for the length of a with statement, and kill it at the end."""
     driver = Driver(log, **task)
     try:
         yield driver
@@ -92,7 +92,7 @@ def running(log: Path, **task: Any) -> Iterator[Driver]:
 
 
 def _spark_home(folder: Path) -> Path:
-    """Spark as it is installed, in another place: local-cluster leaves its executors' folders in it."""
+    """Return a folder with links to Spark's home: local-cluster leaves its executors' folders there."""
     if not folder.exists():
         folder.mkdir()
         for entry in Path(pyspark.__file__).parent.iterdir():
@@ -101,12 +101,12 @@ def _spark_home(folder: Path) -> Path:
 
 
 def state_of(sink: Path) -> dict[int, int]:
-    """Batches in a sink, and when each was written last."""
+    """Return the batches in a sink, and when each was last written."""
     return {int(path.stem): path.stat().st_mtime_ns for path in sink.glob("*.json")}
 
 
 class ParquetSink:
-    """A foreachBatch sink, idempotent by batch id: a folder of Parquet files each, replaced as a whole."""
+    """A foreachBatch sink, idempotent by batch id: a folder of Parquet files for each batch, replaced as a whole."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -118,8 +118,8 @@ class ParquetSink:
 class SummarySink:
     """A foreachBatch sink for rows that are too large to collect: a JSON object per batch, from sequence numbers to summaries.
 
-    A summary has the ``rows`` of the Kinesis record, its different sub-sequence numbers (``subs``) with the ``first`` and the
-    ``last``, and smallest and greatest MD5 of the ``payloads``, partition ``keys`` and ``explicit`` hash keys.
+    A summary has the ``rows`` of the Kinesis record, the number of different sub-sequence numbers (``subs``) with the ``first`` and
+    ``last``, and the smallest and greatest MD5 of the ``payloads``, partition ``keys`` and ``explicit`` hash keys.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -32,15 +32,11 @@ PACKAGES = (
 
 
 class CannotRunSparkError(Exception):
-    """Something that Spark needs is not on this machine."""
+    """This machine lacks something that Spark needs."""
 
 
 def check_machine(version: str) -> None:
-    """See whether Spark can run here.
-
-    Raises:
-        CannotRunSparkError: No Java 17 or newer, or a Python that this version does not support.
-    """
+    """Raise CannotRunSparkError without Java 17 or newer, or with a Python that this version does not support."""
     java = shutil.which("java")
     if java is None:
         raise CannotRunSparkError("Spark needs Java 17 or newer, and there is no java on the PATH")
@@ -55,11 +51,11 @@ def check_machine(version: str) -> None:
 
 
 def prepare(version: str) -> Path:
-    """The interpreter of the environment for a Spark version; made if it is not there.
+    """Return the interpreter of the environment for a Spark version; create it if it is missing.
 
     Raises:
         CannotRunSparkError: See `check_machine`.
-        subprocess.CalledProcessError: The packages could not be installed; pip has said why.
+        subprocess.CalledProcessError: If the packages could not be installed; pip has printed why.
     """
     check_machine(version)
     folder = CACHE / f"spark-{version}"
@@ -70,7 +66,7 @@ def prepare(version: str) -> Path:
     stamp = folder / ".installed"
     CACHE.mkdir(exist_ok=True)
     with (CACHE / f"spark-{version}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # several test runs may want it at once
+        fcntl.flock(lock, fcntl.LOCK_EX)  # Several test runs may need it at once.
         if stamp.exists() and stamp.read_text() == wanted and python.exists():
             return python
         sys.stderr.write(f"Installing Spark {version} into {folder} (1 GB, a minute) ...\n")

@@ -1,4 +1,4 @@
-"""What the Spark tests share: streams, a steady load with order per key, a sink that is idempotent by batch id."""
+"""Shared by the Spark tests: streams, a steady load with order per key, a sink that is idempotent by batch id."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kinesis_sdk.testing.http.process import ServerProcess
 
 
 class Endpoint:
-    """An AWS endpoint; ``server`` is our fake, or None where the endpoint is somebody else's."""
+    """An AWS endpoint; ``server`` is our fake, or None for any other endpoint."""
 
     def __init__(self, url: str, server: ServerProcess | None) -> None:
         self.url = url
@@ -45,16 +45,16 @@ class TestStream:
         self.name = name
 
     def options(self, **more: str) -> dict[str, str]:
-        """Options of the data source for this stream.
+        """Return options of the data source for this stream.
 
-        For each record that it stores, LocalStack hashes all that the shard holds already. If a request took longer than its timeout there, its
-        repetitions would make all that follow slower still, for ever.
+        For each record that it stores, LocalStack hashes the whole content of the shard. If a request exceeded its timeout,
+        its repetitions would make all later requests slower still, and so on.
         """
         return {
             "streamName": self.name,
             "endpointUrl": self.endpoint.url,
             "region": "us-east-1",
-            # Ten minutes in the field, three times a task: here, nothing takes that long unless it hangs.
+            # Users get ten minutes, three times a task. Here, nothing takes this long unless it hangs.
             "flushTimeout": "100s",
             "retryTimeout": "60s",
             **({} if self.endpoint.server else {"requestTimeout": "60s", "maxConnections": "1"}),
@@ -82,7 +82,7 @@ class TestStream:
             self.put_entries(left)
 
     def put_entries(self, entries: list[dict[str, Any]]) -> None:
-        """Put entries, again and again until each is stored."""
+        """Put entries, and repeat until each is stored."""
         while entries:
             answer = self.kinesis.put_records(StreamName=self.name, Records=entries)
             entries = [e for e, r in zip(entries, answer["Records"], strict=True) if "ErrorCode" in r]
@@ -93,7 +93,7 @@ class TestStream:
         self.put_entries([aggregate_entry(payloads, key)])
 
     def payloads(self) -> Iterator[bytes]:
-        """Payloads of all user records, read without the data source."""
+        """Return the payloads of all user records, read without the data source."""
         for _, record in stored_records(self.kinesis, self.name):
             found = decode(record["Data"])
             yield from [record["Data"]] if found is None else [one.data for one in found]
@@ -131,7 +131,7 @@ class TestStream:
 
 
 def aggregate_entry(payloads: Iterable[bytes], key: str) -> dict[str, Any]:
-    """A PutRecords entry that carries several user records of one key."""
+    """Return a PutRecords entry with several user records of one key."""
     aggregate = Aggregate(1_000_000, 1_000_000)
     hash_key = hash_partition_key(key)
     for payload in payloads:
@@ -144,10 +144,9 @@ def aggregate_entry(payloads: Iterable[bytes], key: str) -> dict[str, Any]:
 
 
 class Load:
-    """Puts records of many keys in a thread: each key's in order, a part of them as aggregates.
+    """Puts records of many keys in a thread: each key's in order, some of them as aggregates.
 
-    Attributes:
-        put: Payloads by key in order, all of them acknowledged.
+    `put` has the acknowledged payloads by key, in order.
     """
 
     def __init__(self, stream: TestStream, *, keys: int = 50, per_second: int = 400, seed: int = 1) -> None:
@@ -187,7 +186,7 @@ class Load:
             self._error = error
 
     def _round(self) -> int:
-        """Every key at most once, so that a partial failure can not turn a key's order around."""
+        """Put every key at most once, so that a partial failure cannot reorder a key's records."""
         entries, taken = [], []
         for key in self._rng.sample(self._keys, self._rng.randint(1, len(self._keys))):
             known = len(self.put[key])
@@ -209,12 +208,12 @@ class SinkFailedError(Exception):
 
 
 class IdempotentSink:
-    """A foreachBatch sink: a file per batch id, replaced as a whole; it may fail before and after the write.
+    """A foreachBatch sink: one file per batch id, replaced as a whole. It can fail before and after the write.
 
     Attributes:
         calls: How often it was called.
         failures: How often it failed on purpose.
-        replays: Batches that came again; they held the same rows, or the test fails.
+        replays: Number of repeated batches; the test fails unless they had the same rows.
     """
 
     def __init__(self, folder: Path, *, failing: float = 0.0, seed: int = 0) -> None:
@@ -265,7 +264,7 @@ class IdempotentSink:
 
 
 def account_for(put: dict[str, list[bytes]], got: list[bytes]) -> dict[str, int]:
-    """Missing and duplicated records, and keys whose records came in another order."""
+    """Return missing records, duplicated records, and keys whose records came in another order."""
     counts = Counter(got)
     expected = [payload for payloads in put.values() for payload in payloads]
     by_key: dict[str, list[bytes]] = defaultdict(list)
@@ -295,12 +294,10 @@ def wait_for(condition: Callable[[], bool], timeout: float = 900.0, what: str = 
 
 
 class Lasting:
-    """A streaming query that goes on from its checkpoint if Spark gave it up because of a slow machine.
+    """A streaming query that restarts from its checkpoint if Spark ended it because the machine was slow.
 
-    Spark waits 10 s, which no setting changes, until a new Python process has connected, and ends the query otherwise. Services start such a query again.
-
-    Args:
-        begin: Starts the query.
+    Spark waits 10 s, which no setting changes, for a new Python process to connect, and otherwise ends the query. Production
+    services restart such a query too. `begin` starts it.
     """
 
     def __init__(self, begin: Callable[[], Any]) -> None:
@@ -309,7 +306,7 @@ class Lasting:
         self.query = begin()
 
     def check(self) -> None:
-        """Start the query again if it has ended for that reason, and fail if it has ended for another one."""
+        """Restart the query if it ended for that reason; fail if it ended for another one."""
         error = self.query.exception()
         if error is None:
             return
@@ -328,7 +325,7 @@ def start(
     trigger: str = "200 milliseconds",
     **options: str,
 ) -> Any:
-    """A streaming query into a foreachBatch sink."""
+    """Start a streaming query into a foreachBatch sink."""
     frame = spark.readStream.format("kinesis_sdk").options(**stream.reader_options(**options)).load()
     writer = frame.writeStream.foreachBatch(sink).option("checkpointLocation", str(checkpoint))
     writer = writer.trigger(availableNow=True) if trigger == "now" else writer.trigger(processingTime=trigger)
@@ -336,7 +333,7 @@ def start(
 
 
 def drain(spark: Any, stream: TestStream, sink: Any, checkpoint: Path, **options: str) -> None:
-    """Read what the stream holds now; again where the version reads one batch per run."""
+    """Read what the stream holds now; repeatedly if the Spark version reads one batch per run."""
     from kinesis_sdk.spark.source import HAS_ADMISSION_CONTROL
 
     for _ in range(1 if HAS_ADMISSION_CONTROL else 12):

@@ -13,11 +13,11 @@ from pyspark.sql import SparkSession
 from kinesis_sdk.spark import progress_listener, register
 
 ATTEMPTS = 4
-"""Starts of a query. Spark waits only 10 seconds, which no setting changes, until a new Python process connects."""
+"""Maximum starts of a query. Spark waits only 10 seconds for a new Python process to connect; no setting changes that."""
 
 
 def run(start: Callable[[], Any]) -> None:
-    """Run a query to its end, and start it again if Spark did not wait long enough for a Python process of its own."""
+    """Run a query to its end; start it again if Spark did not wait long enough for its own Python process."""
     for attempt in range(ATTEMPTS):
         try:
             query = start()

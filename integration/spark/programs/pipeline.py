@@ -1,4 +1,4 @@
-"""A declarative pipeline, run by ``spark-pipelines``: a stream into a table, counts of its shards, and the records into another stream."""
+"""A declarative pipeline for ``spark-pipelines``: a stream into a table, record counts by shard, and the records into another stream."""
 
 from __future__ import annotations
 

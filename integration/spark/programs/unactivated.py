@@ -1,6 +1,6 @@
 """A user's program, started with the interpreter of an environment that is not activated.
 
-``python unactivated.py STREAM ENDPOINT`` prints a line of JSON. It needs nothing of this repository but the installed package.
+``python unactivated.py STREAM ENDPOINT`` prints a line of JSON. It needs only the installed package, nothing else of this repository.
 """
 
 from __future__ import annotations
