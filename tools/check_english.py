@@ -1,9 +1,9 @@
 """Checks the prose of the project: comments, docstrings, log and error messages, and the documents.
 
-Each rule is a pattern for words that a native writer of technical English would not use, or that the project once used
-for a thing that has a standard name. A finding is printed as ``file:line: rule: text -> suggestion``.
+Each rule is a pattern for words that a native writer of technical English would not use, or for old names of things that have
+a standard name. A finding is printed as ``file:line: rule: text -> suggestion``.
 
-Rules 1 to 9 must have no findings, and rule 10 none in the consumer. The others are reading lists (``--reading``): most of
+Rules 1 to 9 must have no findings, and rule 10 none in the consumer. The rest are reading lists (``--reading``): most of
 their findings should be rewritten, but some are right, so they do not change the exit code. ``--commits`` checks the
 subjects of commits (rule 18) instead.
 """
@@ -37,10 +37,10 @@ class Rule:
         number: Number on the command line and in findings.
         pattern: Regular expression. Runs of white space in the text count as one space.
         instead: What to write instead.
-        where: ``prose``: any text; code between backticks is not looked at. ``opening``: the first words of a docstring.
-            ``lines``: single lines of a docstring. ``everywhere``: also code between backticks, identifiers and
-            string literals of one word.
-        folder: Only for files below this folder; for all files if empty.
+        where: ``prose``: any text except code between backticks. ``opening``: the first words of a docstring. ``lines``:
+            single lines of a docstring. ``everywhere``: also code between backticks, identifiers and string literals of
+            one word.
+        folder: Only for files below this folder; empty for all files.
         outside: Not for files below this folder.
         required: Whether findings fail the check; False for reading lists.
     """
@@ -131,14 +131,7 @@ RULES = (
 
 
 class Allowed(NamedTuple):
-    """A finding that is right as it is.
-
-    Attributes:
-        path: File, relative to the project.
-        rule: Number of the rule.
-        text: Part of the line, white space as one space.
-        reason: Why it is right.
-    """
+    """A finding that is right as it is. `text` is a part of the line, with white space as one space."""
 
     path: str
     rule: int
@@ -163,12 +156,9 @@ COMMIT_COLON_WORDS = 10
 
 
 class Text(NamedTuple):
-    """A piece of prose.
+    """A piece of prose, as in the source, with its line breaks.
 
-    Attributes:
-        kind: ``docstring``, ``prose`` (comment, message, paragraph) or ``name`` (identifier, literal of one word).
-        line: Line number of its first line.
-        text: As in the source, with its line breaks.
+    `kind` is ``docstring``, ``prose`` (comment, message, paragraph) or ``name`` (identifier, literal of one word).
     """
 
     kind: Literal["docstring", "prose", "name"]
@@ -177,14 +167,7 @@ class Text(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """Text that a rule does not accept.
-
-    Attributes:
-        path: File, relative to the project.
-        line: Line number.
-        rule: Rule that found it.
-        text: What was found, with a few words around it.
-    """
+    """Text that a rule rejects. `text` is the match with a few words around it."""
 
     path: str
     line: int
@@ -219,7 +202,7 @@ def texts_of_python(source: str) -> Iterator[Text]:
 
 
 def _comments(source: str) -> Iterator[Text]:
-    """Yield comments, those on adjacent lines as one, and identifiers."""
+    """Yield comments, with adjacent lines joined, and identifiers."""
     block: list[str] = []
     first = last = 0
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
@@ -283,7 +266,7 @@ def _flatten(text: str) -> tuple[str, list[int]]:
 def check_text(text: Text, path: str, rules: Iterable[Rule]) -> Iterator[Finding]:
     """Yield the findings in one piece of prose."""
     whole, lines = _flatten(text.text)
-    # Code is a quotation: it keeps its length, so that offsets stay right.
+    # Blank out code, but keep its length, so that offsets stay right.
     prose = _CODE.sub(lambda code: f"{code[1]}{'x' * len(code[2])}{code[1]}", whole)
     for rule in rules:
         if not path.startswith(rule.folder) or (rule.outside and path.startswith(rule.outside)):
@@ -308,14 +291,14 @@ def check_text(text: Text, path: str, rules: Iterable[Rule]) -> Iterator[Finding
 
 
 def _around(text: str, start: int, end: int, width: int = 30) -> str:
-    """Return a part of a text with the words around it."""
+    """Return a part of a text with `width` characters around it."""
     first = 0 if start <= width else text.find(" ", start - width, start) + 1 or start
     last = len(text) if len(text) - end <= width else text.rfind(" ", end, end + width)
     return text[first : max(last, end)].strip()
 
 
 def _words_of(name: str) -> str:
-    """Return an identifier with its words apart: ``InHandover`` and ``in_handover`` have the word ``handover``."""
+    """Return an identifier as separate words: ``InHandover`` and ``in_handover`` contain the word ``handover``."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|_|\W", " ", name)
 
 
@@ -329,7 +312,7 @@ def check_file(path: Path, rules: Sequence[Rule]) -> Iterator[Finding]:
 
 
 def is_allowed(finding: Finding, allowed: Iterable[Allowed] = ALLOWED) -> bool:
-    """Return whether the list of exceptions has a finding."""
+    """Return whether a finding is in the list of exceptions."""
     return any(
         entry.path == finding.path and entry.rule == finding.rule.number and entry.text in finding.text
         for entry in allowed
@@ -337,10 +320,9 @@ def is_allowed(finding: Finding, allowed: Iterable[Allowed] = ALLOWED) -> bool:
 
 
 def files_of(paths: Iterable[Path]) -> Iterator[Path]:
-    """Yield the Python modules and Markdown documents among files and below folders.
+    """Yield the Python modules and Markdown documents among these files and below these folders.
 
-    Raises:
-        FileNotFoundError: If a path does not exist.
+    Raises FileNotFoundError if a path does not exist.
     """
     for path in paths:
         if path.is_dir():
@@ -413,13 +395,9 @@ def _chosen_rules(text: str | None, *, reading: bool) -> list[Rule]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the check.
+    """Run the check; return 0 without findings, else 1.
 
-    Args:
-        arguments: Command line without the program's name; that of the process by default.
-
-    Returns:
-        0 without findings, 1 with some.
+    `arguments` is the command line without the program's name; None takes the process's.
     """
     parser = _parser()
     options = parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""Code of the pages that comes from files: a block's title says which file, ``make docs`` writes the block.
+"""Code of the pages that comes from files: a block's title names the file, and ``make docs`` writes the block.
 
 A fenced block with a path as its title, for example::
 
@@ -7,8 +7,8 @@ A fenced block with a path as its title, for example::
     ```yaml title="examples/kubernetes/worker.yaml:probes"
 
 holds the text of that file, or of parts of it: definitions of a Python file by name, ``imports`` for its import statements, or
-regions of any file between lines ``# region NAME`` and ``# endregion`` (``//`` in Java). The text stands in the page itself, so that GitHub and
-the Markdown copies show it, too; tests/test_readme.py fails if it is not what the file says.
+regions of any file between lines ``# region NAME`` and ``# endregion`` (``//`` in Java). The page contains the text itself, so
+GitHub and the Markdown copies show it too. tests/test_readme.py fails if it differs from the file.
 """
 
 from __future__ import annotations
@@ -38,8 +38,7 @@ def pages() -> list[Path]:
 def with_files(markdown: str) -> str:
     """Return the text of a page with the current code in every block that names a file.
 
-    Raises:
-        ValueError: If a file, or a part of it, does not exist; the message names both.
+    Raises ValueError if a file, or a part of it, does not exist; the message names both.
     """
 
     def fill(match: re.Match[str]) -> str:
@@ -52,11 +51,8 @@ def with_files(markdown: str) -> str:
 def text_of(title: str) -> str:
     """Return the text that a title stands for.
 
-    Args:
-        title: Path from the repository's root, then optionally a colon and the names of parts, separated by commas.
-
-    Raises:
-        ValueError: If the file or a part does not exist.
+    `title` is a path from the repository's root, then optionally a colon and names of parts, separated by commas. Raises
+    ValueError if the file or a part does not exist.
     """
     path, _, names = title.partition(":")
     if not (ROOT / path).is_file():
@@ -77,7 +73,7 @@ def text_of(title: str) -> str:
 
 
 def _regions(source: str) -> dict[str, tuple[str, bool]]:
-    """Return the regions of a file: text, and whether two empty lines separate it from others."""
+    """Return the regions of a file: text, and whether two empty lines separate it from other regions."""
     found = re.findall(
         r"^ *(?:#|//) region (\S+).*\n((?:.*\n)*?) *(?:#|//) endregion$", source.rstrip() + "\n", re.MULTILINE
     )
@@ -85,7 +81,7 @@ def _regions(source: str) -> dict[str, tuple[str, bool]]:
 
 
 def _at_top_level(text: str) -> str:
-    """Return the text without its indentation; methods are then two empty lines apart, as the formatter wants it."""
+    """Return the text without its indentation, with two empty lines between methods, as the formatter requires."""
     dedented = textwrap.dedent(text).rstrip() + "\n"
     if not text.startswith(" "):
         return dedented

@@ -1,8 +1,8 @@
 """Hooks of the documentation site (`mkdocs.yml`): files of the repository, Markdown of every page, ``llms.txt``.
 
 * Pages of the repository's root (DESIGN.md, CHANGELOG.md, CONTRIBUTING.md) become pages below ``project/``.
-* Files that pages link to outside of ``docs/``, such as an alert rule or an example, are copied into the site.
-* Every page is also written as Markdown beside its HTML, and ``llms.txt`` lists them all.
+* Files outside ``docs/`` to which pages link, such as an alert rule or an example, are copied into the site.
+* Every page is also written as Markdown next to its HTML, and ``llms.txt`` lists them all.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PROJECT_PAGES = {
     "RELEASING.md": "project/releasing.md",
     "CODE_OF_CONDUCT.md": "project/conduct.md",
 }
-"""Path in the repository of each page that does not live in ``docs/``, and its path in the site."""
+"""Path in the repository, and path in the site, of each page outside ``docs/``."""
 
 DOCUMENTED = {
     "README.md": "index.md",
@@ -45,7 +45,7 @@ DOCUMENTED = {
     "kinesis_sdk/consumer/config.py": "reference/settings.md",
     "kinesis_sdk/common/errors.py": "reference/errors.md",
 }
-"""Page of the site that stands for a file of the repository in links."""
+"""Page of the site to which a link to a file of the repository leads."""
 
 SEARCHED = {
     "consumer.md": "checkpoint, batch size, fan-out, stop",
@@ -65,7 +65,7 @@ SEARCHED = {
     "sizing.md": "memory",
     "testing.md": "moto, localstack, mock",
 }
-"""Words that people type into the search, and that mean this page although others name them more often."""
+"""Search words that mean this page, although other pages contain them more often."""
 
 _LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 _FENCE = re.compile(r"^( *)(```+|~~~+).*?^\1\2 *$", re.MULTILINE | re.DOTALL)
@@ -100,7 +100,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Make links that are right in the repository right in the site, and let guides come first in searches."""
+    """Adapt the links of the repository to the site, and rank guides first in searches."""
     del config
     page.meta.setdefault("search", {"boost": _boost(page.file.src_uri)})
     if page.file.src_uri in SEARCHED:
@@ -113,7 +113,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             return match[0]
         target = _in_site(_resolve(source, path))
         if files.get_file_from_path(target) is None:
-            return match[0]  # MkDocs reports it
+            return match[0]  # MkDocs reports it.
         link = get_relative_url(target, page.file.src_uri)
         return f"{match[1]}{link}{anchor}{match[4]}"
 
@@ -121,9 +121,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
-    """Write the page as Markdown beside its HTML, with what was generated or included."""
+    """Write the page, with generated and included parts, as Markdown next to its HTML."""
     html = page.content or ""
-    # The links between pages lead to their HTML; those between the Markdown files lead to Markdown.
+    # Links between pages lead to HTML, links between the Markdown files to Markdown.
     html = re.sub(r'<a class="headerlink".*?</a>', "", html)
     html = re.sub(r'(href="(?![a-z]+:)[^"#]*)\.html(?=["#])', r"\1.md", html)
     text = MarkdownConverter(
@@ -146,7 +146,7 @@ def on_nav(nav: Navigation, config: MkDocsConfig, files: Files) -> Navigation:
 
 
 def _boost(src_uri: str) -> float:
-    """Return how much a page weighs in searches: reference and project pages name every word, and explain few."""
+    """Return the weight of a page in searches: reference and project pages contain every word, but explain few."""
     return 0.3 if src_uri.startswith(("reference/", "project/")) else 2.0
 
 
@@ -207,12 +207,12 @@ def _split(markdown: str) -> list[tuple[bool, str]]:
 
 
 def _without_gaps(markdown: str) -> str:
-    """Return the text with at most one blank line in a row, but code as it is: two blank lines separate functions in Python."""
+    """Return the text with at most one blank line in a row, except in code, where two blank lines separate functions."""
     return "".join(part if fenced else re.sub(r"\n{3,}", "\n\n", part) for fenced, part in _split(markdown))
 
 
 def _first_sentence(text: str) -> str:
-    """Return the first whole sentence of a page, or nothing: code, tables and lists of links say nothing about it."""
+    """Return the first whole sentence of a page; empty if it has only code, tables and lists of links."""
     for paragraph in _FENCE.sub("", text).split("\n\n"):
         plain = " ".join(paragraph.split()).replace("**", "")
         if not plain or plain.startswith(("#", "|", "-", "!", "<", ">", "*", "Contents:")):
@@ -225,7 +225,7 @@ def _first_sentence(text: str) -> str:
 
 
 def _language(element: Any) -> str:
-    """Return the language of a block of code: a class of it or of what surrounds it, such as ``language-python``."""
+    """Return the language of a code block, from a class such as ``language-python`` on it or around it."""
     for around in (element, *element.parents):
         for name in around.get("class") or ():
             if name.startswith("language-"):

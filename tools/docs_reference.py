@@ -1,4 +1,4 @@
-"""Pages of the reference that are made from the code: one of API per package, settings and errors as tables.
+"""Reference pages generated from the code: the API of each package, and tables of settings and errors.
 
 The site's hooks (`tools.docs_hooks`) call `pages`; nothing is written into the repository.
 """
@@ -76,7 +76,7 @@ def pages() -> Iterator[tuple[str, str]]:
 
 
 def api_page(package: str, places: Iterable[str]) -> str:
-    """Return the page of a package: the documentation of these objects, from their docstrings."""
+    """Return the page of a package, with the documentation of these objects from their docstrings."""
     title, sentence = PACKAGES[package]
     lines = [f"# Reference: {title}", "", f"{sentence} Import them from `{_shown(package)}`.", ""]
     for place in places:
@@ -85,7 +85,7 @@ def api_page(package: str, places: Iterable[str]) -> str:
 
 
 def public_names(package: str) -> list[str]:
-    """Return the public names of a package: those it exports, or the public classes of a module."""
+    """Return the public names of a package (those it exports), or the public classes of a module."""
     module = importlib.import_module(package)
     if hasattr(module, "__all__"):
         return [
@@ -106,18 +106,17 @@ def _error_names() -> set[str]:
 
 
 def _shown(package: str) -> str:
-    """Return the package from which users import the names of another one."""
+    """Return the package from which users import another package's names."""
     exported = ("kinesis_sdk.producer", "kinesis_sdk.consumer", "kinesis_sdk.common.records")
     return "kinesis_sdk" if package in exported else package
 
 
 def _place(package: str, name: str) -> str:
-    """Return the full path of a name in the module that defines it."""
+    """Return the full path of a name, in the module that defines it."""
     try:
         value = getattr(importlib.import_module(package), name)
-    except (
-        ImportError
-    ):  # an optional package is missing here; the import statement says where the name is defined
+    except ImportError:
+        # An optional package is missing here, but the import statement tells where the name is defined.
         return f"{package}.{name}"
     module = getattr(value, "__module__", "")
     defined = module.startswith("kinesis_sdk") and getattr(value, "__name__", "") == name
@@ -125,7 +124,7 @@ def _place(package: str, name: str) -> str:
 
 
 def settings_page() -> str:
-    """Return the table of all settings, with the names that the KPL and the KCL give them."""
+    """Return the table of all settings, with their names in the KPL and the KCL."""
     lines = [
         "# Reference: settings",
         "",
@@ -150,7 +149,7 @@ def settings_page() -> str:
         texts = field_texts(config)
         owner = "ProducerConfig" if config is ProducerConfig else "ConsumerConfig"
         for field in dataclasses.fields(config):
-            # Any group's fields can be set by name alone (`ConsumerConfig.with_fields`), so the keys name only the field.
+            # `ConsumerConfig.with_fields` sets fields of any group by name alone, so the keys are only the names of fields.
             keys = [
                 key
                 for place in java
@@ -194,7 +193,7 @@ def errors_page() -> str:
 
 
 def error_classes(root: type[KinesisSdkError] = KinesisSdkError) -> Iterable[type[KinesisSdkError]]:
-    """Yield the errors below a class and the class itself, depth first."""
+    """Yield a class and the errors below it, depth first."""
     yield root
     for child in root.__subclasses__():
         if child.__module__ == KinesisSdkError.__module__:
@@ -202,6 +201,6 @@ def error_classes(root: type[KinesisSdkError] = KinesisSdkError) -> Iterable[typ
 
 
 def _cell(text: str) -> str:
-    """Return a text as one cell of a table."""
+    """Return a text as a cell of a table."""
     text = re.sub(r"``([^`]+)``", r"`\1`", " ".join(text.split()))
     return text.replace("|", "\\|")

@@ -1,12 +1,12 @@
-"""Breaks the package in one place at a time, and tells which mistakes no unit test notices.
+"""Breaks the package in one place at a time, and reports the mistakes that no unit test notices.
 
-``python -m tools.mutants`` tries all of ``tests/mutants/*.jsonl``; names or parts of file names choose some, as in
-``python -m tools.mutants P15 sinks/``. Each line of these files is one mutant: its ``id``, the ``file``, the text ``old`` that stands there once,
-the text ``new`` in its place, what the mistake means (``what``), and, if no test can notice it, the reason (``equivalent``).
+``python -m tools.mutants`` tries all of ``tests/mutants/*.jsonl``; names or parts of file names select some, as in
+``python -m tools.mutants P15 sinks/``. Each line of these files is one mutant: its ``id``, the ``file``, the text ``old``, which occurs
+there once, its replacement ``new``, what the mistake means (``what``), and, if no test can notice it, the reason (``equivalent``).
 
-The tests that stand nearest to a mutant run first, and the run ends with the first test that fails. A mutant that no test near it
-notices has to survive all unit tests. The work is done in copies of the tree, several at a time. The exit code is 1 if a mutant survives
-that has no reason to, or does not apply any more.
+The tests nearest to a mutant run first, and a run ends with the first failure. A mutant that survives the nearest tests is tried on all
+unit tests. Several mutants run at a time, in copies of the tree. The exit code is 1 if a mutant survives without a reason, or no longer
+applies.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from queue import SimpleQueue
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "tests" / "mutants"
 FITS = Path("tests", "test_mutants.py")
-"""Compares the mutants with the code, so it fails with each of them and says nothing of its behaviour."""
+"""Compares the mutants with the code, so it fails for each of them, whatever the behaviour."""
 NEAREST = 8
 """Test files that run before all others."""
 LIMIT = 120
-"""Seconds of a single test, which takes two at most without a mutant. One that needs more is stuck, and counts as failed."""
+"""Timeout of a single test, in seconds. Without a mutant a test takes at most two; one that reaches this is stuck and counts as failed."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,10 @@ class Mutant:
     """One mistake.
 
     Attributes:
-        id: Its name.
         file: Path below the root of the tree.
-        old, new: What stands in the file once, and the mistake in its place.
+        old, new: Text that occurs in the file once, and its replacement.
         what: What the mistake means.
-        equivalent: Why no test can notice it; empty if one has to.
+        equivalent: Why no test can notice it; empty if one must.
     """
 
     id: str
@@ -57,11 +56,7 @@ class Mutant:
     equivalent: str = ""
 
     def applied_to(self, text: str) -> str:
-        """Return the text of its file with the mistake.
-
-        Raises:
-            ValueError: If the mutant does not fit the file any more.
-        """
+        """Return the text of its file with the mistake; raise ValueError if it no longer fits."""
         if (count := text.count(self.old)) != 1:
             raise ValueError(f"{self.file} has the old text {count} times, where it must have it once")
         return text.replace(self.old, self.new)
@@ -69,10 +64,9 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a mutant.
+    """Result of a mutant.
 
     Attributes:
-        mutant: The mutant.
         killed_by: The test that noticed it; None if none did.
         error: Why it could not be tried.
         seconds: Duration.
@@ -85,7 +79,7 @@ class Outcome:
 
     @property
     def is_wrong(self) -> bool:
-        """Whether something has to be done about it."""
+        """Whether somebody must act on it."""
         return self.error is not None or (self.killed_by is None) != bool(self.mutant.equivalent)
 
     def __str__(self) -> str:
@@ -110,10 +104,9 @@ def read(folder: Path) -> list[Mutant]:
 
 
 def choose(mutants: Sequence[Mutant], names: Sequence[str]) -> list[Mutant]:
-    """Return the mutants with one of these names, or in a file with one of these parts in its path; all without names.
+    """Return the mutants with one of these names, or with one of them in the path of their file; without names, all.
 
-    Raises:
-        SystemExit: If a name chooses none.
+    Raises SystemExit if a name matches none.
     """
     chosen: dict[str, Mutant] = {}
     for name in names:
@@ -125,12 +118,7 @@ def choose(mutants: Sequence[Mutant], names: Sequence[str]) -> list[Mutant]:
 
 
 def nearest(mutant: Mutant, tests: Iterable[tuple[str, str]]) -> list[str]:
-    """Return test files in the order in which they are most likely to notice a mutant.
-
-    Args:
-        mutant: The mutant.
-        tests: Path and text of each test file.
-    """
+    """Return test files, the likeliest to notice a mutant first. `tests` has path and text of each test file."""
     module = Path(mutant.file)
     dotted = mutant.file.removesuffix(".py").replace("/", ".")
     folder = "/".join(("tests", *module.parts[1:-1]))
@@ -152,7 +140,7 @@ def nearest(mutant: Mutant, tests: Iterable[tuple[str, str]]) -> list[str]:
 
 
 class Copies:
-    """Copies of the tree, each for one mutant at a time."""
+    """Copies of the tree, each used for one mutant at a time."""
 
     def __init__(self, folder: Path, count: int, tests: Sequence[str]) -> None:
         self._tests = tests
@@ -173,7 +161,7 @@ class Copies:
             self._free.put(copy)
 
     def try_out(self, mutant: Mutant) -> Outcome:
-        """Run the tests with a mutant, the nearest ones first."""
+        """Run the tests with a mutant, the nearest first."""
         copy = self._free.get()
         path = copy / mutant.file
         text = path.read_text(encoding="utf-8") if path.exists() else ""
@@ -203,13 +191,13 @@ class Copies:
 
 
 def _failing(copy: Path, files: Sequence[str]) -> str | None:
-    """Return the first test of these files that fails, or None."""
+    """Return the first failing test of these files; None if all pass."""
     if not files:
         return None
     environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
     environment.pop("KINESIS_SDK_FUZZ", None)
     command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "-p", "no:cacheprovider"]
-    # The mark of tests/conftest.py counts more than --timeout.
+    # The marker in tests/conftest.py would take precedence over --timeout.
     environment["KINESIS_SDK_TEST_LIMIT"] = str(LIMIT)
     run = subprocess.run(
         [*command, *files],
@@ -252,7 +240,7 @@ def _print_as_they_end(copies: Copies, mutants: Sequence[Mutant], workers: int) 
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Try out the mutants of these names, or all."""
+    """Try the mutants of these names, or all."""
     parser = argparse.ArgumentParser(
         prog="python -m tools.mutants",
         description="Break the package in one place at a time, and tell which mistakes no unit test notices.",

@@ -11,12 +11,12 @@ arrow FROM TO [bend=PIXELS] [shift=PIXELS] | label | file.py:name
 note COLUMN ROW | text
 ```
 
-Columns and rows may have fractions. A kind is ``code`` (of this package), ``yours`` (of the user), ``aws`` or ``end``. An arrow with ``bend``
-is a curve, ``shift`` moves it aside of one in the other direction. The last part names the code that the picture is about, below
-``kinesis_sdk/``; it is not drawn.
+Columns and rows can be fractional. A kind is ``code`` (of this package), ``yours`` (the user's), ``aws`` or ``end``. ``bend`` makes an arrow a
+curve; ``shift`` moves it away from an arrow in the other direction. The last part names the code below ``kinesis_sdk/`` that the picture
+shows; it is not drawn.
 
-``docs/pictures/NAME.json`` is the source of curves, which a benchmark measures and writes: ``title``, ``alt``, and ``curves`` with a ``title``
-and ``points`` each. A point has the place ``x`` and the value of each series at it, all above 0; both axes are logarithmic.
+``docs/pictures/NAME.json`` is the source of curves, which a benchmark writes: ``title``, ``alt``, and ``curves`` with a ``title`` and ``points``
+each. A point has ``x`` and the value of each series there, all above 0; both axes are logarithmic.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _BOX = 184.0
 _MARGIN = 26.0
 _LINE = 16.0
 _LETTER = 6.6
-"""Width of a letter of a label, in pixels; a label covers what is behind it, so an estimate will do."""
+"""Estimated width of a label's letter, in pixels. A label hides the line behind it, so an estimate is enough."""
 
 # The picture has a background of its own, so it is legible whatever color the page around it has. Browsers also choose by the
 # color scheme of the system.
@@ -75,7 +75,7 @@ path.series2 { stroke-dasharray: 2 3; }
 _PANEL, _PANEL_HEIGHT = 330.0, 210.0
 _PANELS_A_ROW = 2
 _AXIS = 44.0
-"""Room for the numbers beside an axis, in pixels."""
+"""Room for the numbers at an axis, in pixels."""
 
 
 class PictureError(ValueError):
@@ -119,7 +119,7 @@ class Arrow:
 
 @dataclass(frozen=True)
 class Picture:
-    """What a source says."""
+    """Content of a source."""
 
     title: str
     alt: str
@@ -129,11 +129,7 @@ class Picture:
 
 
 def read_picture(text: str) -> Picture:
-    """Read a source.
-
-    Raises:
-        PictureError: If a line cannot be understood, or an arrow has no such box.
-    """
+    """Read a source; raise PictureError if a line is invalid, or an arrow names a missing box."""
     title = alt = ""
     nodes: dict[str, Node] = {}
     arrows: list[Arrow] = []
@@ -205,8 +201,7 @@ def draw(picture: Picture) -> str:
 def draw_curves(source: Mapping[str, Any]) -> str:
     """Return curves as SVG: a panel for each, with the same scale of values.
 
-    Raises:
-        PictureError: If there is no point, or a number is not above 0.
+    Raises PictureError if there is no point, or a number is not above 0.
     """
     curves = source["curves"]
     values = [value for curve in curves for point in curve["points"] for value in point.values()]
@@ -281,7 +276,7 @@ def _panel(
         labels.append((y, x, value))
     lowest: dict[float, float] = {}
     for y, x, value in sorted(labels):
-        lowest[x] = below = max(y, lowest.get(x, -math.inf) + 12)  # none over another one
+        lowest[x] = below = max(y, lowest.get(x, -math.inf) + 12)  # Labels must not overlap.
         lines.append(f'<text x="{x + 6:.1f}" y="{below + 4:.1f}">{value:.3g}</text>')
     return lines
 
@@ -338,7 +333,7 @@ def _arrow(picture: Picture, arrow: Arrow) -> tuple[str, list[str]]:
 
 
 def _border(node: Node, start: tuple[float, float], towards: tuple[float, float]) -> tuple[float, float]:
-    """Return where a line from a point inside a box leaves it, with a small gap."""
+    """Return the point where a line from a point inside a box leaves it, with a small gap."""
     (x, y), (width, height) = node.center, node.size
     dx, dy = towards[0] - start[0], towards[1] - start[1]
     steps = []

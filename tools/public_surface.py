@@ -1,8 +1,8 @@
 """The public surface: every exported name with its parameters, every command with its options, every metric.
 
-``make surface`` writes it into ``tools/public_surface.txt``. A test fails if the file is not that of the code, so that no change of it goes
-unnoticed in a review. ``python -m tools.public_surface TAG`` compares it with the file of a release, and ends with 1 if something that
-programs may use is gone or takes other arguments.
+``make surface`` writes it to ``tools/public_surface.txt``. A test fails if the file differs from the code, so that a review shows every
+change. ``python -m tools.public_surface TAG`` compares it with the file of a release, and ends with 1 if something that programs can use
+is gone or takes other arguments.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ FILE = ROOT / "tools" / "public_surface.txt"
 
 
 def surface() -> list[str]:
-    """Return one line for each public thing, sorted."""
+    """Return one sorted line for each public name, command and metric."""
     return sorted({*_names(), *_commands("kinesis-sdk", cli), *_metrics()})
 
 
 def breaks(old: list[str], new: list[str]) -> list[str]:
-    """Return what a program made for the old surface could miss in the new one, a line each."""
+    """Return a line for everything that a program made for the old surface could miss in the new one."""
     offered = dict(map(_parts, new))
     found = []
     for line in old:
@@ -48,7 +48,7 @@ def _parts(line: str) -> tuple[str, list[str]]:
 
 
 def _narrower(old: list[str], new: list[str]) -> str:
-    """Return why a call with the old arguments may fail or mean something else; empty if it may not."""
+    """Return why a call with the old arguments can fail or mean something else; empty if it cannot."""
     missing = [argument for argument in old if argument not in new]
     if missing:
         return f"no longer takes {', '.join(missing)} like this"
@@ -64,7 +64,7 @@ def _narrower(old: list[str], new: list[str]) -> str:
 
 
 def _names() -> Iterator[str]:
-    # Read, not imported: the package for Spark needs pyspark.
+    # Parsed, not imported: the package for Spark needs pyspark.
     root = griffe.load("kinesis_sdk", search_paths=[ROOT], resolve_aliases=True)
     places: dict[str, str] = {}
     for package in PACKAGES:
@@ -72,7 +72,7 @@ def _names() -> Iterator[str]:
         for name in public_names(package):
             place = f"{package}.{name}"
             first = places.setdefault(_target(module[name]).path, place)
-            # What several packages export is described once.
+            # A name that several packages export is described once.
             yield from _described(place, module[name]) if first == place else [f"{place} is {first}"]
 
 
@@ -93,7 +93,7 @@ def _target(found: griffe.Object | griffe.Alias) -> griffe.Object:
 
 
 def _signature(value: griffe.Object) -> str:
-    # The first parameter of a method, `self` or the class, is none of the caller's.
+    # Callers do not pass the first parameter of a method, `self` or the class.
     is_bound = value.is_class or (value.parent is not None and value.parent.is_class)
     is_bound = is_bound and "staticmethod" not in value.labels
     parameters = list(getattr(value, "parameters", ()))
@@ -132,7 +132,7 @@ def _metrics() -> Iterator[str]:
 
 
 def main() -> int:
-    """Write the file, or compare it with that of a release."""
+    """Write the file, or compare it with a release's."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("tag", nargs="?", help="release to compare with; without one, the file is written")
     tag = parser.parse_args().tag

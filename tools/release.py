@@ -1,9 +1,9 @@
-"""Everything of a release up to the upload: ``make release VERSION=0.1.0``.
+"""Prepares a release up to the upload: ``make release VERSION=0.1.0``.
 
-It checks that the tree is committed, that the version, the changelog and the public surface are those of the release, and that nothing is gone
-that the release before offered, unless the number says so. Then it builds sdist and wheel twice and compares them byte for byte, installs the
-wheel on each Python that the package declares and that this machine has, runs the program of the README there, and writes a list of all packages
-that come with it (CycloneDX) and the checksums. It uploads nothing: the last lines say what a person types.
+It checks that the tree is committed, that version, changelog and public surface fit the release, and that nothing the previous release
+offered is gone, unless the version number permits that. Then it builds sdist and wheel twice and compares them byte for byte, installs the
+wheel on each declared Python that this machine has, runs the README's program there, and writes checksums and a list of all installed
+packages (CycloneDX). It uploads nothing: the last lines tell what a person must type.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SBOM_TOOL = "cyclonedx-bom==7.5.0"
 
 
 class NotReadyError(Exception):
-    """What has to be done before the release."""
+    """Work that must be done before the release."""
 
 
 def _git(*arguments: str) -> str:
@@ -41,10 +41,9 @@ def _git(*arguments: str) -> str:
 
 
 def check(version: str) -> None:
-    """Check that the tree is that of this release.
+    """Check that the tree is ready for this release.
 
-    Raises:
-        NotReadyError: If it is not; the text says what to do.
+    Raises NotReadyError with what to do.
     """
     if not re.fullmatch(r"\d+\.\d+\.\d+(rc\d+)?", version):
         raise NotReadyError(f"VERSION={version!r}: write three numbers, such as 0.1.0, or 0.1.0rc1")
@@ -70,17 +69,13 @@ def check(version: str) -> None:
 
 
 def may_break(old: str, new: str) -> bool:
-    """Return whether the number of a version announces that names have changed: before 1.0 the second one, from then on the first."""
+    """Return whether a version number announces changed names: its second part before 1.0, its first part from then on."""
     before, now = ([int(part) for part in re.findall(r"\d+", text)[:2]] for text in (old, new))
     return now > before if before[0] == 0 else now[0] > before[0]
 
 
 def build_twice(folder: Path) -> list[Path]:
-    """Build sdist and wheel into a folder, and again elsewhere.
-
-    Raises:
-        NotReadyError: If the two builds differ.
-    """
+    """Build sdist and wheel into a folder, and again elsewhere; raise NotReadyError if the two builds differ."""
     os.environ["SOURCE_DATE_EPOCH"] = _git("log", "-1", "--format=%ct")
     built = [build("sdist", folder), build("wheel", folder)]
     with tempfile.TemporaryDirectory() as again:
@@ -92,7 +87,7 @@ def build_twice(folder: Path) -> list[Path]:
 
 
 def smoke(wheel: Path, python: str, folder: Path) -> str:
-    """Install the wheel into an empty environment of a Python, and run the program of the README; returns what it printed."""
+    """Install the wheel into a new environment of a Python, run the README's program there, and return its output."""
     subprocess.run([python, "-m", "venv", folder], check=True)
     inside = str(folder / "bin" / "python")
     subprocess.run(
@@ -107,7 +102,7 @@ def smoke(wheel: Path, python: str, folder: Path) -> str:
 
 
 def list_packages(python: Path, target: Path, folder: Path) -> None:
-    """Write the packages of an environment as CycloneDX, with a tool in an environment of its own."""
+    """Write the packages of an environment as CycloneDX, with a tool in its own environment."""
     venv.create(folder, with_pip=True)
     pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*pip, SBOM_TOOL], check=True)

@@ -1,8 +1,9 @@
-"""Runs test suites, tells how long they will take yet, and ends with what passed, what failed, and what was skipped and why.
+"""Runs test suites, estimates the time left, and reports what passed, what failed, and what was skipped and why.
 
-``python -m tools.run_tests`` runs all suites of `tools.suites`, ``python -m tools.run_tests unit fuzz`` some, ``test`` and ``rest`` what
-`make test` runs and all others. A suite that keeps both cores busy runs first and alone, the others three at a time, because they mostly
-wait for processes. A suite that fails stops no other. The exit code is 0 only if every suite ran or skipped at least one test and none failed.
+``python -m tools.run_tests`` runs all suites of `tools.suites`; ``python -m tools.run_tests unit fuzz`` runs some, ``test`` and ``rest``
+those of `make test` and all others. A suite that keeps both cores busy runs first and alone. The others run three at a time, because they
+mostly wait for processes. A failing suite does not stop the rest. The exit code is 0 only if no suite failed and each ran or
+skipped at least one test.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ ROOT = Path(__file__).parents[1]
 REPORTS = "KINESIS_SDK_TEST_REPORTS"
 """Environment variable: folder for JUnit XML reports, including those of pytest runs that a test starts."""
 WITHOUT = {"CI", "BUILD_NUMBER"}
-"""Environment variables that make pytest print a failed comparison in full: the difference of two sets of 20,000 records takes minutes."""
+"""Variables that make pytest print failed comparisons in full, which takes minutes for two sets of 20,000 records; removed."""
 REPEATABLE = {"KINESIS_SDK_FUZZ": "0", "PYTHONHASHSEED": "0"}
-"""Environment of all suites: the same random cases, and the same order of sets, each time."""
+"""Environment of all suites, for the same random cases and the same order of sets each time."""
 LANES = 3
-"""Suites at a time. Two cores are busy with three of them, and no suite waits for the longest one at the end."""
+"""Number of suites at a time. Three keep two cores busy, so that the longest one does not run alone at the end."""
 INTERVAL = 30.0
-"""Seconds between two lines of progress. A terminal shows one line that is always new."""
+"""Seconds between two lines of progress. On a terminal, a single line is updated instead."""
 
 
 @dataclass
@@ -41,7 +42,7 @@ class Result:
     """Result of a suite.
 
     Attributes:
-        passed, failed, skipped: Number of tests in the JUnit XML; skipped ones by reason.
+        passed, failed, skipped: Number of tests in the JUnit XML; skipped tests by reason.
         broken: Whether pytest returned an error: failures, errors, no tests.
         seconds: Duration.
     """
@@ -65,7 +66,7 @@ class Result:
 
 
 def clock(seconds: float) -> str:
-    """Return a duration for people."""
+    """Return a duration in readable form."""
     return f"{seconds // 60:.0f} min {seconds % 60:.0f} s" if seconds >= 60 else f"{seconds:.0f} s"
 
 
@@ -83,7 +84,7 @@ def read_report(report: Path, result: Result) -> None:
 
 def _reason(skipped: ET.Element) -> str:
     message, text = skipped.get("message") or "", skipped.text or ""
-    # A module that was skipped as a whole has its reason in a tuple of (path, line, reason).
+    # For a module skipped as a whole, the reason is in a tuple (path, line, reason).
     whole = re.search(
         r"Skipped: (.*?)['\"]?\)?$", text if message == "collection skipped" else message, re.DOTALL
     )
@@ -94,10 +95,7 @@ def _reason(skipped: ET.Element) -> str:
 def summarize(results: Mapping[str, Result], seconds: float, found: Sequence[Package] = ()) -> Iterator[str]:
     """Yield the last lines: what was skipped and why, the verdict, and the number of tests.
 
-    Args:
-        results: By name of suite.
-        seconds: Duration.
-        found: What the suites need. A test may do without a part of it, and then is not skipped.
+    `found` are the packages that the suites need. A test that can do without some of them is not skipped.
     """
     for package in found:
         if reason := package.why_not():
@@ -112,15 +110,9 @@ def summarize(results: Mapping[str, Result], seconds: float, found: Sequence[Pac
 
 
 class Progress:
-    """What has run, what runs, and an estimate of the time left.
+    """Suites that have run and are running, and an estimate of the time left.
 
-    Args:
-        suites: All suites.
-        downloads: Seconds that the downloads take, beside the first suites.
-        now: Clock.
-
-    Attributes:
-        downloads: The same; zero once they are over.
+    `downloads` are the seconds that the downloads take, next to the first suites; zero once they are over.
     """
 
     def __init__(
@@ -135,20 +127,13 @@ class Progress:
         self._skipped: set[str] = set()
 
     def begin(self, suite: Suite, output: Callable[[], str]) -> None:
-        """Note that a suite runs.
-
-        Args:
-            suite: The suite.
-            output: What pytest has printed so far.
-        """
+        """Note that a suite has started; `output` has pytest's output so far."""
         self._running[suite.name] = (self._now(), output)
 
     def end(self, suite: Suite, *, skipped: bool = False) -> None:
         """Note that a suite has ended.
 
-        Args:
-            suite: The suite.
-            skipped: Whether all of its tests were skipped, so that it tells nothing of the machine.
+        A suite is `skipped` if all of its tests were; its duration then tells nothing about the machine.
         """
         began, _ = self._running.pop(suite.name)
         self._ended[suite.name] = self._now() - began
@@ -156,12 +141,12 @@ class Progress:
             self._skipped.add(suite.name)
 
     def seconds_left(self) -> float:
-        """Return about how long the remaining suites will take, from what those that ended took on this machine."""
+        """Return the estimated seconds for the remaining suites, scaled by this machine's speed in the finished ones."""
         expected = {suite.name: suite.seconds for suite in self._suites}
         ran = self._ended.keys() - self._skipped
         usual = sum(expected[name] for name in ran)
         slowness = max(sum(self._ended[name] for name in ran) / usual, 0.2) if usual else 1.0
-        # What runs for longer than it should tells that the machine is slow before its end does.
+        # A suite that runs for longer than expected shows that the machine is slow even before it ends.
         late = [(self._now() - began) / expected[name] for name, (began, _) in self._running.items()]
         slowness = max([slowness, *late])
         first = max(self.downloads - (self._now() - self._began), 0.0)
@@ -195,7 +180,7 @@ def _percent(output: str) -> str:
 
 
 def _left(expected: float, gone: float, output: str) -> float:
-    """Return the seconds that a suite needs yet: by pytest's percentage as soon as it means something."""
+    """Return the seconds that a suite still needs, from pytest's percentage as soon as that is meaningful."""
     percent = int((_percent(output) or "0 %").split()[0])
     if percent >= 10:
         return gone * (100 - percent) / percent
@@ -203,7 +188,7 @@ def _left(expected: float, gone: float, output: str) -> float:
 
 
 def run(suite: Suite, output: Path) -> Result:
-    """Run a suite; pytest prints to a file."""
+    """Run a suite, with pytest's output in a file."""
     result = Result()
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="kinesis-sdk-tests-") as folder:
@@ -219,7 +204,7 @@ def run(suite: Suite, output: Path) -> Result:
             try:
                 result.broken = process.wait() != 0
             except KeyboardInterrupt:
-                process.wait()  # the terminal sends Ctrl-C to it too, and it stops the servers that it has started
+                process.wait()  # The terminal sends Ctrl-C to it too, and it stops the servers that it has started.
                 raise
         for report in sorted(Path(folder).glob("*.xml")):
             read_report(report, result)
@@ -229,11 +214,7 @@ def run(suite: Suite, output: Path) -> Result:
 
 
 class Session:
-    """One run of several suites.
-
-    Attributes:
-        results: By name of suite, for those that have ended.
-    """
+    """One run of several suites. `results` has the finished ones, by name."""
 
     def __init__(self, suites: Sequence[Suite], missing: Sequence[Package], folder: Path) -> None:
         self.results: dict[str, Result] = {}
@@ -246,7 +227,7 @@ class Session:
         self._has_terminal = sys.stdout.isatty()
 
     def run(self) -> None:
-        """Run all suites: the first ones beside the downloads, then the longest first, so that none ends long after all others."""
+        """Run all suites: the first ones during the downloads, then the longest first, so that none ends long after the rest."""
         ticker = threading.Thread(target=self._tick, daemon=True)
         ticker.start()
         try:
@@ -267,7 +248,7 @@ class Session:
                 for future in futures:
                     future.result()
             except KeyboardInterrupt:
-                # Ctrl-C reached the running suites, too; the others do not begin.
+                # Ctrl-C has reached the running suites too; do not start more.
                 pool.shutdown(cancel_futures=True)
                 raise
 
@@ -311,17 +292,17 @@ _BAD = re.compile(
     r"^(=+ (FAILURES|ERRORS) =+|INTERNALERROR>.*|\++ Timeout \++|Timeout \(.*\)!|Fatal Python error.*)$",
     re.MULTILINE,
 )
-"""The first line about a failure: of pytest, of pytest-timeout, or of faulthandler, in a process that a test starts too."""
+"""First line about a failure, from pytest, pytest-timeout or faulthandler, also in a process that a test started."""
 
 
 def _failures(output: str) -> str:
-    """Return what was printed of failures, without the dots before them."""
+    """Return the output about failures, without the dots before it."""
     start = _BAD.search(output)
     return output[start.start() :].rstrip() if start else output[-10_000:].rstrip()
 
 
 def main(names: Sequence[str]) -> int:
-    """Run the suites of these names, or all."""
+    """Run the suites with these names, or all."""
     suites = choose(names)
     found = packages(suites)
     missing = to_fetch(found)

@@ -1,7 +1,7 @@
-"""The test suites, what each one takes, and what it fetches.
+"""The test suites, their durations, and what they download.
 
-`make test` runs the unit tests and one scene of each real part: a test that would notice if the part were broken. `make test-all` runs
-the rest, too. A scene is left out of the suite that it comes from.
+`make test` runs the unit tests and one scene of each real part: a test that would notice if the part were broken. `make test-all` also
+runs the rest. A scene is excluded from the suite that it comes from.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class Suite:
 
     Attributes:
         name: For the command line.
-        what: What it tries.
-        seconds: Approximate duration on two idle cores, beside what `run_tests` runs at the same time.
+        what: What it tests.
+        seconds: Approximate duration on two idle cores, next to the suites that `run_tests` runs at the same time.
         arguments: Arguments of pytest.
-        first: Whether it runs before all suites that are not, beside the others that are.
+        first: Whether it runs before all other suites, next to the other first ones.
         environment: Variables of its process.
         needs: Names of packages in `PACKAGES`.
     """
@@ -45,8 +45,8 @@ class Suite:
     needs: tuple[str, ...] = ()
 
 
-# Three processes of about equal work for two cores: while one waits for a thread, the others go on. pytest-xdist's processes would import
-# every test twice and pass on each result: a fifth of the time.
+# Three processes with about equal work for two cores: while one waits for a thread, the other two go on. pytest-xdist would import every
+# test twice and transfer each result, which takes a fifth of the time.
 _OPERATORS = (
     "tests/admin",
     "tests/cli",
@@ -158,7 +158,7 @@ _OWN_SUITES = (
 )
 
 _SEED = os.environ.get("KINESIS_SDK_FUZZ_SEED", "0")
-"""Of the random cases of `make fuzz`. Those of zero are the same as in `make test-all`."""
+"""Seed of `make fuzz`. With zero, the random cases are the same as in `make test-all`."""
 
 REST = (
     Suite(
@@ -186,7 +186,7 @@ REST = (
         (*_PAGES, *_BUT_SCENES),
         needs=("localstack", "peers", "postgresql", "kclpy", "spark-newest"),
     ),
-    # Playwright keeps an event loop in the main thread, so its tests have a process of their own.
+    # Playwright keeps an event loop in the main thread, so its tests need their own process.
     Suite("browser", "the web console in Chromium", 150, ("integration/ui", *_BUT_SCENES)),
     Suite(
         "conformance",
@@ -236,14 +236,14 @@ GROUPS = {
 
 @dataclass(frozen=True)
 class Package:
-    """What a suite fetches from package registries on its first run, into ``.cache``.
+    """Something that a suite downloads from package registries on its first run, into ``.cache``.
 
     Attributes:
         title: Name and size.
         seconds: Approximate duration of the download.
         is_there: Whether it was fetched before.
         why_not: Why the tests that need it are skipped on this machine; None if they run.
-        fetch: Fetches it before the suites begin, so that no two of them do it at once. None if only one suite needs it.
+        fetch: Fetches it before the suites begin, so that no two suites do so at once. None if only one suite needs it.
     """
 
     title: str
@@ -258,7 +258,7 @@ class Package:
         return self.title.partition(" (")[0]
 
 
-# Both start a process, and are asked by several packages.
+# Cached: each starts a process, and several packages ask.
 @functools.cache
 def _why_no_localstack() -> str | None:
     try:
@@ -338,10 +338,9 @@ PACKAGES = {
 
 
 def choose(names: Sequence[str]) -> list[Suite]:
-    """Return the suites and groups of these names in their usual order; all suites without names.
+    """Return the suites with these names or in these groups, in their usual order; all suites without names.
 
-    Raises:
-        SystemExit: If there is no suite or group of a name.
+    Raises SystemExit for an unknown name.
     """
     known = {suite.name: (suite,) for suite in SUITES} | GROUPS
     if unknown := sorted(set(names).difference(known)):
@@ -351,13 +350,13 @@ def choose(names: Sequence[str]) -> list[Suite]:
 
 
 def packages(suites: Sequence[Suite]) -> list[Package]:
-    """Return what suites need from package registries."""
+    """Return the packages that suites need from registries."""
     needed = {name for suite in suites for name in suite.needs}
     return [package for name, package in PACKAGES.items() if name in needed]
 
 
 def to_fetch(found: Sequence[Package]) -> list[Package]:
-    """Return those that the suites do not fetch themselves, and that are not there."""
+    """Return the missing packages that the suites do not fetch themselves."""
     return [
         package
         for package in found
