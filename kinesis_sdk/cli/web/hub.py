@@ -119,7 +119,7 @@ class Channel:
             self._loop.call_soon_threadsafe(self._publish, view, new)
 
     def lease(self, lease_key: str) -> Mapping[str, Any] | None:
-        """Return what is known of one lease, and since when; None if nothing is."""
+        """Return what is known of one lease, and the time of the view; None if nothing is known."""
         found = lease_detail(self._view, lease_key) if self._view is not None else None
         if found is None or self._view is None:
             return None
