@@ -70,7 +70,7 @@ HOLD_OFF = 4
 """Minimum seconds between the first attempt that may be stored and the next attempt of the producer."""
 
 FIRST_HOLD_OFF = MAX_HOLDOFF
-"""Maximum hold-off of a `FIRST` run, in seconds. A process that may repeat one sends nothing for this long after its start."""
+"""Maximum hold-off of a `FIRST` run, in seconds. A sender that may repeat one waits this long after its own start."""
 
 _MAX_LENGTH = HEADER_LENGTH + MAX_RUNS * RUN_LENGTH
 
