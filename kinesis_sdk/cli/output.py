@@ -134,7 +134,7 @@ def _json_text(value: object, indent: int | None) -> str:
     text = json.dumps(plain(value), indent=indent, ensure_ascii=False)
     if text.isprintable():
         return text
-    # Outside of texts, JSON has no other characters than the newlines of the layout.
+    # Outside of texts, the only such characters are the newlines of the layout.
     return "".join(
         one
         if one.isprintable() or one == "\n"

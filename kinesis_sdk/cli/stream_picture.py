@@ -153,7 +153,7 @@ def _events(lineage: Lineage) -> list[str]:
         children = parent.children if parent is not None else (shard.shard_id,)
         split = [child for child in children if by_id[child].origin is Origin.SPLIT]
         events.append((shard.created_at, f"{when}split  {parents} → {', '.join(map(shard_label, split))}"))
-    # Ids are in the order of creation, apart from those of one scaling.
+    # Ids are in the order of creation, except within one scaling.
     events.reverse()
     if all(created is not None for created, _ in events):
         events.sort(key=lambda event: event[0] or datetime.min.replace(tzinfo=timezone.utc))

@@ -89,7 +89,7 @@ def top(
     from kinesis_sdk.cli.tui.steering import SteeringChanges
 
     application = app.open()
-    application.info()  # a wrong name ends the command before the screen is taken
+    application.info()  # a wrong name ends the command before it takes over the screen
     connection = application.connection
     recording = recording or Recording()
     screen = TopApp(

@@ -51,8 +51,8 @@ class KinesisEvent:
 
     Args:
         event: The event as Lambda passes it.
-        look_up: boto3 client of Kinesis, with which records that an idempotent producer may have stored before are looked up
-            in the stream; see docs/lambda.md. The default None drops only what is stored twice in the event. Calls are made when
+        look_up: boto3 client of Kinesis that searches the stream for earlier copies of records from idempotent producers;
+            see docs/lambda.md. The default None drops only records that are stored twice in the event. Calls are made when
             the user records are first read, and raise `AwsError` if they keep failing.
         look_up_bytes: Maximum bytes that the look-ups of the event read, 0 to 1 TiB. Beyond it, possible repetitions are delivered, with a
             warning.

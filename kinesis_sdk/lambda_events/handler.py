@@ -107,15 +107,14 @@ def kinesis_handler(
             mapping's on-failure destination, because Lambda does not know user records.
         attempts: Calls of the function for a record before ``dead_letter``, without a pause; 1 to 100.
         retry_only: Exception classes that say nothing about a record, for example of a database that is down. They never lead
-            to the dead letter. Errors of this package count as such, except for those of which `BisectBatch` says otherwise.
+            to the dead letter. Errors of this package count as such, with the exceptions that `BisectBatch` lists.
         time_reserve: Seconds before the function's timeout at which no further record is begun; the rest of the event then
-            comes again, as after a failure. The first record of an event is always processed. 0 to 900; 0 means to go on
+            comes again, as after a failure. The first record of an event is always processed. 0 to 900; 0 means to continue
             until Lambda ends the process, which repeats the whole batch.
         look_up: boto3 client of Kinesis that looks for earlier copies of records from idempotent producers, see
             `KinesisEvent`. If its calls keep failing, the handler raises their error, and Lambda delivers the batch again.
-        look_up_bytes: Maximum bytes that these calls read for an event, 0 to 1 TiB, and no more than a shard gives in a quarter of the time
-            that is left before ``time_reserve``. They may take that time together. Beyond it, records are delivered although they may be
-            repetitions.
+        look_up_bytes: Maximum bytes that these calls read for an event, 0 to 1 TiB. Together they take at most a quarter of the time that is
+            left before ``time_reserve``, and read no more than a shard delivers in it. Beyond these bounds, possible repetitions are delivered.
         recognize: Whether repetitions of idempotent producers are left out, see `KinesisEvent`.
         interceptors: Called around each call of the function, in their order, with a batch of its one record; see `kinesis_sdk.ConsumerInterceptor`.
 
@@ -281,8 +280,8 @@ def _process_one(
     first: bool,
 ) -> None:
     """Process the user records of one Kinesis record that were not processed before."""
-    # Progress counts positions in the aggregate, not records: which of them are dropped as repetitions may differ between two
-    # invocations, for example if only the second one was allowed to look them up. A count of records would then skip others.
+    # Progress counts positions in the aggregate, not records: two invocations may drop different repetitions, for example if
+    # only the second one was allowed to look them up. A count of records would then skip records.
     progress, records = policy.progress, delivery.user_records
     before = done = 0 if progress is None else max(progress.load(delivery.key), 0)
     try:

@@ -27,7 +27,7 @@ def error_name(error: Exception) -> str:
         return ILLEGAL_ARGUMENT
     if isinstance(error, ThrottledError):
         return THROTTLING
-    # The lease table is gone. Everything else that DynamoDB answers, access denied included, is a dependency that failed.
+    # The lease table is gone. Every other error of DynamoDB, even access denied, is a failed dependency.
     if isinstance(error, ResourceNotFoundError):
         return INVALID_STATE
     if isinstance(error, LeaseStoreError) and not isinstance(error, TransientLeaseStoreError):

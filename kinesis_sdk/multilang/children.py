@@ -159,10 +159,10 @@ class Children:
                 )
             )
         except (OSError, RuntimeError) as error:
-            # Too many processes, files or threads, or a program that was removed meanwhile: a later attempt may succeed.
+            # Too many processes, files or threads, or a program that was removed meanwhile. A later attempt may succeed.
             raise self._failed(f"the child process cannot be started: {error}") from error
         if closed:
-            # A step of the worker was under way while `close` ended the children that it knew.
+            # A step of the worker was running while `close` ended the children that it knew.
             process.finish(0.0)
             raise RestartShardError("the daemon has ended")
         logger.info("shard %s: started child %d: %s", shard_id, process.pid, self._words[0])

@@ -200,8 +200,8 @@ class ChildProcess:
     def _await_room(self, since: float, stalled_after: float | None) -> None:
         poller = select.poll()
         poller.register(self._input, select.POLLOUT)
-        # Not longer than a tick: a process that the child started may hold the other end of the pipe after the child has
-        # exited, and then no event comes.
+        # At most a tick: after the child has exited, a process that it started may hold the other end of the pipe,
+        # and then no event comes.
         if poller.poll(_TICK * 1000):
             return
         if self._ended is not None:
@@ -268,7 +268,7 @@ class ChildProcess:
         # Under the lock: after `_close`, the number may belong to another file.
         with self._condition:
             if self._wake_writer >= 0:
-                with contextlib.suppress(BlockingIOError):  # the pipe is full of wake-ups already
+                with contextlib.suppress(BlockingIOError):  # the pipe is already full of wake-ups
                     os.write(self._wake_writer, b"w")
 
     # The reader's thread

@@ -245,7 +245,7 @@ def _pieces(records: Iterable[MessageRecord], millis_behind_latest: int | None) 
     parts = ['{"action":"processRecords","records":[']
     size, separator = 0, ""
     for data, key, number, sub, arrived in records:
-        # A child of amazon_kclpy fails at an arrival time of null, so an unknown one is 0.
+        # An unknown arrival time is 0, because a child of amazon_kclpy fails at null.
         part = (
             f'{separator}{{"data":"{data}","partitionKey":{encode_basestring_ascii(key)},"sequenceNumber":"{number}",'
             f'"approximateArrivalTimestamp":{arrived or 0},"subSequenceNumber":{sub},"action":"record"}}'

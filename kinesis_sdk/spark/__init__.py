@@ -69,6 +69,6 @@ def register(spark: Any) -> None:
     try:
         spark.dataSource.register(KinesisDataSource)
     except Exception as error:
-        # Spark 4.0 has found the package by itself before, for an earlier read or write of this session, and keeps what it found.
+        # Spark 4.0 found the package by itself for an earlier read or write of this session, and keeps that data source.
         if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):
             raise

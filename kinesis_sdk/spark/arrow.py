@@ -282,7 +282,7 @@ class BatchBuilder:
                             yield batch()
             if filled + len(alone) >= MAX_ROWS:
                 yield batch()
-            found = columns = None  # must be gone when the next aggregate is decoded
+            found = columns = None  # must be released before the next aggregate is decoded
         if filled or alone:
             yield batch()
 
@@ -357,7 +357,7 @@ class _Columns:
         if self.explicit is not None:
             characters += longest_hash_key
         self._largest = row_bytes + _CHARACTER_BYTES * characters
-        # By object: all records that share their headers have the same one.
+        # By object identity: records that share their headers have the same object.
         self._header_sizes: dict[int, int] = {}
         if self.headers is not None:
             for one in self.headers:

@@ -97,7 +97,7 @@ class FirstAttempts:
     """
 
     def __init__(self) -> None:
-        # The last two batches of each run; the run that was used last is the last one.
+        # The last two batches of each run; the most recently used run is last.
         self._runs: OrderedDict[str, tuple[_Written | None, _Written]] = OrderedDict()
 
     def begin(self, task: StreamTask | None) -> Attempt:

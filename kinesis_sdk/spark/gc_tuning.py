@@ -48,5 +48,5 @@ def exclude_loaded_objects() -> None:
     if _frozen_in == os.getpid():
         return
     _frozen_in = os.getpid()
-    gc.collect()  # cycles that are garbage already must not stay
+    gc.collect()  # cycles that are already garbage must not stay
     gc.freeze()

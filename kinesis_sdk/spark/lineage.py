@@ -39,7 +39,7 @@ def initial_positions(
     named = set(starting.shards)
     chosen = set(candidates) & graph.shards.keys()
     if isinstance(starting.default, Latest):
-        # Shards that were open at the same time do not descend from each other. Some emulators list others, too. An old
+        # Shards that were open at the same time do not descend from each other, but some emulators list ancestors, too. An old
         # parent among them would let its children enter at their oldest record.
         chosen -= ancestors(graph, chosen)
     # A named shard replaces its ancestors. Other descendants of theirs, such as its sibling in a split, start at the default.

@@ -77,7 +77,7 @@ class StreamListing:
         def call() -> Any:
             sent = self._clock.time()
             answer = self._client.describe_stream_summary(**self._stream.request)
-            # It is the first response, and LATEST is about to be resolved to a time of Kinesis.
+            # This first response shows the time of Kinesis, to which LATEST is about to be resolved.
             self._io.service_clock.observe(answer.get("ResponseMetadata"), sent, self._clock.time())
             return answer
 

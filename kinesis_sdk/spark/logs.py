@@ -55,7 +55,7 @@ class ProcessLog(logging.Handler):
             self._level_set = getattr(logging, level.upper())
             self._package.setLevel(self._level_set)
         elif self._level_set is not None and self._package.level == self._level_set:
-            # A worker is reused: the level of another query's task must not stay.
+            # Workers are reused: the level of another query's task must not persist.
             self._level_set = None
             self._package.setLevel(logging.NOTSET)
 

@@ -191,8 +191,8 @@ class ShardLook:
             self._position = position
             self._cursor = self._following = self._seen_at = None
         elif self._io.clock.monotonic() > self._used_at + _KEEP:
-            # Its iterator has expired. Trying it would cost a read, and it would open the next one at a sequence number, which may be
-            # deleted, instead of at ``via``.
+            # Its iterator has expired. Trying it would cost a read, and the cursor would open the next iterator at a sequence number,
+            # which may be deleted, instead of at ``via``.
             self._cursor = None
         self._via = via
         self._count = count
@@ -342,7 +342,7 @@ class ShardLook:
                     return End(self._position, following=mark.arrival)
                 return End(AtSequence(mark.sequence_number), index, following=mark.arrival)
         if closed and cut.at_tip and (self._count is None or self._caught_up):
-            # Also where nothing followed just now: the last records of a closed shard may not be readable yet.
+            # Even if nothing followed just now: the last records of a closed shard may be unreadable yet.
             return End(Ended(), max(len(self._marks), self._expected(cut)))
         if self._caught_up:
             return self._end_behind(self._marks[-1] if self._marks else None, self._cursor, len(self._marks))
@@ -384,7 +384,7 @@ class ShardLook:
             floor = marks[-1] if marks else floor
             page = yield from self._read(cursor, _WALK_PAGE)
         if page.records and floor is not None:
-            # Not even these pages reach the cut, so the other shards must not go further than this one.
+            # Not even these pages reach the cut, so no other shard must go further than this one.
             reached = AfterSequence(floor.sequence_number)
             return End(reached, self._expected(cut), cut=min(floor.arrival + 1, cut.millis), cursor=cursor)
         if not page.records and not page.caught_up:
@@ -406,7 +406,7 @@ class ShardLook:
             if not self._marks:
                 return self._give_up(cut)
             floor, behind = self._marks[-1], page.behind
-            low = floor.arrival  # without a walk, the time that was passed says nothing
+            low = floor.arrival  # without a walk, the given time means nothing
         # Whether `behind` is the distance to the newest record or to the present is not documented; both are good first guesses.
         guess = min(high, low + behind if behind else high) - _LAST_SECONDS
         while high - low > _CLOSE_ENOUGH:
@@ -458,7 +458,7 @@ class ShardLook:
         if self._ended:
             return End(Ended(), records)
         position = self._position if last is None else AfterSequence(last.sequence_number)
-        # Not the present: other shards may have taken seconds since the read.
+        # Not the present time: other shards may have taken seconds since the read.
         return End(position, records, cursor=cursor, seen_at=self._used_at)
 
     def _give_up(self, cut: Cut) -> End:
@@ -511,7 +511,7 @@ class ShardLook:
                     f"{self._used_at - began:.0f} s, although records follow"
                 )
             if page.dropped:
-                limit = MAX_PAGE  # it was opened at a time before its position, of which up to ten minutes are to be skipped
+                limit = MAX_PAGE  # opened by time, up to ten minutes before its position
             else:
                 hops += 1
 

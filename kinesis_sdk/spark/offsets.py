@@ -62,7 +62,7 @@ class StreamOffset:
     """Position of a query in one stream.
 
     Attributes:
-        created: Creation time of the stream in epoch seconds; it tells a recreated stream from the old one.
+        created: Creation time of the stream in epoch seconds; it distinguishes a recreated stream from the old one.
         shards: Positions by shard id; empty before the first batch.
     """
 
@@ -212,7 +212,7 @@ def _name(name: Any) -> str:
         if StreamId.parse(name).arn is None:
             return str(name)
     except ConfigError:
-        pass  # the error below says the same, for an ARN too
+        pass  # the error below covers this, and an ARN, too
     raise OffsetError(f"the keys of streams must be stream names, not {name!r:.200}")
 
 
@@ -303,7 +303,7 @@ def _shards_from_json(stream: str, items: Mapping[str, Any]) -> dict[str, ShardP
                 count = len(digits)
                 number |= previous >> 6 * count << 6 * count
                 text = str(number)
-                # More digits than needed, or fewer, are not what the other function writes.
+                # The other function writes neither more digits than needed nor fewer.
                 if ((number ^ previous).bit_length() + 5) // 6 == count and is_sequence_number(text):
                     result[shard_id] = kind(text)
                     previous = number

@@ -179,7 +179,7 @@ class SinkOptions:
                 aggregation_enabled=values.pop("aggregation", True),
                 max_buffered_bytes=values.pop("max_outstanding_bytes", 32 * 1024 * 1024),
                 max_connections=values.pop("max_connections", 8),
-                # Records wait for a full aggregate rather than for the buffered time, because a task flushes when it ends.
+                # Records wait for a full aggregate, not for the buffered time, because a task flushes when it ends.
                 record_max_buffered_time=values.pop("record_max_buffered_time", 0.5),
                 # No record expires before the task itself stops waiting.
                 record_ttl=flush_timeout,

@@ -271,7 +271,7 @@ class TaskProducer:
                     waiting.append(record)
                     continue
                 record.exception()  # `flush` has returned, so this does not block
-            # A final record no longer changes, so it can be read without its lock. Creating the lock would cost most.
+            # A final record no longer changes, so it is read without its lock. Creating the lock would be the largest cost.
             error = record._exception
             if error is None:
                 stored += 1

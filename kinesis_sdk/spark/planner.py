@@ -194,7 +194,7 @@ class StreamPlanner:
         self._looked_at = float("-inf")
         self._planned: QueryOffset | None = None
         self._lag = _Lag()
-        self._relisted = False  # whether a look listed the shards again because one ended
+        self._relisted = False  # whether this plan listed the shards again because one ended
 
     # -- called by the engine -----------------------------------------------------------------------------------
 
@@ -504,7 +504,7 @@ class StreamPlanner:
             key for key, position in tracked.items() if not isinstance(position, Ended) and self._is_due(key)
         ]
         self._run(self._looks[key].walk() for key in due)
-        # The clock of this machine may have been set forward since the last response; those of the walk show it.
+        # If the clock of this machine was set forward since the last response, the responses of the walk show it.
         now = min(now, self._now())
         looked = set(due)
         oldest = min((self._looks[key].lower_bound(now) for key in due), default=now)

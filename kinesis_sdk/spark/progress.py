@@ -29,12 +29,12 @@ def describe_progress(progress: Mapping[str, Any]) -> dict[str, Any] | None:
     Returns:
         ``batchId``, ``timestamp`` (text), ``rows``, ``rowsPerSecond``, ``batchMs``, ``planMs``, and over all sources of this kind:
 
-        * ``maxLagMs``: how far the source that is furthest behind is behind. With a report of the planner (Spark 4.2 and later) it is
+        * ``maxLagMs``: lag of the source that is furthest behind. With a report of the planner (Spark 4.2 and later) it is
             0 if no limit ended the batch; otherwise, the age of the batch's cut at ``timestamp``. None if unknown.
-        * ``limitedBy``: what ended the batch of that source early: ``span``, ``maxBatchSpan`` or ``maxRecordsPerShard``; None if
-            nothing did, and without a report.
+        * ``limitedBy``: limit that ended the batch of that source early: ``span``, ``maxBatchSpan`` or ``maxRecordsPerShard``; None
+            if none did, and without a report.
         * ``fallingBehind``: whether batches take longer than the stream time that they contain; None without a report.
-        * ``shards`` and ``ended``: numbers of shards that are read, and of those that were read to their end.
+        * ``shards`` and ``ended``: numbers of shards that are being read, and of shards that were read to their end.
     """
     moment = str(progress.get("timestamp", ""))
     offsets: list[QueryOffset] = []

@@ -93,7 +93,7 @@ def missing_modules(python: str) -> list[str]:
     code = (
         "import importlib.util, sys; print(*[n for n in sys.argv[1:] if importlib.util.find_spec(n) is None])"
     )
-    # Spark puts the files of --py-files and addPyFile on the path of its processes. Here they are on the path of this program.
+    # Spark adds the files of --py-files and addPyFile to the path of its processes; here they are on our own path.
     files = [path for path in sys.path if path.lower().endswith((".zip", ".egg", ".jar"))]
     paths = os.pathsep.join([*files, *filter(None, [os.environ.get("PYTHONPATH")])])
     try:

@@ -96,7 +96,7 @@ def read_range(io: ShardIo, item: ShardRange, policy: ReadPolicy) -> Iterator[li
         AwsError: If a call failed permanently.
     """
     cursor = io.cursor(item.shard_id, item.start, via=item.via)
-    # The record that must be seen, whether it belongs to the range or is the first one after it.
+    # The record that must be seen: the last one of the range, or the first one after it.
     goal = None if isinstance(item.end, Ended) else item.end.number
     exclusive = isinstance(item.end, AtSequence)
     empty = read = 0
@@ -122,7 +122,7 @@ def read_range(io: ShardIo, item: ShardRange, policy: ReadPolicy) -> Iterator[li
         if records:
             yield records
             progress = io.clock.monotonic()  # the time for which the caller kept the page does not count
-            # Pages have up to 10 MB: this one must be gone when the next one is read.
+            # Pages have up to 10 MB: this one must be released before the next one is read.
             records, page = [], page._replace(records=[])
         if met or (page.ended and goal is None):
             return
@@ -213,7 +213,7 @@ def read_ranges(
     def put(result: _Item | _Finished | BaseException) -> bool:
         room.acquire()
         if stopped.is_set():
-            room.release()  # the next reader that waits here sees it, too
+            room.release()  # for the next reader that waits here
             return False
         results.put(result)
         return True

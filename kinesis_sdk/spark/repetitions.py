@@ -57,7 +57,7 @@ class RangeRepetitions:
             item.shard_id,
             None if own is None else own.hash_key_range,
             parents=None if own is None else own.parents,
-            # A batch read leaves out what arrived too late, also between records that did not.
+            # A batch read leaves out records that arrived too late, even between records that did not.
             contiguous=item.before is None,
             drops_equal=False,
             max_bytes=max_bytes,
@@ -69,7 +69,7 @@ class RangeRepetitions:
         self.look_ups: int = 0
         self._has_told_shortage = False
         self._page: Sequence[KinesisRecord] = ()
-        # What was decided ahead, by sequence number: what `judge` returns.
+        # Results of `judge` that were decided ahead, by sequence number.
         self._judged: dict[str, Sequence[tuple[int, int]] | None] = {}
 
     def begin(self, records: Sequence[KinesisRecord]) -> None:
@@ -97,7 +97,7 @@ class RangeRepetitions:
         is_ours = {record.sequence_number: reader.add(record, columns)}
         if reader.needs_look_up:
             for other in self._behind(record):
-                # Its rows are made later, from columns of their own: those of a whole page would be too much to keep.
+                # Its rows are made later, from columns decoded again: the columns of a whole page would take too much memory.
                 found = open_aggregate(other.data)
                 if found is not None and found.payloads and found.tag is not None:
                     is_ours[other.sequence_number] = reader.add(other, found)

@@ -164,7 +164,7 @@ def write_batches(
     attempt = attempts.begin(task)
     waits_until = clock.monotonic() + attempt.wait
     size = 0
-    keyless: bool | None = None  # whether null keys are accepted; not known before the first one
+    keyless: bool | None = None  # whether null keys are accepted; unknown before the first null key
     with rare_collections(), shared_producer(options.settings, error_sample=options.error_sample) as producer:
         exclude_loaded_objects()
         for batch in batches:

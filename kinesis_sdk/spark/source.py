@@ -222,7 +222,7 @@ def _read(
     options: SourceOptions, columns: Sequence[str], partition: InputPartition
 ) -> Iterator[pa.RecordBatch]:
     """Yield the record batches of the ranges of a task."""
-    # If there are no partitions, Spark creates one: None before 4.2, a partition without a value from then on.
+    # Without partitions, Spark creates one: None before 4.2, then a partition without a value.
     ranges: Sequence[ShardRange] = (partition and partition.value) or ()
     if not ranges:
         return

@@ -47,7 +47,7 @@ class BatchSpan:
         self._speed = 0.0
         self._judged = 0
         self._shrunk = False
-        self._slow = False  # whether batches take longer than what they hold, so that no span keeps up
+        self._slow = False  # whether batches take longer than their stream time, so that no span keeps up
         self._last: tuple[float, float] | None = None  # span and duration of the last limited batch
 
     def next(self, now: float, *, limited: bool) -> float:
@@ -82,16 +82,16 @@ class BatchSpan:
             # A larger batch took longer, so the batch caused the delay, and not the trigger.
             self._slow = passed > _GREW * last
         if self._judged == 1:
-            return  # a query starts between two triggers, so that its first interval is short and proves nothing
+            return  # a query starts between two triggers, so its first interval is short and proves nothing
         if self._goal is None:
             if speed >= _PAYS * self._speed:
                 self._span, self._speed = 2 * self._span, speed
             else:
                 self._goal = max(last if self._slow else passed, _MIN_GOAL)
         elif self._judged % _RETRY_EVERY == 0 and passed <= _PAYS * self._goal:
-            self._span *= 2  # if it does not pay, the next batch takes it back
+            self._span *= 2  # if it does not pay, the next batch reverts it
         elif self._shrunk and passed > 0.9 * last and speed < 1:
-            self._goal = passed  # a smaller batch took as long: that is what a batch costs now
+            self._goal = passed  # a smaller batch took as long, so a batch costs that much now
         else:
             self._span = max(_MIN_SPAN, self._span * min(2.0, max(0.5, self._goal / passed)))
 

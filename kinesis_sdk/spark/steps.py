@@ -110,7 +110,7 @@ class _Crew:
         try:
             self._work()
         except BaseException as error:
-            # Only an interrupt (Ctrl-C) comes here: errors of the steps are kept. The other threads stop at their next step.
+            # Only an interrupt (Ctrl-C) arrives here: errors of the steps are stored. All other threads stop at their next step.
             with self._changed:
                 self._error = self._error or error
                 self._changed.notify_all()

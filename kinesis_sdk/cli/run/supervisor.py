@@ -158,7 +158,7 @@ class Supervisor:
         return min((slot.due for slot in self.slots), default=_NEVER)
 
     def poll(self, now: float) -> list[Action]:
-        """Return what is due now."""
+        """Return the actions that are due now."""
         return list(self._due(now))
 
     def _due(self, now: float) -> Iterator[Action]:

@@ -78,5 +78,5 @@ def roots_of(module: str, path: list[str]) -> list[Path]:
         return [Path(folder) for folder in spec.submodule_search_locations]
     if spec.origin is None:
         return []
-    # A script usually imports the modules beside it. Folders below it may hold anything.
+    # A script usually imports the modules beside it. Its subfolders may contain anything.
     return sorted(Path(spec.origin).parent.glob("*.py"))

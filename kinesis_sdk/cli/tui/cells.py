@@ -21,7 +21,7 @@ def fit(text: str, width: int, *, right: bool = False) -> str:
     shown = printable(text, max(4 * width, 4))
     size = cell_len(shown)
     if size > width:
-        # A wide character may not fit before the ellipsis; a blank takes its other half.
+        # If a wide character does not fit before the ellipsis, a blank fills the remaining cell.
         return set_cell_size(set_cell_size(shown, max(0, width - 1)) + _ELLIPSIS, width)
     padding = " " * (width - size)
     return padding + shown if right else shown + padding
