@@ -77,53 +77,52 @@ class LeaseConfig:
     lease_renewal_schedule: Literal["sparse", "kcl2"] | None = None
     """Schedule of renewals: ``"kcl2"`` renews a lease every ``failover_time / 3 - epsilon`` (3.3 s), ``"sparse"`` half
     as often (6.6 s). Sparse costs half as much, and tolerates an unreachable table for a third of the failover time
-    instead of two thirds. None: sparse for the balanced strategy, kcl2 for the other."""
+    instead of two thirds. None: sparse for the balanced strategy, kcl2 for the kcl2 strategy."""
 
     lease_scan_interval: float = 1.0
     """Minimum seconds between two scans of the lease table, 0.1 to 3,600. Large tables are scanned less often, see
     ``lease_scan_read_capacity``."""
 
     lease_scan_read_capacity: float = 5.0
-    """Read units per second that scans of the lease table may cost this worker, 0.01 to 100,000. At the default, 100
-    leases are scanned every second, 1,000 every 10 s, and 2,000 or more every 20 s, as the KCL does. A hundredth of the number of
+    """Maximum read units per second for this worker's scans of the lease table, 0.01 to 100,000. At the default, 100 leases
+    are scanned every second, 1,000 every 10 s, and 2,000 or more every 20 s, as the KCL does. A hundredth of the number of
     leases scans a table of any size every 5 s."""
 
     graceful_lease_handoff_timeout: float = 30.0
-    """Maximum seconds for an owner to finish its batch and to checkpoint after another worker has requested a lease, 0 to
-    3,600; then the lease is taken from it. 0 takes leases without a request."""
+    """Maximum seconds for an owner to finish its batch and to checkpoint after another worker has requested its lease, 0 to
+    3,600. Then the other worker takes the lease. 0 takes leases without a request."""
 
     initial_rebalance_delay: float = 0.0
-    """Seconds during which a worker without leases takes only unowned ones and requests none from live workers, 0 to
-    3,600. For deploys that start the new worker before they stop the old one: the new worker then gets the leases that the
-    old one releases, and each lease moves once instead of twice."""
+    """Seconds during which a worker without leases takes only unowned leases and requests none from live workers, 0 to
+    3,600. For deployments that start the new worker before they stop the old one: the new worker then gets the leases that
+    the old one releases, and each lease moves once instead of twice."""
 
     lease_strategy: StrategyName | LeaseStrategy = "balanced"
-    """``"balanced"`` gives every worker and every worker group its share with the fewest moves; ``"kcl2"`` does what the
-    KCL 2.x does, at the KCL's intervals. An object decides itself, see `LeaseStrategy`."""
+    """``"balanced"`` gives every worker and every worker group its share with the fewest moves; ``"kcl2"`` works like the
+    KCL 2.x, at its intervals. Or an object, see `LeaseStrategy`."""
 
     balance_by: Literal["throughput", "count"] = "throughput"
-    """For the balanced strategy. ``"throughput"`` weights leases by throughput if at least half of them carry
-    ``throughputKBps`` in the table and their rates differ by more than a factor of two, and otherwise counts leases: a
-    worker with a hot shard then holds fewer leases than others. ``"count"`` always counts leases: every worker and group
-    then holds its exact share."""
+    """For the balanced strategy. ``"throughput"`` weights leases by throughput, so that a worker with a hot shard holds fewer
+    leases than others, if at least half of the leases carry ``throughputKBps`` in the table and their rates differ by more
+    than a factor of two. Otherwise, and with ``"count"``, it counts leases: every worker and group holds its exact share."""
 
     enable_priority_lease_assignment: bool = True
-    """For the ``"kcl2"`` strategy: whether new leases, and leases that were unowned for three failover times, are taken even
-    by a worker that has its share."""
+    """For the ``"kcl2"`` strategy: whether a worker that has its share still takes new leases and leases that were unowned for
+    three failover times."""
 
     max_leases_for_worker: int | None = None
-    """Maximum leases that this worker holds, 1 or more; None is unbounded."""
+    """Maximum leases that this worker holds, 1 or more; None for no limit."""
 
     max_leases_to_steal_at_one_time: int | None = None
     """Maximum leases to request from live workers per scan of the lease table; 0 requests none. None leaves it to the
     strategy: ``"kcl2"`` requests 1, ``"balanced"`` requests its whole share."""
 
     worker_group: str | None = None
-    """Label of the zone or cluster in which this worker runs, 1 to 128 characters. It becomes the beginning of the worker
-    id, where the other workers read it. None: no group."""
+    """Label of the zone or cluster in which this worker runs, 1 to 128 characters. The worker id begins with it, and other
+    workers read it there. None: no group."""
 
     worker_group_separator: str = GROUP_SEPARATOR
-    """Text that ends the label in a worker id, 1 to 16 characters; the same for the whole fleet. A worker whose id does not
+    """Text after the label in a worker id, 1 to 16 characters; the same for the whole fleet. A worker whose id does not
     contain it (a Java KCL) is in no group."""
 
     def __post_init__(self) -> None:
@@ -155,7 +154,7 @@ class LeaseConfig:
 
     @property
     def strategy(self) -> LeaseStrategy:
-        """``lease_strategy`` as an object; a new one for each call if a built-in strategy is configured."""
+        """``lease_strategy`` as an object; each access creates a new one if a built-in strategy is configured."""
         return resolve_strategy(
             self.lease_strategy,
             by_throughput=self.balance_by == "throughput",
@@ -174,7 +173,7 @@ class LeaseConfig:
         )
 
     def intervals(self, leases: int) -> Intervals:
-        """Return how often to scan a table with this number of leases, and to renew: the strategy decides."""
+        """Return the strategy's intervals of scans and renewals for a table with this number of leases."""
         return self.strategy.intervals(self._interval_settings, leases)
 
     @property
@@ -191,40 +190,41 @@ class LeaseConfig:
 @documented_fields
 @dataclass(frozen=True, kw_only=True)
 class LeaseTableConfig:
-    """Settings of the place of the leases: a table in DynamoDB, or another database.
+    """Settings of the store of the leases: a table in DynamoDB, or another database.
 
-    All fields but ``table_name``, ``lease_store`` and ``lease_table_pitr_enabled`` apply only when a table in DynamoDB is created.
+    All fields except ``table_name``, ``lease_store`` and ``lease_table_pitr_enabled`` apply only to a table that is created in
+    DynamoDB.
 
     Raises:
         ConfigError: If a field is out of its range; the error names field, value and range.
     """
 
     table_name: str | None = None
-    """Name of the lease table, 3 to 255 characters; None uses the application's name, as the KCL does. In another
-    database, where several applications share a table, the name by which its rows are told apart."""
+    """Name of the lease table, 3 to 255 characters; None uses the application's name, as the KCL does. In another database,
+    several applications share a table, and this name distinguishes their rows."""
 
     lease_store: str | None = field(default=None, repr=False)
-    """URL of another database than DynamoDB: ``"sqlite:///leases.db"`` for the workers of one machine,
+    """URL of a database other than DynamoDB: ``"sqlite:///leases.db"`` for the workers of one machine,
     ``"postgresql+psycopg://user@host/database"`` for a fleet, ``"memory://"`` for one worker in a test. None: DynamoDB. The
     ``lease_store`` of a `Worker` takes precedence."""
 
     billing_mode: Literal["PAY_PER_REQUEST", "PROVISIONED"] = "PAY_PER_REQUEST"
-    """Billing mode of a lease table that has to be created."""
+    """Billing mode of a new lease table."""
 
     initial_lease_table_read_capacity: int = 10
-    """Read units of a provisioned lease table that has to be created, 1 or more."""
+    """Read units of a new provisioned lease table, 1 or more."""
 
     initial_lease_table_write_capacity: int = 10
-    """Write units of a provisioned lease table that has to be created, 1 or more."""
+    """Write units of a new provisioned lease table, 1 or more."""
 
     lease_table_deletion_protection_enabled: bool = False
-    """Whether a lease table that has to be created is protected from deletion."""
+    """Whether to protect a new lease table from deletion."""
 
     lease_table_pitr_enabled: bool = False
-    """Whether the lease table must have point-in-time recovery; it is switched on at the start if it is off."""
+    """Whether to switch on point-in-time recovery of the lease table at the start, if it is off."""
 
     lease_table_tags: Mapping[str, str] = field(default_factory=dict)
-    """Tags of a lease table that has to be created: keys of 1 to 128 characters, values of at most 256."""
+    """Tags of a new lease table: keys of 1 to 128 characters, values of at most 256."""
 
     def __post_init__(self) -> None:
         if self.table_name is not None:
@@ -260,16 +260,15 @@ class RetrievalConfig:
     polled."""
 
     max_records: int = 10_000
-    """Maximum Kinesis records per GetRecords call, 1 to 10,000. An aggregate is one of them, whatever it holds: for the records of a
-    call of the handler, see `ConsumerConfig.batch_records`."""
+    """Maximum Kinesis records per GetRecords call, 1 to 10,000. An aggregate counts as one record. For the user records per call
+    of the handler, see `ConsumerConfig.batch_records`."""
 
     idle_time_between_reads: float = 1.0
-    """Seconds of the first pause between two reads at the tip of a shard, 0.2 to 3,600; there is no pause while the
-    reader is behind."""
+    """Seconds of the first pause between two reads at the tip of a shard, 0.2 to 3,600. Behind the tip there is no pause."""
 
     min_idle_time_between_reads: float | None = None
     """Seconds to which the pause at the tip of a shard shrinks while reads return records, 0.2 to
-    ``idle_time_between_reads``; None is half of that. Each read is a batch, and a checkpoint if the handler makes one per
+    ``idle_time_between_reads``; None is half of that. Each read is a batch, and so a checkpoint if the handler makes one per
     batch (0.5 s: 120 UpdateItem per minute and busy shard)."""
 
     max_idle_time_between_reads: float | None = None
@@ -277,41 +276,40 @@ class RetrievalConfig:
     3,600; None is twice ``idle_time_between_reads`` (2 s: 30 GetRecords per minute and idle shard)."""
 
     max_prefetch_bytes: int = 64 * 1024 * 1024
-    """Maximum bytes that all shards together hold: read ahead, in flight, and being processed; 1 MiB or more. A shard that
-    is far behind counts 14 MB per read in flight, so the default allows four of those at once, and 20 or more shards at
-    their tips. Counted are payloads, 400 bytes per Kinesis record, 64 per aggregated user record (128 with an explicit hash
-    key), and with ``concurrency`` 512 per user record, at most 8 MB per batch; CPython needs up to 1.5 times as much. User
-    records are known only once a read has arrived: the first reads of a shard whose records are tiny may exceed the
-    limit, by 12 MB each and what the last Kinesis record of a batch holds. Later reads wait for that room. A batch of
-    more than about 65,000 aggregated user records is delivered in parts."""
+    """Maximum bytes that all shards together hold in memory: read ahead, in flight, and being processed; 1 MiB or more. A read of
+    a shard that is far behind counts as 14 MB, so the default allows four such reads at once, and 20 or more shards at their
+    tips. The count includes payloads, 400 bytes per Kinesis record, 64 per aggregated user record (128 with an explicit hash
+    key), and with ``concurrency`` 512 per user record, at most 8 MB per batch. CPython needs up to 1.5 times as much. The number
+    of user records is known only once a read has arrived. So the first reads of a shard with tiny records may exceed the limit,
+    each by 12 MB and the user records of a batch's last Kinesis record. Later reads wait for that room. A batch of more than
+    about 65,000 aggregated user records is delivered in parts."""
 
     recognize_repetitions: bool = True
-    """Whether repetitions of idempotent producers are dropped. With False, every stored copy is delivered and the stream is never read
-    again: for streams into which programs that are not trusted may put records, because they can forge what says that a record is a
-    repetition. All workers of an application must agree, otherwise it depends on the owner of a shard whether a copy is
-    delivered."""
+    """Whether to drop repetitions of idempotent producers. False delivers every stored copy and never reads the stream again. Use
+    it for streams into which untrusted programs put records, because they can forge the tags of repetitions. All workers of an
+    application must agree; otherwise the owner of a shard decides whether a copy is delivered."""
 
     max_repetition_bytes: int = MAX_BYTES
-    """Maximum bytes that a worker remembers of the records of idempotent producers for each shard, to recognize repetitions, 1 MiB
-    to 4 GiB. Usually it takes less than 1 MB: the last minute of the shard, or the ``dedup_window`` of its named records. The
-    default (64 MiB) is enough for 2,000 named records a second and a window of 300 s, or for 4,500 in aggregates of ten. What
-    does not fit is looked up in the stream again for every batch, which is slow."""
+    """Maximum bytes of memory per shard for recognizing repetitions of idempotent producers, 1 MiB to 4 GiB. Usually it takes
+    less than 1 MB: the last minute of the shard, or the ``dedup_window`` of its named records. The default (64 MiB) is enough
+    for 2,000 named records a second and a window of 300 s, or for 4,500 in aggregates of ten. If it is too small, every batch
+    searches the stream again, which is slow."""
 
     max_look_up_bytes: int = 600_000_000
-    """Maximum bytes of a shard that are read again at once to find earlier copies of records, 0 to 1 TiB; the budget fills with
-    256 KiB a second. Beyond it, records are delivered although they may be repetitions, and counted (`RepetitionsUnknown`). The
-    default covers seven minutes of a full shard. A call counts as 400 kB at least."""
+    """Maximum bytes of a shard to read again at once to find earlier copies of records, 0 to 1 TiB; the budget refills by 256 KiB
+    per second. Beyond it, records that may be repetitions are delivered and counted (`RepetitionsUnknown`). The default covers
+    seven minutes of a full shard. Each call counts as at least 400 kB."""
 
     max_fetch_threads: int = 16
     """Maximum reads in flight, 1 to 1,000. The KCL's ``maxGetRecordsThreadPool``."""
 
     consumer_name: str | None = None
-    """Name to register for enhanced fan-out, 1 to 2,048 characters; None is the application's name. It is never
+    """Name to register for enhanced fan-out, 1 to 2,048 characters; None uses the application's name. It is never
     deregistered."""
 
     consumer_arn: str | None = None
-    """ARN of a consumer that is registered already, 1 to 2,048 characters, for enhanced fan-out of a worker with one stream;
-    with several streams, each `StreamSpec` has its own. None registers a consumer under ``consumer_name``."""
+    """ARN of an already registered consumer, 1 to 2,048 characters, for enhanced fan-out of a worker with one stream. With
+    several streams, each `StreamSpec` has its own. None registers a consumer under ``consumer_name``."""
 
     def __post_init__(self) -> None:
         check_choice("retrieval.retrieval_mode", self.retrieval_mode, ("polling", "fanout"))
@@ -341,7 +339,7 @@ class RetrievalConfig:
 
     @property
     def idle_times(self) -> tuple[float, float, float]:
-        """Seconds of the pause at the tip of a shard: the first one, the minimum, the maximum."""
+        """Seconds of the pause at the tip of a shard: first, minimum and maximum."""
         usual = self.idle_time_between_reads
         least, most = self.min_idle_time_between_reads, self.max_idle_time_between_reads
         return (
@@ -364,7 +362,7 @@ class CoordinationConfig:
     """Seconds between two comparisons of the lease table with ListShards, 1 to 86,400."""
 
     parent_shard_poll_interval: float = 2.0
-    """Seconds between two checks whether a parent shard is finished, 0.1 to 3,600."""
+    """Seconds between two checks of whether a parent shard is finished, 0.1 to 3,600."""
 
     cleanup_leases_upon_shard_completion: bool = True
     """Whether to delete leases of finished shards."""
@@ -384,14 +382,14 @@ class CoordinationConfig:
     """With several streams: seconds between two calls of the function that lists them, 1 to 86,400."""
 
     wait_period_to_delete_former_streams: float | None = None
-    """With several streams: seconds after which unowned leases of a stream that is no longer consumed are deleted, 0 to
+    """With several streams: seconds after which to delete unowned leases of a stream that is no longer consumed, 0 to
     31,536,000. None keeps them, so that a stream that is added again continues from its checkpoints."""
 
     worker_metrics: Literal["off", "separate_table", "lease_table"] = "off"
-    """Membership of a fleet of Java KCL 3 workers, whose leader then assigns leases to this worker. Choose by where the fleet
-    keeps the item with the key ``Leader``: ``"separate_table"`` if it is in the table ``<application>-CoordinatorState``
-    (fleets that began with KCL 3.0 to 3.4), ``"lease_table"`` if it is in the lease table (3.5 and later). The latter puts
-    an item into the lease table at which KCL 1.x, 2.x and 3.0 to 3.4 fail, so do not use it while such a worker runs."""
+    """Membership in a fleet of Java KCL 3 workers, whose leader then assigns leases to this worker. The value depends on the
+    table with the item ``Leader``: ``"separate_table"`` if it is ``<application>-CoordinatorState`` (fleets that began with KCL
+    3.0 to 3.4), ``"lease_table"`` if it is the lease table (3.5 and later). The latter puts an item into the lease table at which
+    KCL 1.x, 2.x and 3.0 to 3.4 fail, so do not use it while such a worker runs."""
 
     def __post_init__(self) -> None:
         check_seconds("coordination.shard_sync_interval", self.shard_sync_interval, 1, 86_400)
@@ -427,7 +425,7 @@ class CoordinationConfig:
 @documented_fields
 @dataclass(frozen=True, kw_only=True)
 class FailureConfig:
-    """Settings for backoff and timeouts; `ConsumerConfig.on_handler_error` decides about exceptions of handlers.
+    """Settings for backoff and timeouts. For exceptions of handlers, see `ConsumerConfig.on_handler_error`.
 
     Raises:
         ConfigError: If a field is out of its range; the error names field, value and range.
@@ -444,15 +442,15 @@ class FailureConfig:
     restarted. A handler that hangs is only reported, see ``handler_timeout``."""
 
     handler_timeout: float | None = None
-    """Seconds after which the lease of a shard is released whose handler callback still runs, 1 to 86,400. The next owner
-    starts at the last checkpoint with a new handler. Python cannot stop the old call: it continues alongside the new one,
+    """Seconds after which a handler callback that still runs makes the worker release the shard's lease, 1 to 86,400. The next
+    owner starts at the last checkpoint with a new handler. Python cannot stop the old call: it continues alongside the new one,
     but cannot checkpoint. None never releases."""
 
     misplaced_aggregates: Literal["deliver", "discard"] = "deliver"
     """Treatment of an aggregate that contains user records of another shard's hash key range, which happens around a
     reshard. ``"deliver"`` loses nothing. ``"discard"`` drops the aggregate and logs it, as the KCL does; it relies on a
-    producer that sends such records again, as the KPL and this SDK do. Those of a producer with ``idempotent=True`` are
-    dropped whatever this says: it has not acknowledged them, and it sends them again."""
+    producer that sends such records again, as the KPL and this SDK do. Misplaced records of a producer with ``idempotent=True``
+    are always dropped: the producer has not acknowledged them, and sends them again."""
 
     def __post_init__(self) -> None:
         check_seconds("failure.task_backoff_time", self.task_backoff_time, 0.001, 3600)
@@ -464,7 +462,7 @@ class FailureConfig:
 
 
 def _told_of_groups(cls: type[_T]) -> type[_T]:
-    """Let the constructor name the group of a field that is given outside it. Its own error does not."""
+    """Make the constructor name the group of a field that is passed outside of it, which Python's own error does not."""
     init: Any = cls.__init__
 
     @functools.wraps(init)
@@ -489,7 +487,7 @@ def _told_of_groups(cls: type[_T]) -> type[_T]:
 @_told_of_groups
 @dataclass(frozen=True, kw_only=True)
 class ConsumerConfig:
-    """Settings of a consumer. Names are the KCL's in snake case; durations are seconds.
+    """Settings of a consumer. Names are the KCL's in snake case; durations are in seconds.
 
         ConsumerConfig(
             initial_position="TRIM_HORIZON",
@@ -504,33 +502,33 @@ class ConsumerConfig:
     initial_position: Literal["LATEST", "TRIM_HORIZON"] | datetime = "LATEST"
     """Start position in a shard that has no lease yet: ``"LATEST"`` (records that arrive from now on; the KCL's
     default), ``"TRIM_HORIZON"`` (the oldest record that the stream retains) or an aware `datetime` (AT_TIMESTAMP). A
-    shard with a lease continues from its checkpoint, whatever this says."""
+    shard with a lease always continues from its checkpoint."""
 
     on_handler_error: Literal["retry", "stop"] | HandlerErrorPolicy = "retry"
-    """Reaction to a handler that raises: ``"retry"`` delivers the batch again with backoff, ``"stop"`` stops the worker;
-    or a policy object (`RetryBatch`, `BisectBatch`, `StopWorker`)."""
+    """Reaction to a handler that raises: ``"retry"`` delivers the batch again with backoff, ``"stop"`` stops the worker. Or a
+    policy object (`RetryBatch`, `BisectBatch`, `StopWorker`)."""
 
     concurrency: int = 1
     """Number of partition keys of one shard that are processed at the same time, each in order; 1 to 1,000. 1 delivers
     the records of all keys together. A handler class may set its own, see `RecordHandler`."""
 
     batch_records: int | None = 1_000
-    """Maximum user records of a call of the handler, and of a transaction of a sink (which may have a smaller one,
-    `Sink.max_records`); 1 or more. None: as many as a response has, which may be tens of thousands. A stop waits for the end of
-    a call. After failures, calls get fewer for a while."""
+    """Maximum user records per call of the handler, and per transaction of a sink, which may have a lower limit
+    (`Sink.max_records`); 1 or more. None: all records of a response, which may be tens of thousands. A stop waits for the end of
+    a call. After failures, calls get fewer records for a while."""
 
     max_threads: int = 32
     """Maximum handler callbacks that run at the same time, 1 to 1,000. The KCL's ``maxActiveThreads``."""
 
     auto_checkpoint: bool | None = None
-    """Whether a batch counts as processed when the handler returns, and the worker checkpoints it. None: for plain
-    functions only."""
+    """Whether a batch counts as processed when the handler returns, so that the worker checkpoints it. None: for functions
+    only, not for handler classes."""
 
     checkpoint_interval: float = 10.0
-    """For automatic checkpoints: maximum seconds between a batch that was processed and its checkpoint, 0 to 86,400."""
+    """For automatic checkpoints: maximum seconds between the end of a batch and its checkpoint, 0 to 86,400."""
 
     checkpoint_records: int | None = None
-    """For automatic checkpoints: number of records after which one is made before ``checkpoint_interval`` is over; 1 or
+    """For automatic checkpoints: number of records after which to checkpoint before ``checkpoint_interval`` is over; 1 or
     more. None: by time only."""
 
     deserializer: Deserializer | None = None
@@ -580,14 +578,14 @@ class ConsumerConfig:
     def from_properties(cls, path: str | os.PathLike[str]) -> ConsumerConfig:
         """Return the settings of a KCL ``.properties`` file, as the MultiLangDaemon of KCL 1.x, 2.x and 3.x reads it.
 
-        Settings for which the file has no key keep their defaults here, which are the KCL's with these exceptions:
+        Settings for which the file has no key keep the defaults of this class, which are the KCL's with these exceptions:
         ``retrieval_mode`` (polling; the daemon of KCL 2.x and 3.x uses fan-out), ``parent_shard_poll_interval``, the pauses between
         reads, and ``max_leases_to_steal_at_one_time``.
 
-        Keys without effect are logged as warnings with the reason: unknown keys, keys without a meaning here, values that
-        were changed, and keys that are not settings of this class (application, stream, region, endpoints, credentials,
-        metrics). `kinesis_sdk.consumer.properties.load_properties` returns all of it as data; docs/kcl-properties.md lists
-        the keys.
+        Keys that do not take effect as written are logged as warnings with the reason: unknown keys, keys without a meaning here,
+        values that were changed, and keys that are not settings of this class (application, stream, region, endpoints,
+        credentials, metrics). `kinesis_sdk.consumer.properties.load_properties` returns all of this as data;
+        docs/kcl-properties.md lists the keys.
 
         Raises:
             ConfigError: If a value is malformed or has no counterpart, or two keys contradict each other; names the key.
@@ -601,14 +599,14 @@ class ConsumerConfig:
         return cls().with_fields(**found.config)
 
     def with_fields(self, **fields: Any) -> ConsumerConfig:
-        """Return a copy with some fields changed, each named alone, whichever group it is in.
+        """Return a copy with some fields changed, given by name alone, whatever their group.
 
         ``ConsumerConfig().with_fields(initial_position="TRIM_HORIZON", failover_time=5)`` is for settings that come from
         a file or the command line. Type checkers do not see the names; in code, prefer the groups.
 
         Args:
-            **fields: Field names of this class and of its groups, with their new values. A group itself may be given,
-                too; fields of the same group are then set on the new one.
+            **fields: Field names of this class and of its groups, with their new values. If a group is given as well, its
+                fields are set on the new group.
 
         Raises:
             ConfigError: If there is no such field, or a value is out of its range.
@@ -630,23 +628,20 @@ class ConsumerConfig:
 
     @staticmethod
     def groups() -> Mapping[str, str]:
-        """Return where the settings of groups belong: ``{"failover_time": "leases", ...}``.
-
-        Returns:
-            From the name of each field of a group to the field of this class that holds the group.
-        """
+        """Return a mapping from each field of a group to the name of the group: ``{"failover_time": "leases", ...}``."""
         return GROUP_OF_FIELD
 
     def check_application_name(
         self, field: str, name: object, *, has_lease_store: bool, is_registered: bool
     ) -> None:
-        """Check the name of an application, with what these settings make of it.
+        """Check the name of an application for all its uses under these settings.
 
         Args:
             field: Name of the setting that has the name, for errors.
             name: Name of the application.
-            has_lease_store: Whether the leases are in another place than DynamoDB, where the name is also that of a table.
-            is_registered: Whether a worker with enhanced fan-out registers a consumer under this name, unless the settings name one.
+            has_lease_store: Whether the leases are not in DynamoDB. In DynamoDB, the name is also a table's.
+            is_registered: Whether a worker with enhanced fan-out registers a consumer under this name, unless the settings name
+                one.
 
         Raises:
             ConfigError: If the name cannot be used.
@@ -671,12 +666,12 @@ class ConsumerConfig:
 
     @property
     def initial_timestamp(self) -> datetime | None:
-        """The instant of an AT_TIMESTAMP start; None for the other positions."""
+        """Time of an AT_TIMESTAMP start; None for other positions."""
         return self.initial_position if isinstance(self.initial_position, datetime) else None
 
     @property
     def initial_timestamp_millis(self) -> int | None:
-        """The instant of an AT_TIMESTAMP start in epoch milliseconds, as leases carry it; None for the other positions."""
+        """Time of an AT_TIMESTAMP start in epoch milliseconds, as leases carry it; None for other positions."""
         moment = self.initial_timestamp
         return None if moment is None else (moment - _EPOCH) // timedelta(milliseconds=1)
 
@@ -692,4 +687,4 @@ _GROUPS = {
 GROUP_OF_FIELD: Mapping[str, str] = {
     each.name: group for group, cls in _GROUPS.items() for each in dataclasses.fields(cls)
 }
-"""From the name of a field to the field of `ConsumerConfig` that holds its group: ``{"failover_time": "leases", ...}``."""
+"""Group of each field, as the name of a field of `ConsumerConfig`: ``{"failover_time": "leases", ...}``."""

@@ -1,4 +1,4 @@
-"""Reader of KCL properties files: those of the MultiLangDaemon of KCL 1.x, 2.x and 3.x, for applications that migrate.
+"""Reader of properties files of the MultiLangDaemon of KCL 1.x, 2.x and 3.x, for applications that migrate.
 
     config = ConsumerConfig.from_properties("app.properties")      # warns about everything without effect
 
@@ -11,9 +11,9 @@
         handler=handle,
     )
 
-Every key is mapped, or reported with the reason why it has no effect, or rejected. A number or boolean that the KCL would silently
-take as 0 or false is an error. Keys are case-sensitive, as in the KCL, except for ``AwsCredentialsProvider``. docs/kcl-properties.md
-has the table of all keys, which this module generates.
+Every key is mapped, reported with the reason why it has no effect, or rejected. A number or boolean that the KCL would silently
+read as 0 or false is an error. Keys are case-sensitive, as in the KCL, except ``AwsCredentialsProvider``. This module generates
+the table of all keys in docs/kcl-properties.md.
 """
 
 from __future__ import annotations
@@ -40,8 +40,7 @@ _INT, _LONG = 2**31 - 1, 2**63 - 1
 
 Notes = list[tuple[str, str]]
 Reader = Callable[[str, str, Notes], Any]
-"""Returns the value of a key (name, text), or None if the text means that the key is not set; appends to the notes what differs
-from what is written."""
+"""Returns the value of a key (name, text), or None if the text means "not set". Appends differences from the text to the notes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,10 +66,10 @@ class ApplicationSettings:
     """Seconds to wait for a clean stop, for `Worker.stop`."""
 
     call_timeout: float | None = None
-    """Seconds that a child process may take to respond. `ConsumerConfig` has it as ``handler_timeout``, too."""
+    """Maximum seconds for a child process to respond. `ConsumerConfig` has it as ``handler_timeout`` as well."""
 
     empty_batches: bool = False
-    """Whether the file asks for calls without records."""
+    """Whether the file requests calls without records."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,16 +150,16 @@ class KclProperties:
     """Keys of the KCL without effect here, with the reason."""
 
     adjusted: Notes
-    """Keys whose effect differs from what is written, with the difference."""
+    """Keys whose effect differs from the file's value, with the difference."""
 
     unknown: list[tuple[str, str | None]]
-    """Keys that the KCL does not know either (it ignores them without a word), with the closest key that it knows."""
+    """Keys that the KCL does not know either (it silently ignores them), with the closest key that it knows."""
 
     elsewhere: Notes
-    """Keys that are not settings of `ConsumerConfig`, with the place for them."""
+    """Keys that are not settings of `ConsumerConfig`, with their counterparts."""
 
     def without_effect(self) -> Notes:
-        """Return the keys that `ConsumerConfig.from_properties` cannot apply as they are written, with the reason."""
+        """Return the keys that `ConsumerConfig.from_properties` cannot apply as written, with the reason."""
         unknown = [
             (key, "the KCL does not know it" + (f"; did you mean {closest}?" if closest else ""))
             for key, closest in self.unknown
@@ -196,7 +195,7 @@ def parse_properties(text: str, *, strict: bool = False) -> KclProperties:
 
     Args:
         text: Text in the syntax of Java properties.
-        strict: Accept only known keys that have their effect, none that is ignored, adjusted or unknown.
+        strict: Accept only keys that take effect as written, and reject ignored, adjusted and unknown ones.
 
     Raises:
         ConfigError: If a value is malformed or has no counterpart, an escape is malformed, two keys contradict each other, or
@@ -260,7 +259,7 @@ def parse_properties(text: str, *, strict: bool = False) -> KclProperties:
 def _number(key: str, value: str, high: int) -> int:
     text = value.strip()
     if not re.fullmatch(r"[+-]?[0-9]{1,30}", text) or not 0 <= int(text) <= high:
-        # Java takes anything else as 0, and 0 as "not set".
+        # Java reads anything else as 0, and 0 as "not set".
         raise ConfigError(key, value, f"an integer from 0 to {high:,}")
     return int(text)
 
@@ -337,7 +336,7 @@ def _position(key: str, value: str, notes: Notes) -> str:
 
 
 def _moment(key: str, value: str, _notes: Notes) -> datetime:
-    # The KCL takes seconds; milliseconds are a frequent mistake, and would be the year 50,000.
+    # The KCL takes seconds. Milliseconds are a frequent mistake, and would be in the year 50,000.
     seconds = _number(key, value, _LONG)
     if seconds > 32_503_680_000:
         raise ConfigError(key, value, "seconds since 1970, before the year 3000")
@@ -406,10 +405,10 @@ class Key(NamedTuple):
     """Meaning of a key.
 
     Attributes:
-        effect: The effect, or why there is none, for the table and for warnings.
-        part: Part of the result: ``config``, ``application``, ``client`` or ``metrics``; empty if it is ignored.
+        effect: The effect, or the reason why there is none, for the table and for warnings.
+        part: Part of the result: ``config``, ``application``, ``client`` or ``metrics``; empty if the key is ignored.
         name: Field of that part.
-        read: Reader of the value; None if it is ignored.
+        read: Reader of the value; None if the key is ignored.
         versions: Versions of the KCL that know the key.
     """
 
@@ -661,13 +660,13 @@ _POLLING_KEYS = (
 )
 
 _BEANS = ("pollingConfig.",)
-"""Prefixes that the KCL accepts although no document says so."""
+"""Prefixes that the KCL accepts without documenting them."""
 
 _CLIENTS = ("kinesisClient.", "dynamoDbClient.", "cloudWatchClient.")
 
 
 def _canonical(key: str) -> str:
-    """Return the key under which a key is known."""
+    """Return a key without the KCL's prefixes and in its usual case."""
     for bean in _BEANS:
         key = key.removeprefix(bean)
     if key.lower().startswith("awscredentialsprovider"):
@@ -715,7 +714,7 @@ def _table() -> Iterator[str]:
 
 
 def updated(document: str) -> str:
-    """Return a document with a new table between ``<!-- keys -->`` and ``<!-- end of keys -->``."""
+    """Return a document with a new table of keys between its two comments."""
     before, rest = document.split("<!-- keys -->\n", 1)
     after = rest.split("<!-- end of keys -->", 1)[1]
     return f"{before}<!-- keys -->\n{reference()}\n<!-- end of keys -->{after}"
