@@ -1,15 +1,15 @@
-"""The API of DynamoDB Streams in the form of the Kinesis API, as far as the consumer calls it.
+"""DynamoDB Streams in the form of the Kinesis API, for the calls of the consumer.
 
 | Kinesis | DynamoDB Streams |
 | --- | --- |
 | ListShards, 1,000 shards for each page | DescribeStream, 100 |
-| GetShardIterator ``AT_TIMESTAMP`` | ``TRIM_HORIZON``; older records are dropped after they were read |
-| a start that has expired: reading begins at the oldest record | TrimmedDataAccessException; here it becomes the same, and is logged |
+| GetShardIterator ``AT_TIMESTAMP`` | ``TRIM_HORIZON``; older records are read and dropped |
+| expired start: reading begins at the oldest record | TrimmedDataAccessException; here the same as in Kinesis, and logged |
 | ``ChildShards`` in the last response of a shard | DescribeStream with the filter ``CHILD_SHARDS`` |
 | ``MillisBehindLatest`` | age of the newest record of the response; see `_lag` |
-| hash key ranges | none; all shards get 0 to 1, as from the Java adapter, whose lease rows have it |
+| hash key ranges | none; all shards get 0 to 1, as in the lease rows of the Java adapter |
 
-An iterator that this client returns contains what it has to know about the shard at the next call, so it keeps no state.
+The client keeps no state: its iterators contain everything that the next call needs.
 """
 
 from __future__ import annotations
@@ -42,21 +42,20 @@ _MAX_PAGES = 10_000
 _HASH_KEYS = {"StartingHashKey": "0", "EndingHashKey": "1"}
 
 _TIME_RESOLUTION = 2.0
-"""Seconds by which the age of a new record can appear too high: its time is rounded down to a second, and so is ``Date``."""
+"""Seconds by which the age of a new record can appear too high: its time and ``Date`` are rounded down to whole seconds."""
 
 _EMPTY_AT_TIP = 3
-"""Consecutive empty responses after which a shard counts as read to its tip. One does not prove it: "it might take multiple
-calls to get to a portion of the shard that contains stream records" (API reference)."""
+"""Consecutive empty responses after which a shard counts as read to its tip. A single one proves nothing: "it might take
+multiple calls to get to a portion of the shard that contains stream records" (API reference)."""
 
 
 class _Iterator(NamedTuple):
     """Content of an iterator of this client.
 
     Attributes:
-        shard_id: The shard.
-        not_before: Epoch seconds; older records are dropped, until one is that young. None drops none.
-        empty: Consecutive empty responses before.
-        iterator: Iterator of the service.
+        not_before: Epoch seconds before which records are dropped, up to the first that is not older; None drops none.
+        empty: Number of consecutive empty responses so far.
+        iterator: Iterator of DynamoDB Streams.
     """
 
     shard_id: str
@@ -76,16 +75,10 @@ class _Iterator(NamedTuple):
 
 
 class TableStreamClient:
-    """The calls of `KinesisClient` that read a stream, for streams of tables. Thread-safe if the client is.
+    """The calls of `KinesisClient` that read a stream, for streams of tables. Thread-safe if the boto3 client is.
 
-    Responses have Kinesis's members. Errors are errors of the SDK and name the operation of DynamoDB Streams.
-
-    Args:
-        client: boto3 client for ``dynamodbstreams``, or an object with its methods.
-        former: Streams that the table had before, as far as they can still be read; none if the stream was given by its ARN.
-
-    Attributes:
-        former: The same.
+    Responses have Kinesis's members. Errors are errors of the SDK and name the operation of DynamoDB Streams. `former` are
+    earlier streams of the table that can still be read; none if the stream was given by its ARN.
     """
 
     def __init__(self, client: Any, former: Sequence[StreamId] = ()) -> None:
@@ -95,7 +88,7 @@ class TableStreamClient:
         self.meta: Any = getattr(client, "meta", None)
 
     def list_shards(self, **request: Any) -> dict[str, Any]:
-        """Return one page of shards. Takes ``StreamARN`` or ``NextToken``, and ``MaxResults``."""
+        """Return a page of shards. Takes ``StreamARN`` or ``NextToken``, and ``MaxResults``."""
         token = request.get("NextToken")
         arn, _, after = (token or request["StreamARN"]).partition("|")
         wanted = {"StreamArn": arn, "Limit": min(request.get("MaxResults", _MAX_SHARDS), _MAX_SHARDS)}
@@ -112,18 +105,16 @@ class TableStreamClient:
         return response
 
     def get_shard_iterator(self, **request: Any) -> dict[str, Any]:
-        """Return an iterator. Takes the parameters of Kinesis, with ``StreamARN``.
+        """Return an iterator, or raise `InvalidPositionError` if DynamoDB Streams rejects the sequence number.
 
-        Raises:
-            InvalidPositionError: If the service rejects the sequence number.
-            AwsError: If the call failed otherwise.
+        Takes the parameters of Kinesis, with ``StreamARN``.
         """
         kind, shard_id = request["ShardIteratorType"], request["ShardId"]
         wanted = {"StreamArn": request["StreamARN"], "ShardId": shard_id, "ShardIteratorType": kind}
         sequence_number = request.get("StartingSequenceNumber")
         not_before = None
         if kind == AT_TIMESTAMP:
-            # Record times are whole seconds, so a record of the second in which the timestamp lies may be younger.
+            # Record times are whole seconds, so a record from the same second as the timestamp may be younger.
             not_before = int(request["Timestamp"].timestamp())
             wanted["ShardIteratorType"] = TRIM_HORIZON
         elif sequence_number is not None:
@@ -158,7 +149,7 @@ class TableStreamClient:
         iterator = response.get("ShardIterator")
         if not iterator:
             raise ProtocolError(f"GetShardIterator: the response for shard {shard_id} has no iterator")
-        # Nothing older than its iterator is in the shard after the tip.
+        # A LATEST iterator is at the tip, so the first empty response already shows that nothing is behind it.
         empty = _EMPTY_AT_TIP if kind == "LATEST" else 0
         return {
             "ShardIterator": str(_Iterator(shard_id, not_before, empty, iterator)),
@@ -173,13 +164,9 @@ class TableStreamClient:
     def get_records(self, **request: Any) -> dict[str, Any]:
         """Return the next records. Takes ``ShardIterator``, ``Limit`` and ``StreamARN``.
 
-        The member ``ChildShards`` is there at the end of a shard: a list, which is empty if the stream is disabled and the
-        shard has no children; None if its children are not known yet.
-
-        Raises:
-            ExpiredIteratorError: If the iterator is 15 minutes old, or if its next record was trimmed.
-            AwsError: If a call failed otherwise.
-            ProtocolError: If a response cannot be read.
+        The response has ``ChildShards`` at the end of a shard: None while the children are not yet known, an empty list if the
+        stream is disabled and the shard has none. An iterator that is 15 minutes old, or whose next record was trimmed, raises
+        `ExpiredIteratorError`.
         """
         before = _Iterator.read(request["ShardIterator"])
         try:
@@ -190,7 +177,7 @@ class TableStreamClient:
         except AwsError as error:
             if error.code != "TrimmedDataAccessException":
                 raise
-            # A new iterator at the same position finds out whether records are missing.
+            # A new iterator at the same position shows whether records are missing.
             raise ExpiredIteratorError(error.message, operation="GetRecords", code=error.code) from error
         items = response.get("Records")
         if not isinstance(items, list):
@@ -220,7 +207,7 @@ class TableStreamClient:
         return result
 
     def _children(self, arn: str, shard_id: str) -> list[dict[str, Any]] | None:
-        """Return the children of a shard that ended. Cost: one DescribeStream for each 100 shards that it describes."""
+        """Return the children of a shard that has ended. Cost: one DescribeStream for each 100 shards that it describes."""
         from botocore.exceptions import ParamValidationError
 
         wanted: dict[str, Any] = {"StreamArn": arn, "Limit": _MAX_SHARDS}
@@ -280,16 +267,11 @@ def _age(record: Mapping[str, Any]) -> float:
 
 
 def _lag(records: list[dict[str, Any]], empty: int, date: float | None) -> tuple[int | None, int]:
-    """Return the lag of a response in milliseconds, and the number of empty responses to count from now on.
+    """Return the lag of a response in milliseconds, and the new number of consecutive empty responses.
 
-    The service reports none. The age of the newest record is an upper bound of it: that of a shard to which nothing was
-    written meanwhile would be 0. An age within the resolution of the times is 0. Without records, the lag is unknown until
-    some responses in a row were empty; after the tip was read, one is enough.
-
-    Args:
-        records: Records of the response.
-        empty: Consecutive empty responses before this one.
-        date: ``Date`` of the response in epoch seconds; None if it has none.
+    DynamoDB Streams reports no lag. The age of the newest record is an upper bound: if no record was written after it, the lag
+    is 0. An age within the resolution of the times counts as 0. Without records, the lag is unknown until `_EMPTY_AT_TIP`
+    consecutive responses were empty; after a read at the tip, one is enough. ``date`` is in epoch seconds.
     """
     if not records:
         empty = min(empty + 1, _EMPTY_AT_TIP)

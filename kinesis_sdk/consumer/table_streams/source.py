@@ -26,7 +26,7 @@ class DynamoDbStream:
             (``arn:aws:dynamodb:…:table/orders/stream/2026-01-01T00:00:00.000``).
 
     Raises:
-        ConfigError: If it is neither.
+        ConfigError: If it is neither a table name nor such an ARN.
     """
 
     table: str
@@ -52,20 +52,20 @@ class DynamoDbStream:
         return self.table
 
     def reader(self, client: Any, former: Sequence[StreamId] = ()) -> KinesisClient:
-        """Return the stream's client with the calls of Kinesis that read a stream; it has no others.
+        """Return a client that has only the calls of Kinesis that read a stream.
 
         Args:
             client: boto3 client for ``dynamodbstreams``, or an object with its methods.
-            former: Streams that the table had before and that can still be read, see `streams`.
+            former: Earlier streams of the table that can still be read, see `streams`.
         """
         return cast("KinesisClient", TableStreamClient(client, former))
 
     def resolve(self, client: Any, sleep: Callable[[float], None] | None = None) -> StreamId:
-        """Return the stream that is read: the last one of `streams`, with the same arguments, cost and errors."""
+        """Return the stream to read: the last one of `streams`, with the same arguments, cost and errors."""
         return self.streams(client, sleep)[-1]
 
     def streams(self, client: Any, sleep: Callable[[float], None] | None = None) -> list[StreamId]:
-        """Return the streams with their ARNs: of a table name all that it has and had within a day, the newest last.
+        """Return the stream of an ARN, or all streams that the table has and had within a day, the newest last.
 
         Cost for a table name: one ListStreams for each 100 streams.
 
@@ -114,11 +114,7 @@ def _stream_of(arn: str) -> StreamId:
 
 
 def check_settings(config: ConsumerConfig) -> None:
-    """Check that the settings of a worker make sense for the stream of a table.
-
-    Raises:
-        ConfigError: If it is to use enhanced fan-out, or a deserializer.
-    """
+    """Raise `ConfigError` for settings that a table's stream does not support: enhanced fan-out and a deserializer."""
     if config.retrieval.retrieval_mode == "fanout":
         raise ConfigError(
             "retrieval.retrieval_mode",
