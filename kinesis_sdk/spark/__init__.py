@@ -53,10 +53,10 @@ def register(spark: Any) -> None:
     """Register ``format("kinesis_sdk")`` with a session.
 
     Not needed if the package is installed in the environment of the Python that Spark starts, where Spark finds
-    ``pyspark_kinesis_sdk`` by itself. If Spark starts another Python on a ``local`` master, and the user has not chosen it with
-    ``PYSPARK_PYTHON``, the Python functions of this session run with the interpreter of this program from now on.
+    ``pyspark_kinesis_sdk`` by itself. On a ``local`` master, Spark may start another Python than this program's. Unless the user
+    chose it with ``PYSPARK_PYTHON``, the Python functions of this session then run with the interpreter of this program.
 
-    The planner then also knows how many tasks suit the cluster: two per slot of the session, if the option ``maxTasks`` is not set.
+    The call also tells the planner how many tasks suit the cluster: two per slot of the session, if the option ``maxTasks`` is not set.
 
     Raises:
         ConfigError: If Spark starts a Python that cannot import this package, and only the user can change that.

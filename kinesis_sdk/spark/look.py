@@ -252,7 +252,7 @@ class ShardLook:
             self._rate = records / max(self._gap, 500.0)
 
     def _note_rate_at_cut(self, page: Page) -> None:
-        """Note at what rate the shard received records behind a cut, at most the rate that a shard accepts."""
+        """Note the rate of arrivals behind a cut, at most the rate that a shard accepts."""
         arrivals = [arrival_of(record) for record in page.records]
         # Bounded, because one request may store hundreds of records in a millisecond.
         if arrivals and arrivals[-1] > arrivals[0]:

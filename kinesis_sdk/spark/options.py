@@ -83,15 +83,16 @@ class SourceOptions:
     include_headers: bool = False
     """Whether there is a column ``headers``, a map from names to values, as in Spark's Kafka source."""
     misplaced_aggregates: str = "deliver"
-    """Treatment of an aggregate that contains records outside the shard's hash key range: ``deliver`` it, or ``discard`` all of it as
-    the KCL does, because the KPL (and the producer of this package) puts its records again."""
+    """Treatment of an aggregate with records outside the shard's hash key range: ``deliver`` it, or ``discard`` all of it, as
+    the KCL does. The KPL, and the producer of this package, put its records again.
+    """
     recognize_repetitions: bool = True
     """Whether repetitions of idempotent producers are left out. False returns every stored copy."""
     max_repetition_bytes: int = MAX_BYTES
     """Maximum bytes that a task remembers of the records of idempotent producers for each shard, to recognize repetitions."""
     max_look_up_span: float = OLDEST_MILLIS / 1000
-    """Maximum time before a record in which its earlier copies are searched. Programs that may put records can make a task
-    read as much again.
+    """Maximum time before a record in which its earlier copies are searched. Any program that may put records can make a task
+    read this span again.
     """
     fail_on_data_loss: bool = True
     """Whether the query fails if records that the checkpoint needs are deleted; otherwise it logs that and continues."""

@@ -3,9 +3,9 @@
 A task begins with an empty memory, and looks up in the stream what it does not remember. So the rows of a range depend
 only on the stream, not on where the range begins, and a range that is read again has the same rows.
 
-Nearly every page needs no look-up, and its aggregates are judged one by one while their rows are made. The first
-aggregate that needs one causes the rest of the page to be judged with it, so that the stream is read once for a page
-and not once for each aggregate.
+Nearly every page needs no look-up, and its aggregates are judged one by one while their rows are made. When the first
+aggregate of a page needs one, the rest of the page is judged with it. So a page reads the stream once, not once for
+each aggregate.
 """
 
 from __future__ import annotations

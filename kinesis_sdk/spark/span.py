@@ -9,8 +9,7 @@ monotonic clock of the driver, without any report from the executors:
   Every eighth batch tries a doubled span, so that the span recovers after batches that were slow for another reason.
 - It is at least one and a half times the time since the last plan, unless the batches themselves became slow. The lag
   then falls by at least half an interval with every batch, for any trigger. If a larger batch took longer than the
-  stream time that it held, the cluster is too slow for any span, and a larger one would only make batches longer and
-  longer.
+  stream time that it held, the cluster is too slow for any span. A larger span would only make batches longer.
 
 ``maxBatchSpan`` is an upper bound of it.
 """

@@ -1,9 +1,9 @@
 """Work on many shards at once: generators that wait without holding a thread.
 
 A *step* function is a generator that makes its calls itself and yields only when it has to wait: it yields the
-monotonic time before which it does not continue. `run_all` runs many of them on a few threads, so that a shard that
-waits (for its share of the reads per second, or for a retry) does not hold up other shards. With one thread it runs in
-the caller, and waits with the function that it is given: tests run it in virtual time.
+monotonic time before which it does not continue. `run_all` runs many of them on a few threads. A shard that waits, for
+its share of the reads per second or for a retry, does not hold up other shards. With one thread it runs in the caller,
+and waits with the function that it is given: tests run it in virtual time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Division of a batch into tasks: a pure decision, and the same one for the same ranges in any order.
+"""Division of a batch into tasks: a pure decision, which does not depend on the order of the ranges.
 
 Ranges that are connected by parents form a *family*. One task reads all of a family, because it must read a child after its
 parents. Everything else is free: families go to the task with the fewest expected records, the largest family first.

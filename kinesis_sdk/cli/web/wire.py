@@ -1,7 +1,7 @@
 """A `FleetView` as the page gets it: columns instead of objects, and afterwards only changes.
 
-A view of 1,000 leases is about a megabyte as JSON, most of it sequence numbers, ages and trends that change with every
-scan and that no square of the fleet shows. So the page gets columns with only what it draws, numbers rounded to the two
+A view of 1,000 leases is about a megabyte as JSON. Most of it is sequence numbers, ages and trends, which change with every
+scan, and which the map does not show. So the page gets columns with only what it draws, numbers rounded to the two
 digits that it shows, and requests a whole lease only where one is open. `changes` compares two such pictures;
 `benchmarks/bench_ui.py` prints the bytes.
 """
