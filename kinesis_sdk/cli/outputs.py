@@ -343,7 +343,7 @@ OUTPUTS: Mapping[str, Output] = {
 
 
 def output_schema(command: str, *, is_open: bool = True) -> dict[str, Any]:
-    """Return the JSON Schema of a command's output. Objects may have further fields if ``is_open``; tests forbid it."""
+    """Return the JSON Schema of a command's output. If ``is_open``, objects may have further fields; tests use the closed form."""
     output = OUTPUTS[command]
     name = schema_name(command)
     names_itself = {} if output.are_lines else {"properties": {"schema": {"const": name}}}

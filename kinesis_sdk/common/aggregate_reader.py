@@ -541,9 +541,9 @@ def deaggregate(
         on_tagged: Called with (Kinesis record, its columns) for each aggregate whose first user record has the tag of an
             idempotent producer. If it returns True, the caller decides about the aggregate afterwards, and
             ``on_misplaced`` is not called.
-        on_unreadable: Called with each aggregate whose sealed body cannot be opened. Without an error, it is damaged, and is
-            delivered as to a reader that knows no codecs. With an error, its codec is not there, and the aggregate and
-            everything after it are left out. Without this argument, the error is raised.
+        on_unreadable: Called with each aggregate whose sealed body cannot be opened. If the error is None, the
+            aggregate is damaged and is delivered as to a reader that knows no codecs. Otherwise its codec is missing, and
+            the aggregate and everything after it are left out. Without this argument, the error is raised.
 
     Returns:
         The user records. All data is read and checked here; the objects are created on access.

@@ -443,7 +443,7 @@ class LeaseRowRejectedError(LeaseStoreError):
 
 
 class TransientLeaseStoreError(LeaseStoreError):
-    """A call to a lease store failed in a way that usually passes. The call may have taken effect."""
+    """A call to a lease store failed with a transient error. The call may have taken effect."""
 
     retryable: ClassVar[bool] = True
 
@@ -453,7 +453,7 @@ class SinkError(ConsumerError):
 
 
 class TransientSinkError(SinkError):
-    """A call to a sink failed in a way that usually passes; the batch is processed again. It never stops a worker."""
+    """A call to a sink failed with a transient error; the batch is processed again. It never stops a worker."""
 
     retryable: ClassVar[bool] = True
 

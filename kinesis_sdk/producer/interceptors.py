@@ -77,8 +77,8 @@ class ProducerInterceptor:
     ) -> AbstractContextManager[None]:
         """Return a context manager; the PutRecords call is made inside it. If the call fails as a whole, the manager gets the error.
 
-        Called on threads of the producer, several at a time; each sends nothing else meanwhile. What the context manager raises
-        is logged and changes nothing, and it cannot suppress the error of the call.
+        Called on threads of the producer, several at a time; each sends nothing else meanwhile. An exception from the context
+        manager is logged and otherwise ignored. The manager cannot suppress an error of the call.
         """
         return nullcontext()
 

@@ -299,8 +299,8 @@ class ShardLook:
     def _confirm(self, end: End) -> Steps[End]:
         """Return `Ended` for a closed shard if nothing follows its last record, even if no response says that it has ended.
 
-        Its children enter in this batch, because the cut may lie behind their first records. The reads are so slow that
-        a record that arrived before them has become readable, so nothing follows if they find nothing.
+        Its children enter in this batch, because the cut may lie behind their first records. The reads take so long
+        that any record that arrived before them has become readable. If they find nothing, nothing follows.
         """
         cursor = end.cursor or self._io.cursor(self.shard_id, end.position, via=self._via, pace=self._pace)
         for _ in range(_CONFIRMATIONS):

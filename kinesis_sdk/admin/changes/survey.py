@@ -1,4 +1,4 @@
-"""Facts for plans of positions: rows and stream of an application, and checkpoints that stand for times and records."""
+"""Facts for plans that change positions: an application's rows and stream, and the checkpoints for given times and records."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Reports:
         self._lock = threading.Lock()
 
     def send(self, event: str, **content: Any) -> None:
-        """Send a report. It is lost if the supervisor is gone, which the end of standard input shows."""
+        """Send a report. If the supervisor is gone, the report is lost; the end of standard input then stops this process."""
         line = json.dumps({"event": event, **content}).encode() + b"\n"
         try:
             with self._lock:

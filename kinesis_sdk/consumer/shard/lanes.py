@@ -345,7 +345,7 @@ class Lanes:
         self._pausing.clear()
 
     def finish(self, lane: Lane, count: int, last: UserRecord | None) -> None:
-        """Mark the next records of a lane as finished. ``last`` is the last one of them, with a single lane."""
+        """Mark the next ``count`` records of a lane as finished. ``last`` is the last of these if there is a single lane."""
         sub_batch = lane.pending[0]
         if sub_batch.slots is not None:
             self._tracker.finish(sub_batch.slots[sub_batch.begin : sub_batch.begin + count])
