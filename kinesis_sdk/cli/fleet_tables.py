@@ -27,7 +27,7 @@ def new_table(*columns: str | tuple[str, str], dispensable: Sequence[str] = ()) 
     """Return a table without lines.
 
     A heading in ``columns`` may come with ``right`` for numbers, or ``wide`` for the column that is cut if there is no
-    room. A narrow terminal does not show the ``dispensable`` columns, of which the first is left out first.
+    room. A narrow terminal leaves out the ``dispensable`` columns, starting with the first.
     """
     need("rich.table", "cli")
     from kinesis_sdk.cli.fitted_table import FittedTable

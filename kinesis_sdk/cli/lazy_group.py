@@ -23,7 +23,7 @@ class LazyGroup(click.Group):
         self._homes = dict(homes or {})
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all commands: in the order of their table, then those that are added directly."""
+        """Return the names of all commands: in the order of their table, then commands that are added directly."""
         return [*self._homes, *(name for name in super().list_commands(ctx) if name not in self._homes)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

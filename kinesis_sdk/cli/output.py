@@ -173,7 +173,7 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask before a change, of which the effects are already printed. ``yes`` skips the question.
+    """Ask before a change, whose effects are already printed. ``yes`` skips the question.
 
     Raises:
         CommandError: If the answer is no, or if standard input is not a terminal.

@@ -176,7 +176,7 @@ class CheckpointRequest:
 
 @dataclass(frozen=True)
 class Noise:
-    """A line of a child that is not a message, of which the first 200 characters are only logged."""
+    """A line of a child that is not a message. Its first 200 characters are logged, and nothing else happens."""
 
     text: str
 

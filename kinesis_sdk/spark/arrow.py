@@ -168,7 +168,7 @@ class BatchBuilder:
             return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(pa.array(ends, pa.int32()), array))
 
         def numbered() -> Any:
-            """Return each row's number in its aggregate: its number in the batch, minus that of its aggregate's first row."""
+            """Return each row's number in its aggregate: its number in the batch, minus the number of its aggregate's first row."""
             return pc.subtract(self._numbered(filled), spread(numbers, pa.int64()))
 
         def hash_keys() -> Any:

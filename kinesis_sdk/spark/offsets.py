@@ -31,7 +31,7 @@ sorted, no spaces, and one way to write each position. `QueryOffset.from_json` r
 
 The characters after ``>`` and ``=`` are digits to base 64, the highest one first. Their values from 0 to 63 are
 ``A`` to ``Z``, ``a`` to ``z``, ``0`` to ``9``, ``-``, ``_``. Leading digits that equal those of the previous number are omitted.
-The previous number is that of the closest preceding key of the same stream that has a number to base 64, in the order of the keys as
+The previous number belongs to the closest preceding key of the same stream with a number to base 64, in the order of the keys as
 text; before the first one it is 0. To decode a number manually, replace the last digits of the previous number by its digits:
 ``>LR4Bv`` and then ``>7w`` stand for the numbers ``LR4Bv`` and ``LR47w``.
 """

@@ -2,8 +2,7 @@
 
 Names are case-insensitive. Durations and positions are in the grammar of `kinesis_sdk.common.position_text`.
 
-The reader checks and ignores the options of the writer, and the writer those of the reader, because a temporary view passes the same
-options to both.
+Reader and writer check and ignore each other's options, because a temporary view passes the same options to both.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ MAX_PAGE = 10_000
 """Maximum records of a GetRecords response (API reference)."""
 
 _ENGINE_OPTIONS = frozenset({"checkpointlocation", "queryname"})
-"""Options that Spark itself adds to those of a streaming sink."""
+"""Options that Spark itself adds to the options of a streaming sink."""
 
 
 @dataclass(frozen=True, kw_only=True)

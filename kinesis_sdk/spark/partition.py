@@ -58,8 +58,8 @@ class ProducerSettings:
 
     Attributes:
         config: Configuration of the producer.
-        region_name: AWS region; None uses that of ``connection``, or of the executor's environment.
-        endpoint_url: Endpoint; None uses that of ``connection``, or resolves it as botocore does in the executor.
+        region_name: AWS region; None uses the region of ``connection``, or of the executor's environment.
+        endpoint_url: Endpoint; None uses the endpoint of ``connection``, or resolves it as botocore does in the executor.
         connection: Connection settings; None uses the credentials of the executor.
     """
 

@@ -484,7 +484,7 @@ class StreamPlanner:
     # -- the look -------------------------------------------------------------------------------------------------
 
     def _look(self, start: QueryOffset, begin: QueryOffset, *, unlimited: bool) -> tuple[_Found, str | None]:
-        """Find the cut and the ends of a batch, and which option limited it."""
+        """Find the cut and the ends of a batch, and the limit that set the cut, if any."""
         options = self._options
         count = None if unlimited else options.max_records_per_shard
         span = None if unlimited or self._span is None else self._span
@@ -580,7 +580,7 @@ class StreamPlanner:
         return True
 
     def _is_closed(self, key: Key) -> bool:
-        """Return whether the listing has the shard as one that takes no more records. The shard may have left the listing meanwhile."""
+        """Return whether the listing shows the shard as closed. False if it has left the listing since planning began."""
         shard = self._listings[key.stream].graph.shards.get(key.shard)
         return shard is not None and not shard.is_open
 

@@ -104,7 +104,7 @@ def read_file(path: str, *, loads: bool = False) -> ConfigFile:
 
 
 def read_config(path: str, *, loads: bool = False) -> ConsumerConfig:
-    """Read the settings of the consumer in a file. Arguments and errors are those of `read_file`."""
+    """Read the settings of the consumer in a file. Arguments and errors: see `read_file`."""
     return read_file(path, loads=loads).config
 
 

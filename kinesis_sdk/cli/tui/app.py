@@ -553,7 +553,7 @@ class TopApp(App[None]):
             self.notify("The command was copied, if the terminal allows it.", markup=False)
 
     def action_travel(self, minutes: int) -> None:
-        """Show the fleet of a minute earlier or later than the screen's, or now."""
+        """Show the fleet a minute earlier or later than the view on the screen, or now."""
         newest, past = self._newest, self._services.past
         if self._view is None or newest is None or past is None:
             return

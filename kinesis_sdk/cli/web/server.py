@@ -213,7 +213,7 @@ _once_a_minute = _OnceAMinute()
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server, which first ends the endless streams of events, for which it would wait."""
+    """uvicorn's server. It first ends the endless streams of events; otherwise it would wait for them."""
 
     def __init__(self, config: uvicorn.Config, console: Console) -> None:
         super().__init__(config)
