@@ -58,8 +58,9 @@ class Deserializer(Protocol):
             data: Payload of a user record.
 
         Raises:
-            Exception: If the payload cannot be decoded. ``UserRecord.value`` raises `DeserializationError` with it as its cause,
-                or `SchemaUnavailableError` if it is a retryable error of this package or one of AWS.
+            Exception: If the payload cannot be decoded. It becomes the cause of the error that ``UserRecord.value``
+                raises: `SchemaUnavailableError` for a retryable error of this package or an error of AWS, else
+                `DeserializationError`.
         """
         ...
 

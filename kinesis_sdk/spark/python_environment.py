@@ -58,8 +58,8 @@ def pass_on_parallelism(spark: Any) -> None:
 
     Spark tells a data source in Python nothing about the cluster, but passes it the environment of the session. On a
     ``local`` master the number is two tasks per slot. A cluster may have registered few of its executors when the
-    session starts, so there the number is only raised: to two per known slot, if that is more than the default. Nothing
-    happens for a session of Spark Connect.
+    session starts, so on a cluster two tasks per known slot count only if they exceed the default. Nothing happens for a
+    session of Spark Connect.
     """
     context = _classic_context(spark)
     if context is None:

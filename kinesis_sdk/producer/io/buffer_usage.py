@@ -139,7 +139,7 @@ class BufferUsage:
         return sum(run.left for run in self.callbacks)
 
     def add_flush_listener(self, epoch: int, listener: Listener) -> None:
-        """Call ``listener`` when nothing is `left` of an epoch; at once if nothing is now."""
+        """Call ``listener`` once nothing is `left` of an epoch, immediately if that is so already."""
         self._flush_listeners[listener] = epoch
         self.notify_flushes()
 
