@@ -20,7 +20,9 @@ class WorkerShare:
     """The leases of one worker.
 
     Attributes:
+        worker_id: Its id.
         group: Its group; an empty text without one.
+        leases: Unfinished leases that it holds.
         share: Its leases in the balanced fleet that needs the fewest moves.
         throughput_kbps: KB/s of its leases; None if no row has any.
     """
@@ -39,7 +41,11 @@ class GroupShare:
     Attributes:
         group: Its name; an empty text for workers without a group.
         workers: Live workers, including standby workers.
+        leases: Unfinished leases that they hold.
         ideal: Fair share: leases by number of workers.
+        least: Leases of the worker with the fewest.
+        most: Leases of the worker with the most.
+        throughput_kbps: KB/s of its leases; None if no row has any.
     """
 
     group: str

@@ -108,7 +108,12 @@ class LagReading:
 
 @dataclass(frozen=True, kw_only=True)
 class Action:
-    """Something that an operator can do about a problem, as a verb with its object, and the arguments of ``kinesis-sdk`` for it."""
+    """Something that an operator can do about a problem.
+
+    Attributes:
+        title: What it does, as a verb with its object.
+        command: Arguments of ``kinesis-sdk``.
+    """
 
     title: str
     command: tuple[str, ...]
@@ -155,6 +160,7 @@ class HandlerFailure:
         retry_in: Seconds until the next call; 0 if it is due or runs.
         records: Number of user records in the last failed call; 0 if it was another callback than ``process_records``.
         position: Position of the first of these records; None if there are none. If ``records`` is 1, the handler fails on it.
+        error: Class and text of the error, printable and shortened.
     """
 
     attempts: int
