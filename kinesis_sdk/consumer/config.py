@@ -103,8 +103,9 @@ class LeaseConfig:
 
     balance_by: Literal["throughput", "count"] = "throughput"
     """For the balanced strategy. ``"throughput"`` weights leases by throughput, so that a worker with a hot shard holds fewer
-    leases than others, if at least half of the leases carry ``throughputKBps`` in the table and their rates differ by more
-    than a factor of two. Otherwise, and with ``"count"``, it counts leases: every worker and group holds its exact share."""
+    leases than other workers. It requires that at least half of the leases carry ``throughputKBps`` in the table and that their
+    rates differ by more than a factor of two. Otherwise, and with ``"count"``, leases are counted: every worker and group holds
+    its exact share."""
 
     enable_priority_lease_assignment: bool = True
     """For the ``"kcl2"`` strategy: whether a worker that has its share still takes new leases and leases that were unowned for

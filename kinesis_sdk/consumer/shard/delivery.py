@@ -142,8 +142,9 @@ class Delivery:
     """Records of one shard that are in a call of the handler or wait for one.
 
     With a ``concurrency`` of 1 there is one lane, and during a call the handler may checkpoint up to its last record. With more,
-    each partition key has a lane of its own while it has records here, a call gets records of one lane, and only the shard's low
-    watermark may be checkpointed. Errors after the loss of the lease are ignored, because the next owner processes the records.
+    each partition key has a lane of its own while it has records here. A call then gets records of one lane, and only the
+    shard's low watermark may be checkpointed. Errors after the loss of the lease are ignored, because the next owner processes
+    the records.
 
     Args:
         on_call_ended: Called from any thread when a call ends that was still running when `advance` returned.
