@@ -15,6 +15,7 @@ import kinesis_sdk.consumer
 import kinesis_sdk.metrics
 import kinesis_sdk.spark
 import kinesis_sdk.testing
+import kinesis_sdk.tracing
 from integration.spark.environments import NEWEST, OLDEST
 from kinesis_sdk import StreamSpec
 from tests.readme import DOCS, GUIDES, NOT_RUN, OWN_TESTS, README, ROOT, Block, blocks
@@ -174,7 +175,7 @@ def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
 
 def test_every_call_in_the_text_has_the_arguments_that_the_code_has() -> None:
     """Inline code such as `StreamSpec(arn, consumer_arn=…)`: the class exists, the keywords are its parameters."""
-    places = (kinesis_sdk, kinesis_sdk.metrics, kinesis_sdk.testing, kinesis_sdk.spark)
+    places = (kinesis_sdk, kinesis_sdk.metrics, kinesis_sdk.testing, kinesis_sdk.spark, kinesis_sdk.tracing)
     seen = 0
     calls = [
         call
