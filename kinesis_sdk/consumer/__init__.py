@@ -1,6 +1,6 @@
-"""The consumer: what the KCL is, without a JVM.
+"""The consumer: the work of the KCL, without a JVM.
 
-Imports `kinesis_sdk.common` only, and boto3 not before a client is made.
+Imports only `kinesis_sdk.common`; boto3 is imported when the first client is created.
 """
 
 from kinesis_sdk.common.error_policy import (

@@ -1,1 +1,1 @@
-"""Runtime of a worker: its threads, the scheduler that shares them out, and `Runtime`, the interface to both."""
+"""Runtime of a worker: its threads, the scheduler of their work, and `Runtime`, the interface to both."""
