@@ -186,7 +186,7 @@ class FanOutFetcher:
 
     @property
     def due(self) -> float:
-        """Minus infinity if `fetch` has a result or an error, otherwise infinity until ``on_ready``."""
+        """Minus infinity if `fetch` has a result or an error; otherwise infinity until ``on_ready``, or the time of the next poll."""
         with self._lock:
             if self._ready or self._error is not None:
                 return -_NEVER

@@ -149,7 +149,7 @@ class TableStreamClient:
         iterator = response.get("ShardIterator")
         if not iterator:
             raise ProtocolError(f"GetShardIterator: the response for shard {shard_id} has no iterator")
-        # A LATEST iterator is at the tip, so the first empty response already shows that nothing is behind it.
+        # A LATEST iterator starts at the tip, so a single empty response shows that the tip was read.
         empty = _EMPTY_AT_TIP if kind == "LATEST" else 0
         return {
             "ShardIterator": str(_Iterator(shard_id, not_before, empty, iterator)),
