@@ -8,8 +8,9 @@ import pytest
 
 from integration.java.evidence import deliveries, wait_for
 from integration.java.steered import SteeredFleet
-from kinesis_sdk.admin.changes.execute import Status
+from kinesis_sdk.admin.changes.plans import plan_rewind, plan_skip
 from kinesis_sdk.admin.changes.recipes import Recipe
+from kinesis_sdk.admin.changes.told import Status
 from kinesis_sdk.admin.fleet.model import OwnerKind
 from tests import HANG
 
@@ -28,15 +29,15 @@ def test_a_rewind_and_a_skip(stage, tmp_path, version):
         fleet.go_on(3)
         begin = datetime.now(timezone.utc)
         fleet.go_on(4)
-        steering = fleet.operator.steering
-        plan = steering.plan_rewind(begin, [first])
+        desk = fleet.operator.desk
+        plan = plan_rewind(desk, begin, [first])
         restart = Recipe.RESTART if kind is OwnerKind.KCL3 else Recipe.FREE
         assert [(change.kind, change.recipe) for change in plan.changes] == [(kind, restart)]
         (outcome,) = fleet.operator.apply(plan)
         assert outcome.noticed_by == java.name
         # A worker reads 20 records a second of a shard, and 30 arrive: but on a machine that is busy, they may arrive late.
         wait_for(lambda: fleet.load.backlog(second, deliveries([java])) > 50, HANG, fleet.tails)
-        plan = steering.plan_skip("LATEST", [second])
+        plan = plan_skip(desk, "LATEST", [second])
         request = Recipe.REQUEST if kind is OwnerKind.KCL3 else Recipe.FREE
         assert [(change.kind, change.recipe) for change in plan.changes] == [(kind, request)]
         (outcome,) = fleet.operator.apply(plan, wait=0.0)
