@@ -233,15 +233,16 @@ class Session:
         try:
             with ThreadPoolExecutor(1) as downloads:
                 fetching = downloads.submit(self._fetch)
-                self._run_together([suite for suite in self._suites if suite.first])
+                first = [suite for suite in self._suites if suite.first]
+                self._run_together(first, len(first))
                 fetching.result()
-            self._run_together([suite for suite in self._suites if not suite.first])
+            self._run_together([suite for suite in self._suites if not suite.first], LANES)
         finally:
             self._stopped.set()
             ticker.join()
 
-    def _run_together(self, suites: Sequence[Suite]) -> None:
-        with ThreadPoolExecutor(LANES) as pool:
+    def _run_together(self, suites: Sequence[Suite], lanes: int) -> None:
+        with ThreadPoolExecutor(max(lanes, 1)) as pool:
             ordered = sorted(suites, key=lambda suite: -suite.seconds)
             futures = [pool.submit(self._run_one, suite) for suite in ordered]
             try:

@@ -45,38 +45,33 @@ class Suite:
     needs: tuple[str, ...] = ()
 
 
-# Three processes with about equal work for two cores: while one waits for a thread, the other two go on. pytest-xdist would import every
-# test twice and transfer each result, which takes a fifth of the time.
-_OPERATORS = (
-    "tests/admin",
-    "tests/cli",
+# Four processes with about equal work for two cores: while one waits for a thread, the other three go on. pytest-xdist would import every
+# test in each process and transfer each result, which takes a fifth of the time.
+_LEASES = (
+    "tests/consumer/leases",
     "tests/consumer/sinks",
     "tests/exactly_once",
     "tests/lambda_events",
+    "tests/spark",
 )
-_CONSUMER = ("tests/consumer", "tests/spark")
+_OPERATORS = ("tests/admin", "tests/cli")
 UNIT = (
-    Suite(
-        "unit-consumer",
-        "unit tests of the consumer and of Spark, in virtual time",
-        55,
-        (*_CONSUMER, "--ignore=tests/consumer/sinks"),
-        first=True,
-    ),
-    Suite(
-        "unit-operators",
-        "unit tests of administration, commands, Lambda, sinks, and the oracle of exactly-once effects",
-        50,
-        _OPERATORS,
-        first=True,
-    ),
+    Suite("unit-operators", "unit tests of administration and commands", 50, _OPERATORS, first=True),
     Suite(
         "unit-others",
-        "all other unit tests, the producer's among them",
-        55,
-        ("tests", *(f"--ignore={folder}" for folder in (*_CONSUMER, *_OPERATORS))),
+        "unit tests of the producer, and all that no other suite has",
+        50,
+        ("tests", *(f"--ignore={folder}" for folder in ("tests/consumer", *_LEASES, *_OPERATORS))),
         first=True,
     ),
+    Suite(
+        "unit-consumer",
+        "unit tests of the consumer, in virtual time",
+        50,
+        ("tests/consumer", *(f"--ignore={folder}" for folder in _LEASES)),
+        first=True,
+    ),
+    Suite("unit-leases", "unit tests of leases, sinks, Spark and Lambda", 50, _LEASES, first=True),
 )
 
 SCENES = (
