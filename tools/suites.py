@@ -45,7 +45,7 @@ class Suite:
     needs: tuple[str, ...] = ()
 
 
-# Four processes with about equal work for two cores: while one waits for a thread, the other three go on. pytest-xdist would import every
+# Five processes for two cores: while one waits for a thread, the others go on. pytest-xdist would import every
 # test in each process and transfer each result, which takes a fifth of the time.
 _LEASES = (
     "tests/consumer/leases",
@@ -59,10 +59,16 @@ UNIT = (
     Suite("unit-operators", "unit tests of administration and commands", 50, _OPERATORS, first=True),
     Suite(
         "unit-others",
-        "unit tests of the producer, and all that no other suite has",
+        "all unit tests that no other suite has",
         50,
-        ("tests", *(f"--ignore={folder}" for folder in ("tests/consumer", *_LEASES, *_OPERATORS))),
+        (
+            "tests",
+            *(f"--ignore={folder}" for folder in ("tests/consumer", "tests/producer", *_LEASES, *_OPERATORS)),
+        ),
         first=True,
+    ),
+    Suite(
+        "unit-producer", "unit tests of the producer, in virtual time", 50, ("tests/producer",), first=True
     ),
     Suite(
         "unit-consumer",
