@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import threading
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -308,7 +309,9 @@ def test_only_records_that_failed_are_put_again(account: Account, tmp_path: Path
 def test_a_stream_that_takes_nothing_ends_the_run(account: Account, tmp_path: Path) -> None:
     path = ndjson(tmp_path / "a.ndjson", 8_000)
     account.aws.faults.add(Fault(kind="throttle", code="AccessDeniedException", operation="PutRecords"))
-    result = account.put(path, config=bulk_config(aggregate=False))
+    # With a small buffer, the reader is never further ahead of the failures than this, however fast it is.
+    config = replace(bulk_config(aggregate=False), max_buffered_records=1_000)
+    result = account.put(path, config=config)
     assert result.interrupted
     assert result.failed >= 1000
     assert result.read < 8_000
