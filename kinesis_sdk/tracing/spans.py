@@ -19,8 +19,8 @@ try:
     from opentelemetry import propagate, trace
     from opentelemetry.context import Context
     from opentelemetry.propagators.textmap import Getter, TextMapPropagator
-except ImportError as error:
-    raise ImportError(install_hint("Tracing", "opentelemetry-api", "opentelemetry")) from error
+except ImportError as _error:
+    raise ImportError(install_hint("Tracing", "opentelemetry-api", "opentelemetry")) from _error
 
 _LOGGER = FieldLogger(logging.getLogger(__name__))
 
