@@ -79,7 +79,7 @@ class Outcome:
 
     @property
     def is_wrong(self) -> bool:
-        """Whether somebody must act on it."""
+        """Whether a person must act on it."""
         return self.error is not None or (self.killed_by is None) != bool(self.mutant.equivalent)
 
     def __str__(self) -> str:

@@ -11,7 +11,7 @@ from kinesis_sdk.common.page_server import MAX_CONNECTIONS, Page, _Server, pages
 
 
 def no_page(path: str) -> Page:
-    raise NotImplementedError
+    raise AssertionError(f"no page is served here: {path}")
 
 
 def test_connections_beyond_the_bound_are_closed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

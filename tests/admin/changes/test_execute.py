@@ -409,8 +409,10 @@ def test_moves_to_a_worker_that_is_not_there_are_rejected(tmp_path, owner):
     fleet, _, _ = loaded(tmp_path)
     if owner == "dead":
         fleet.crash("a")
-    with pytest.raises(ConfigError, match=r"to='nobody-knows' is invalid: expected a worker of the table: a"):
-        plan_move(fleet.desk(), [SHARD], "nobody-knows")
+    with pytest.raises(
+        ConfigError, match=r"to='unknown-worker' is invalid: expected a worker of the table: a"
+    ):
+        plan_move(fleet.desk(), [SHARD], "unknown-worker")
 
 
 @pytest.mark.usefixtures("any_place")

@@ -219,4 +219,4 @@ def test_a_lease_is_pinned_and_unpinned(live: SteeredFleet) -> None:
     act(lambda _: None)
     assert live.store.get(shard).pinned_to is None
     with pytest.raises(ConfigError, match=r"^to="):
-        made.plan("app", {"operation": "pin", "leases": [shard], "to": "nobody-knows"})
+        made.plan("app", {"operation": "pin", "leases": [shard], "to": "unknown-worker"})

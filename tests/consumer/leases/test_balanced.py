@@ -105,7 +105,7 @@ def test_shares_are_fair_to_workers_and_groups(workers, free):
         fair = total * len(members) / len(counts)
         assert abs(sum(share[name] for name in members) - fair) < 1
     assert share == fair_shares(dict(reversed(counts.items())), total, groups, NO_LIMIT), (
-        "whoever computes it"
+        "every worker computes the same shares"
     )
 
 
