@@ -135,6 +135,7 @@ class PoisonRecord:
         shard_id: Shard of the record.
         stream: Stream of the record.
         by_operator: Whether an operator left it out (``kinesis-sdk leases skip-record``), and not the policy.
+        failing_seconds: Seconds since the first failed call that got it, at least 0.
     """
 
     record: UserRecord
@@ -143,6 +144,7 @@ class PoisonRecord:
     shard_id: str
     stream: StreamId
     by_operator: bool = False
+    failing_seconds: float = 0.0
 
 
 DeadLetterHook = Callable[[PoisonRecord], Awaitable[None] | None]

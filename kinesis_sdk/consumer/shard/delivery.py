@@ -531,6 +531,7 @@ class Delivery:
         sub_batch = lane.pending[0]
         record = sub_batch.records[sub_batch.begin]
         attempts = sub_batch.failures
+        failing = self._failing.get(lane.key)
         poison = PoisonRecord(
             record=record,
             error=error,
@@ -538,6 +539,7 @@ class Delivery:
             shard_id=self._held.shard_id,
             stream=self._runtime.stream,
             by_operator=by_operator,
+            failing_seconds=0.0 if failing is None else now - failing.since,
         )
         try:
             result = hook(poison)

@@ -199,7 +199,8 @@ def test_of_several_failing_keys_the_one_that_failed_first_is_told():
 
 @pytest.mark.parametrize("accepts", [True, False])
 def test_a_dead_lettered_record_no_longer_fails(accepts):
-    def hook(_poison):
+    def hook(poison):
+        assert 0 < poison.failing_seconds <= scene.clock.monotonic()
         if not accepts and scene.clock.monotonic() < 30:
             raise OSError("no")
 
