@@ -43,6 +43,11 @@ class ShardLoad:
     utilization: float
 
 
+def utilization(records: float, size: float) -> float:
+    """Return the used part of the nearer of a shard's limits for writes, from records and bytes a second; 1.0 is full."""
+    return max(records / SHARD_RECORDS_PER_SECOND, size / SHARD_BYTES_PER_SECOND)
+
+
 def sample_load(
     connection: Connection,
     stream: str | StreamId,
@@ -100,7 +105,7 @@ def sample_load(
             records_per_second=records,
             bytes_per_second=size,
             seconds=span,
-            utilization=max(records / SHARD_RECORDS_PER_SECOND, size / SHARD_BYTES_PER_SECOND),
+            utilization=utilization(records, size),
         )
 
     if threads < 2 or len(shard_ids) < 2:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from kinesis_sdk.admin.load import utilization
 from kinesis_sdk.common.shards import Shard
 from kinesis_sdk.consumer import Lease
 from kinesis_sdk.consumer.leases import Item
@@ -65,6 +66,11 @@ class ShardSample:
     def records_per_second(self) -> float:
         """Kinesis records written per second."""
         return self.records / self.seconds
+
+    @property
+    def utilization(self) -> float:
+        """Used part of the nearer of the shard's write limits."""
+        return utilization(self.records_per_second, self.bytes_per_second)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,34 +4,29 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
+from kinesis_sdk.admin.applications import StreamFacts
 from kinesis_sdk.admin.doctor.facts import Facts, Permission
 from kinesis_sdk.admin.doctor.model import Finding, Level, worst_first
 from kinesis_sdk.admin.doctor.permissions import ACTIONS
-from kinesis_sdk.admin.fleet.words import counted, duration
+from kinesis_sdk.admin.fleet.lag import LagProbeResult
+from kinesis_sdk.admin.fleet.model import FleetView, Severity
+from kinesis_sdk.admin.fleet.observe import FleetObserver
+from kinesis_sdk.admin.fleet.problems import RULES, ProblemSettings
+from kinesis_sdk.admin.fleet.words import duration
+from kinesis_sdk.admin.load import SHARD_RECORDS_PER_SECOND
 from kinesis_sdk.common.aws import is_of_account
 from kinesis_sdk.common.service_clock import least_skew
-from kinesis_sdk.common.shards import Shard, ShardGraph, is_table_shard_id
+from kinesis_sdk.common.shards import is_table_shard_id
+from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.text import printable
-from kinesis_sdk.consumer import IntervalSettings, Lease
+from kinesis_sdk.consumer import IntervalSettings, TableScan
 from kinesis_sdk.consumer.leases import attributes, default_intervals, scan_read_units
 from kinesis_sdk.consumer.leases.java import MIGRATION_KEY, is_upgrading_from_2x
-from kinesis_sdk.consumer.shard_sync import find_contradiction, find_misfits
 
-SKEW_YELLOW = 5.0
-"""Seconds of clock skew from which starting positions by time and KCL 3's leader are off."""
-SKEW_RED = 60.0
-"""Seconds of clock skew from which a KCL 3 leader treats a worker as dead; at 300 s AWS rejects each signature."""
-BEHIND = 60.0
-"""Seconds of lag that are reported, as in the views of a fleet."""
-FAILING_CALLS = 3
-"""Consecutive failed handler calls that are reported, as in the views of a fleet."""
-SHARD_BYTES = 1 << 20
-"""Bytes per second that a shard accepts."""
-SHARD_RECORDS = 1000
-"""Kinesis records per second that a shard accepts."""
+_SETTINGS = ProblemSettings(near_horizon=0.25, horizon_soon=0.5, no_lease=0.0)
+"""Thresholds of the rules: an examination is made before something happens, and it looks once."""
 _FULL, _BUSY = 0.95, 0.7
 """Shares of a shard's write limit from which a finding is red or yellow."""
 _UNEVEN = 4.0
@@ -130,10 +125,8 @@ def _clock(facts: Facts) -> Iterator[Finding]:
         )
         return
     # The difference lies between the bounds; judge by the smallest possible one.
-    skew = least_skew([facts.skew]) or 0.0
-    least = abs(skew)
-    direction = "behind" if skew > 0 else "ahead of"
-    if least < SKEW_YELLOW:
+    least = abs(least_skew([facts.skew]) or 0.0)
+    if least < _SETTINGS.skew:
         yield Finding(
             code="clock-skew",
             level=Level.GREEN,
@@ -141,15 +134,6 @@ def _clock(facts: Facts) -> Iterator[Finding]:
             text="This machine's clock agrees with that of AWS"
             + (f" up to {least:.1f} s." if least >= 1 else " within a second."),
         )
-        return
-    yield Finding(
-        code="clock-skew",
-        level=Level.RED if least >= SKEW_RED else Level.YELLOW,
-        title=title,
-        text=f"This machine's clock is {least:.0f} s {direction} that of AWS.",
-        remedy="Synchronize it (chrony, systemd-timesyncd): from 300 s on AWS rejects every request, from 60 s on a KCL 3 "
-        "leader treats the worker as dead, and a start by time begins at the wrong record.",
-    )
 
 
 def _permissions(facts: Facts) -> Iterator[Finding]:
@@ -394,17 +378,6 @@ def _database(facts: Facts, place: str) -> Iterator[Finding]:
         )
 
 
-def _throttling(facts: Facts) -> Iterator[Finding]:
-    if facts.table_throttles:
-        yield Finding(
-            code="table-throttled",
-            level=Level.RED,
-            title="lease table throttled",
-            text=f"DynamoDB throttled {facts.table_throttles} of the few calls that this examination made to the table.",
-            remedy="Switch the table to on-demand billing, or raise its capacity: a throttled renewal is a lost lease.",
-        )
-
-
 def _capacity(facts: Facts, table: Mapping[str, Any]) -> Iterator[Finding]:
     mode = (table.get("BillingModeSummary") or {}).get("BillingMode")
     provisioned = table.get("ProvisionedThroughput") or {}
@@ -473,28 +446,71 @@ def _writers(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _rows(facts: Facts) -> Iterator[Finding]:
-    if facts.unreadable:
-        key, reason = next(iter(facts.unreadable.items()))
+def _fleet(facts: Facts) -> Iterator[Finding]:
+    """Judge the application by the rules of every view of a fleet (`kinesis_sdk.admin.fleet.problems`)."""
+    view = _view(facts)
+    for problem in view.problems:
+        level = Level.RED if problem.severity is Severity.ERROR else Level.YELLOW
+        if RULES[problem.code].needs_workers:
+            # An application is also examined before its first start, so only what has piled up meanwhile counts.
+            waits = (view.totals.worst_lag_millis or 0) > 1000 * _SETTINGS.behind
+            level = Level.YELLOW if waits else Level.NOTE
         yield Finding(
-            code="rows-unreadable",
-            level=Level.RED,
-            title="rows not readable",
-            text=f"{len(facts.unreadable)} rows cannot be read as leases, so their shards are not consumed; "
-            f"the first is {key}: {reason}",
-            remedy="Correct or delete the rows; a deleted row is created again at the initial position.",
-            command=("leases", "show", facts.application),
+            code=problem.code,
+            level=level,
+            title=problem.title,
+            text=_sentence(problem.text),
+            remedy=_sentence(problem.remedy),
+            command=() if problem.command[:1] == ("doctor",) else problem.command,
         )
-    damaged = [lease for lease in facts.leases or () if lease.damaged]
-    if damaged:
+    if (
+        view.leases
+        and facts.shards
+        and not {"no-lease", "hole"} & {problem.code for problem in view.problems}
+    ):
         yield Finding(
-            code="rows-damaged",
-            level=Level.YELLOW,
-            title="rows damaged",
-            text=f"{len(damaged)} rows have attributes that cannot be read; the first is {damaged[0].lease_key}: "
-            f"{', '.join(printable(name) for name in damaged[0].damaged)}.",
-            remedy="Remove the attributes; the leases work without them.",
+            code="rows",
+            level=Level.GREEN,
+            title="rows",
+            text="Every open shard has a lease or a parent that is read.",
         )
+
+
+def _sentence(words: str) -> str:
+    first, _, rest = words.partition(" ")
+    return f"{first.capitalize() if first.isalpha() and first.islower() else first} {rest}."
+
+
+def _view(facts: Facts) -> FleetView:
+    """Return what one look at the application shows, as the commands for a fleet would see it."""
+    leases = facts.leases or ()
+    observer = FleetObserver(facts.application, settings=_SETTINGS)
+    scan = TableScan(leases=list(leases), unreadable=dict(facts.unreadable), others=dict(facts.others))
+    observer.observe_table(scan, 0.0, 0.0, consistent=True)
+    observer.observe_calls(
+        {}, throttled=facts.table_throttles, skew=None if facts.skew is None else least_skew([facts.skew])
+    )
+    stream = StreamId.parse(facts.stream)
+    named = {
+        name for lease in leases if (name := lease.stream_name) and name.split(":")[1:2] == [stream.name]
+    }
+    # Of two streams with the same name, the newer one is still there.
+    names = [None] if any(lease.stream_name is None for lease in leases) else sorted(named)[-1:]
+    if facts.shards is not None and not any(is_table_shard_id(lease.shard) for lease in leases):
+        observer.observe_streams(dict.fromkeys(names, stream))
+        for name in names:
+            observer.observe_shards(name, facts.shards, 0.0)
+            hours = (facts.summary or {}).get("RetentionPeriodHours")
+            if isinstance(hours, int):
+                observer.observe_stream(name, StreamFacts(name=stream.name, retention=hours * 3600.0), 0.0)
+    for lease in leases:
+        if lease.shard in facts.lags:
+            result = LagProbeResult(millis=int(facts.lags[lease.shard] * 1000))
+            observer.observe_lag(lease.lease_key, result, 0.0)
+    return observer.view(0.0, 0.0)
+
+
+def _table_stream(facts: Facts) -> Iterator[Finding]:
     if any(is_table_shard_id(lease.shard) for lease in facts.leases or ()):
         yield Finding(
             code="table-stream",
@@ -504,81 +520,6 @@ def _rows(facts: Facts) -> Iterator[Finding]:
             "leases with.",
             remedy="Look at its lag in the metrics or at /status of its workers; see docs/dynamodb-streams.md.",
         )
-        return
-    if facts.leases is None or facts.shards is None or any(lease.stream_name for lease in facts.leases):
-        # Rows of a multi-stream table also name shards of other streams.
-        return
-    if not facts.leases:
-        return
-    missing = uncovered(facts.shards, facts.leases)
-    if missing:
-        yield Finding(
-            code="shards-without-lease",
-            level=Level.RED,
-            title="shards without a lease",
-            text=f"{len(missing)} open shards have no lease, and no parent that is still read: {', '.join(missing[:5])}"
-            + (", …" if len(missing) > 5 else "")
-            + ". Their records are not consumed.",
-            remedy="A running worker adds them within its shard sync interval; if none runs, start one.",
-            command=("leases", "show", facts.application),
-        )
-    listed = {shard.shard_id: shard for shard in facts.shards}
-    stale = [
-        lease.shard
-        for lease in facts.leases
-        if not lease.is_finished and lease.shard not in listed and lease.shard < max(listed, default="")
-    ]
-    if stale:
-        yield Finding(
-            code="shards-gone",
-            level=Level.YELLOW,
-            title="leases of deleted shards",
-            text=f"{len(stale)} unfinished lease{' is' if len(stale) == 1 else 's are'} of shards that the stream no longer lists: "
-            f"{', '.join(stale[:5])}.",
-            remedy="What was not read of them is lost; workers delete the rows. Compare retention with lag below.",
-        )
-    by_shard = [replace(lease, lease_key=lease.shard) for lease in facts.leases]
-    evidence = find_contradiction(facts.shards, by_shard)
-    if evidence is not None:
-        yield Finding(
-            code="stream-recreated",
-            level=Level.RED,
-            title="leases of a former stream",
-            text=f"{printable(evidence[:1].upper() + evidence[1:])}: the stream was deleted and created again.",
-            remedy="Delete the lease table or choose another application name; every worker refuses these positions.",
-        )
-    misfits = find_misfits(facts.shards, by_shard)
-    if misfits:
-        keys = {lease.shard: lease.lease_key for lease in facts.leases}
-        first, reason = next(iter(misfits.items()))
-        yield Finding(
-            code="misfit-rows",
-            level=Level.RED,
-            title="wrong rows",
-            text=f"{len(misfits)} row{' contradicts' if len(misfits) == 1 else 's contradict'} the stream, which the others fit: "
-            f"{printable(reason)}.",
-            remedy="Give the row a position (leases rewind), or delete it; workers make the row of an existing shard again.",
-            command=("leases", "delete-row", facts.application, "--row", keys[first]),
-        )
-    if not (missing or stale or misfits or evidence or facts.unreadable or damaged):
-        yield Finding(
-            code="rows",
-            level=Level.GREEN,
-            title="rows",
-            text="Every open shard has a lease or a parent that is read.",
-        )
-
-
-def uncovered(shards: tuple[Shard, ...], leases: tuple[Lease, ...]) -> list[str]:
-    """Return the open shards that have neither a lease nor an ancestor with an unfinished one."""
-    graph = ShardGraph(shards)
-    rows = {lease.shard: lease for lease in leases}
-    unfinished = {shard for shard, lease in rows.items() if not lease.is_finished}
-    return [
-        shard.shard_id
-        for shard in graph.open_shards
-        if shard.shard_id not in rows and not unfinished & {*graph.ancestors(shard.shard_id), *shard.parents}
-    ]
 
 
 def _records(facts: Facts) -> Iterator[Finding]:
@@ -608,7 +549,7 @@ def _records(facts: Facts) -> Iterator[Finding]:
     size = sum(sample.data_bytes for sample in samples) / records
     rate = max(sample.records_per_second for sample in samples)
     share = aggregates / records
-    wasteful = share < 0.5 and size < _SMALL_RECORD and rate > SHARD_RECORDS / 10
+    wasteful = share < 0.5 and size < _SMALL_RECORD and rate > SHARD_RECORDS_PER_SECOND / 10
     yield Finding(
         code="aggregation",
         level=Level.YELLOW if wasteful else Level.GREEN if aggregates else Level.NOTE,
@@ -635,7 +576,7 @@ def _records(facts: Facts) -> Iterator[Finding]:
     compressed = sum(sample.compressed for sample in samples)
     if unavailable or compressed:
         yield _compression(compressed, aggregates, unavailable)
-    limit = facts.summary.get("MaxRecordSizeInKiB", 1024) * 1024 if facts.summary else SHARD_BYTES
+    limit = facts.summary.get("MaxRecordSizeInKiB", 1024) * 1024 if facts.summary else 1 << 20
     largest = max(sample.largest for sample in samples)
     near = largest > 0.9 * limit
     yield Finding(
@@ -675,11 +616,8 @@ def _compression(compressed: int, aggregates: int, unavailable: list[str]) -> Fi
 def _distribution(facts: Facts) -> Iterator[Finding]:
     samples = facts.samples
     title = "distribution over shards"
-    fullest = max(
-        samples,
-        key=lambda one: max(one.bytes_per_second / SHARD_BYTES, one.records_per_second / SHARD_RECORDS),
-    )
-    used = max(fullest.bytes_per_second / SHARD_BYTES, fullest.records_per_second / SHARD_RECORDS)
+    fullest = max(samples, key=lambda one: one.utilization)
+    used = fullest.utilization
     mean = sum(sample.bytes_per_second for sample in samples) / len(samples)
     busiest = max(samples, key=lambda one: one.bytes_per_second)
     times = busiest.bytes_per_second / mean if mean else 1.0
@@ -714,65 +652,16 @@ def _distribution(facts: Facts) -> Iterator[Finding]:
 
 
 def _retention(facts: Facts) -> Iterator[Finding]:
-    if facts.summary is None or facts.leases is None:
-        return
-    hours = facts.summary.get("RetentionPeriodHours")
-    if not isinstance(hours, int) or not facts.lags:
-        return
-    retention = hours * 3600.0
-    shard, lag = max(facts.lags.items(), key=lambda one: one[1])
-    left = 1 - lag / retention
-    level = Level.RED if left < 0.25 else Level.YELLOW if left < 0.5 else Level.GREEN
-    yield Finding(
-        code="retention",
-        level=level,
-        title="retention and lag",
-        text=f"Of {len(facts.lags)} sampled leases, {shard} is furthest behind: the oldest record after its checkpoint is "
-        f"{duration(lag)} old, and the stream keeps records for {duration(retention)}.",
-        remedy=""
-        if level is Level.GREEN
-        else "Raise the retention now, which takes effect at once, then find out why the shard is behind.",
-        command=() if level is Level.GREEN else ("lag", facts.application),
-    )
-
-
-def _lag(facts: Facts) -> Iterator[Finding]:
-    late = {shard: lag for shard, lag in facts.lags.items() if lag > BEHIND}
-    if late:
-        shard, lag = max(late.items(), key=lambda one: one[1])
+    hours = (facts.summary or {}).get("RetentionPeriodHours")
+    if isinstance(hours, int) and facts.lags:
+        shard, lag = max(facts.lags.items(), key=lambda one: one[1])
         yield Finding(
-            code="lag",
-            level=Level.YELLOW,
-            title="behind",
-            text=f"{len(late)} of {len(facts.lags)} sampled leases {'is' if len(late) == 1 else 'are'} more than a minute behind, {shard} "
-            f"by {duration(lag)}.",
-            remedy="Look whether it catches up, and what its owner does.",
-            command=("leases", "explain", facts.application, shard),
+            code="retention",
+            level=Level.NOTE,
+            title="retention and lag",
+            text=f"Of {len(facts.lags)} sampled leases, {shard} is furthest behind: the oldest record after its checkpoint is "
+            f"{duration(lag)} old, and the stream keeps records for {duration(hours * 3600.0)}.",
         )
-
-
-def _handlers(facts: Facts) -> Iterator[Finding]:
-    failing = [
-        (progress.failing, lease)
-        for lease in facts.leases or ()
-        if not lease.is_finished
-        and (progress := lease.current_progress) is not None
-        and progress.failing is not None
-        and progress.failing.attempts >= FAILING_CALLS
-    ]
-    if not failing:
-        return
-    worst, lease = max(failing, key=lambda one: one[0].since_millis)
-    where = "" if worst.position is None else f" at record {worst.position}"
-    yield Finding(
-        code="handler-fails",
-        level=Level.RED,
-        title="handler fails",
-        text=f"The handler of {counted(len(failing), 'shard')} fails, of {printable(lease.shard)} for "
-        f"{duration(worst.since_millis / 1000)} and {worst.attempts} calls{where}: {printable(worst.error)}.",
-        remedy="Mend the handler, or let it leave the record out; nothing of the shard is processed meanwhile.",
-        command=("leases", "explain", facts.application, lease.shard),
-    )
 
 
 _CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
@@ -784,11 +673,9 @@ _CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     _stream,
     _limits,
     _table,
-    _throttling,
-    _rows,
+    _fleet,
+    _table_stream,
     _writers,
     _retention,
-    _lag,
-    _handlers,
     _records,
 )

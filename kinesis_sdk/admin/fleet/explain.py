@@ -13,9 +13,8 @@ from kinesis_sdk.admin.fleet.model import (
     LeaseView,
     OwnerKind,
     OwnerView,
-    Problem,
 )
-from kinesis_sdk.admin.fleet.problems import lag_growth
+from kinesis_sdk.admin.fleet.problems import concerns, lag_growth
 from kinesis_sdk.admin.fleet.words import duration
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON
 from kinesis_sdk.common.text import printable
@@ -258,7 +257,7 @@ def _what_to_do(view: FleetView, lease: LeaseView, by_key: Mapping[str, LeaseVie
     found = [
         problem
         for problem in view.problems
-        if problem.lease_key in related or (problem.lease_key is None and _concerns(problem, lease, workers))
+        if problem.lease_key in related or (problem.lease_key is None and concerns(problem, lease, workers))
     ]
     for problem in found:
         command = (
@@ -271,16 +270,6 @@ def _what_to_do(view: FleetView, lease: LeaseView, by_key: Mapping[str, LeaseVie
             yield f"To {action.title}: {_command(action.command)}"
     if not found and lease.state in (LeaseState.HELD, LeaseState.HANDOFF) and _watched(view):
         yield "No problem was found: the lease is renewed."
-
-
-def _concerns(problem: Problem, lease: LeaseView, workers: set[str | None]) -> bool:
-    if problem.owner is not None:
-        return problem.owner in workers and problem.code == "silent-owner"
-    if problem.code == "unowned":
-        return lease.state is LeaseState.UNOWNED
-    if problem.code == "no-lease":
-        return lease.state is LeaseState.MISSING
-    return problem.code in ("stopped", "table-recreated", "stream-recreated", "stream-missing")
 
 
 def _command(arguments: tuple[str, ...]) -> str:

@@ -32,11 +32,10 @@ from kinesis_sdk.admin.fleet.model import (
     Move,
 )
 from kinesis_sdk.admin.fleet.problems import (
-    SHARD_WRITE_KBPS,
     ProblemSettings,
 )
 from kinesis_sdk.admin.fleet.views import LOAD_INTERVAL, view_of
-from kinesis_sdk.admin.load import ShardLoad
+from kinesis_sdk.admin.load import SHARD_BYTES_PER_SECOND, ShardLoad
 from kinesis_sdk.common.position import from_checkpoint
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST
 from kinesis_sdk.common.shards import Shard, ShardGraph, find_hole
@@ -47,7 +46,7 @@ from kinesis_sdk.consumer.shard_sync import find_contradiction, find_cycles, fin
 
 BUSY_AT_A_TIME = 3
 """Maximum number of shards whose load is measured at a time."""
-BUSY_KBPS = 0.6 * SHARD_WRITE_KBPS
+BUSY_KBPS = 0.6 * SHARD_BYTES_PER_SECOND / 1024
 """Rate of a row from which the shard may be full: the rate is exact to a factor of 1.4."""
 STALE = 10.0
 """Seconds for which a scan may show an older state of a row. Replicas of DynamoDB usually agree within one second."""

@@ -1,12 +1,12 @@
 """Problems of a fleet: what keeps records from being processed, or soon will, worst first. Pure.
 
-Each problem has a stable code (`CODES`), one sentence with numbers, a remedy, and a command where one helps. A cause that
+Each problem has a stable code (`RULES`), one sentence with numbers, a remedy, and a command where one helps. A cause that
 affects many leases, such as a silent worker, is one problem.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -23,50 +23,66 @@ from kinesis_sdk.admin.fleet.model import (
     Severity,
 )
 from kinesis_sdk.admin.fleet.words import counted, duration
-from kinesis_sdk.admin.load import ShardLoad
+from kinesis_sdk.admin.load import SHARD_BYTES_PER_SECOND, ShardLoad
 from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST
 from kinesis_sdk.common.text import printable
 
-SHARD_WRITE_KBPS = 1024.0
-"""KB/s that producers may write to a shard."""
 
-CODES: Mapping[str, tuple[Severity, str]] = {
-    "table-recreated": (Severity.ERROR, "lease table recreated"),
-    "stream-recreated": (Severity.ERROR, "stream recreated"),
-    "stream-missing": (Severity.ERROR, "stream missing"),
-    "trimmed": (Severity.ERROR, "records lost"),
-    "near-horizon": (Severity.ERROR, "near the horizon"),
-    "shard-expired": (Severity.ERROR, "shard expired"),
-    "stopped": (Severity.ERROR, "no worker"),
-    "handler": (Severity.ERROR, "handler"),
-    "handler-fails": (Severity.ERROR, "handler fails"),
-    "silent-owner": (Severity.ERROR, "silent owner"),
-    "unowned": (Severity.ERROR, "no owner"),
-    "no-lease": (Severity.ERROR, "no lease"),
-    "hole": (Severity.ERROR, "hash keys not covered"),
-    "unreadable-row": (Severity.ERROR, "unreadable row"),
-    "misfit-row": (Severity.ERROR, "wrong row"),
-    "no-timestamp": (Severity.ERROR, "no starting time"),
-    "parent-cycle": (Severity.ERROR, "cycle of parents"),
-    "lag": (Severity.ERROR, "lag"),
-    "table-throttled": (Severity.WARNING, "table throttled"),
-    "clock-skew": (Severity.WARNING, "clock"),
-    "handoff-stuck": (Severity.WARNING, "handoff does not end"),
-    "parent-unfinished": (Severity.WARNING, "waits for its parent"),
-    "falling-behind": (Severity.WARNING, "falls behind"),
-    "no-checkpoint": (Severity.WARNING, "no checkpoint"),
-    "behind": (Severity.WARNING, "behind"),
-    "horizon-soon": (Severity.WARNING, "horizon comes closer"),
-    "hot-shard": (Severity.WARNING, "hot shard"),
-    "latest-unpinned": (Severity.WARNING, "start not fixed"),
-    "foreign-row": (Severity.WARNING, "foreign row"),
-    "damaged-row": (Severity.WARNING, "damaged row"),
-    "unbalanced": (Severity.WARNING, "unbalanced"),
+@dataclass(frozen=True)
+class Rule:
+    """Severity, title and reach of a problem, without its numbers.
+
+    Attributes:
+        severity: How bad it is; a problem that time may cure can be less bad.
+        title: Two or three words for people.
+        states: States of the leases that a problem concerns which names no lease.
+        needs_workers: Whether it is a problem only while the application is meant to run.
+    """
+
+    severity: Severity
+    title: str
+    states: frozenset[LeaseState] = frozenset()
+    needs_workers: bool = False
+
+
+_ALL = frozenset(LeaseState)
+RULES: Mapping[str, Rule] = {
+    "table-recreated": Rule(Severity.ERROR, "lease table recreated", _ALL),
+    "stream-recreated": Rule(Severity.ERROR, "stream recreated", _ALL),
+    "stream-missing": Rule(Severity.ERROR, "stream missing", _ALL),
+    "trimmed": Rule(Severity.ERROR, "records lost"),
+    "near-horizon": Rule(Severity.ERROR, "near the horizon"),
+    "shard-expired": Rule(Severity.ERROR, "shard expired"),
+    "stopped": Rule(Severity.ERROR, "no worker", _ALL, needs_workers=True),
+    "handler": Rule(Severity.ERROR, "handler"),
+    "handler-fails": Rule(Severity.ERROR, "handler fails"),
+    "silent-owner": Rule(Severity.ERROR, "silent owner", _ALL, needs_workers=True),
+    "unowned": Rule(Severity.ERROR, "no owner", frozenset({LeaseState.UNOWNED}), needs_workers=True),
+    "no-lease": Rule(Severity.ERROR, "no lease", frozenset({LeaseState.MISSING})),
+    "hole": Rule(Severity.ERROR, "hash keys not covered"),
+    "unreadable-row": Rule(Severity.ERROR, "unreadable row"),
+    "misfit-row": Rule(Severity.ERROR, "wrong row"),
+    "no-timestamp": Rule(Severity.ERROR, "no starting time"),
+    "parent-cycle": Rule(Severity.ERROR, "cycle of parents"),
+    "lag": Rule(Severity.ERROR, "lag"),
+    "table-throttled": Rule(Severity.WARNING, "table throttled"),
+    "clock-skew": Rule(Severity.WARNING, "clock"),
+    "handoff-stuck": Rule(Severity.WARNING, "handoff does not end"),
+    "parent-unfinished": Rule(Severity.WARNING, "waits for its parent"),
+    "falling-behind": Rule(Severity.WARNING, "falls behind"),
+    "no-checkpoint": Rule(Severity.WARNING, "no checkpoint"),
+    "behind": Rule(Severity.WARNING, "behind"),
+    "horizon-soon": Rule(Severity.WARNING, "horizon comes closer"),
+    "hot-shard": Rule(Severity.WARNING, "hot shard"),
+    "latest-unpinned": Rule(Severity.WARNING, "start not fixed", needs_workers=True),
+    "foreign-row": Rule(Severity.WARNING, "foreign row"),
+    "damaged-row": Rule(Severity.WARNING, "damaged row"),
+    "unbalanced": Rule(Severity.WARNING, "unbalanced"),
 }
-"""Severity and title of each problem, by its code, worst first."""
+"""The rules by the codes of their problems, worst first. `doctor`, `explain` and every view of a fleet show what they find."""
 
-_ORDER = {code: place for place, code in enumerate(CODES)}
+_ORDER = {code: place for place, code in enumerate(RULES)}
 _SHOWN = 3
 """Maximum number of shards named in a sentence."""
 _MAX_OF_ONE_CODE = 10
@@ -160,6 +176,11 @@ class TableFacts:
     is_first_look: bool = True
 
 
+def concerns(problem: Problem, lease: LeaseView, workers: Container[str | None]) -> bool:
+    """Return whether a problem that names no lease concerns a lease; ``workers`` own the lease and its unfinished ancestors."""
+    return lease.state in RULES[problem.code].states and (problem.owner is None or problem.owner in workers)
+
+
 def find_problems(view: FleetView, facts: TableFacts, settings: ProblemSettings) -> tuple[Problem, ...]:
     """Return the problems of a fleet, worst first."""
     found = [
@@ -198,8 +219,8 @@ def _problem(
         command = () if lease is None else ("leases", "explain", view.application, shard_argument(lease))
     return weight, Problem(
         code=code,
-        severity=severity or CODES[code][0],
-        title=CODES[code][1],
+        severity=severity or RULES[code].severity,
+        title=RULES[code].title,
         text=text,
         remedy=remedy,
         command=command,
@@ -235,12 +256,11 @@ def _limited(found: Iterable[_Found]) -> Iterable[_Found]:
         else:
             more[problem.code] = more.get(problem.code, 0) + problem.count
     for code, count in more.items():
-        severity, title = CODES[code]
         last = max(place for place, (_, problem) in enumerate(kept) if problem.code == code)
         line = Problem(
             code=code,
-            severity=severity,
-            title=title,
+            severity=RULES[code].severity,
+            title=RULES[code].title,
             text=f"{count:,} more like these",
             remedy="look for what they have in common: their owner, or the time at which it began",
             count=count,
@@ -337,17 +357,20 @@ def _of_the_calls(view: FleetView, facts: TableFacts, settings: ProblemSettings)
         yield _problem(
             view,
             "table-throttled",
-            f"the lease table throttled {counted(facts.throttled, 'call')} of this view in the last minute: the renewals of the workers share "
-            "that capacity",
+            f"the lease table throttled {counted(facts.throttled, 'call')} of this program in the last minute: the renewals of the workers "
+            "share that capacity",
             "switch the table to on-demand billing, or raise its capacity: a throttled renewal is a lost lease",
             command=("doctor", view.streams[0], view.application) if view.streams else (),
+            # A single look makes a handful of calls: a table that throttles one of them has no capacity left.
+            severity=Severity.ERROR if facts.is_first_look else None,
         )
     if facts.skew is not None and abs(facts.skew) >= settings.skew:
         yield _problem(
             view,
             "clock-skew",
             f"the clock of this machine is {duration(abs(facts.skew))} {'behind' if facts.skew > 0 else 'ahead of'} that of AWS",
-            "synchronize it (chrony, systemd-timesyncd), first of all if workers run here: from 300 s on AWS rejects every request",
+            "synchronize it (chrony, systemd-timesyncd), first of all if workers run here: from 60 s on a KCL 3 leader treats a worker as dead, from "
+            "300 s on AWS rejects every request, and a start by time begins at the wrong record",
             severity=Severity.ERROR if abs(facts.skew) >= settings.max_skew else None,
         )
 
@@ -373,6 +396,17 @@ def _of_owners(view: FleetView) -> Iterable[_Found]:
         )
 
 
+def _worst_lag(view: FleetView, settings: ProblemSettings) -> str:
+    totals = view.totals
+    if (
+        totals.worst_shard is None
+        or totals.worst_lag_millis is None
+        or totals.worst_lag_millis <= 1000 * settings.behind
+    ):
+        return ""
+    return f"; {short_shard(totals.worst_shard)} is {duration(totals.worst_lag_millis / 1000)} behind"
+
+
 def _unowned(view: FleetView, facts: TableFacts, settings: ProblemSettings) -> Iterable[_Found]:
     open_ = [lease for lease in view.leases if lease.state is not LeaseState.FINISHED]
     unowned = [lease for lease in open_ if lease.state is LeaseState.UNOWNED]
@@ -380,7 +414,7 @@ def _unowned(view: FleetView, facts: TableFacts, settings: ProblemSettings) -> I
         yield _problem(
             view,
             "stopped",
-            f"no worker owns any of the {counted(len(open_), 'lease')}: the application does not run",
+            f"no worker owns any of the {counted(len(open_), 'lease')}: the application does not run{_worst_lag(view, settings)}",
             "start a worker",
             count=len(open_),
         )
@@ -398,7 +432,7 @@ def _unowned(view: FleetView, facts: TableFacts, settings: ProblemSettings) -> I
         yield _problem(
             view,
             "unowned",
-            f"no worker owns {counted(len(shown), 'lease')}{since}: {names_of(shown)}",
+            f"no worker owns {counted(len(shown), 'lease')}{since}: {names_of(shown)}{_worst_lag(view, settings)}",
             "a live worker takes them within seconds (a KCL within 20); if none does, look for its errors or start one",
             lease=shown[0] if len(shown) == 1 else None,
             command=None if len(shown) == 1 else ("leases", "show", view.application),
@@ -711,10 +745,10 @@ def _hot(case: _Case) -> _Found | None:
         rate = load.bytes_per_second / 1024
         text = f"{load.utilization:.0%} of what a shard accepts arrives: {rate:,.0f} KB/s, {load.records_per_second:,.0f} records/s"
     # A shard that catches up is read faster than it is written, so its rate does not show the load.
-    elif rate is None or rate < settings.hot * SHARD_WRITE_KBPS or (behind or 0.0) > 60:
+    elif rate is None or rate < settings.hot * SHARD_BYTES_PER_SECOND / 1024 or (behind or 0.0) > 60:
         return None
     else:
-        text = f"{rate:,.0f} KB/s processed, and a shard accepts {SHARD_WRITE_KBPS:,.0f}"
+        text = f"{rate:,.0f} KB/s processed, and a shard accepts {SHARD_BYTES_PER_SECOND / 1024:,.0f}"
     return _problem(
         view,
         "hot-shard",
@@ -734,7 +768,7 @@ def _stream_name(view: FleetView, lease: LeaseView) -> str:
 
 def _damaged(case: _Case) -> _Found | None:
     view, lease, facts = case.view, case.lease, case.facts
-    if not lease.note or lease.lease_key in facts.cycles or lease.state is LeaseState.WAITING:
+    if not lease.note or lease.lease_key in facts.cycles or lease.checkpoint is None:
         return None
     return _problem(
         view,

@@ -274,8 +274,8 @@ def _facts(memory: FleetMemory, now: float, retentions: Mapping[str | None, floa
             continue
         if not is_shard_id(lease.shard):
             foreign.append(key)
-        elif known.shards and lease.shard < min(known.shards):
-            # A shard newer than the listing is not known yet, and an older one has expired.
+        elif known.shards and lease.shard < max(known.shards):
+            # A shard newer than the listing is not known yet. Any other has expired, maybe before an older one that was open longer.
             gone.append(key)
     return TableFacts(
         retentions=retentions,

@@ -377,7 +377,8 @@ def test_leases_in_another_database_need_no_dynamodb(tmp_path: Path) -> None:
         store.create_if_absent(Lease.for_shard(shard, "TRIM_HORIZON"))
     world.denied = {action.name for action in ACTIONS if action.name.startswith("dynamodb:")}
     report = world.examine(lease_store=url)
-    assert first.shard_id in only(report, "shards-without-lease").text
+    assert only(report, "no-lease").text.endswith("without a lease: 0000.")
+    assert first.shard_id.endswith("0000")
     assert only(report, "permissions-consumer").level is Level.GREEN
     store.create_if_absent(Lease.for_shard(first, "TRIM_HORIZON"))
     report = world.examine(lease_store=url)
@@ -435,7 +436,7 @@ def test_rows_that_cannot_be_read_are_red_and_shown_without_control_characters()
     world.aws.client("dynamodb").put_item(
         TableName="billing", Item={"leaseKey": {"S": "evil\x1b[31m"}, "leaseCounter": {"S": "many"}}
     )
-    finding = world.finding("rows-unreadable")
+    finding = world.finding("unreadable-row")
     assert finding.level is Level.RED
     assert finding.command == ("leases", "show", "billing")
     assert "\x1b" not in finding.text
@@ -450,10 +451,9 @@ def test_a_shard_without_a_lease_is_red_unless_its_parent_is_still_read() -> Non
     parent = world.store.get("shardId-000000000000")
     assert parent is not None
     world.store.checkpoint(parent, ExtendedSequenceNumber("SHARD_END"))
-    finding = world.finding("shards-without-lease")
+    finding = world.finding("no-lease")
     assert finding.level is Level.RED
-    assert "shardId-000000000002, shardId-000000000003" in finding.text
-    assert finding.command == ("leases", "show", "billing")
+    assert finding.text == "The stream has 2 open shards without a lease: 0002, 0003."
 
 
 def test_leases_of_a_tables_stream_are_not_compared_with_a_kinesis_stream() -> None:
@@ -464,9 +464,7 @@ def test_leases_of_a_tables_stream_are_not_compared_with_a_kinesis_stream() -> N
         )
     )
     assert world.finding("table-stream").level is Level.YELLOW
-    assert not [
-        one for one in world.examine().findings if one.code in {"shards-gone", "shards-without-lease"}
-    ]
+    assert not [one for one in world.examine().findings if one.code in {"shard-expired", "no-lease"}]
 
 
 def test_a_tables_stream_is_named_even_if_no_kinesis_stream_has_the_given_name() -> None:
@@ -492,7 +490,7 @@ def test_checkpoints_of_a_former_stream_are_red() -> None:
     shard = list_shards(world.kinesis, StreamId("orders"))[0]
     assert first is not None
     world.store.checkpoint(first, ExtendedSequenceNumber(shard.starting_sequence_number))
-    finding = world.finding("misfit-rows")
+    finding = world.finding("misfit-row")
     assert finding.level is Level.RED
     assert finding.command == ("leases", "delete-row", "billing", "--row", "shardId-000000000001")
     assert not [one for one in world.examine().findings if one.code == "stream-recreated"]
@@ -518,45 +516,52 @@ def test_who_wrote_the_table() -> None:
     assert "KCL 3.5 or later keeps 1 items" in text
 
 
-def test_a_table_of_several_streams_is_not_compared_with_one() -> None:
+@pytest.mark.parametrize(("name", "compared"), [("1:other:1", False), ("1:orders:1", True)])
+def test_a_table_of_several_streams_is_compared_with_the_given_one(name: str, compared: bool) -> None:
     world = World(leases=False)
     lease = Lease.for_shard(world.shards()[0], "TRIM_HORIZON")
     world.store.create_if_absent(
         dataclasses.replace(
-            lease, lease_key=f"1:other:1:{lease.lease_key}", stream_name="1:other:1", shard_id=lease.lease_key
+            lease, lease_key=f"{name}:{lease.lease_key}", stream_name=name, shard_id=lease.lease_key
         )
     )
-    assert not any(one.code == "shards-without-lease" for one in world.examine().findings)
+    assert ("no-lease" in {one.code for one in world.examine().findings}) is compared
 
 
 # Records
 
 
 @pytest.mark.parametrize(
-    ("age", "level"), [(1 * HOUR, Level.GREEN), (15 * HOUR, Level.YELLOW), (20 * HOUR, Level.RED)]
+    ("age", "code", "level"),
+    [
+        (30.0, None, Level.GREEN),
+        (90.0, "behind", Level.YELLOW),
+        (1 * HOUR, "behind", Level.YELLOW),
+        (15 * HOUR, "horizon-soon", Level.YELLOW),
+        (20 * HOUR, "near-horizon", Level.RED),
+    ],
 )
-def test_retention_against_lag(age: float, level: Level) -> None:
-    world = World()
-    world.put(10)
-    world.clock.advance(age)
-    finding = world.finding("retention")
-    assert finding.level is level
-    assert (finding.command == ("lag", "billing")) is (level is not Level.GREEN)
-
-
-@pytest.mark.parametrize(("age", "told"), [(30.0, False), (90.0, True)])
-def test_a_lag_of_a_minute_is_told(age: float, told: bool) -> None:
+@pytest.mark.parametrize("owned", [True, False])
+def test_retention_against_lag(age: float, code: str | None, level: Level, owned: bool) -> None:
     world = World(shards=1)
     world.put(10)
+    if owned:
+        (lease,) = world.store.list()
+        world.store.take(lease, "a")
     world.clock.advance(age)
-    found = [one for one in world.examine().findings if one.code == "lag"]
-    assert bool(found) is told
-    for finding in found:
-        assert finding.level is Level.YELLOW
-        assert finding.text.startswith(
-            "1 of 1 sampled leases is more than a minute behind, shardId-000000000000 by "
-        )
-        assert finding.command == ("leases", "explain", "billing", "shardId-000000000000")
+    report = world.examine()
+    assert report.level is level
+    assert "Of 1 sampled leases, shardId-000000000000 is furthest behind" in only(report, "retention").text
+    if code == "behind" and not owned:
+        assert " is 1 " in only(report, "stopped").text.partition(";")[2]
+    elif code is not None:
+        finding = only(report, code)
+        assert (finding.level, "0000: " in finding.text) == (level, True)
+        assert finding.command == ("leases", "explain", "billing", "0000")
+
+
+def test_an_application_that_does_not_run_is_a_note() -> None:
+    assert World().finding("stopped").level is Level.NOTE
 
 
 @pytest.mark.parametrize(("attempts", "told"), [(2, False), (3, True)])
@@ -572,7 +577,7 @@ def test_a_failing_handler_is_red(attempts: int, told: bool) -> None:
     for finding in found:
         assert finding.level is Level.RED
         assert finding.text == (
-            "The handler of 1 shard fails, of shardId-000000000001 for 1 min 30 s and 3 calls at record 5/2: KeyError: 'price'."
+            "0001: process_records has failed on record 5/2 for 1 min 30 s (3 times): KeyError: 'price'."
         )
 
 
@@ -714,7 +719,7 @@ def test_a_table_that_throttles_is_red() -> None:
     world.aws.faults.add(Fault(kind="throttle", operation="Scan", count=1))
     finding = world.finding("table-throttled")
     assert finding.level is Level.RED
-    assert "throttled 1 of" in finding.text
+    assert "throttled 1 call of" in finding.text
 
 
 # Endpoints

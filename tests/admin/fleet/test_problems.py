@@ -12,7 +12,7 @@ import kinesis_sdk
 from kinesis_sdk.admin.applications import StreamFacts
 from kinesis_sdk.admin.fleet.lag import LagProbeResult
 from kinesis_sdk.admin.fleet.model import FleetView, Problem, Severity
-from kinesis_sdk.admin.fleet.problems import CODES, ProblemSettings
+from kinesis_sdk.admin.fleet.problems import RULES, ProblemSettings
 from kinesis_sdk.admin.load import ShardLoad
 from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, SHARD_END, ExtendedSequenceNumber
@@ -316,7 +316,7 @@ def test_each_problem_is_found(code: str) -> None:
     view = SCENES[code](fleet)
     assert code in codes(view)
     for problem in view.problems:
-        assert problem.severity in (CODES[problem.code][0], Severity.WARNING)
+        assert problem.severity in (RULES[problem.code].severity, Severity.WARNING)
         assert problem.text
         assert problem.remedy
         assert problem.text[0] == problem.text[0].lower() or problem.text[0].isdigit()
@@ -324,9 +324,9 @@ def test_each_problem_is_found(code: str) -> None:
 
 
 def test_every_code_has_a_scene_and_stands_in_the_docs() -> None:
-    assert set(SCENES) | {"lag"} == set(CODES)
+    assert set(SCENES) | {"lag"} == set(RULES)
     page = DOCS.read_text(encoding="utf-8")
-    assert [code for code in CODES if f"`{code}`" not in page] == []
+    assert [code for code in RULES if f"`{code}`" not in page] == []
 
 
 @pytest.mark.parametrize(
