@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kinesis_sdk.common import line_file
 from kinesis_sdk.common.errors import ConfigError, SpoolError
 from kinesis_sdk.common.headers import NO_HEADERS
 from kinesis_sdk.producer import (
@@ -232,14 +233,14 @@ def test_a_file_that_is_renamed_between_opening_and_locking_gets_nothing(
     path, taken = tmp_path / "f", tmp_path / "taken"
     spool = FileSpool(path)
     spool(failed(b"0"))
-    try_lock = module._try_lock
+    try_lock = line_file._try_lock
 
     def rename_first(descriptor: int) -> bool:
         if not taken.exists():
             path.rename(taken)
         return try_lock(descriptor)
 
-    monkeypatch.setattr(module, "_try_lock", rename_first)
+    monkeypatch.setattr(line_file, "_try_lock", rename_first)
     spool(failed(b"1"))
     assert [record.data for record in read_spool(taken)] == [b"0"]
     assert [record.data for record in read_spool(path)] == [b"1"]
@@ -284,7 +285,7 @@ def test_a_forked_child_does_not_wait_for_a_thread_that_it_has_not(tmp_path: Pat
         "import os, sys\n"
         "from kinesis_sdk.producer import FailedRecord, FileSpool\n"
         "spool = FileSpool(sys.argv[1])\n"
-        "with spool._lock:\n"
+        "with spool._file._lock:\n"
         "    child = os.fork()\n"
         "    if child == 0:\n"
         "        spool(FailedRecord('s', 'k', None, b'x', ValueError('no')))\n"
@@ -323,7 +324,7 @@ def test_a_line_is_written_under_the_lock_of_the_file(
 
     path = tmp_path / "f"
     refused: list[bool] = []
-    write_all = module._write_all
+    write_all = line_file._write_all
 
     def looked_at(descriptor: int, data: bytes) -> None:
         with path.open("rb") as other:
@@ -333,7 +334,7 @@ def test_a_line_is_written_under_the_lock_of_the_file(
                 refused.append(True)
         write_all(descriptor, data)
 
-    monkeypatch.setattr(module, "_write_all", looked_at)
+    monkeypatch.setattr(line_file, "_write_all", looked_at)
     spool = FileSpool(path)
     spool(failed(b"0"))
     spool(failed(b"1"))
@@ -457,13 +458,13 @@ def test_a_child_that_is_forked_while_a_record_is_written_does_not_keep_the_lock
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, clock = tmp_path / "f", VirtualClock()
-    write_all, copies = module._write_all, []
+    write_all, copies = line_file._write_all, []
 
     def fork_meanwhile(descriptor: int, data: bytes) -> None:
         copies.append(os.dup(descriptor))  # as a child has one
         write_all(descriptor, data)
 
-    monkeypatch.setattr(module, "_write_all", fork_meanwhile)
+    monkeypatch.setattr(line_file, "_write_all", fork_meanwhile)
     spool = FileSpool(path, clock=clock, sleep=clock.advance)
     spool(failed(b"0"))
     spool(failed(b"1"))
