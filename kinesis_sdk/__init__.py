@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kinesis_sdk.common.errors import ConditionFailedError as ConditionFailedError
     from kinesis_sdk.common.errors import ConfigError as ConfigError
     from kinesis_sdk.common.errors import ConsumerError as ConsumerError
+    from kinesis_sdk.common.errors import DeadLetterError as DeadLetterError
     from kinesis_sdk.common.errors import DeserializationError as DeserializationError
     from kinesis_sdk.common.errors import EffectRejectedError as EffectRejectedError
     from kinesis_sdk.common.errors import EndpointUnreachableError as EndpointUnreachableError
@@ -220,6 +221,7 @@ else:
                 "InvalidEventError",
                 # errors of serialisation
                 "SerializationError",
+                "DeadLetterError",
                 "DeserializationError",
                 "SchemaUnavailableError",
                 "SchemaRegistryError",

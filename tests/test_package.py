@@ -39,6 +39,7 @@ PUBLIC = [
     "ConsumerError",
     "ConsumerInterceptor",
     "CoordinationConfig",
+    "DeadLetterError",
     "DeliveredBatch",
     "DeserializationError",
     "DynamoDBLeaseStore",

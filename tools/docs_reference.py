@@ -37,6 +37,10 @@ PACKAGES = {
     "kinesis_sdk.common.records": ("Records", "Records as readers see them."),
     "kinesis_sdk.lambda_events": ("Lambda and Firehose", "Handlers for events of Lambda and Firehose."),
     "kinesis_sdk.tracing": ("Tracing", "Interceptors that make OpenTelemetry spans."),
+    "kinesis_sdk.dead_letters": (
+        "Dead letters",
+        "Places of records that were set aside, and the hook that keeps them.",
+    ),
     "kinesis_sdk.serialization": ("Serialization", "Codecs and schema registries."),
     "kinesis_sdk.metrics": ("Metrics", "Sinks for metrics, and the catalogue of all metrics."),
     "kinesis_sdk.admin": ("Administration", "Streams, applications, lag, and safe changes of leases."),

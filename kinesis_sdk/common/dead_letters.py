@@ -31,7 +31,10 @@ if TYPE_CHECKING:
 PREFIX = "retry-"
 """Prefix of these headers. A producer's own headers should not begin with it."""
 
-ORIGIN, ERROR, ATTEMPT = "retry-origin", "retry-error", "retry-attempt"
+ORIGIN = "retry-origin"
+"""Header with the place of the original record, which makes a record a set-aside one."""
+
+ERROR, ATTEMPT = "retry-error", "retry-attempt"
 FIRST_FAILED, DUE, LEFT_OUT = "retry-first-failed", "retry-due", "retry-left-out"
 
 MAX_ATTEMPT = 10_000

@@ -29,6 +29,7 @@ KinesisSdkError                      retryable: True if repeating the call later
 │   ├── BufferFullError              the producer's buffer is full (retryable)
 │   ├── SpoolError                   a failed record could not be spooled: file full, disk full
 │   └── ProducerClosedError          put after close, or closed before the record was acknowledged
+├── DeadLetterError                  a store of dead letters cannot be read or written (retryable)
 ├── AdminError                       an administrative change was not made, or was not finished in time
 │   ├── AuditLogError                the audit log cannot be written, so nothing is changed
 │   └── ChangeRefusedError           a change of a lease table would not be safe; nothing was written
@@ -409,6 +410,12 @@ class SpoolError(ProducerError):
 
 class ProducerClosedError(ProducerError):
     """The producer is closed, or it belongs to the parent of this forked process."""
+
+
+class DeadLetterError(KinesisSdkError):
+    """A store of dead letters cannot be read or written. The message names the store and no payload."""
+
+    retryable: ClassVar[bool] = True
 
 
 class AdminError(KinesisSdkError):

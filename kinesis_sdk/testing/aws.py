@@ -22,12 +22,13 @@ from kinesis_sdk.testing.faults import Faults
 from kinesis_sdk.testing.glue.service import FakeGlue
 from kinesis_sdk.testing.kinesis.registry import StreamRegistry
 from kinesis_sdk.testing.kinesis.service import FakeKinesis
+from kinesis_sdk.testing.sqs import FakeSqs
 
-SERVICES = ("kinesis", "dynamodb", "dynamodbstreams", "cloudwatch", "glue", "sts")
+SERVICES = ("kinesis", "dynamodb", "dynamodbstreams", "cloudwatch", "glue", "sqs", "sts")
 
 
 class FakeAws:
-    """Kinesis, DynamoDB and its streams, CloudWatch, the schema registry of Glue, and STS, in memory. Thread-safe.
+    """Kinesis, DynamoDB and its streams, CloudWatch, the schema registry of Glue, SQS and STS, in memory. Thread-safe.
 
     It is one account in one region.
 
@@ -135,6 +136,7 @@ class FakeAws:
         self.glue: FakeGlue = FakeGlue(
             self.clock, region=region, account_id=account_id, schema_delay=schema_delay
         )
+        self.sqs: FakeSqs = FakeSqs(self.clock, region=region, account_id=account_id)
         self.sts: FakeSts = FakeSts(account_id)
         self._services: dict[str, Any] = {
             "kinesis": self.kinesis,
@@ -142,6 +144,7 @@ class FakeAws:
             "dynamodbstreams": self.dynamodbstreams,
             "cloudwatch": self.cloudwatch,
             "glue": self.glue,
+            "sqs": self.sqs,
             "sts": self.sts,
         }
         self._targets = {service.target_prefix: name for name, service in self._services.items()}
@@ -191,7 +194,7 @@ class FakeAws:
         """Carry out one call.
 
         Args:
-            service: ``kinesis``, ``dynamodb``, ``dynamodbstreams``, ``cloudwatch``, ``glue`` or ``sts``.
+            service: ``kinesis``, ``dynamodb``, ``dynamodbstreams``, ``cloudwatch``, ``glue``, ``sqs`` or ``sts``.
             operation: Operation name as in the API.
             request: The request as on the wire: base64 text for blobs, epoch seconds for timestamps.
             sleep: Called with the seconds of `slow` faults; the account's own by default.
@@ -279,7 +282,7 @@ class FakeAws:
         """Return a boto3-shaped client that calls this account in process, without sockets.
 
         Args:
-            service: ``kinesis``, ``dynamodb``, ``dynamodbstreams``, ``cloudwatch``, ``glue`` or ``sts``.
+            service: ``kinesis``, ``dynamodb``, ``dynamodbstreams``, ``cloudwatch``, ``glue``, ``sqs`` or ``sts``.
             options: Arguments of boto3's ``client``. ``region_name`` appears in ``client.meta``; others are ignored.
 
         Raises:
@@ -314,6 +317,7 @@ class FakeAws:
         self.tables.reset()
         self.cloudwatch.reset()
         self.glue.reset()
+        self.sqs.reset()
         self.faults.clear()
         with self._lock:
             self._calls.clear()

@@ -1,5 +1,9 @@
 """SQL databases for sinks and leases: dialects, engines, table versions, and transient errors."""
 
+from kinesis_sdk.consumer.sql.dialect import dialect_of
+from kinesis_sdk.consumer.sql.driver import import_sqlalchemy
 from kinesis_sdk.consumer.sql.engines import counted_engine, open_engine
+from kinesis_sdk.consumer.sql.failures import translated
+from kinesis_sdk.consumer.sql.tables import Tables
 
-__all__ = ["counted_engine", "open_engine"]
+__all__ = ["Tables", "counted_engine", "dialect_of", "import_sqlalchemy", "open_engine", "translated"]

@@ -60,7 +60,7 @@ def translated(
     *,
     driver_errors: tuple[type[BaseException], ...] = (),
 ) -> BaseException:
-    """Translate an error of SQLAlchemy into ``transient`` or ``permanent``; return any other error unchanged.
+    """Translate an ``error`` of SQLAlchemy into ``transient`` or ``permanent``, by its ``dialect``; return any other error unchanged.
 
     Pass None as ``permanent`` for an error of a handler: it is returned unchanged unless a transient failure caused it, which
     is then translated. ``driver_errors`` are the driver's own exceptions, which a handler gets if it uses the driver's cursor.

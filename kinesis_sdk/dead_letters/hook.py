@@ -1,0 +1,73 @@
+"""`DeadLetters`: the hook that keeps the records that an error policy sets aside."""
+
+from __future__ import annotations
+
+import threading
+
+from kinesis_sdk.common.clock import Clock, SystemClock
+from kinesis_sdk.common.error_policy import PoisonRecord
+from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.dead_letters.letter import DeadLetter, check_application
+from kinesis_sdk.dead_letters.location import check_location, open_dead_letters
+from kinesis_sdk.dead_letters.store import DeadLetterStore
+
+
+class DeadLetters:
+    """Hook for ``dead_letter=`` of an error policy: keeps each record where ``kinesis-sdk dlq`` finds it.
+
+    ```python
+    policy = BisectBatch(dead_letter=DeadLetters("sqlite:///letters.db", application="billing"))
+    ```
+
+    The record counts as processed once it is stored. If it cannot be stored, the hook raises, and the record comes again.
+
+    Args:
+        place: Location such as ``sqlite:///letters.db``, ``file:letters.jsonl``, ``stream:orders-dead`` or ``sqs:`` and the URL of a
+            queue, which is opened with the first record; or a `DeadLetterStore`.
+        application: Name of the application, at most 255 characters: letters of several applications may share a place.
+        clock: Wall clock; replaced in tests.
+
+    Raises:
+        ConfigError: If the location is not one, or the name is too long.
+    """
+
+    def __init__(
+        self, place: str | DeadLetterStore, *, application: str = "", clock: Clock | None = None
+    ) -> None:
+        check_application(application)
+        if isinstance(place, str):
+            check_location("place", place)
+        elif not callable(getattr(place, "keep", None)):
+            raise ConfigError(
+                "place", place, "a location such as 'sqlite:///letters.db', or a DeadLetterStore"
+            )
+        self._place = place
+        self._application = application
+        self._clock = clock or SystemClock()
+        self._lock = threading.Lock()
+        self._store: DeadLetterStore | None = None
+
+    def __call__(self, poison: PoisonRecord) -> None:
+        """Keep a record.
+
+        Raises:
+            DeadLetterError: If it cannot be stored.
+        """
+        letter = DeadLetter.of(poison, self._application, round(self._clock.time() * 1000))
+        self._opened().keep(letter)
+
+    def _opened(self) -> DeadLetterStore:
+        with self._lock:
+            if self._store is None:
+                self._store = open_dead_letters(self._place) if isinstance(self._place, str) else self._place
+            return self._store
+
+    def close(self) -> None:
+        """Close the place, if it was opened here."""
+        with self._lock:
+            if self._store is not None and isinstance(self._place, str):
+                self._store.close()
+                self._store = None
+
+    def __repr__(self) -> str:
+        return f"DeadLetters(application={self._application!r})"
