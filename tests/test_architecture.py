@@ -496,6 +496,36 @@ def documented_constants(path: Path) -> frozenset[str]:
     )
 
 
+def spelled_commands(source: str) -> list[str]:
+    """Return the strings of a module, docstrings left out, that have words of a command line."""
+    tree = ast.parse(source)
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    texts = (
+        node.value if isinstance(node.value, str) else node.value.decode()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, (str, bytes))
+        and id(node) not in docstrings
+    )
+    return [text for text in texts if re.search(r"kinesis-sdk [a-z]|(?<![\w-])--[a-z]", text)]
+
+
+def test_the_administration_spells_no_command_line() -> None:
+    found = {
+        str(path.relative_to(PACKAGE)): texts
+        for path in sorted((PACKAGE / "admin").rglob("*.py"))
+        if (texts := spelled_commands(path.read_text(encoding="utf-8")))
+    }
+    assert found == {}, "admin gives a Command; cli/spelling.py writes its words"
+
+
+@pytest.mark.parametrize("text", ["see: kinesis-sdk leases pin", "--shard", "(--stream)", "use --swap"])
+def test_a_spelled_command_is_noticed(text: str) -> None:
+    assert spelled_commands(
+        f'"""Docs: kinesis-sdk lag --json."""\nname = 1\nraise ValueError(f"{{name}}{text}")'
+    )
+
+
 def test_a_private_import_is_noticed(tmp_path: Path) -> None:
     package = tmp_path / "kinesis_sdk"
     for path, source in {

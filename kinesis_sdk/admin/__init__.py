@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from kinesis_sdk.admin.changes.told import Write as Write
     from kinesis_sdk.admin.changes.transfer import Export as Export
     from kinesis_sdk.admin.changes.transfer import parse_export as parse_export
+    from kinesis_sdk.admin.command import Command as Command
     from kinesis_sdk.admin.connection import Connection as Connection
     from kinesis_sdk.admin.doctor.diagnose import diagnose as diagnose
     from kinesis_sdk.admin.doctor.model import Finding as Finding
@@ -111,6 +112,7 @@ else:
             "kinesis_sdk.admin.changes.positions": ("parse_start",),
             "kinesis_sdk.admin.changes.told": ("Planned", "Result", "Status", "Told", "Write"),
             "kinesis_sdk.admin.changes.transfer": ("Export", "parse_export"),
+            "kinesis_sdk.admin.command": ("Command",),
             "kinesis_sdk.admin.connection": ("Connection",),
             "kinesis_sdk.admin.doctor.diagnose": ("diagnose",),
             "kinesis_sdk.admin.exporter": ("FleetMetrics",),

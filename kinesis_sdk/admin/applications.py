@@ -259,8 +259,8 @@ class Application:
                 self.name,
                 "an application that reads a Kinesis stream",
                 problem=f"the application {self.name!r} reads the stream of a DynamoDB table, and this command needs the positions of a "
-                "Kinesis stream. Of such an application, `kinesis-sdk lag`, `top`, `ui` and `exporter` show the lag that its workers tell, and "
-                "`leases list`, `leases show`, `leases release`, `worker list` and `balance` work.",
+                "Kinesis stream. Of such an application, every view shows the lag that its workers tell, and leases can be "
+                "listed and released.",
             )
         found = self._given or self._found
         if found is None:
@@ -348,8 +348,7 @@ def find_stream(
             "stream",
             None,
             "the name of a stream",
-            problem=f"the stream of {application} cannot be found: its lease table does not name it, and {why}. Give its name "
-            "(--stream).",
+            problem=f"the stream of {application} cannot be found: its lease table does not name it, and {why}. Give its name.",
         )
 
     if not leases:

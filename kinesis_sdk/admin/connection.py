@@ -195,17 +195,6 @@ class Connection:
 
         return without_password(self.lease_store)
 
-    @property
-    def options(self) -> list[str]:
-        """The command line options that select this connection, for commands that are shown to the user; without a password."""
-        given = (
-            ("--lease-store", self.shown_lease_store),
-            ("--region", self.region),
-            ("--profile", self.profile),
-            ("--endpoint-url", self.endpoint_url),
-        )
-        return [part for name, value in given if value is not None for part in (name, value)]
-
     def _make_session(self) -> Any:
         """Return one session for all clients: boto3's own creation of sessions is not thread-safe."""
         if self._session is None:

@@ -39,7 +39,7 @@ class ExporterPages:
             return Page(
                 200,
                 "text/plain; charset=utf-8",
-                b"kinesis-sdk exporter: /metrics /keda /lag/<application> /healthz\n",
+                b"Pages: /metrics /keda /lag/<application> /healthz\n",
             )
         return json_page(404, {"error": "there is /metrics, /keda, /lag/<application> and /healthz"})
 

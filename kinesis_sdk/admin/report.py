@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 
 from kinesis_sdk.admin.applications import short_shard
+from kinesis_sdk.admin.command import Command
 from kinesis_sdk.admin.fleet.model import FleetView, LeaseState, LeaseView, Problem, Severity
 from kinesis_sdk.admin.fleet.words import counted, duration, lag_text
 from kinesis_sdk.admin.recording.model import ShardHistory
@@ -24,7 +24,7 @@ def incident_report(
     lease_keys: Sequence[str] = (),
     history: ShardHistory | None = None,
     link: str = "",
-    options: Sequence[str] = (),
+    spell: Callable[[Command], str] = str,
 ) -> str:
     """Return a report in Markdown. It contains worker ids, shard ids and the texts of errors, and no payload.
 
@@ -34,7 +34,7 @@ def incident_report(
         lease_keys: Leases in question; if empty, the worst ones are listed.
         history: History of the first of them.
         link: Address of the page with the same moment.
-        options: Options of the connection, for the commands.
+        spell: Writes a command that helps, as the reader can give it.
     """
     totals = view.totals
     lines = [f"## {_code(view.application)} at {_moment(view.at)}", ""]
@@ -50,7 +50,7 @@ def incident_report(
     ]
     lines += [f"- {fact}" for fact in facts if fact]
     lines += ["", "### Problems", ""]
-    lines += [_problem(one, options) for one in view.problems[:_SHOWN]] or ["None was found."]
+    lines += [_problem(one, spell) for one in view.problems[:_SHOWN]] or ["None was found."]
     lines += _more(len(view.problems), "problems")
     wanted = [lease for lease in view.leases if lease.lease_key in lease_keys]
     shards = wanted or sorted(
@@ -102,10 +102,10 @@ def _lag_line(view: FleetView) -> str:
     )
 
 
-def _problem(one: Problem, options: Sequence[str]) -> str:
+def _problem(one: Problem, spell: Callable[[Command], str]) -> str:
     sign = "✕" if one.severity is Severity.ERROR else "!"
     shard = f"shard {short_shard(one.shard_id)}: " if one.shard_id else ""
-    command = f" `{_plain(shlex.join(['kinesis-sdk', *one.command, *options]))}`" if one.command else ""
+    command = "" if one.command is None else f" `{_plain(spell(one.command))}`"
     return f"- {sign} **{one.title}** {shard}{_words(one.text)} {_words(one.remedy)}{command}"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 
 import click
@@ -10,6 +9,7 @@ import click
 from kinesis_sdk.cli.extras import need
 from kinesis_sdk.cli.options import JSON_OPTION, LEASE_STORE_OPTION, ConnectionOptions, connection_options
 from kinesis_sdk.cli.output import ExitCode, console, print_json, with_exit_codes
+from kinesis_sdk.cli.spelling import options_of, spell
 from kinesis_sdk.common.text import printable
 
 _STYLES = {"green": "green", "note": "dim", "yellow": "yellow", "red": "bold red"}
@@ -88,10 +88,8 @@ def doctor(
             body = text(printable(finding.text, 2000))
             if finding.remedy:
                 body.append(f"\n→ {printable(finding.remedy, 2000)}", style="bold")
-            if finding.command:
-                where = [] if finding.command[0] == "stream" else store
-                line = shlex.join(["kinesis-sdk", *map(printable, [*finding.command, *where])])
-                body.append(f"\n$ {line}", style="cyan")
+            if finding.command is not None:
+                body.append(f"\n$ {spell(finding.command, options_of(connection))}", style="cyan")
             grid.add_row(
                 text(f"{_SIGNS[finding.level.value]} {finding.level.value}", style=style),
                 text(finding.title, style=style),
@@ -116,8 +114,6 @@ def doctor(
         )
 
     connection = account.connect()
-    shown = connection.shown_lease_store
-    store = [] if shown is None else ["--lease-store", shown]
     report = diagnose(connection, stream, application, roles=roles, samples=samples)
     if as_json:
         print_json(report.to_dict())

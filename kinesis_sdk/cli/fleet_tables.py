@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ from kinesis_sdk.admin.fleet.model import FleetView, LeaseState, LeaseView, Prob
 from kinesis_sdk.admin.fleet.words import duration, lag_text, sparkline
 from kinesis_sdk.cli.extras import need
 from kinesis_sdk.cli.output import console
+from kinesis_sdk.cli.spelling import spell
 from kinesis_sdk.common.text import printable
 
 if TYPE_CHECKING:
@@ -230,18 +230,16 @@ def problem_lines(problems: Sequence[Problem], options: Sequence[str] = ()) -> l
 
     ``options`` are those of the connection, for commands that are shown.
     """
-
-    def line(arguments: Sequence[str]) -> str:
-        return f"[kinesis-sdk {shlex.join([printable(part) for part in arguments] + list(options))}]"
-
     lines = []
     for problem in problems:
         error = problem.severity is Severity.ERROR
         head = text("✕ " if error else "! ", "bold red" if error else "yellow")
         head.append(f"{problem.title}: ", style="bold")
         head.append(printable(problem.text, 600))
-        command = f"  {line(problem.command)}" if problem.command else ""
-        more = "".join(f"\n    to {action.title}: {line(action.command)}" for action in problem.actions)
+        command = "" if problem.command is None else f"  [{spell(problem.command, options)}]"
+        more = "".join(
+            f"\n    to {action.title}: [{spell(action.command, options)}]" for action in problem.actions
+        )
         lines.append((head, f"  {problem.remedy}{command}{more}"))
     return lines
 

@@ -14,6 +14,7 @@ from kinesis_sdk.cli.application import ApplicationOptions, application_options
 from kinesis_sdk.cli.lazy_group import LazyGroup
 from kinesis_sdk.cli.options import DURATION, JSON_OPTION
 from kinesis_sdk.cli.output import ExitCode, console, note, print_json, with_exit_codes
+from kinesis_sdk.cli.spelling import options_of, speller
 from kinesis_sdk.common.text import printable
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def show(
             note(view.error)
         from kinesis_sdk.cli.fleet_tables import print_problems
 
-        print_problems(view, app.account.connect().options)
+        print_problems(view, options_of(app.account.connect()))
         console().print()
         _print_rows(view, show_all=show_all)
     if any(problem.severity is Severity.ERROR for problem in view.problems):
@@ -165,7 +166,7 @@ def explain(
     if longest and _of(view, key).owner is not None:
         note(f"Watching for up to {duration(longest)} to see whether the owner is alive ...")
         view = look.watch(longest, lambda seen: watch_for is None and _is_alive(seen, key))
-    paragraphs = explain_lease(view, key)
+    paragraphs = explain_lease(view, key, speller(options_of(app.account.connect())))
     if as_json:
         print_json(
             {

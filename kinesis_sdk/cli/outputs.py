@@ -15,6 +15,7 @@ from kinesis_sdk.admin.changes.marks import WorkerInfo
 from kinesis_sdk.admin.changes.plan import Action
 from kinesis_sdk.admin.changes.recipes import Recipe
 from kinesis_sdk.admin.changes.told import Status
+from kinesis_sdk.admin.command import Command
 from kinesis_sdk.admin.doctor.model import Finding, Level
 from kinesis_sdk.admin.fleet.balance import Balance
 from kinesis_sdk.admin.fleet.model import FleetView, LeaseView, Problem, Totals
@@ -88,7 +89,7 @@ class Plan(TypedDict):
 
     action: Action
     application: str
-    command: list[str]
+    command: Command
     changes: list[PlannedRow]
     unchanged: list[ShardReason]
     refusals: list[ShardReason]

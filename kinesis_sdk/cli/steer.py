@@ -26,7 +26,8 @@ from kinesis_sdk.cli.output import (
     refuse,
     with_exit_codes,
 )
-from kinesis_sdk.cli.told import SHOWN, command_text, lines_of
+from kinesis_sdk.cli.spelling import options_of, speller
+from kinesis_sdk.cli.told import SHOWN, lines_of
 from kinesis_sdk.common.clock import SystemClock
 from kinesis_sdk.common.errors import (
     AuditLogError,
@@ -40,6 +41,7 @@ from kinesis_sdk.common.text import printable
 if TYPE_CHECKING:
     from kinesis_sdk.admin.changes.desk import Desk
     from kinesis_sdk.admin.changes.transfer import Export
+    from kinesis_sdk.admin.command import Command
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -122,6 +124,7 @@ _CHANGE_OPTIONS = (
     YES_OPTION,
 )
 
+Spell = Callable[["Command"], str]
 Before = Callable[..., dict[str, Any]]
 """Runs between the question and the change of a command, with the desk, the plan and its own options; returns more data for JSON."""
 
@@ -149,11 +152,12 @@ def change_command(
         **given: Any,
     ) -> None:
         desk = desk_of(app, audit_log)
+        spell = speller(options_of(desk.application.connection))
         planned = operation.plan(desk, **{name: _read(given.pop(name)) for name in names})
         if not (dry_run and as_json):
             for line in lines_of(planned.told, unchanged=unchanged):
                 note(line)
-            note(f"Command: {command_text(planned.told.command)}")
+            note(f"Command: {spell(planned.told.command)}")
         elif planned.told.refusals:
             print_json(planned.to_dict(None))
         if planned.told.refusals:
@@ -162,11 +166,11 @@ def change_command(
         if planned.told.writes and not dry_run:
             _ask(operation, planned, desk.application.name, yes=yes)
             more = before(desk, planned, **given)
-            result = _apply(planned, wait)
+            result = _apply(planned, wait, spell)
         if as_json:
             print_json({**planned.to_dict(result), **more})
         if not dry_run:
-            _finish(planned, result)
+            _finish(planned, result, spell)
 
     command.__doc__ = text
     made: Callable[..., Any] = command
@@ -218,7 +222,7 @@ def confirm_name(application: str) -> None:
         refuse("Nothing was changed.")
 
 
-def _apply(planned: Planned, wait: float) -> Result:
+def _apply(planned: Planned, wait: float, spell: Spell) -> Result:
     """Make a change. If Ctrl-C or an error ends it, print what was done, and how to do the rest."""
     try:
         return planned.apply(wait=wait)
@@ -226,28 +230,28 @@ def _apply(planned: Planned, wait: float) -> Result:
         done = planned.so_far()
         if done is not None:
             note(f"Interrupted: {done.summary}")
-            _tell_rest(done)
+            _tell_rest(done, spell)
         raise
 
 
-def _tell_rest(result: Result) -> None:
-    if result.rest:
-        note(f"The rest: {command_text(result.rest)}")
+def _tell_rest(result: Result, spell: Spell) -> None:
+    if result.rest is not None:
+        note(f"The rest: {spell(result.rest)}")
 
 
-def _finish(planned: Planned, result: Result | None) -> None:
+def _finish(planned: Planned, result: Result | None, spell: Spell) -> None:
     """End the command with the exit code of a result; None if there was nothing to do."""
     if result is None:
         note("Nothing to do.")
         return
     if result.status is Status.REFUSED:
-        _tell_rest(result)
+        _tell_rest(result, spell)
         raise CommandError(result.summary, ExitCode.REFUSED)
     if result.is_pending:
         raise CommandError(result.summary, ExitCode.BAD_ANSWER)
     note(result.summary)
-    if planned.told.undo:
-        note(f"To undo this: {command_text(planned.told.undo)}")
+    if planned.told.undo is not None:
+        note(f"To undo this: {spell(planned.told.undo)}")
 
 
 rewind: click.Command = change_command(

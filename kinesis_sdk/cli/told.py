@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from kinesis_sdk.admin.fleet.words import counted
@@ -13,11 +12,6 @@ if TYPE_CHECKING:
 
 SHOWN = 20
 """Maximum number of rows whose exact write is shown; ``--json --dry-run`` shows all."""
-
-
-def command_text(command: Sequence[str]) -> str:
-    """Return a command as a POSIX shell takes it."""
-    return f"kinesis-sdk {shlex.join(command)}"
 
 
 def lines_of(told: Told, *, unchanged: int | None = SHOWN) -> Iterator[str]:

@@ -16,6 +16,7 @@ from kinesis_sdk.cli.extras import need
 from kinesis_sdk.cli.options import JSON_OPTION
 from kinesis_sdk.cli.output import CommandError, ExitCode, with_exit_codes
 from kinesis_sdk.cli.recording import open_recording, recording_options
+from kinesis_sdk.cli.spelling import options_of, speller
 from kinesis_sdk.common.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -92,12 +93,13 @@ def top(
     application.info()  # a wrong name ends the command before it takes over the screen
     connection = application.connection
     recording = recording or Recording()
+    options = _options_of(app.table, app.stream, connection)
     screen = TopApp(
         app.name,
         place=place_of(connection),
-        options=options_of(app.table, app.stream, connection),
+        options=options,
         services=Services(
-            explain=explain,
+            explain=lambda view, key: explain(view, key, speller(options)),
             read=partial(read_records, connection),
             past=partial(recording.view_at, app.name),
             changes=SteeringChanges(application, failover_time=app.failover_time) if allow_changes else None,
@@ -120,7 +122,7 @@ def place_of(connection: Connection) -> str:
     return str(connection.endpoint_url or getattr(meta, "region_name", "") or "")
 
 
-def options_of(table: str | None, stream: str | None, connection: Connection) -> Sequence[str]:
+def _options_of(table: str | None, stream: str | None, connection: Connection) -> Sequence[str]:
     """Return the options that select the application, for commands that are shown."""
     given = (("--table", table), ("--stream", stream))
-    return [*(part for name, value in given if value for part in (name, value)), *connection.options]
+    return [*(part for name, value in given if value for part in (name, value)), *options_of(connection)]

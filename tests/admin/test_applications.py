@@ -120,10 +120,10 @@ def test_all_pages_of_tables_are_listed(account: Account) -> None:
 def test_a_missing_table_and_a_table_of_another_kind(account: Account) -> None:
     with pytest.raises(
         ConfigError,
-        match=r"the application 'nothing' has no lease table.*another database, give its URL",
+        match=r"the application 'nothing' has no lease table.*another database, give the database's URL",
     ):
         account.application("nothing").info()
-    with pytest.raises(ConfigError, match="--table"):
+    with pytest.raises(ConfigError, match="give the table's name"):
         account.application("nothing").scan()
     account.table("other", "id")
     with pytest.raises(ConfigError, match="has leaseKey as its only key"):
@@ -178,7 +178,9 @@ def test_what_cannot_be_told_apart_has_to_be_named(account: Account) -> None:
     account.stream("twin", 2)
     account.put("billing", account.stream("mine", 2))
     application = account.application("billing")
-    with pytest.raises(ConfigError, match=r"mine, twin have the same shards, and no checkpoint .*--stream"):
+    with pytest.raises(
+        ConfigError, match=r"mine, twin have the same shards, and no checkpoint .*Give its name"
+    ):
         application.streams(application.scan())
     named = account.application("billing", stream="mine")
     assert named.streams(named.scan()) == {None: StreamId("mine")}

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from kinesis_sdk.admin import Connection
+from kinesis_sdk.cli.spelling import options_of
 from kinesis_sdk.common.errors import AwsConfigError
 
 
@@ -13,7 +14,7 @@ def test_clients_are_made_once_with_region_and_endpoint(monkeypatch: pytest.Monk
     assert connection.kinesis is connection.client("kinesis")
     assert connection.kinesis.meta.region_name == "eu-west-1"
     assert connection.dynamodb.meta.endpoint_url == "http://localhost:4566"
-    assert connection.options == ["--region", "eu-west-1", "--endpoint-url", "http://localhost:4566"]
+    assert options_of(connection) == ["--region", "eu-west-1", "--endpoint-url", "http://localhost:4566"]
 
 
 def test_given_clients_are_used() -> None:

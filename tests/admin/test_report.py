@@ -23,7 +23,7 @@ def test_a_report_names_what_is_wrong_and_how_it_came() -> None:
         lease_keys=(worst.lease_key,),
         history=recording.history("billing", worst.lease_key, view.at - 600, view.at),
         link="http://localhost:8787/#/fleet/billing",
-        options=("--region", "eu-west-1"),
+        spell=lambda command: f"then {command.operation}",
     )
     lines = text.splitlines()
     assert lines[0] == "## `billing` at 2026-09-21 14:14:40Z"
@@ -31,7 +31,7 @@ def test_a_report_names_what_is_wrong_and_how_it_came() -> None:
     assert "- <http://localhost:8787/#/fleet/billing>" in lines
     for problem in view.problems[:10]:
         assert any(problem.title in line and problem.text in line for line in lines)
-    assert any("--region eu-west-1`" in line for line in lines), "commands name the connection"
+    assert any("`then " in line for line in lines), "commands are spelled by the face"
     (row,) = (line for line in lines if line.startswith("| 0061 |") and "22 h 42 min" in line)
     assert worst.owner is not None
     assert f"`{worst.owner}`".replace("|", "\\|") in row

@@ -23,6 +23,7 @@ from kinesis_sdk.cli.options import (
     connection_options,
 )
 from kinesis_sdk.cli.output import CommandError, ExitCode, confirm, with_exit_codes
+from kinesis_sdk.cli.spelling import options_of
 from kinesis_sdk.common.errors import AwsConfigError, ConfigError, EndpointUnreachableError
 from kinesis_sdk.common.position import AtTimestamp, Latest, TrimHorizon
 
@@ -114,7 +115,7 @@ def test_missing_credentials_name_where_they_may_come_from(code: str, words: tup
 def test_connection_options_reach_the_connection() -> None:
     @connection_options
     def show(account: ConnectionOptions) -> None:
-        click.echo(" ".join(account.connect().options))
+        click.echo(" ".join(options_of(account.connect())))
 
     assert run(show, "--region", "eu-west-1", "--profile", "p").output == "--region eu-west-1 --profile p\n"
 

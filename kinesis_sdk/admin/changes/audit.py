@@ -7,11 +7,13 @@ import getpass
 import json
 import os
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from kinesis_sdk.admin.command import Command
+from kinesis_sdk.admin.plain import plain
 from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import AuditLogError
 from kinesis_sdk.consumer.leases import Item
@@ -26,13 +28,13 @@ def default_audit_log() -> Path:
 class AuditLog:
     """Appends to the audit log. Each line is on disk when `append` returns.
 
-    The directory of ``path`` is created. ``command`` is the command that makes the changes, as the user could type it.
+    The directory of ``path`` is created. ``command`` makes the changes.
     """
 
-    def __init__(self, path: Path, *, clock: Clock, command: Sequence[str], table: str) -> None:
+    def __init__(self, path: Path, *, clock: Clock, command: Command, table: str) -> None:
         self.path: Path = path
         self._clock = clock
-        self._command = " ".join(command)
+        self._command = command
         self._table = table
         self._who = _user()
         self._host = socket.gethostname()
@@ -52,7 +54,7 @@ class AuditLog:
             "time": moment.isoformat(timespec="milliseconds"),
             "who": self._who,
             "host": self._host,
-            "command": self._command,
+            **plain(self._command),
             "table": self._table,
             "event": event,
             **{name: _storable(value) for name, value in fields.items()},

@@ -28,7 +28,7 @@ def plan_app_deletion(desk: Desk) -> SingleChange:
     leases = _watch(desk, name)
     counters = _counters(leases)
     tables = table.parts(name)
-    command = desk.command("leases", "delete-app")
+    command = desk.command("delete-app")
     lost = f"{counted(len(leases), 'lease')} and {'its position is' if len(leases) == 1 else 'their positions are'} lost"
     told = Told(
         title=f"delete {printable(name)}",
@@ -113,7 +113,7 @@ def plan_row_deletion(desk: Desk, row: str) -> SingleChange:
     equals = {name: value for name, value in item.items() if name != attributes.LEASE_KEY}
     write = RowWrite(lease_key=key, kind=WriteKind.DELETE, equals=equals)
     effects = _effects(desk, read, key)
-    command = desk.command("leases", "delete-row", row=key)
+    command = desk.command("delete-row", row=key)
     call = table.operation(write.kind)
     told = Told(
         title=f"delete the row {printable(key)}",
@@ -162,7 +162,7 @@ def _effects(desk: Desk, read: TableRead, key: str) -> list[str]:
         return [position, f"{stream} has no such shard: {what}"]
     again = (
         "workers create the row again: at the beginning of the shard if its parents were read to their end, else at their initial "
-        f"position. With LATEST, what arrives before is skipped: rewind afterwards (leases rewind --shard {short_shard(shard_id)})"
+        f"position. With LATEST, what arrives before is skipped: rewind shard {short_shard(shard_id)} afterwards"
     )
     return [position, again]
 

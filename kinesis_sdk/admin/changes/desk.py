@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import uuid4
@@ -12,6 +12,7 @@ from kinesis_sdk.admin.applications import Application, find_lease_key, metrics_
 from kinesis_sdk.admin.changes.audit import AuditLog, default_audit_log
 from kinesis_sdk.admin.changes.owners import OwnerWatch
 from kinesis_sdk.admin.changes.rows import TableRead
+from kinesis_sdk.admin.command import Command
 from kinesis_sdk.common.clock import Clock, SystemClock
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer import Lease
@@ -98,19 +99,12 @@ class Desk:
             self.sleep(POLL)
             self.look()
 
-    def audit(self, command: Sequence[str]) -> AuditLog:
-        """Return the audit log of a change.
-
-        Args:
-            command: Arguments of ``kinesis-sdk`` that make the change.
-
-        Raises:
-            AuditLogError: If it cannot be written.
-        """
+    def audit(self, command: Command) -> AuditLog:
+        """Return the audit log of a change; raises AuditLogError if it cannot be written."""
         log = AuditLog(
             self.audit_log or default_audit_log(),
             clock=self.clock,
-            command=("kinesis-sdk", *command),
+            command=command,
             table=self.application.table.label,
         )
         log.check()
@@ -118,34 +112,26 @@ class Desk:
 
     def command(
         self,
-        group: str,
-        verb: str,
-        *arguments: str,
+        operation: str,
+        *,
         stream: StreamId | None = None,
-        **options: str | bool | Collection[str] | None,
-    ) -> tuple[str, ...]:
-        """Return the arguments of ``kinesis-sdk`` that make a change of this application.
+        **parameters: str | bool | Collection[str] | None,
+    ) -> Command:
+        """Return the command of a change of this application.
 
         Args:
-            group: ``leases`` or ``worker``.
-            verb: Name of the command.
-            arguments: Arguments after the application's name.
+            operation: Verb of the change.
             stream: Its stream, which is named if it was given or the table has several; None if the change needs none.
-            options: Values of options; a collection repeats its option, True is a flag, None and False leave it out.
+            parameters: Values by the names of the options; None and False leave one out.
         """
         application = self.application
-        command = [group, verb, application.name, *arguments]
-        if application.table_name != application.name:
-            command += ["--table", application.table_name]
+        is_other = application.table_name != application.name
         several = any(lease.stream_name is not None for lease in self.owners.leases)
-        if stream is not None and (several or application.given_stream is not None):
-            command += ["--stream", str(stream)]
-        for name, value in options.items():
-            if isinstance(value, str):
-                command += [f"--{name}", value]
-            elif isinstance(value, bool):
-                command += [f"--{name}"] if value else []
-            else:
-                for one in sorted(value or ()):
-                    command += [f"--{name}", one]
-        return (*command, *application.connection.options)
+        is_named = stream is not None and (several or application.given_stream is not None)
+        return Command.of(
+            operation,
+            application=application.name,
+            table=application.table_name if is_other else None,
+            stream=str(stream) if is_named else None,
+            **parameters,
+        )

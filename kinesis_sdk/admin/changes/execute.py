@@ -167,8 +167,7 @@ class ChangeExecutor:
                 for one in waiting:
                     one.message = "written, but no worker acts on it"
                     self._report(
-                        f"{one.goal.shard_id}: written, no worker reads. Start one, or see: kinesis-sdk leases explain "
-                        f"{self._table.name} {one.goal.shard_id}"
+                        f"{one.goal.shard_id}: written, no worker reads. Start one, or explain the shard"
                     )
                 return False
             items = self._items([one.goal.lease_key for one in waiting])
@@ -202,8 +201,8 @@ class ChangeExecutor:
                 "has it again" if is_back else "has it"
             )
             self._report(
-                f"{one.goal.shard_id}: {one.message}. The workers' strategy balances by itself; to keep a lease at a worker, pin it "
-                f"(kinesis-sdk leases pin), or use move --swap"
+                f"{one.goal.shard_id}: {one.message}. The workers' strategy balances by itself; to keep a lease at a worker, pin it, "
+                "or swap two leases"
             )
 
     def _notice(self, outcome: Outcome, item: Item | None) -> None:

@@ -19,6 +19,7 @@ from kinesis_sdk.admin.changes.plans import (
 from kinesis_sdk.admin.changes.positions import Start
 from kinesis_sdk.admin.changes.told import Result, Status, Told, Write
 from kinesis_sdk.admin.changes.transfer import Export
+from kinesis_sdk.admin.command import Command
 from kinesis_sdk.admin.fleet.words import counted
 from kinesis_sdk.common.errors import ChangeRefusedError
 from kinesis_sdk.common.text import printable
@@ -116,8 +117,8 @@ class LeaseChange:
             wanted = {goal.worker for goal in goals if goal.worker is not None}
             judge_owners(desk, goals, read, wanted=wanted if moves else ())
 
-    def remaining(self) -> tuple[str, ...]:
-        """Return the command that makes the remaining changes of the plan; empty if all were made.
+    def remaining(self) -> Command | None:
+        """Return the command that makes the remaining changes of the plan; None if all were made.
 
         An import is repeated as a whole: restored rows stay as they are. After an interrupted swap, the move remains.
         """
@@ -125,23 +126,15 @@ class LeaseChange:
         done = {one.goal.lease_key for one in self.outcomes if one.status is not Status.REFUSED}
         left = [change.goal for change in plan.changes if change.goal.lease_key not in done]
         if not left:
-            return ()
-        if plan.action is Action.IMPORT:
+            return None
+        if plan.action is Action.IMPORT or (plan.action is Action.MOVE and len(left) == len(plan.changes)):
             return plan.command
         if plan.action is Action.MOVE:
-            if len(left) == len(plan.changes):
-                return plan.command
             # All to one worker: half of a swap is left.
             keys = [goal.lease_key for goal in left]
-            return self._desk.command("leases", "move", shard=keys, to=left[0].worker)
-        command = list(plan.command)
-        while "--shard" in command:
-            place = command.index("--shard")
-            del command[place : place + 2]
-        for goal in left:
-            is_position = plan.action in (Action.REWIND, Action.SKIP)
-            command += ["--shard", goal.shard_id if is_position else goal.lease_key]
-        return tuple(command)
+            return self._desk.command("move", shard=keys, to=left[0].worker)
+        is_position = plan.action in (Action.REWIND, Action.SKIP)
+        return plan.command.with_(shard=[goal.shard_id if is_position else goal.lease_key for goal in left])
 
     def so_far(self) -> Result | None:
         """See `Planned.so_far`."""
@@ -176,7 +169,7 @@ class LeaseChange:
             status=Status.REFUSED if refused else Status.DONE if written else Status.UNCHANGED,
             lines=tuple(_line(one, wait) for one in outcomes),
             summary=summary,
-            rest=self.remaining() if refused else (),
+            rest=self.remaining() if refused else None,
             is_pending=is_pending and not refused,
         )
 

@@ -73,7 +73,7 @@ def list_workers(desk: Desk, *, watch: bool = True) -> tuple[WorkerInfo, ...]:
 def plan_drain(desk: Desk, worker: str) -> SingleChange:
     """Plan to make a worker hand off all leases, take none, and keep running."""
     carrier, name = _check_drain(desk, worker, desk.leases()), printable(worker)
-    command = desk.command("worker", "drain", worker)
+    command = desk.command("drain", worker=worker)
     told = Told(
         title=f"drain {name}",
         question=f"Drain {name}?",
@@ -83,7 +83,7 @@ def plan_drain(desk: Desk, worker: str) -> SingleChange:
             f"{name} hands off all its leases, takes none, and stays up until the drain is ended or it stops.",
             "Each shard is idle for less than a second.",
         ),
-        undo=desk.command("worker", "undrain", worker),
+        undo=desk.command("undrain", worker=worker),
     )
 
     def make(wait: float) -> Result:
@@ -91,7 +91,8 @@ def plan_drain(desk: Desk, worker: str) -> SingleChange:
         if _is_drained(desk, worker, wait):
             return done(f"No lease names {name}. Stop it, or end the drain.")
         return done(
-            f"{name} still holds leases; the drain goes on. `worker list` shows how many", is_pending=True
+            f"{name} still holds leases; the drain goes on. the list of workers shows how many",
+            is_pending=True,
         )
 
     return SingleChange(
@@ -106,7 +107,7 @@ def plan_drain(desk: Desk, worker: str) -> SingleChange:
 
 def plan_undrain(desk: Desk, worker: str) -> SingleChange:
     """Plan to let a worker take leases again."""
-    name, command = printable(worker), desk.command("worker", "undrain", worker)
+    name, command = printable(worker), desk.command("undrain", worker=worker)
     marked = _find_marked(desk, worker)
     told = Told(
         title=f"undrain {name}",
@@ -134,7 +135,7 @@ def plan_pin(desk: Desk, shard: str, worker: str | None = None) -> SingleChange:
     if worker is not None:
         desk.owners.check_known("to", worker)
         effect = f"Workers of this SDK give the lease to {printable(worker)} while it is alive and not drained. Java workers do not read pins."
-    command = desk.command("leases", verb, shard=shard, to=worker)
+    command = desk.command(verb, shard=shard, to=worker)
     change = f"{attributes.PINNED_TO}: {printable(lease.pinned_to or '–')} → {printable(worker or '–')}"
     told = Told(
         title=f"{verb} {printable(shard)}",

@@ -12,6 +12,7 @@ from kinesis_sdk.admin.changes.owners import OwnerWatch
 from kinesis_sdk.admin.changes.positions import ResolvedStart
 from kinesis_sdk.admin.changes.recipes import Recipe
 from kinesis_sdk.admin.changes.rows import Row, RowWrite
+from kinesis_sdk.admin.command import Command
 from kinesis_sdk.admin.fleet.model import OwnerKind
 from kinesis_sdk.admin.plain import plain
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON, ExtendedSequenceNumber
@@ -130,7 +131,7 @@ class ChangePlan:
     """Changes that can be shown and applied.
 
     Attributes:
-        command: Arguments of ``kinesis-sdk`` that make the same plan.
+        command: The command that makes the same plan.
         changes: In the order of their writes: parents before children.
         refusals: Reasons why nothing may be written. A plan with one is not applied.
         listed: Ids of the shards that the stream had when the plan was made.
@@ -138,7 +139,7 @@ class ChangePlan:
 
     action: Action
     application: str
-    command: tuple[str, ...] = ()
+    command: Command
     changes: tuple[PlannedChange, ...] = ()
     unchanged: tuple[Unchanged, ...] = ()
     refusals: tuple[Refusal, ...] = ()
@@ -151,7 +152,7 @@ class ChangePlan:
         return {
             "action": self.action.value,
             "application": self.application,
-            "command": list(self.command),
+            "command": plain(self.command),
             "changes": [change.to_dict() for change in self.changes],
             "unchanged": [{"shard_id": one.goal.shard_id, "reason": one.reason} for one in self.unchanged],
             "refusals": [{"shard_id": one.shard_id, "reason": one.reason} for one in self.refusals],
@@ -307,7 +308,7 @@ def _refuse_move(
     elif not owners.is_alive(goal.worker, now):
         reason = f"{worker} was not seen to write to the table, so it may not be running"
     elif owners.is_draining(goal.worker):
-        reason = f"{worker} drains, so it takes no lease (kinesis-sdk worker undrain)"
+        reason = f"{worker} drains, so it takes no lease until the drain is ended"
     elif not listens and kind is OwnerKind.OTHER and not owners.is_silent(lease.owner or "", now):
         reason = (
             f"the owner {printable(lease.owner or '')} is a KCL 1 or 2, or unknown: it does not hear a request. Release the lease "
@@ -511,7 +512,7 @@ def refuse_rewind(
                     shard_id=goal.shard_id,
                     reason=f"{goal.shard_id} is finished, and its children {', '.join(kept)} would keep their checkpoints: the "
                     f"Java worker {printable(java[0])} would delete the row again within five minutes. Rewind the children "
-                    "as well (leave out --shard), or stop the Java workers",
+                    "as well (a rewind of all shards does), or stop the Java workers",
                 )
             )
     return result

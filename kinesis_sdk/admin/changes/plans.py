@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -48,6 +47,7 @@ from kinesis_sdk.admin.changes.transfer import (
     refuse_other_stream,
     unchanged_by_import,
 )
+from kinesis_sdk.admin.command import Command
 from kinesis_sdk.admin.fleet.model import OwnerKind
 from kinesis_sdk.admin.fleet.words import counted
 from kinesis_sdk.common.errors import ChangeRefusedError, ConfigError
@@ -120,7 +120,7 @@ def plan_rewind(desk: Desk, to: Start, shards: Collection[str] = ()) -> ChangePl
         desk,
         Action.REWIND,
         goals,
-        desk.command("leases", "rewind", stream=stream, to=show_start(to), shard=chosen),
+        desk.command("rewind", stream=stream, to=show_start(to), shard=chosen),
         refusals,
         [*notes, *_skipped_rows(rows), NOT_REACHED],
         stream,
@@ -159,8 +159,7 @@ def _at_first_copies(
     for one in copies:
         if one.shard_id != shard_id:
             copy = show_start(ExtendedSequenceNumber(one.sequence_number))
-            command = desk.command("leases", "rewind", stream=stream, to=copy, shard=[one.shard_id])
-            notes.append(f"rewind {one.shard_id} as well: kinesis-sdk {shlex.join(command)}")
+            notes.append(f"rewind {one.shard_id} as well, to {copy}")
     if copies[0].shard_id != shard_id:
         return TRIM_HORIZON, notes
     return ExtendedSequenceNumber(copies[0].sequence_number), notes
@@ -197,7 +196,7 @@ def plan_skip(desk: Desk, to: Start, shards: Collection[str] = ()) -> ChangePlan
         desk,
         Action.SKIP,
         goals,
-        desk.command("leases", "skip-to", stream=stream, to=show_start(to), shard=chosen),
+        desk.command("skip-to", stream=stream, to=show_start(to), shard=chosen),
         refusals,
         [*_skipped_rows(rows), NOT_REACHED],
     )
@@ -222,7 +221,7 @@ def plan_release(desk: Desk, shards: Collection[str]) -> ChangePlan:
         "Workers may move a lease back within seconds, if they balance better with it: drain the worker, or pin the lease",
         *_pin_notes(read, chosen, None),
     ]
-    return _plan(desk, Action.RELEASE, goals, desk.command("leases", "release", shard=chosen), [], notes)
+    return _plan(desk, Action.RELEASE, goals, desk.command("release", shard=chosen), [], notes)
 
 
 def plan_move(desk: Desk, shards: Collection[str], worker: str, *, swap: bool = False) -> ChangePlan:
@@ -268,12 +267,11 @@ def plan_move(desk: Desk, shards: Collection[str], worker: str, *, swap: bool = 
             )
     elif not swap:
         notes.append(
-            "A move that unbalances the fleet is undone by its strategy within seconds: use --swap, or pin the lease "
-            "(kinesis-sdk leases pin)"
+            "A move that unbalances the fleet is undone by its strategy within seconds: swap two leases, or pin the lease"
         )
     judge_owners(desk, goals, read, others=True, wanted={worker})
     desk.owners.check_known("to", worker)
-    command = desk.command("leases", "move", shard=chosen, to=worker, swap=swap)
+    command = desk.command("move", shard=chosen, to=worker, swap=swap)
     return _plan(desk, Action.MOVE, goals, command, [], notes)
 
 
@@ -325,7 +323,7 @@ def plan_import(desk: Desk, export: Export) -> ChangePlan:
     judge_owners(desk, goals, read)
     rewinds = [goal for goal in goals if goal.action is Action.REWIND]
     more += refuse_rewind(rows, listed, rewinds, desk.owners, desk.clock.monotonic())
-    command = desk.command("leases", "import", export.file, stream=stream)
+    command = desk.command("import", stream=stream, export=export.file)
     plan = _plan(
         desk, Action.IMPORT, goals, command, [*refusals, *more], [*notes, NOT_REACHED], stream, listed
     )
@@ -355,7 +353,7 @@ def _plan(
     desk: Desk,
     action: Action,
     goals: Sequence[Goal],
-    command: tuple[str, ...],
+    command: Command,
     refusals: Sequence[Refusal],
     notes: Sequence[str],
     stream: StreamId | None = None,
@@ -397,7 +395,7 @@ def _pin_notes(read: TableRead, keys: Iterable[str], worker: str | None) -> list
     """Return notes about leases that are pinned to another worker than their new holder."""
     pins = [(key, read.rows[key].lease.pinned_to) for key in keys]
     return [
-        f"{printable(key)} is pinned to {printable(pin)}, to which workers give it back: remove the pin first (kinesis-sdk leases unpin)"
+        f"{printable(key)} is pinned to {printable(pin)}, to which workers give it back: remove the pin first"
         for key, pin in pins
         if pin is not None and pin != worker
     ]

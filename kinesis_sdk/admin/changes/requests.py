@@ -13,6 +13,7 @@ from kinesis_sdk.admin.applications import short_shard
 from kinesis_sdk.admin.changes.desk import POLL, Desk
 from kinesis_sdk.admin.changes.rows import WriteKind
 from kinesis_sdk.admin.changes.told import Result, Told, Write, done
+from kinesis_sdk.admin.command import Command
 from kinesis_sdk.admin.fleet.model import OwnerKind
 from kinesis_sdk.admin.fleet.words import duration
 from kinesis_sdk.common.errors import ChangeRefusedError, ConfigError
@@ -82,7 +83,7 @@ class HandlerRequestChange:
                 return (
                     "Written; the owner acts on it within seconds."
                     if not wait
-                    else f"Written, but no worker has acted on it for {duration(wait)}: look at the owner with `leases explain`."
+                    else f"Written, but no worker has acted on it for {duration(wait)}: explain the shard to see what its owner does."
                 )
             self._desk.report(f"waiting for {printable(lease.holder or 'an owner')}")
             self._desk.sleep(POLL)
@@ -101,7 +102,7 @@ def plan_retry(desk: Desk, shard: str) -> HandlerRequestChange:
         f"{printable(lease.holder)} calls the handler with its next look at the table, within seconds, and does not wait for the end of its "
         "pause. If the call fails again, the pauses go on as before.",
         () if failing is not None else ("its owner tells of no failure, so the call may change nothing",),
-        ("retry", "Call it now?", desk.command("leases", "retry", shard=shard)),
+        ("retry", "Call it now?", desk.command("retry", shard=shard)),
     )
 
 
@@ -128,7 +129,7 @@ def plan_skip_record(
         (
             "skip-record",
             "Leave this record out?",
-            desk.command("leases", "skip-record", shard=shard, record=named),
+            desk.command("skip-record", shard=shard, record=named),
         ),
     )
 
@@ -139,7 +140,7 @@ def _plan(
     request: HandlerRequest,
     effect: str,
     warnings: tuple[str, ...],
-    words: tuple[str, str, tuple[str, ...]],
+    words: tuple[str, str, Command],
 ) -> HandlerRequestChange:
     if lease.is_finished:
         raise ChangeRefusedError(f"{_name(lease)} is processed to its end")
@@ -170,11 +171,11 @@ def _failing_record(lease: Lease) -> ExtendedSequenceNumber:
     failing = None if progress is None else progress.failing
     name = _name(lease)
     if failing is None or failing.position is None:
-        problem = f"{name}: its owner tells of no record on which its handler fails: name one with --record"
+        problem = f"{name}: its owner tells of no record on which its handler fails: name one"
     elif failing.records > 1:
         problem = (
             f"{name}: the handler fails on {failing.records:,} records from {failing.position} on, and one of them is the cause. The owner "
-            "delivers fewer with each attempt: wait until it is alone, or name it with --record"
+            "delivers fewer with each attempt: wait until it is alone, or name it"
         )
     else:
         return failing.position

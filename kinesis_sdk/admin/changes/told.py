@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
 
+from kinesis_sdk.admin.command import Command
+
 
 @dataclass(frozen=True, kw_only=True)
 class Write:
@@ -39,24 +41,24 @@ class Told:
     Attributes:
         title: The change and what it concerns, in a few words.
         question: What a user confirms.
-        command: Arguments of ``kinesis-sdk`` that make the same change.
+        command: The command that makes the same change.
         writes: The exact writes in their order; empty if there is nothing to do.
         effects: Effects besides the effects of single writes, as sentences.
         unchanged: Rows that need no write, each with the reason.
         warnings: What else the user has to know.
         refusals: Reasons why the change must not be made; with one, `Planned.apply` raises.
-        undo: Arguments of ``kinesis-sdk`` that end the change; empty if nothing does.
+        undo: The command that ends the change; None if nothing does.
     """
 
     title: str
     question: str
-    command: tuple[str, ...]
+    command: Command
     writes: tuple[Write, ...] = ()
     effects: tuple[str, ...] = ()
     unchanged: tuple[tuple[str, str], ...] = ()
     warnings: tuple[str, ...] = ()
     refusals: tuple[str, ...] = ()
-    undo: tuple[str, ...] = ()
+    undo: Command | None = None
 
 
 class Status(str, Enum):
@@ -78,14 +80,14 @@ class Result:
         status: The change as a whole.
         lines: A sentence about the outcome of each row.
         summary: The same in one sentence.
-        rest: Arguments of ``kinesis-sdk`` that make the remaining changes; empty if there are none.
+        rest: The command that makes the remaining changes; None if there are none.
         is_pending: Whether something was written on which no worker has acted within the time to wait.
     """
 
     status: Status
     lines: tuple[str, ...]
     summary: str
-    rest: tuple[str, ...] = ()
+    rest: Command | None = None
     is_pending: bool = False
 
 

@@ -24,7 +24,7 @@ from kinesis_sdk.consumer import Lease
 from kinesis_sdk.consumer.leases import attributes
 from kinesis_sdk.consumer.shard_sync import find_contradiction, find_misfits
 
-FORMAT = "kinesis-sdk leases"
+FORMAT = "kinesis_sdk leases"
 _VERSION = 1
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from kinesis_sdk.admin.applications import StreamFacts
+from kinesis_sdk.admin.command import Command
 from kinesis_sdk.admin.doctor.facts import Facts, Permission
 from kinesis_sdk.admin.doctor.model import Finding, Level, worst_first
 from kinesis_sdk.admin.doctor.permissions import ACTIONS
@@ -159,7 +160,7 @@ def _permissions(facts: Facts) -> Iterator[Finding]:
                 + (
                     "."
                     if role in facts.roles
-                    else ", or name the roles that these credentials are for, for example --role consumer."
+                    else ", or name the roles that these credentials are for, for example consumer."
                 ),
             )
         elif allowed:
@@ -367,7 +368,7 @@ def _database(facts: Facts, place: str) -> Iterator[Finding]:
             title="leases",
             text=f"{place} has no leases of {facts.application}: the application has never run with this database, or has another name.",
             remedy="Start a worker, which creates them, or check the name and the URL.",
-            command=("apps",),
+            command=Command.of("apps"),
         )
     elif facts.leases is not None:
         yield Finding(
@@ -461,7 +462,7 @@ def _fleet(facts: Facts) -> Iterator[Finding]:
             title=problem.title,
             text=_sentence(problem.text),
             remedy=_sentence(problem.remedy),
-            command=() if problem.command[:1] == ("doctor",) else problem.command,
+            command=problem.command if problem.code != "table-throttled" else None,
         )
     if (
         view.leases
@@ -633,7 +634,7 @@ def _distribution(facts: Facts) -> Iterator[Finding]:
         level, remedy = Level.YELLOW, "Spread the load with more partition keys, or split the busy shard."
     else:
         level, remedy = Level.GREEN, ""
-    command = ("stream", "split", facts.stream, fullest.shard_id) if used >= _BUSY else ()
+    command = Command.of("split", stream=facts.stream, shard=fullest.shard_id) if used >= _BUSY else None
     yield Finding(code="distribution", level=level, title=title, text=text, remedy=remedy, command=command)
     keys: Counter[bytes] = Counter()
     for sample in samples:

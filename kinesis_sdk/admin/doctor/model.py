@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from kinesis_sdk.admin.command import Command
 from kinesis_sdk.admin.plain import plain
 
 
@@ -35,7 +36,7 @@ class Finding:
         title: Two or three words for people.
         text: The observation, in one sentence, with numbers.
         remedy: What to do; empty for a green finding or if there is nothing to do.
-        command: Arguments of a ``kinesis-sdk`` command that helps; empty if none does.
+        command: A command that helps; None if none does.
     """
 
     code: str
@@ -43,7 +44,7 @@ class Finding:
     title: str
     text: str
     remedy: str = ""
-    command: tuple[str, ...] = ()
+    command: Command | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from kinesis_sdk.admin.applications import short_shard
+from kinesis_sdk.admin.command import Command
 from kinesis_sdk.admin.fleet.failing import failing_text
 from kinesis_sdk.admin.fleet.model import (
     FleetView,
@@ -23,12 +24,13 @@ _MAX_GENERATIONS = 5
 """Generations of ancestors to describe; earlier ones are only counted."""
 
 
-def explain(view: FleetView, lease_key: str) -> list[str]:
+def explain(view: FleetView, lease_key: str, spell: Callable[[Command], str] = str) -> list[str]:
     """Return paragraphs that explain the state of a shard and what to do.
 
     Args:
         view: The fleet. Times are known only after watching it for about two failover times.
         lease_key: The lease.
+        spell: Writes a command that helps, as the reader can give it.
 
     Raises:
         KeyError: If the view has no such lease.
@@ -43,7 +45,7 @@ def explain(view: FleetView, lease_key: str) -> list[str]:
         *_how_far_behind(lease),
         *_handler(lease),
         *_attributes(lease, owners),
-        *_what_to_do(view, lease, by_key),
+        *_what_to_do(view, lease, by_key, spell),
     ]
     if not _watched(view) and lease.state is not LeaseState.FINISHED:
         paragraphs.append(
@@ -238,7 +240,9 @@ def _attributes(lease: LeaseView, owners: Mapping[str, OwnerView]) -> Iterable[s
         yield f"Its owner {printable(lease.owner)} drains: it hands off all its leases."
 
 
-def _what_to_do(view: FleetView, lease: LeaseView, by_key: Mapping[str, LeaseView]) -> Iterable[str]:
+def _what_to_do(
+    view: FleetView, lease: LeaseView, by_key: Mapping[str, LeaseView], spell: Callable[[Command], str]
+) -> Iterable[str]:
     """Yield the remedies of the problems of this lease, its owner and its ancestors, or that there is none."""
     related = {lease.lease_key}
     prefix = "" if lease.stream is None else f"{lease.stream}:"
@@ -262,15 +266,11 @@ def _what_to_do(view: FleetView, lease: LeaseView, by_key: Mapping[str, LeaseVie
     for problem in found:
         command = (
             ""
-            if not problem.command or problem.command[:2] == ("leases", "explain")
-            else f" Command: {_command(problem.command)}"
+            if problem.command is None or problem.command.operation == "explain"
+            else f" Command: {spell(problem.command)}"
         )
         yield f"Problem ({problem.code}): {problem.text}. What to do: {problem.remedy}.{command}"
         for action in problem.actions:
-            yield f"To {action.title}: {_command(action.command)}"
+            yield f"To {action.title}: {spell(action.command)}"
     if not found and lease.state in (LeaseState.HELD, LeaseState.HANDOFF) and _watched(view):
         yield "No problem was found: the lease is renewed."
-
-
-def _command(arguments: tuple[str, ...]) -> str:
-    return f"kinesis-sdk {' '.join(printable(part) for part in arguments)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kinesis_sdk.admin.command import Command
 from kinesis_sdk.admin.fleet.model import Action, HandlerFailure, LeaseView
 from kinesis_sdk.admin.fleet.words import duration
 
@@ -21,11 +22,13 @@ def failing_text(failing: HandlerFailure) -> str:
 
 
 def actions_of(application: str, streams: Sequence[str], lease: LeaseView, shard: str) -> tuple[Action, ...]:
-    """Return what an operator can do about a shard whose handler fails. ``shard`` has the form of the command line."""
+    """Return what an operator can do about a shard whose handler fails. ``shard`` is written as users do."""
     failing = lease.failing
     if failing is None:
         return ()
-    found = [Action(title="call it again now", command=("leases", "retry", application, "--shard", shard))]
+    found = [
+        Action(title="call it again now", command=Command.of("retry", application=application, shard=shard))
+    ]
     if failing.position is None:
         return tuple(found)
     position = f"at:{failing.position}"
@@ -35,7 +38,7 @@ def actions_of(application: str, streams: Sequence[str], lease: LeaseView, shard
         found.append(
             Action(
                 title="leave this record out, and no other",
-                command=("leases", "skip-record", application, "--shard", shard),
+                command=Command.of("skip-record", application=application, shard=shard),
             )
         )
     if stream is not None:
@@ -43,22 +46,21 @@ def actions_of(application: str, streams: Sequence[str], lease: LeaseView, shard
         found.append(
             Action(
                 title="open the record" if failing.records == 1 else "open the records",
-                command=(
+                command=Command.of(
                     "tail",
-                    stream,
-                    "--shard",
-                    number,
-                    "--from",
-                    position,
-                    "--limit",
-                    str(min(failing.records, 100)),
+                    **{
+                        "stream": stream,
+                        "shard": number,
+                        "from": position,
+                        "limit": str(min(failing.records, 100)),
+                    },
                 ),
             )
         )
     found.append(
         Action(
             title="process it again later, once the handler is mended",
-            command=("leases", "rewind", application, "--shard", shard, "--to", position),
+            command=Command.of("rewind", application=application, shard=shard, to=position),
         )
     )
     return tuple(found)

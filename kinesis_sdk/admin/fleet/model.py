@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from kinesis_sdk.admin.command import Command
 from kinesis_sdk.admin.plain import plain
 from kinesis_sdk.common.errors import AwsConfigError, AwsError, LeaseTableNotFoundError
 from kinesis_sdk.common.hashkeys import HashKeyRange
@@ -112,11 +113,11 @@ class Action:
 
     Attributes:
         title: What it does, as a verb with its object.
-        command: Arguments of ``kinesis-sdk``.
+        command: The command that does it.
     """
 
     title: str
-    command: tuple[str, ...]
+    command: Command
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +130,7 @@ class Problem:
         title: Two or three words for people.
         text: What was seen, in one sentence, with numbers.
         remedy: What to do, in one sentence.
-        command: Arguments of a ``kinesis-sdk`` command that helps; empty if none does.
+        command: A command that helps; None if none does.
         actions: What an operator can do, the most likely first; empty if ``command`` is all.
         lease_key: The lease it is about; None if it is about an owner or the whole application.
         shard_id: The shard of that lease.
@@ -142,7 +143,7 @@ class Problem:
     title: str
     text: str
     remedy: str
-    command: tuple[str, ...] = ()
+    command: Command | None = None
     actions: tuple[Action, ...] = ()
     lease_key: str | None = None
     shard_id: str | None = None

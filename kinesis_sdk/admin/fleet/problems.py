@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kinesis_sdk.admin.applications import short_shard
+from kinesis_sdk.admin.command import Command
 from kinesis_sdk.admin.fleet.balance import balance_of
 from kinesis_sdk.admin.fleet.failing import actions_of, failing_text
 from kinesis_sdk.admin.fleet.model import (
@@ -208,15 +209,15 @@ def _problem(
     remedy: str,
     *,
     lease: LeaseView | None = None,
-    command: tuple[str, ...] | None = None,
+    command: Command | None = None,
     severity: Severity | None = None,
     owner: str | None = None,
     count: int = 1,
     weight: float = 0.0,
     actions: tuple[Action, ...] = (),
 ) -> _Found:
-    if command is None:
-        command = () if lease is None else ("leases", "explain", view.application, shard_argument(lease))
+    if command is None and lease is not None:
+        command = _explain(view, lease)
     return weight, Problem(
         code=code,
         severity=severity or RULES[code].severity,
@@ -230,6 +231,14 @@ def _problem(
         owner=owner if lease is None or owner is not None else lease.owner,
         count=count,
     )
+
+
+def _explain(view: FleetView, lease: LeaseView) -> Command:
+    return Command.of("explain", application=view.application, shard=shard_argument(lease))
+
+
+def _show(view: FleetView) -> Command:
+    return Command.of("show", application=view.application)
 
 
 def shard_argument(lease: LeaseView) -> str:
@@ -277,7 +286,7 @@ def _of_the_table(view: FleetView, facts: TableFacts, settings: ProblemSettings)
             f"the counters of most rows went back {duration(facts.table_recreated_for)} ago: the lease table was created again, "
             "or restored from a backup",
             "check where the shards start now; a new table starts at the initial position of its workers",
-            command=("leases", "show", view.application),
+            command=_show(view),
         )
     for stream in facts.missing_streams:
         yield _problem(
@@ -293,7 +302,7 @@ def _of_the_table(view: FleetView, facts: TableFacts, settings: ProblemSettings)
             f"the stream {printable(stream)} was deleted and created again while it was watched: its leases are those of the "
             "deleted one",
             "stop the workers, export and delete the application's leases, and start again",
-            command=("leases", "delete-app", view.application),
+            command=Command.of("delete-app", application=view.application),
         )
     for stream, evidence in facts.contradictions.items():
         yield _problem(
@@ -301,7 +310,7 @@ def _of_the_table(view: FleetView, facts: TableFacts, settings: ProblemSettings)
             "stream-recreated",
             f"the leases belong to another stream than {printable(stream)}, probably a deleted one of the same name: {evidence}",
             "stop the workers, export and delete the application's leases, and start again",
-            command=("leases", "delete-app", view.application),
+            command=Command.of("delete-app", application=view.application),
         )
     for hole in facts.holes:
         if hole.age < settings.hole and not facts.is_first_look:
@@ -321,9 +330,9 @@ def _of_the_table(view: FleetView, facts: TableFacts, settings: ProblemSettings)
             view,
             "misfit-row",
             f"{printable(evidence)}; the other rows fit the stream, so this row is wrong",
-            "give it a position (leases rewind or skip-to), or delete it: workers make the row of an existing shard again",
+            "give it a position (rewind or skip), or delete it: workers make the row of an existing shard again",
             lease=by_key.get(key),
-            command=("leases", "delete-row", view.application, "--row", key),
+            command=Command.of("delete-row", application=view.application, row=key),
         )
     for keys, code, what, remedy in (
         (
@@ -346,7 +355,7 @@ def _of_the_table(view: FleetView, facts: TableFacts, settings: ProblemSettings)
                 f"the row {printable(key)} is {what}",
                 remedy,
                 lease=by_key.get(key),
-                command=("leases", "delete-row", view.application, "--row", key)
+                command=Command.of("delete-row", application=view.application, row=key)
                 if code == "foreign-row"
                 else None,
             )
@@ -360,7 +369,9 @@ def _of_the_calls(view: FleetView, facts: TableFacts, settings: ProblemSettings)
             f"the lease table throttled {counted(facts.throttled, 'call')} of this program in the last minute: the renewals of the workers "
             "share that capacity",
             "switch the table to on-demand billing, or raise its capacity: a throttled renewal is a lost lease",
-            command=("doctor", view.streams[0], view.application) if view.streams else (),
+            command=Command.of("doctor", stream=view.streams[0], application=view.application)
+            if view.streams
+            else None,
             # A single look makes a handful of calls: a table that throttles one of them has no capacity left.
             severity=Severity.ERROR if facts.is_first_look else None,
         )
@@ -389,7 +400,7 @@ def _of_owners(view: FleetView) -> Iterable[_Found]:
             "a live worker takes them over; if none does, start one"
             if view.totals.owners
             else "start a worker",
-            command=None if first is None else ("leases", "explain", view.application, shard_argument(first)),
+            command=None if first is None else _explain(view, first),
             owner=owner.worker_id,
             count=count,
             weight=owner.silent_for * count,
@@ -435,7 +446,7 @@ def _unowned(view: FleetView, facts: TableFacts, settings: ProblemSettings) -> I
             f"no worker owns {counted(len(shown), 'lease')}{since}: {names_of(shown)}{_worst_lag(view, settings)}",
             "a live worker takes them within seconds (a KCL within 20); if none does, look for its errors or start one",
             lease=shown[0] if len(shown) == 1 else None,
-            command=None if len(shown) == 1 else ("leases", "show", view.application),
+            command=None if len(shown) == 1 else _show(view),
             severity=Severity.ERROR if late else Severity.WARNING,
             count=len(shown),
         )
@@ -473,7 +484,7 @@ def _of_leases(view: FleetView, facts: TableFacts, settings: ProblemSettings) ->
                 f"the row {printable(lease.lease_key)} cannot be read ({lease.note}), so its shard is not processed",
                 "repair the row by hand, from an export or from the row of a neighbour",
                 lease=lease,
-                command=("leases", "show", view.application),
+                command=_show(view),
             )
             continue
         if lease.lease_key in facts.cycles:
@@ -589,14 +600,8 @@ def _starting_point(case: _Case) -> _Found | None:
             ),
             "set a position that every worker understands",
             lease=lease,
-            command=(
-                "leases",
-                "rewind",
-                view.application,
-                "--shard",
-                shard_argument(lease),
-                "--to",
-                "TRIM_HORIZON",
+            command=Command.of(
+                "rewind", application=view.application, shard=shard_argument(lease), to="TRIM_HORIZON"
             ),
             severity=Severity.ERROR if known else Severity.WARNING,
         )
@@ -649,7 +654,7 @@ def _parent(case: _Case) -> _Found | None:
         f"{short_shard(lease.shard_id)}: waits for its parent for {duration(age)}: {why}",
         "records of a child wait until its parent is processed; look at the parent",
         lease=lease,
-        command=("leases", "explain", view.application, shard_argument(parents[0] if parents else lease)),
+        command=_explain(view, parents[0] if parents else lease),
         weight=age,
     )
 
@@ -755,7 +760,7 @@ def _hot(case: _Case) -> _Found | None:
         f"{short_shard(lease.shard_id)}: {text}",
         "split the shard, or spread the partition keys",
         lease=lease,
-        command=("stream", "split", _stream_name(view, lease), short_shard(lease.shard_id)),
+        command=Command.of("split", stream=_stream_name(view, lease), shard=short_shard(lease.shard_id)),
         weight=rate or 0.0,
     )
 
@@ -776,7 +781,7 @@ def _damaged(case: _Case) -> _Found | None:
         f"{short_shard(lease.shard_id)}: attributes of its row {lease.note}",
         "remove or repair these attributes",
         lease=lease,
-        command=("leases", "show", view.application),
+        command=_show(view),
     )
 
 
@@ -811,7 +816,7 @@ def _unbalanced(view: FleetView, facts: TableFacts, settings: ProblemSettings) -
         "unbalanced",
         f"{printable(busiest.worker_id)} holds {counted(busiest.leases, 'lease')}, a fair share is {balance.ideal:.1f}",
         "leases move by themselves where workers balance; a fleet of several strategies does not",
-        command=("balance", view.application),
+        command=Command.of("balance", application=view.application),
         owner=busiest.worker_id,
         count=busiest.leases,
     )

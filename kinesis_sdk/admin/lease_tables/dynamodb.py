@@ -29,7 +29,7 @@ from kinesis_sdk.consumer.leases import Item, attributes
 
 _BESIDE = ("-CoordinatorState", "-WorkerMetricStats")
 _METHODS = {WriteKind.UPDATE: "update_item", WriteKind.PUT: "put_item", WriteKind.DELETE: "delete_item"}
-_ELSEWHERE = "If the workers keep their leases in another database, give its URL (--lease-store)."
+_ELSEWHERE = "If the workers keep their leases in another database, give the database's URL."
 
 
 class DynamoDBLeaseTables:
@@ -119,7 +119,7 @@ class DynamoDBLeaseTable:
             application,
             "an application with a lease table",
             problem=f"the application {application!r} has no lease table: no DynamoDB table of this name has leaseKey as its only "
-            f"key. Check the region, and give --table if the table has another name. {_ELSEWHERE}",
+            f"key. Check the region, and give the table's name if it is another one. {_ELSEWHERE}",
         )
 
     def info(self, application: str) -> ApplicationInfo:

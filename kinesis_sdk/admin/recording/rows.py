@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
+from kinesis_sdk.admin.command import Command
 from kinesis_sdk.admin.fleet.model import (
     TREND_LENGTH,
     TREND_STEP,
@@ -370,8 +371,13 @@ def _owner_view(
 def _problem(value: Mapping[str, Any]) -> Problem:
     names = {field.name for field in fields(Problem)}
     found = Problem(**{name: one for name, one in value.items() if name in names})
-    actions = tuple(Action(title=one["title"], command=tuple(one["command"])) for one in value["actions"])
-    return replace(found, severity=Severity(found.severity), command=tuple(found.command), actions=actions)
+    actions = tuple(Action(title=one["title"], command=_command(one["command"])) for one in value["actions"])
+    command = None if value["command"] is None else _command(value["command"])
+    return replace(found, severity=Severity(found.severity), command=command, actions=actions)
+
+
+def _command(value: Mapping[str, Any]) -> Command:
+    return Command.of(value["operation"], **value["parameters"])
 
 
 def _trends(at: float, lags: Iterable[Change]) -> dict[str, tuple[int | None, ...]]:

@@ -17,12 +17,14 @@ from textual.screen import Screen
 from textual.widgets import Input, Static
 
 from kinesis_sdk.admin.applications import short_shard
+from kinesis_sdk.admin.command import Command
 from kinesis_sdk.admin.fleet.model import FleetView, LeaseView, Problem
 from kinesis_sdk.admin.fleet.words import duration
 from kinesis_sdk.admin.records import RecordPage
+from kinesis_sdk.cli.spelling import spell
 from kinesis_sdk.cli.tui import lines as draw
 from kinesis_sdk.cli.tui.cells import fit, row
-from kinesis_sdk.cli.tui.changes import Changes, Command, Planned
+from kinesis_sdk.cli.tui.changes import Changes, Planned
 from kinesis_sdk.cli.tui.line_list import Line, LineList, fixed
 from kinesis_sdk.cli.tui.rows import LeaseRow, OwnerRow, Row, Rows, worker_of
 from kinesis_sdk.cli.tui.screens import Confirmation, Page, Question, Tail
@@ -318,7 +320,9 @@ class TopApp(App[None]):
         else:
             title = "Will run"
         panel.border_title = row(title)
-        panel.update(row((fit(str(self._command), self.size.width * 2).rstrip(), "bold cyan")))
+        panel.update(
+            row((fit(spell(self._command, self._options), self.size.width * 2).rstrip(), "bold cyan"))
+        )
 
     def _show_keys(self) -> None:
         keys = "↑↓ choose  ⏎ open  t tail  e explain  r rewind  k skip  l release  m move  / filter  ? help  q quit"
@@ -498,11 +502,11 @@ class TopApp(App[None]):
             for one in view.problems:
                 result.append(draw.problem(one, 400, widths=draw.problem_widths([one])))
                 result.append(row("  ", fit(f"→ {one.remedy}", 400).rstrip()))
-                commands = [action.command for action in one.actions] or [one.command]
+                commands: list[Command | None] = [action.command for action in one.actions] or [one.command]
                 result += [
-                    row("  ", (fit(" ".join(["$ kinesis-sdk", *command]), 400).rstrip(), "cyan"))
+                    row("  ", (fit(f"$ {spell(command, self._options)}", 400).rstrip(), "cyan"))
                     for command in commands
-                    if command
+                    if command is not None
                 ]
             return result
 
@@ -549,7 +553,7 @@ class TopApp(App[None]):
     def action_copy(self) -> None:
         """Copy the command that is shown."""
         if self._command is not None:
-            self.copy_to_clipboard(str(self._command))
+            self.copy_to_clipboard(spell(self._command, self._options))
             self.notify("The command was copied, if the terminal allows it.", markup=False)
 
     def action_travel(self, minutes: int) -> None:
@@ -585,13 +589,15 @@ class TopApp(App[None]):
             "move": ("Move {} to the worker", "id of a live worker"),
         }
         if verb not in questions:
-            self._propose(Command(verb, self._application, lease.lease_key, None, self._options))
+            self._propose(Command.of(verb, application=self._application, shard=lease.lease_key))
             return
         title, example = questions[verb]
 
         def answered(value: str | None) -> None:
             if value is not None:
-                self._propose(Command(verb, self._application, lease.lease_key, value, self._options))
+                self._propose(
+                    Command.of(verb, application=self._application, shard=lease.lease_key, to=value)
+                )
 
         self.push_screen(Question(title.format(short_shard(lease.shard_id)), example), answered)
 
@@ -626,7 +632,10 @@ class TopApp(App[None]):
                 self._command = None
                 self._draw_command()
 
-        self.push_screen(Confirmation(str(planned.command), planned.lines, refused=planned.refused), answered)
+        self.push_screen(
+            Confirmation(spell(planned.command, self._options), planned.lines, refused=planned.refused),
+            answered,
+        )
 
     def _apply(self, planned: Planned) -> None:
         try:

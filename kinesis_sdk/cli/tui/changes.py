@@ -1,45 +1,12 @@
-"""Commands that change leases: their text, and the interface of the code that carries them out."""
+"""The interface of the code that carries out changes of leases."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from kinesis_sdk.common.text import printable
-
-
-@dataclass(frozen=True)
-class Command:
-    """A change of one lease, as it is written on the command line.
-
-    Attributes:
-        verb: ``rewind``, ``skip-to``, ``release``, ``move``, ``retry`` or ``skip-record``.
-        shard: The shard, or the lease key in a table of several streams.
-        to: The target position or worker; None if the verb needs none.
-        options: Options of the connection.
-    """
-
-    verb: str
-    application: str
-    shard: str
-    to: str | None = None
-    options: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        to = () if self.to is None else ("--to", self.to)
-        parts = (
-            "kinesis-sdk",
-            "leases",
-            self.verb,
-            self.application,
-            "--shard",
-            self.shard,
-            *to,
-            *self.options,
-        )
-        return printable(shlex.join(parts), 1000)
+from kinesis_sdk.admin.command import Command
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,10 @@ from pathlib import Path
 from kinesis_sdk.admin.applications import Application
 from kinesis_sdk.admin.changes.desk import Desk
 from kinesis_sdk.admin.changes.operations import OPERATIONS
+from kinesis_sdk.admin.command import Command
 from kinesis_sdk.cli.steer import surroundings
 from kinesis_sdk.cli.told import lines_of
-from kinesis_sdk.cli.tui.changes import Command, Planned
+from kinesis_sdk.cli.tui.changes import Planned
 from kinesis_sdk.common.errors import AdminError
 
 _WAIT = 60.0
@@ -62,9 +63,12 @@ class SteeringChanges:
             clock=around["clock"],
             sleep=pause,
         )
-        operation = OPERATIONS[command.verb]
-        shard = [command.shard] if any(one.many for one in operation.parameters) else command.shard
-        planned = operation.plan_texts(desk, {"shard": shard, "to": command.to})
+        operation, shard = OPERATIONS[command.operation], command.parameters["shard"]
+        given = {
+            **command.parameters,
+            "shard": [shard] if any(one.many for one in operation.parameters) else shard,
+        }
+        planned = operation.plan_texts(desk, given)
         told = planned.told
         return Planned(
             command,

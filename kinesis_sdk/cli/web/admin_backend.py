@@ -21,6 +21,7 @@ from kinesis_sdk.admin.reading import RecordFilter, read_stream
 from kinesis_sdk.admin.records import read_page
 from kinesis_sdk.admin.search import Search
 from kinesis_sdk.admin.streams import Streams
+from kinesis_sdk.cli.spelling import options_of
 from kinesis_sdk.cli.web.backend import Plain
 from kinesis_sdk.cli.web.hub import MakeWatch
 from kinesis_sdk.cli.web.searches import MOST_FOUND, MOST_SECONDS
@@ -70,7 +71,7 @@ class AdminBackend:
     @property
     def options(self) -> tuple[str, ...]:
         """Options of the connection."""
-        return tuple(self._connection.options)
+        return tuple(options_of(self._connection))
 
     def describe(self) -> Plain:
         """Return region, endpoint and account. The account is requested once, and the page waits for it only briefly."""

@@ -9,6 +9,7 @@ from kinesis_sdk.admin import FleetView
 from kinesis_sdk.admin.plain import plain
 from kinesis_sdk.admin.recording.recorder import Recording
 from kinesis_sdk.admin.report import incident_report
+from kinesis_sdk.cli.spelling import speller
 from kinesis_sdk.cli.web.backend import Backend
 from kinesis_sdk.cli.web.wire import Picture, lease_detail, picture
 
@@ -67,5 +68,5 @@ class Past:
             lease_keys=keys,
             history=history,
             link=link,
-            options=self._backend.options,
+            spell=speller(self._backend.options),
         )

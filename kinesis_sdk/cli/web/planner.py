@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from kinesis_sdk.admin.applications import Application
 from kinesis_sdk.admin.changes.desk import Desk
 from kinesis_sdk.admin.changes.operations import OPERATIONS, Operation
 from kinesis_sdk.admin.changes.told import Status, Told, Write
-from kinesis_sdk.cli.told import command_text
+from kinesis_sdk.cli.spelling import options_of, spell
 from kinesis_sdk.cli.web.backend import Plain
 from kinesis_sdk.common.clock import Clock, SystemClock
 from kinesis_sdk.common.errors import ConfigError, KinesisSdkError
@@ -100,7 +100,7 @@ class AdminPlanner:
                 raise KinesisSdkError(text)
             return {"text": text or "There was nothing to write."}
 
-        return show(planned.told, application), act
+        return show(planned.told, application, options_of(self._connection)), act
 
 
 def _leases(operation: Operation, request: Mapping[str, Any]) -> list[str] | str | None:
@@ -118,11 +118,11 @@ def _leases(operation: Operation, request: Mapping[str, Any]) -> list[str] | str
     return str(leases[0])
 
 
-def show(told: Told, application: str) -> Plain:
+def show(told: Told, application: str, options: Sequence[str] = ()) -> Plain:
     """Return what the page shows before a change: its effects, its warnings, the exact writes, and the command."""
     return {
         "title": told.title,
-        "command": command_text(told.command),
+        "command": spell(told.command, options),
         "empty": not told.writes,
         "effects": [
             *(effect for effect in map(_effect, told.writes) if effect),

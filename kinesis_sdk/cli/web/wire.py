@@ -9,13 +9,13 @@ digits that it shows, and requests a whole lease only where one is open. `change
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kinesis_sdk.admin import FleetView, LeaseView, Problem
 from kinesis_sdk.admin.fleet.model import TREND_LENGTH
 from kinesis_sdk.admin.plain import plain
+from kinesis_sdk.cli.spelling import spell
 
 LEASE_TRENDS_UP_TO = 64
 """Maximum number of leases whose trends are sent: the table of a small fleet draws them, the map of a large one does not."""
@@ -116,11 +116,6 @@ def changes(before: Picture, after: Picture) -> Picture:
     return result
 
 
-def command_line(arguments: Sequence[str], options: Sequence[str] = ()) -> str:
-    """Return a command as a POSIX shell takes it, with the options of the connection at its end."""
-    return shlex.join(["kinesis-sdk", *arguments, *options])
-
-
 def _problem(problem: Problem, options: Sequence[str]) -> dict[str, Any]:
     return {
         "code": problem.code,
@@ -128,8 +123,8 @@ def _problem(problem: Problem, options: Sequence[str]) -> dict[str, Any]:
         "title": problem.title,
         "text": problem.text,
         "remedy": problem.remedy,
-        "command": command_line(problem.command, options) if problem.command else "",
-        "actions": [[action.title, command_line(action.command, options)] for action in problem.actions],
+        "command": "" if problem.command is None else spell(problem.command, options),
+        "actions": [[action.title, spell(action.command, options)] for action in problem.actions],
         "lease": problem.lease_key,
         "shard": problem.shard_id,
         "owner": problem.owner,

@@ -11,6 +11,7 @@ from kinesis_sdk.admin.changes.lease_change import LeaseChange
 from kinesis_sdk.admin.changes.plans import plan_move, plan_rewind, plan_skip
 from kinesis_sdk.admin.changes.recipes import Recipe
 from kinesis_sdk.admin.changes.told import Status
+from kinesis_sdk.admin.command import Command
 from kinesis_sdk.admin.fleet.model import OwnerKind
 from kinesis_sdk.common.errors import AuditLogError, ChangeRefusedError
 from kinesis_sdk.consumer import ConsumerConfig
@@ -202,9 +203,7 @@ def test_an_audit_log_that_fills_up_after_a_write_does_not_ask_for_the_write_aga
         change.carry_out()
     assert [outcome.status for outcome in change.outcomes] == [Status.DONE]
     command = change.remaining()
-    assert [command[place + 1] for place, part in enumerate(command) if part == "--shard"] == [
-        plan.changes[1].goal.shard_id
-    ]
+    assert command.parameters["shard"] == (plan.changes[1].goal.shard_id,)
 
 
 def test_the_rest_of_an_interrupted_swap_is_the_other_move(tmp_path):
@@ -228,5 +227,5 @@ def test_the_rest_of_an_interrupted_swap_is_the_other_move(tmp_path):
         change.carry_out()
     command = change.remaining()
     other = plan.changes[1].goal.lease_key
-    assert command == ("leases", "move", "app", "--shard", other, "--to", "a")
-    assert "--swap" in plan.command
+    assert command == Command.of("move", application="app", shard=[other], to="a")
+    assert plan.command.parameters["swap"] is True

@@ -12,6 +12,7 @@ from kinesis_sdk.admin.changes.plans import export_leases, plan_import, plan_rew
 from kinesis_sdk.admin.changes.rows import Row
 from kinesis_sdk.admin.changes.told import Status
 from kinesis_sdk.admin.changes.transfer import Export, refuse_other_stream
+from kinesis_sdk.admin.command import Command
 from kinesis_sdk.common.errors import ChangeRefusedError, ConfigError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer import ConsumerConfig
@@ -142,7 +143,7 @@ def test_the_command_of_an_import_names_the_table_and_is_repeated_as_a_whole(tmp
     export = export_leases(desk)
     fleet.load(10)
     plan = plan_import(desk, replace(export, file="app.jsonl"))
-    assert plan.command == ("leases", "import", "app", "app.jsonl", "--stream", "orders")
+    assert plan.command == Command.of("import", application="app", stream="orders", export="app.jsonl")
     assert LeaseChange(desk, plan).remaining() == plan.command
 
 

@@ -21,7 +21,7 @@ from botocore.exceptions import (
 )
 from click.testing import CliRunner
 
-from kinesis_sdk.admin import Connection
+from kinesis_sdk.admin import Command, Connection
 from kinesis_sdk.admin.doctor.diagnose import diagnose
 from kinesis_sdk.admin.doctor.facts import Facts
 from kinesis_sdk.admin.doctor.judge import judge
@@ -141,7 +141,7 @@ def test_by_default_only_what_a_consumer_lacks_is_red() -> None:
     world.denied = {"kinesis:PutRecords", "kinesis:SplitShard"}
     report = world.examine()
     assert report.level is Level.YELLOW
-    assert "--role" in only(report, "permissions-producer").remedy
+    assert "name the roles" in only(report, "permissions-producer").remedy
     world.denied = {"kinesis:GetRecords"}
     assert only(world.examine(), "permissions-consumer").level is Level.RED
 
@@ -438,7 +438,7 @@ def test_rows_that_cannot_be_read_are_red_and_shown_without_control_characters()
     )
     finding = world.finding("unreadable-row")
     assert finding.level is Level.RED
-    assert finding.command == ("leases", "show", "billing")
+    assert str(finding.command) == "show(application='billing')"
     assert "\x1b" not in finding.text
 
 
@@ -492,7 +492,7 @@ def test_checkpoints_of_a_former_stream_are_red() -> None:
     world.store.checkpoint(first, ExtendedSequenceNumber(shard.starting_sequence_number))
     finding = world.finding("misfit-row")
     assert finding.level is Level.RED
-    assert finding.command == ("leases", "delete-row", "billing", "--row", "shardId-000000000001")
+    assert finding.command == Command.of("delete-row", application="billing", row="shardId-000000000001")
     assert not [one for one in world.examine().findings if one.code == "stream-recreated"]
 
 
@@ -557,7 +557,7 @@ def test_retention_against_lag(age: float, code: str | None, level: Level, owned
     elif code is not None:
         finding = only(report, code)
         assert (finding.level, "0000: " in finding.text) == (level, True)
-        assert finding.command == ("leases", "explain", "billing", "0000")
+        assert finding.command == Command.of("explain", application="billing", shard="0000")
 
 
 def test_an_application_that_does_not_run_is_a_note() -> None:
@@ -592,7 +592,7 @@ def test_a_hot_shard() -> None:
     world.changes["kinesis:GetRecords"] = lambda response: {**response, "MillisBehindLatest": 1}
     finding = world.finding("distribution")
     assert finding.level is Level.RED
-    assert finding.command == ("stream", "split", "orders", "shardId-000000000000")
+    assert finding.command == Command.of("split", stream="orders", shard="shardId-000000000000")
     assert "shardId-000000000000 has 4.0 times that" in finding.text
 
 

@@ -65,10 +65,10 @@ def test_a_handler_that_fails_is_named_with_its_record() -> None:
     assert f"Problem (handler-fails): 0000: {said}. What to do: read the record and mend the handler" in text
     assert "No problem" not in text
     for action in (
-        "To call it again now: kinesis-sdk leases retry app --shard 0000",
-        "To leave this record out, and no other: kinesis-sdk leases skip-record app --shard 0000",
-        "To open the record: kinesis-sdk tail orders --shard 0000 --from at:4711/5 --limit 1",
-        "once the handler is mended: kinesis-sdk leases rewind app --shard 0000 --to at:4711/5",
+        "To call it again now: retry(application='app', shard='0000')",
+        "To leave this record out, and no other: skip-record(application='app', shard='0000')",
+        "To open the record: tail(stream='orders', shard='0000', from='at:4711/5', limit='1')",
+        "once the handler is mended: rewind(application='app', shard='0000', to='at:4711/5')",
     ):
         assert action in text, action
     fleet.change(0, progress=Progress(4_000, None, None, "a", failing._replace(records=40)))
@@ -76,12 +76,12 @@ def test_a_handler_that_fails_is_named_with_its_record() -> None:
     text = text_of(fleet, 0)
     assert "has failed on 40 records from 4711/5 on" in text
     assert "skip-record" not in text, "it may be any of them"
-    assert "To open the records: kinesis-sdk tail orders --shard 0000 --from at:4711/5 --limit 40" in text
+    assert "To open the records: tail(stream='orders', shard='0000', from='at:4711/5', limit='40')" in text
     fleet.change(0, progress=Progress(4_000, None, None, "a", failing._replace(records=0, position=None)))
     fleet.scan(2)
     text = text_of(fleet, 0)
     assert "its handler has failed for" in text
-    assert ("leases retry" in text, "tail" in text) == (True, False)
+    assert ("retry(" in text, "tail(" in text) == (True, False)
 
 
 def test_a_child_tells_of_its_ancestors() -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kinesis_sdk.admin import Application, Connection
+from kinesis_sdk.admin.command import Command
 from kinesis_sdk.admin.fleet.look import Look
 from kinesis_sdk.admin.fleet.model import LagSource, LeaseView
 from kinesis_sdk.admin.fleet.observe import FleetObserver
@@ -208,4 +209,4 @@ def test_a_busy_shard_is_measured(allowed: bool) -> None:
         assert found == [], "without the records, the view has what the rows say"
         return
     assert "96% of what a shard accepts arrives: 2 KB/s, 960 records/s" in found[0].text
-    assert found[0].command == ("stream", "split", "orders", "0000")
+    assert found[0].command == Command.of("split", stream="orders", shard="0000")

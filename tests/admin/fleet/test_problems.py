@@ -372,8 +372,8 @@ def test_an_owner_that_falls_silent_is_one_problem() -> None:
     assert (problem.owner, problem.count) == ("a|1", 50)
     assert problem.text == "a|1: 50 leases not renewed for 20 s"
     assert problem.command is not None
-    assert problem.command[:2] == ("leases", "explain")
-    (lease,) = [one for one in view.leases if one.shard_id.endswith(problem.command[3])]
+    assert problem.command.operation == "explain"
+    (lease,) = [one for one in view.leases if one.shard_id.endswith(str(problem.command.parameters["shard"]))]
     assert lease.owner == "a|1"
 
 

@@ -14,6 +14,7 @@ from kinesis_sdk.admin.changes import recipes
 from kinesis_sdk.admin.changes.rows import Row, RowWrite, WriteKind
 from kinesis_sdk.admin.fleet.poller import FleetPoller
 from kinesis_sdk.admin.lease_tables.interface import LeaseTable
+from kinesis_sdk.cli.spelling import options_of
 from kinesis_sdk.common.errors import (
     ConfigError,
     LeaseRowRejectedError,
@@ -169,7 +170,7 @@ def test_a_url_that_cannot_be_read_is_named(url: str) -> None:
 )
 def test_no_command_that_is_shown_has_a_password(url: str, shown: str) -> None:
     connection = Connection(lease_store=url, region="eu-west-1")
-    assert connection.options == ["--lease-store", shown, "--region", "eu-west-1"]
+    assert options_of(connection) == ["--lease-store", shown, "--region", "eu-west-1"]
 
 
 def test_errors_have_no_password(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,7 @@ from kinesis_sdk.admin import (
     Severity,
     Totals,
 )
+from kinesis_sdk.admin.command import Command
 from kinesis_sdk.admin.fleet.model import Action, ErrorCode, HandlerFailure
 from kinesis_sdk.admin.recording.recorder import Recording
 from kinesis_sdk.admin.recording.ring import MIN_BYTES, Ring
@@ -150,9 +151,9 @@ def test_each_part_of_a_lease_comes_back(recording: Recording) -> None:
         title="late",
         text="late",
         remedy="wait",
-        command=("lag", "x"),
+        command=Command.of("show", application="x"),
         lease_key="k",
-        actions=(Action(title="retry", command=("leases", "retry", "x")),),
+        actions=(Action(title="retry", command=Command.of("retry", application="x", shard=["0", "1"])),),
     )
     owner = OwnerView(worker_id="a", group="zone", kind=OwnerKind.SDK, silent_for=20.0, is_draining=True)
     whole = replace(

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from kinesis_sdk.admin.applications import Application
+from kinesis_sdk.admin.command import Command
 from kinesis_sdk.admin.connection import Connection
 from kinesis_sdk.cli import steer
-from kinesis_sdk.cli.tui.changes import Command, Planned
+from kinesis_sdk.cli.spelling import spell
+from kinesis_sdk.cli.tui.changes import Planned
 from kinesis_sdk.cli.tui.steering import SteeringChanges
 from kinesis_sdk.common.errors import AdminError, ChangeRefusedError, ConfigError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
@@ -61,7 +63,7 @@ class World:
         return found
 
     def plan(self, verb: str, to: str | None = None) -> Planned:
-        return self.changes.plan(Command(verb, "billing", SHARD, to))
+        return self.changes.plan(Command.of(verb, application="billing", shard=SHARD, to=to))
 
 
 @pytest.fixture
@@ -137,7 +139,7 @@ def test_a_request_to_a_failing_handler_is_planned_refused_and_made(world: World
         world.plan("skip-record")
     planned = world.plan("retry")
     assert not planned.refused
-    assert str(planned.command) == f"kinesis-sdk leases retry billing --shard {SHARD}"
+    assert spell(planned.command) == f"kinesis-sdk leases retry billing --shard {SHARD}"
     assert f"{SHARD}: handlerRequest: – → retry," in planned.lines[0]
     assert world.lease.handler_request is None
     (said,) = planned.act()

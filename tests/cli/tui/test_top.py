@@ -12,13 +12,15 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
+from kinesis_sdk.admin.command import Command
 from kinesis_sdk.admin.fleet.model import FleetView, HandlerFailure, LeaseState
 from kinesis_sdk.admin.records import RecordPage
+from kinesis_sdk.cli.spelling import spell
 from kinesis_sdk.cli.tui import app as app_module
 from kinesis_sdk.cli.tui import lines as draw
 from kinesis_sdk.cli.tui.app import HELP, Services, TopApp
 from kinesis_sdk.cli.tui.cells import fit, fit_name
-from kinesis_sdk.cli.tui.changes import Command, Planned
+from kinesis_sdk.cli.tui.changes import Planned
 from kinesis_sdk.cli.tui.line_list import LineList
 from kinesis_sdk.cli.tui.rows import LeaseRow, OwnerRow, Rows
 from kinesis_sdk.common.errors import AwsError, TransientAwsError
@@ -436,11 +438,11 @@ class Steering:
         self.stopped = False
 
     def plan(self, command: Command) -> Planned:
-        self.planned.append(str(command))
+        self.planned.append(spell(command, ["--region", "us-east-1"]))
         if self.error is not None:
             raise self.error
         lines = ("checkpoint: 1 → 2", "repeats [b]4 h[/]")
-        return Planned(command, lines, refused=self.refused, act=lambda: self.apply(str(command)))
+        return Planned(command, lines, refused=self.refused, act=lambda: self.apply(self.planned[-1]))
 
     def apply(self, command: str) -> Sequence[str]:
         self.applied.append(command)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
+from kinesis_sdk.admin.command import Command
 from kinesis_sdk.admin.fleet.model import (
     FleetView,
     LagReading,
@@ -116,7 +117,7 @@ def make_view(
                 title=("near the horizon", "handler", "silent owner", "hot shard")[number % 4],
                 text=f"{22 - number % 20} h 40 min behind, retention 24 h: loses records in 1 h 20 min",
                 remedy="Find out why, and raise the retention meanwhile.",
-                command=("explain", "billing", leases[number % shards].lease_key),
+                command=Command.of("explain", application="billing", shard=leases[number % shards].lease_key),
                 lease_key=leases[number % shards].lease_key,
                 shard_id=leases[number % shards].shard_id,
                 owner=leases[number % shards].owner,

@@ -23,6 +23,7 @@ from kinesis_sdk.admin import (
     Severity,
     Totals,
 )
+from kinesis_sdk.admin.command import Command
 from kinesis_sdk.admin.merge import ShardRecord
 from kinesis_sdk.admin.reading import RecordFilter
 from kinesis_sdk.admin.search import Search
@@ -256,7 +257,7 @@ class GeneratedFleet:
                 title="near the horizon",
                 text=f"Records are {lag / 3_600_000:.1f} h behind and are kept for 24 h: the first are lost in {left / 60:.0f} min.",
                 remedy="Lengthen the retention now, then find out why the shard is slow.",
-                command=("stream", "retention", "orders", "72"),
+                command=Command.of("show", application=self.application),
                 lease_key=shard[near]["id"],
                 shard_id=shard[near]["id"],
                 owner=self.ids[self.owner[near]],
@@ -267,7 +268,7 @@ class GeneratedFleet:
                 title="handler hangs",
                 text="process_records has been running for 12 min 46 s; the lease was renewed 2 s ago.",
                 remedy="Look at the worker's stack; restart the worker if it waits for something that will not come.",
-                command=("leases", "explain", self.application, shard[hung]["id"]),
+                command=Command.of("explain", application=self.application, shard=shard[hung]["id"]),
                 lease_key=shard[hung]["id"],
                 shard_id=shard[hung]["id"],
                 owner=self.ids[self.owner[hung]],
@@ -278,11 +279,10 @@ class GeneratedFleet:
                 title="silent owner",
                 text=f"{self.ids[self.silent]} has not renewed its leases for 48 s.",
                 remedy="Start a worker, or restart this one.",
-                command=(
-                    "leases",
+                command=Command.of(
                     "explain",
-                    self.application,
-                    next(
+                    application=self.application,
+                    shard=next(
                         (shard[n]["id"] for n, owner in enumerate(self.owner) if owner == self.silent),
                         shard[0]["id"],
                     ),
@@ -298,7 +298,7 @@ class GeneratedFleet:
                 title="no owner",
                 text="No worker has held this lease for 1 min 51 s.",
                 remedy="Start a worker, or find out why none takes it.",
-                command=("leases", "explain", self.application, shard[n]["id"]),
+                command=Command.of("explain", application=self.application, shard=shard[n]["id"]),
                 lease_key=shard[n]["id"],
                 shard_id=shard[n]["id"],
             )

@@ -86,7 +86,7 @@ def test_what_the_environment_gives_is_named_on_pages_and_in_commands(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     given = Connection(clients={"sts": Sts()})
-    assert (given.region, given.endpoint_url, given.options) == (None, None, [])
+    assert (given.region, given.endpoint_url) == (None, None)
     one = AdminBackend(given.resolved())
     assert one.describe() == {"region": region, "endpoint": endpoint, "account": "123456789012"}
     assert one.options == ("--region", region, *(("--endpoint-url", endpoint) if endpoint else ()))

@@ -9,8 +9,8 @@ import pytest
 
 from kinesis_sdk.admin import FleetView, LagReading, LagSource, LeaseState, LeaseView, OwnerKind, OwnerView
 from kinesis_sdk.admin.fleet.model import TREND_LENGTH
-from kinesis_sdk.cli.web.wire import Picture, changes, command_line, lease_detail, picture
-from tests.cli.web.generated import HOSTILE, GeneratedFleet
+from kinesis_sdk.cli.web.wire import Picture, changes, lease_detail, picture
+from tests.cli.web.generated import GeneratedFleet
 
 
 def apply(before: Picture, change: Picture) -> Picture:
@@ -110,16 +110,6 @@ def test_lag_is_rounded_to_what_the_page_shows(millis: int | None, shown: int | 
     reading = None if millis is None else LagReading(millis=millis, age=0.0, source=LagSource.PROBE)
     lease = LeaseView(lease_key="k", shard_id="k", state=LeaseState.HELD, lag=reading)
     assert picture(FleetView(application="a", at=0.0, leases=(lease,)))["leases"]["lag"] == [shown]
-
-
-def test_commands_are_quoted_for_a_shell() -> None:
-    assert command_line(["explain", "a b", HOSTILE], ["--region", "x"]).startswith(
-        "kinesis-sdk explain 'a b' '<script>"
-    )
-    assert (
-        command_line(["x", "--y"], ["--profile", "$(rm -rf /)"])
-        == "kinesis-sdk x --y --profile '$(rm -rf /)'"
-    )
 
 
 def test_a_whole_lease_is_found_by_its_key() -> None:
