@@ -63,8 +63,8 @@ class ProducerConfig:
     compression: Literal["zstd"] | None = None
     """Compress aggregates: ``zstd``, or None. Needs the extra ``zstd``, and readers that know it: this SDK's with the same extra, and
     Java's with a class of sixty lines; see `docs/compression.md`. ``aggregation_max_size`` then bounds the compressed size, on average and
-    not exactly, and an aggregate may hold up to 8 MiB before it is compressed. Compressed forms take memory in addition to
-    ``max_buffered_bytes``, but never more than that. No effect on streams that place records themselves, because their records are not
+    not exactly, and an aggregate may hold up to 8 MiB before it is compressed. Compressed forms count for
+    ``max_buffered_bytes`` until they are stored. No effect on streams that place records themselves, because their records are not
     aggregated."""
 
     collection_max_count: int = MAX_REQUEST_RECORDS
@@ -143,8 +143,8 @@ class ProducerConfig:
     """Seconds to wait for a connection; 0.1 to 300."""
 
     max_buffered_bytes: int = 64 * 1024 * 1024
-    """Bound on what the producer holds (payload, keys and bookkeeping of every record that has no final result yet), in bytes; 65,536
-    and more. `put` waits when it is reached. Requests in flight hold their encoded form in addition, up to some three times
+    """Bound on what the producer holds (payload, keys and bookkeeping of every record that has no final result yet, and compressed
+    forms), in bytes; 65,536 and more. `put` waits when it is reached. Requests in flight hold their encoded form in addition, up to some three times
     their payload."""
 
     max_buffered_records: int | None = None

@@ -16,17 +16,19 @@ import pytest
 from kinesis_sdk.common import codec as codecs
 from kinesis_sdk.common.aggregate_reader import deaggregate, decode
 from kinesis_sdk.common.codec import CODEC_KEY, MAX_INNER_SIZE, MAX_RATIO, codec_named
-from kinesis_sdk.common.errors import CodecUnavailableError, ConfigError
+from kinesis_sdk.common.errors import BufferFullError, CodecUnavailableError, ConfigError
 from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.common.shards import list_shards
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.compression import zstd
 from kinesis_sdk.compression.zstd import ZstdCodec
 from kinesis_sdk.producer import Producer, ProducerConfig
+from kinesis_sdk.producer.records.record import cost_of
 from kinesis_sdk.testing import FakeAws
 from tests.common.reference import Item, filled
 from tests.common.test_sealed_aggregates import forged
 from tests.producer.simulation import STREAM
+from tests.producer.support import LONG, Gate
 
 ITEMS: list[Item] = [(f"k{number % 7}", None, b'{"number": %d}' % number) for number in range(500)]
 
@@ -112,6 +114,21 @@ def test_threads_share_a_codec(codec: ZstdCodec) -> None:
     assert wrong == []
 
 
+def test_calls_one_after_another_share_one_compressor(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[zstd.Library] = []
+    real = zstd.library
+    monkeypatch.setattr(zstd, "library", lambda: made.append(real()) or made[-1])
+    codec, body = ZstdCodec(), filled(ITEMS).body
+    for _ in range(3):
+        thread = threading.Thread(target=lambda: codec.unseal(codec.seal(body), len(body)))
+        thread.start()
+        thread.join()
+    with pytest.raises(ValueError):
+        codec.unseal(b"damaged", 1)
+    codec.seal(body)
+    assert len(made) == 1
+
+
 @pytest.fixture
 def without_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(codecs, "_made", {})
@@ -182,6 +199,32 @@ def aws() -> Iterator[FakeAws]:
     aws = FakeAws(throttle=False)
     aws.client("kinesis").create_stream(StreamName=STREAM, ShardCount=2)
     yield aws
+
+
+def test_compressed_forms_count_for_the_bound_of_the_buffer(aws: FakeAws) -> None:
+    gate, rng = Gate(aws), random.Random(3)
+    data = [rng.randbytes(1_000).hex().encode() for _ in range(20)]
+    charged = sum(cost_of("k", item, b"") for item in data)
+    last = bytes(
+        150_000 - charged - 10_000
+    )  # fits beside the records, and not beside their compressed form, too
+    config = ProducerConfig(compression="zstd", max_buffered_bytes=150_000, put_timeout=0)
+    with Producer(config, client=gate) as producer:
+        producer.put(STREAM, "k", b"first")
+        producer.flush()
+        gate.arrived.acquire()
+        gate.open.clear()
+        for item in data:
+            producer.put(STREAM, "k", item)
+        producer.flush(timeout=0)
+        assert gate.arrived.acquire(timeout=LONG)
+        assert charged + 20_000 < producer.stats().buffered_bytes < 2 * charged
+        with pytest.raises(BufferFullError):
+            producer.put(STREAM, "k", last)
+        gate.open.set()
+        producer.flush()
+        assert producer.stats().buffered_bytes == 0
+        producer.put(STREAM, "k", last)
 
 
 @pytest.mark.parametrize("settings", [{}, {"idempotent": True}, {"ordering": "per_shard"}])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import random
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kinesis_sdk.common.aggregate_reader import deaggregate, decode, is_misplaced
@@ -175,7 +175,8 @@ class Simulation:
         self.payloads: list[bytes] = []  # records release their data with their result
         self.headers: list[Mapping[str, bytes]] = []
         self.headed: random.Random | None = None  # draws headers for most of the records
-        self.charged = 0  # bytes of records that the settlements have not given back
+        self.charged = 0  # bytes of records that the settlements have not given back, and of what is sealed
+        self.most_charged = 0
         self.epoch = 0
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._sequence = 0
@@ -275,20 +276,22 @@ class Simulation:
             self.in_flight += 1
             batch.started = now
             self._send(batch)
-        for task in self.pipeline.queue.take_unsealed():
+        for tasks in self.pipeline.queue.take_unsealed():
             progressed = True
-            self._seal(task)
+            self._seal(tasks)
         if self.pipeline.pending.entries and self.pipeline.topology.wants_load(now):
             progressed = True
             self.pipeline.topology.begin_load(now)
             self._load()
         return self._settle() or progressed
 
-    def _seal(self, task: SealTask) -> None:
-        task.run()
+    def _seal(self, tasks: Sequence[SealTask]) -> None:
+        for task in tasks:
+            task.run()
 
         def come_back() -> None:
-            self.pipeline.queue.seal_ended(task, self.clock.monotonic())
+            self.pipeline.queue.seals_ended(tasks, self.clock.monotonic())
+            self._settle()
 
         if self.sealing_time:
             self.at(self.clock.monotonic() + self.sealing_time * self.sealing_rng.random(), come_back)
@@ -377,6 +380,8 @@ class Simulation:
         self.at(there + self._delay(), come_back)
 
     def _settle(self) -> bool:
+        self.charged += self.pipeline.pending.take_newly_held()
+        self.most_charged = max(self.most_charged, self.charged)
         settled: list[Settled] = self.pipeline.pending.take_settled()
         for item in settled:
             self.charged -= item.cost

@@ -69,10 +69,17 @@ class Completion:
     # ------------------------------------------------------------------ under the lock
 
     def take(self, pipelines: Iterable[StreamPipeline]) -> list[Group]:
-        """Take the final results of pipelines, for `finish`. Call under the lock."""
-        groups = [
-            (pipeline, pipeline.pending.take_settled()) for pipeline in pipelines if pipeline.pending.settled
-        ]
+        """Take the final results of pipelines, for `finish`, and charge what they hold beside records. Call under the lock."""
+        groups = []
+        for pipeline in pipelines:
+            pending = pipeline.pending
+            change = pending.take_newly_held()
+            if change:
+                self._shared.usage.bytes += change
+                if change < 0:
+                    self._shared.notify_room()
+            if pending.settled:
+                groups.append((pipeline, pending.take_settled()))
         if groups:
             self._completing[id(groups)] = groups
         return groups

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from kinesis_sdk.common.aws import KinesisClient
@@ -185,7 +185,7 @@ class IoLoop:
                 pipeline.topology.begin_load(now)
                 others.append(functools.partial(self._load, pipeline))
             others.extend(
-                functools.partial(self._seal, pipeline, task) for task in pipeline.queue.take_unsealed()
+                functools.partial(self._seal, pipeline, tasks) for tasks in pipeline.queue.take_unsealed()
             )
         slots = self._max_connections - self._in_flight
         for pipeline in seen:
@@ -261,29 +261,32 @@ class IoLoop:
         except BaseException as error:  # noqa: BLE001 - as in _run
             self._completion.crash(error)
 
-    def _seal(self, pipeline: StreamPipeline, task: SealTask) -> None:
-        """Seal an aggregate, and report it."""
+    def _seal(self, pipeline: StreamPipeline, tasks: Sequence[SealTask]) -> None:
+        """Seal aggregates one after another, and report them together."""
         shared = self._shared
         shared.delivering.here = True
         try:
-            task.run()
+            for task in tasks:
+                task.run()
             with shared.lock:
                 if shared.has_ended():
                     return
                 now = shared.read_clock()
-                pipeline.queue.seal_ended(task, now)
+                pipeline.queue.seals_ended(tasks, now)
+                settled = self._completion.take((pipeline,))
                 shared.agenda.touch(pipeline)
                 shared.wake.notify()
-            if task.error is not None:
+            for error in [task.error for task in tasks if task.error is not None]:
                 self._log_throttle.log(
                     now,
                     f"seal {pipeline.stream}",
                     "stream %s: an aggregate could not be compressed and is sent as it is: %s: %s",
                     pipeline.stream,
-                    type(task.error).__name__,
-                    task.error,
+                    type(error).__name__,
+                    error,
                     extra=log_fields(stream=pipeline.stream),
                 )
+            self._completion.finish(settled)
         except BaseException as error:  # noqa: BLE001 - as in _run
             self._completion.crash(error)
 

@@ -99,6 +99,11 @@ class Entry:
         return self.chosen or self.aggregate
 
     @property
+    def sealed_size(self) -> int:
+        """Bytes of its sealed form, which is held beside its user records; 0 without one."""
+        return self.chosen.size if isinstance(self.chosen, SealedAggregate) else 0
+
+    @property
     def size(self) -> int:
         """Bytes that Kinesis counts: data and partition key. Read only once the entry is closed and may leave."""
         if not self._size:

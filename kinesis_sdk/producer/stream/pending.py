@@ -82,7 +82,16 @@ class PendingRecords:
         identified: Whether records are sent with identities, so that a failure says whether its record may be stored.
     """
 
-    __slots__ = ("_leaving", "counters", "entries", "failures", "identified", "settled", "stream")
+    __slots__ = (
+        "_leaving",
+        "_newly_held",
+        "counters",
+        "entries",
+        "failures",
+        "identified",
+        "settled",
+        "stream",
+    )
 
     def __init__(self, stream: StreamId) -> None:
         self.stream: StreamId = stream
@@ -92,6 +101,7 @@ class PendingRecords:
         self.failures: StreamFailures = StreamFailures()
         self.identified: bool = False
         self._leaving: Settled | None = None
+        self._newly_held = 0
 
     @property
     def live(self) -> list[PendingRecord]:
@@ -108,12 +118,27 @@ class PendingRecords:
         settled, self.settled = self.settled, []
         return settled
 
+    def hold(self, entry: Entry) -> None:
+        """Charge what is held of a Kinesis record beside its user records, until it is stored or forgotten."""
+        if entry in self.entries:
+            self._newly_held += entry.sealed_size
+
+    def take_newly_held(self) -> int:
+        """Return the bytes held beside user records since the last call, less those that are no longer held."""
+        change, self._newly_held = self._newly_held, 0
+        return change
+
+    def _forget(self, entry: Entry) -> None:
+        if entry in self.entries:
+            del self.entries[entry]
+            self._newly_held -= entry.sealed_size
+
     def stored(self, entry: Entry, stored: Stored) -> None:
         """Settle the user records of a Kinesis record that is stored."""
         counters = self.counters
         counters.user_records_stored += len(entry.records)
         counters.user_bytes_stored += entry.aggregate.payload_size
-        self.entries.pop(entry, None)
+        self._forget(entry)
         self.settled.append(Settled(entry.records, stored, None, entry, entry.cost, entry.epoch, entry.mixed))
 
     def fail(
@@ -149,7 +174,7 @@ class PendingRecords:
         """Forget Kinesis records whose user records have all failed or moved to other ones; None checks all."""
         for entry in list(self.entries) if entries is None else entries:
             if entry.is_empty:
-                self.entries.pop(entry, None)
+                self._forget(entry)
                 entry.clear()
 
     def _settle_failure(self, record: PendingRecord, text: str, cause: KinesisSdkError | None) -> None:

@@ -258,15 +258,20 @@ class SendQueue:
 
     # ------------------------------------------------------------------ sealing
 
-    def take_unsealed(self) -> Sequence[SealTask]:
-        """Return the aggregates to seal since the last call. Seal them on any thread, and give each back to `seal_ended`."""
+    def take_unsealed(self) -> Sequence[Sequence[SealTask]]:
+        """Return the aggregates to seal since the last call, in groups. Seal each group on any thread, and give it back to `seals_ended`."""
         return () if self._sealing is None else self._sealing.take()
 
-    def seal_ended(self, task: SealTask, now: float) -> None:
-        """Let a sealed Kinesis record leave; divide it if it is larger than the stream's record limit."""
+    def seals_ended(self, tasks: Sequence[SealTask], now: float) -> None:
+        """Let sealed Kinesis records leave; divide those that are larger than the stream's record limit."""
+        for task in tasks:
+            self._seal_ended(task, now)
+
+    def _seal_ended(self, task: SealTask, now: float) -> None:
         assert self._sealing is not None
         entry = task.entry
         fits = self._sealing.finish(task, self._topology.record_limit)
+        self._pending.hold(entry)
         lane = self.lanes.get(entry.group)
         if lane is None:
             return  # its records are in other Kinesis records by now, or have failed

@@ -33,7 +33,7 @@ class AtOnce(Sealing):
 
     def want(self, entry: Entry, limit: int) -> None:
         super().want(entry, limit)
-        for task in self.take():
+        for (task,) in self.take():
             task.run()
             assert self.finish(task, limit)
 
@@ -100,6 +100,59 @@ def test_aggregates_grow_towards_their_sealed_size(monkeypatch: pytest.MonkeyPat
     assert max(item["size"] for item in items) <= 4_000
 
 
+def test_results_come_within_a_tenth_of_the_time_without_sealing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(codecs._made, "deflated", Deflated())
+
+    def latencies(codec: Deflated | None) -> list[float]:
+        # 3 ms are ten times what Zstandard needs for 100 KB.
+        simulation = Simulation(ProducerConfig(), shards=2, codec=codec, sealing_time=0.003)
+        simulation.put("k", b"first")
+        simulation.run(until=0.5)
+        found: list[float] = []
+
+        def put() -> None:
+            at = simulation.clock.monotonic()
+            record = simulation.put(f"k{len(found) % 20}", b'{"more": "the same for all"}')
+            record.add_done_callback(lambda _record: found.append(simulation.clock.monotonic() - at))
+
+        for number in range(300):
+            simulation.at(0.5 + number / 500, put)
+        simulation.run()
+        counters = simulation.pipeline.counters
+        assert (counters.kinesis_bytes_stored < counters.user_bytes_stored) is (codec is not None)
+        return sorted(found)
+
+    plain, small = latencies(None), latencies(Deflated())
+    for share in (0.5, 0.99):
+        place = int(share * len(plain))
+        assert small[place] < 1.1 * plain[place]
+
+
+def test_sealed_forms_are_charged_until_they_are_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    codec = Drawn(1)
+    monkeypatch.setattr(codec.rng, "choice", lambda _choices: 0.5)
+    monkeypatch.setitem(codecs._made, codec.name, codec)
+    simulation = Simulation(ProducerConfig(record_max_buffered_time=0.05), codec=codec, latency=1.0)
+    simulation.put("k", b"first")
+    simulation.run()
+    for number in range(100):
+        simulation.put("k", b"%0100d" % number)
+    payloads = simulation.charged
+    simulation.run(until=simulation.clock.monotonic() + 0.1)
+    (entry,) = simulation.pipeline.pending.entries
+    assert simulation.charged == payloads + entry.form.size > payloads + 5_000
+    simulation.run()
+    simulation.check()
+
+
+def test_small_aggregates_are_sealed_in_a_row_and_large_ones_by_a_thread_each() -> None:
+    sealing = Sealing(Identity())
+    for size in (50_000, 50_000, 30_000, 5_000, 150_000, 500):  # of each of two records
+        sealing.want(make_entry(size, hash_keys=(1, 2)), MIB)
+    assert [len(group) for group in sealing.take()] == [3, 1, 1, 1]
+    assert sealing.take() == []
+
+
 def test_what_turns_out_too_large_is_divided_in_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     codec = Drawn(1)
     ratios = iter([0.01, 0.01])
@@ -155,7 +208,7 @@ def test_an_entry_waits_until_its_form_is_chosen() -> None:
     for entry in (large, small, large):
         sealing.want(entry, MIB)
     assert (sealing.may_send(large, 1.0), sealing.may_send(small, 1.0)) == (NEVER, 1.0)
-    (task,) = sealing.take()
+    ((task,),) = sealing.take()
     sealing.want(large, MIB)
     assert (sealing.has_waiting, sealing.outstanding) == (False, 1)
     task.run()
