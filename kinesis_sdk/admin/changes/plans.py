@@ -35,10 +35,10 @@ from kinesis_sdk.admin.changes.survey import (
     refuse_misfit,
     resolve_exported,
     resolve_pins,
-    resolver_of,
     rewind_effects,
     rows_of,
     skip_effects,
+    survey,
 )
 from kinesis_sdk.admin.changes.transfer import (
     Export,
@@ -70,13 +70,7 @@ def plan_rewind(desk: Desk, to: Start, shards: Collection[str] = ()) -> ChangePl
     """
     if isinstance(to, AfterRecord):
         raise ConfigError("to", str(to), "the record itself: a rewind begins with it")
-    read, stream = read_stream(desk, shards)
-    rows = rows_of(read, stream)
-    resolver = resolver_of(desk, stream)
-    listed = desk.application.shards(stream)
-    refusals = refuse_misfit(desk, rows, listed, stream)
-    shards = [text.rpartition(":")[2] for text in shards]
-    chosen = chosen_keys(shards, [*rows.rows, *(shard.shard_id for shard in listed)])
+    read, stream, rows, resolver, listed, refusals, chosen = survey(desk, shards)
     copies: list[str] = []
     if isinstance(to, ExtendedSequenceNumber):
         if len(chosen) != 1:
@@ -170,13 +164,7 @@ def plan_skip(desk: Desk, to: Start, shards: Collection[str] = ()) -> ChangePlan
 
     ``to`` is a time, a record (the first one to process), what follows a record (both need exactly one shard), or ``LATEST``.
     """
-    read, stream = read_stream(desk, shards)
-    rows = rows_of(read, stream)
-    resolver = resolver_of(desk, stream)
-    listed = desk.application.shards(stream)
-    refusals = refuse_misfit(desk, rows, listed, stream)
-    shards = [text.rpartition(":")[2] for text in shards]
-    chosen = chosen_keys(shards, [*rows.rows, *(shard.shard_id for shard in listed)])
+    read, stream, rows, resolver, listed, refusals, chosen = survey(desk, shards)
     if to == TRIM_HORIZON:
         raise ConfigError("to", to, "a moment, LATEST or a sequence number")
     if isinstance(to, (ExtendedSequenceNumber, AfterRecord)) and len(chosen) != 1:

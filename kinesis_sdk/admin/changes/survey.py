@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from kinesis_sdk.admin.applications import find_lease_key
 from kinesis_sdk.admin.changes.desk import Desk
@@ -119,6 +119,30 @@ def refuse_misfit(desk: Desk, rows: StreamRows, listed: Sequence[Shard], stream:
     if evidence is None:
         return []
     return [Refusal(reason=f"the table does not belong to this stream: {evidence}")]
+
+
+class Survey(NamedTuple):
+    """What a plan of positions begins with: the rows of one stream, its shards, and the shards that a user chose; empty for all."""
+
+    read: TableRead
+    stream: StreamId
+    rows: StreamRows
+    resolver: PositionResolver
+    listed: Sequence[Shard]
+    refusals: list[Refusal]
+    chosen: set[str]
+
+
+def survey(desk: Desk, shards: Collection[str]) -> Survey:
+    """Read the table and the stream of the given shards; see `read_stream`."""
+    read, stream = read_stream(desk, shards)
+    rows = rows_of(read, stream)
+    resolver = resolver_of(desk, stream)
+    listed = desk.application.shards(stream)
+    refusals = refuse_misfit(desk, rows, listed, stream)
+    known = [*rows.rows, *(shard.shard_id for shard in listed)]
+    chosen = chosen_keys((text.rpartition(":")[2] for text in shards), known)
+    return Survey(read, stream, rows, resolver, listed, refusals, chosen)
 
 
 def is_unresolved(rows: StreamRows, shard_id: str) -> bool:
