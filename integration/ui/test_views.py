@@ -141,6 +141,8 @@ def test_a_record_is_shown_in_each_form_and_changes_start_at_it(open_page, serve
         '00000000  7b 22 69 64 22 3a 20 38 38 31 2c 20 22 74 6f 74  {"id": 881, "tot'
         in row.locator("pre").inner_text()
     )
+    assert row.get_by_label("Headers").inner_text().startswith("tenant\nacme\n<script>")
+    assert page.get_by_label("Headers").count() == 1, "only of the record that is open"
     keep_picture(page, "record")
     row.get_by_role("button", name="Rewind to here").click()
     page.get_by_text("kinesis-sdk leases rewind billing").wait_for(timeout=LONG)
@@ -200,6 +202,7 @@ def test_hostile_texts_are_shown_as_text(open_page, serve, keep_picture) -> None
         payload.click()
     assert "東京" in table.inner_text()
     assert "00000000  00 ff 10 80" in table.inner_text()
+    assert visible in page.get_by_label("Headers").inner_text()
     assert page.evaluate("window.hacked") is None
     assert page.locator("main img, main script, main iframe").count() == 0
     keep_picture(page, "hostile")

@@ -122,7 +122,7 @@ def refuse_misfit(desk: Desk, rows: StreamRows, listed: Sequence[Shard], stream:
 
 
 class Survey(NamedTuple):
-    """What a plan of positions begins with: the rows of one stream, its shards, and the shards that a user chose; empty for all."""
+    """Facts for a plan of positions. ``chosen`` has the shards that the user names, and is empty for all."""
 
     read: TableRead
     stream: StreamId

@@ -18,7 +18,7 @@ from kinesis_sdk.admin.fleet.overview import look_at_all
 from kinesis_sdk.admin.fleet.poller import FleetPoller, Subscription
 from kinesis_sdk.admin.payload import MAX_SHOWN_BYTES, PayloadKind, decode_payload
 from kinesis_sdk.admin.reading import RecordFilter, read_stream
-from kinesis_sdk.admin.records import read_page
+from kinesis_sdk.admin.records import read_page, shown_headers
 from kinesis_sdk.admin.search import Search
 from kinesis_sdk.admin.streams import Streams
 from kinesis_sdk.cli.spelling import options_of
@@ -36,7 +36,7 @@ _ACCOUNT_WAIT = 1.0
 """Seconds for which a page waits for the account number; a later page shows it."""
 
 _PREVIEW = 600
-"""Characters of a payload in an unopened row of the record browser."""
+"""Characters of a payload in an unopened row of the record browser, and of a header."""
 
 
 class AdminBackend:
@@ -293,7 +293,16 @@ def _record(record: UserRecord) -> Plain:
         "data": base64.b64encode(record.data[:MAX_SHOWN_BYTES]).decode("ascii"),
         "truncated": decoded.truncated,
         "aggregated": record.aggregated,
+        "headers": _headers(record),
     }
+
+
+def _headers(record: UserRecord) -> list[list[str]]:
+    """Return the headers as names and texts. Another producer's may be as long as the record, so each is shortened."""
+    return [
+        [text if len(text) <= _PREVIEW else f"{text[:_PREVIEW]}…" for text in header]
+        for header in shown_headers(record.headers).items()
+    ]
 
 
 def _epoch(moment: datetime | None) -> float | None:

@@ -491,6 +491,7 @@ class GeneratedBackend:
                     "data": base64.b64encode(text.encode()).decode(),
                     "truncated": False,
                     "aggregated": True,
+                    "headers": [["tenant", "acme"], [HOSTILE, HOSTILE]] if n == 0 else [],
                 }
             )
         rows.append(
@@ -508,6 +509,7 @@ class GeneratedBackend:
                 "whole": "00000000  00 ff 10 80 de ad be ef 00 01 02 03 04 05 06 07  ................",
                 "truncated": False,
                 "aggregated": False,
+                "headers": [],
             }
         )
         return {

@@ -14,7 +14,10 @@ from kinesis_sdk.admin.fleet.model import ErrorCode
 from kinesis_sdk.admin.fleet.poller import FleetPoller
 from kinesis_sdk.cli import web
 from kinesis_sdk.cli.web.admin_backend import AdminBackend, PollerWatch
+from kinesis_sdk.common.aggregate_writer import Aggregate
 from kinesis_sdk.common.errors import AwsConfigError, ConfigError, InvalidPositionError, PermanentAwsError
+from kinesis_sdk.common.hashkeys import hash_partition_key
+from kinesis_sdk.common.headers import encode_headers
 from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
 from kinesis_sdk.testing import FakeAws
 from tests.cli.web.generated import HOSTILE, shard_name
@@ -127,6 +130,25 @@ def test_records_are_decoded_and_paged(account: FakeAws) -> None:
     )
     assert len(rest["records"]) == 1
     assert rest["tip"]
+
+
+def test_headers_of_a_record_are_shown_and_long_ones_are_cut(account: FakeAws) -> None:
+    headers = {"tenant": b"acme", "sum": b"\xff\x00", "long": b"x" * 5_000}
+    aggregate = Aggregate(max_size=50_000, max_count=1)
+    assert aggregate.try_append("k", None, b"data", hash_partition_key("k"), headers=encode_headers(headers))
+    aggregate.seal()
+    account.client("kinesis").put_record(
+        StreamName="orders", Data=aggregate.encode(), PartitionKey="k", ExplicitHashKey="0"
+    )
+    page = backend(account).records(
+        stream="orders", shard=shard_name(0), position="TRIM_HORIZON", iterator=None, limit=10
+    )
+    assert page["records"][0]["headers"] == []
+    assert page["records"][-1]["headers"] == [
+        ["tenant", "acme"],
+        ["sum;b64", "/wA="],
+        ["long", "x" * 600 + "…"],
+    ]
 
 
 @pytest.mark.parametrize(

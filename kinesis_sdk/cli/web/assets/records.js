@@ -123,7 +123,7 @@ export class Records {
   draw() {
     if (!this.page) return;
     const find = this.filter.value.trim().toLowerCase();
-    const records = find ? this.page.records.filter((record) => `${record.key} ${record.text}`.toLowerCase().includes(find)) : this.page.records;
+    const records = find ? this.page.records.filter((record) => `${record.key} ${record.headers.flat().join(" ")} ${record.text}`.toLowerCase().includes(find)) : this.page.records;
     if (!records.length) {
       put(this.holder, h("p", { class: "quiet" }, this.page.records.length ? "No record of this page matches the filter." : this.page.next === "SHARD_END" ? `The shard is closed and ends here${this.page.children.length ? `; it continues in ${this.page.children.map(shardName).join(" and ")}` : ""}.` : "There are no records here. A quiet shard can have stretches without any; the next page goes on."));
       return;
@@ -154,7 +154,7 @@ export class Records {
       if (cell.dataset.open === undefined) {
         cell.dataset.open = "";
         pre.textContent = whole(record, form) + (record.truncated ? `\n… the first 64 KiB of ${bytes(record.size)}` : "");
-        cell.append(this.acts(record, form));
+        cell.append(h("div", null, headers(record), this.acts(record, form)));
       } else {
         delete cell.dataset.open;
         pre.textContent = preview;
@@ -192,6 +192,11 @@ function whole(record, form) {
   }
   return rows.join("\n");
 }
+
+/** The headers of a record: names with values; nothing if there are none. */
+export const headers = (record) => record.headers.length
+  ? h("dl", { class: "headers", "aria-label": "Headers" }, record.headers.map(([name, value]) => [h("dt", null, show(name)), h("dd", null, show(value))]))
+  : null;
 
 /** Text whose line breaks stay and whose other invisible characters are shown. */
 const lines = (text) => text.split(/\r?\n/).map(show).join("\n");

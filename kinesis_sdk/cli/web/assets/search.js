@@ -1,5 +1,6 @@
 // A search for records over all shards of a stream: by partition key, by a JMESPath expression, or by both.
 
+import { headers } from "./records.js";
 import { announce, h, put, setText, show } from "./dom.js";
 import { bytes, clock, count, moment, plural, shardName } from "./format.js";
 import { get, post, query } from "./api.js";
@@ -110,9 +111,15 @@ export class Search {
     const preview = show(record.text.replaceAll(/\s+/g, " ")) || "(empty)";
     const pre = h("pre", { tabindex: "0", title: "click or Enter: all of it" }, preview);
     const cell = h("td", { class: "payload" }, pre);
+    const more = headers(record);
     const toggle = () => {
-      if (cell.dataset.open === undefined) cell.dataset.open = "";
-      else delete cell.dataset.open;
+      if (cell.dataset.open === undefined) {
+        cell.dataset.open = "";
+        cell.append(more ?? "");
+      } else {
+        delete cell.dataset.open;
+        more?.remove();
+      }
       pre.textContent = cell.dataset.open === undefined ? preview : record.whole.split("\n").map(show).join("\n");
     };
     pre.addEventListener("click", () => getSelection().isCollapsed && toggle());
