@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tools import run_tests
-from tools.run_tests import Progress, Result, main, read_report, run, summarize
+from tools.run_tests import REPORTS, Progress, Result, main, read_report, run, summarize
 from tools.suites import REST, SCENES, SUITES, UNIT, Package, Suite, choose
 
 ROOT = Path(__file__).parents[1]
@@ -29,6 +29,8 @@ def test_a_run_of_pytest_that_fails_is_shown_and_makes_the_command_fail(
         "@pytest.mark.skipif(True, reason='no Java here')\ndef test_b(): pass\n"
         "def test_c(): pass\ndef test_d(): assert 1 == 2\n"
         "@pytest.fixture\ndef f(): 1 / 0\ndef test_f(f): pass\n"
+        # Beside the report, in a folder of this suite alone.
+        f"import os\ndef test_g(tmp_path): assert str(tmp_path).startswith(os.environ['{REPORTS}'])\n"
     )
     monkeypatch.setattr(run_tests, "choose", lambda _: [suite_of(tmp_path, source)])
     assert main([]) == 1
@@ -36,7 +38,7 @@ def test_a_run_of_pytest_that_fails_is_shown_and_makes_the_command_fail(
     assert "assert 1 == 2" in shown
     assert shown.splitlines()[-3] == "2 tests skipped: no Java here"
     assert shown.splitlines()[-2].startswith("FAILED: some in ")
-    assert shown.splitlines()[-1] == "total: 1 passed, 2 failed, 2 skipped"
+    assert shown.splitlines()[-1] == "total: 2 passed, 2 failed, 2 skipped"
 
 
 @pytest.mark.parametrize("source", ["", "def test_a(: pass", "import sys; sys.exit(3)"])

@@ -191,9 +191,12 @@ def run(suite: Suite, output: Path) -> Result:
     """Run a suite, with pytest's output in a file."""
     result = Result()
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="kinesis-sdk-tests-") as folder:
+    with tempfile.TemporaryDirectory(prefix="kinesis-sdk-tests-", ignore_cleanup_errors=True) as folder:
         inherited = {name: value for name, value in os.environ.items() if name not in WITHOUT}
-        environment = {**inherited, REPORTS: folder, **REPEATABLE, **suite.environment}
+        # pytest processes of one user share their folder of temporary files, and each removes old ones when it ends. One of them
+        # fails if another one is still removing the same. The suites run side by side, so each gets a folder of its own.
+        environment = {**inherited, "PYTEST_DEBUG_TEMPROOT": folder, REPORTS: folder}
+        environment |= {**REPEATABLE, **suite.environment}
         command = [sys.executable, "-m", "pytest", f"--junitxml={folder}/suite.xml", *suite.arguments]
         with (
             output.open("wb") as printed,
