@@ -56,6 +56,8 @@ _LOGGER = FieldLogger(logging.getLogger(__name__))
 
 _T = TypeVar("_T")
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+MAX_DELIVERY_DELAY = 31_536_000.0
+"""A year: the longest retention period of a stream, in seconds."""
 
 
 @documented_fields
@@ -536,6 +538,12 @@ class ConsumerConfig:
     """Decodes payloads for ``record.value``, on first access; see `kinesis_sdk.serialization`. With several streams, each
     `StreamSpec` may have its own. None: ``record.value`` is ``record.data``."""
 
+    delivery_delay: float = 0.0
+    """Seconds after its arrival at Kinesis before which no record is delivered, 0 to 31,536,000; for a stream of records that have
+    to wait. The time is measured by the clock of Kinesis, and a record comes up to two seconds late, never early. Nothing is
+    checkpointed meanwhile, no thread waits, and lag is counted from the moment at which a record is due. The retention period of
+    the stream must be longer. With several streams, each `StreamSpec` may have its own. 0 delivers at once."""
+
     leases: LeaseConfig = field(default_factory=LeaseConfig)
     """Settings for leases: failover time, strategy, intervals, handoff."""
 
@@ -574,6 +582,7 @@ class ConsumerConfig:
         if self.checkpoint_records is not None:
             check_int("checkpoint_records", self.checkpoint_records, 1)
         check_deserializer("deserializer", self.deserializer)
+        check_seconds("delivery_delay", self.delivery_delay, 0, MAX_DELIVERY_DELAY)
 
     @classmethod
     def from_properties(cls, path: str | os.PathLike[str]) -> ConsumerConfig:

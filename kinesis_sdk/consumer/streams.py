@@ -31,8 +31,8 @@ from kinesis_sdk.common.log_fields import FieldLogger, log_fields
 from kinesis_sdk.common.serialization import Deserializer, check_deserializer
 from kinesis_sdk.common.shards import is_shard_id, is_table_shard_id
 from kinesis_sdk.common.stream import StreamId
-from kinesis_sdk.common.validation import check_int
-from kinesis_sdk.consumer.config import ConsumerConfig
+from kinesis_sdk.common.validation import check_int, check_seconds
+from kinesis_sdk.consumer.config import MAX_DELIVERY_DELAY, ConsumerConfig
 from kinesis_sdk.consumer.fetch.registration import check_consumer_arn
 from kinesis_sdk.consumer.leases.table.lease import Lease
 
@@ -56,6 +56,8 @@ class StreamSpec:
         consumer_arn: ARN of a consumer that is registered with this stream, for enhanced fan-out. The default None
             registers one, which Kinesis does not allow on a stream of another account.
         deserializer: Decodes the payloads of this stream. The default None uses `ConsumerConfig.deserializer`.
+        delivery_delay: Seconds after its arrival before which no record is delivered. The default None uses
+            `ConsumerConfig.delivery_delay`.
 
     Raises:
         ConfigError: If a value is not valid; the message names the field.
@@ -68,6 +70,7 @@ class StreamSpec:
     initial_position: Literal["LATEST", "TRIM_HORIZON"] | datetime | None = None
     consumer_arn: str | None = None
     deserializer: Deserializer | None = None
+    delivery_delay: float | None = None
 
     def __post_init__(self) -> None:
         StreamId.parse(self.stream)
@@ -80,6 +83,8 @@ class StreamSpec:
         if self.consumer_arn is not None:
             check_consumer_arn("consumer_arn", self.consumer_arn)
         check_deserializer("deserializer", self.deserializer)
+        if self.delivery_delay is not None:
+            check_seconds("delivery_delay", self.delivery_delay, 0, MAX_DELIVERY_DELAY)
 
 
 Streams = Sequence["str | StreamId | StreamSpec"] | Callable[[], Iterable["str | StreamId | StreamSpec"]]
@@ -287,6 +292,8 @@ class StreamDirectory:
             config = replace(config, retrieval=replace(config.retrieval, consumer_arn=spec.consumer_arn))
         if spec.deserializer is not None:
             config = replace(config, deserializer=spec.deserializer)
+        if spec.delivery_delay is not None:
+            config = replace(config, delivery_delay=spec.delivery_delay)
         return TrackedStream(stream, config, f"{account}:{stream.name}:{epoch}")
 
 

@@ -52,6 +52,7 @@ BAD_VALUES = {
     "auto_checkpoint": [1],
     "deserializer": [7, "json", object()],
     "checkpoint_interval": [-1, 86_401],
+    "delivery_delay": [-1, float("nan"), 31_536_001, "60", True],
     "checkpoint_records": [0],
     "leases": [None, {"failover_time": 3}, FailureConfig()],
     "lease_table": ["orders"],
@@ -139,7 +140,7 @@ def test_settings_are_immutable_and_take_keywords_only(kind):
 
 def test_a_field_name_occurs_in_one_group_only():
     names = [field.name for kind in (ConsumerConfig, *GROUPS.values()) for field in dataclasses.fields(kind)]
-    assert len(names) == len(set(names)) == 57 + len(GROUPS)
+    assert len(names) == len(set(names)) == 58 + len(GROUPS)
     assert {name: GROUPS[group] for name, group in GROUP_OF_FIELD.items()} == {
         field.name: kind for kind in GROUPS.values() for field in dataclasses.fields(kind)
     }

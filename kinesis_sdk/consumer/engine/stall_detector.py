@@ -32,7 +32,8 @@ def find_stall(consumer: ShardConsumer, now: float, timeout: float) -> Stall | N
     """Return the stall of a shard, or None if it made progress within the timeout. Thread-safe.
 
     A shard that waits for its parents is stalled only if the parents' leases cannot be read or consumed: reading a parent
-    may take hours. A shard without new records is not stalled: an empty response is progress.
+    may take hours. A shard without new records is not stalled: an empty response is progress. Nor is one whose records are not
+    due yet.
     """
     running = consumer.progress.running_callback
     if running is not None:
@@ -42,7 +43,7 @@ def find_stall(consumer: ShardConsumer, now: float, timeout: float) -> Stall | N
     if since_computing is not None:
         busy = now - since_computing
         return Stall(_COMPUTING, busy, reading=False) if busy > timeout else None
-    silent = now - consumer.progress.at
+    silent = now - max(consumer.progress.at, consumer.progress.waits_until)
     if consumer.state is ShardState.COMPLETE or silent <= timeout:
         return None
     if consumer.state is ShardState.WAITING_ON_PARENTS:

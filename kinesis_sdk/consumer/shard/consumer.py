@@ -56,9 +56,6 @@ _RELEASES = Backoff(0.2, 2.0)
 _MAX_BACKOFF = 10.0
 """Maximum seconds between two attempts after a transient failure."""
 
-_REREAD_AFTER = 3
-"""Consecutive failures of a handler after which its batch is dropped and read again later, if other shards need the memory."""
-
 _TOLD_AFTER = 3
 """Consecutive failed calls after which the lease's row says so at once. Views report a problem at this number or a higher one."""
 
@@ -580,16 +577,11 @@ class ShardConsumer:
                 )
 
     def _should_free_memory(self, delivery: Delivery) -> bool:
-        """Return whether to drop a batch that keeps failing and read it again later, because other shards need its memory.
+        """Return whether to drop a batch that keeps failing or is not due, and read it again later: other shards need its memory.
 
         A batch that is being bisected is kept, because bisection makes progress.
         """
-        return (
-            self._runtime.budget.is_crowded
-            and delivery.may_reread
-            and delivery.is_pausing
-            and delivery.failures >= _REREAD_AFTER
-        )
+        return self._runtime.budget.is_crowded and delivery.may_reread and delivery.is_pausing
 
     def _handler_failed(self, now: float, callback: str, error: Exception) -> float:
         if isinstance(error, RestartShardError):

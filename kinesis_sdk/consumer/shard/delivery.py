@@ -46,10 +46,14 @@ from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
 from kinesis_sdk.consumer.leases.table.progress import MAX_ERROR
 from kinesis_sdk.consumer.shard.batch_size import BatchSize
 from kinesis_sdk.consumer.shard.handler_requests import HandlerRequests
+from kinesis_sdk.consumer.shard.hold_back import HoldBack
 from kinesis_sdk.consumer.shard.lanes import Lane, Lanes, SubBatch
 from kinesis_sdk.consumer.shard.runtime import ShardRuntime
 
 _LOGGER = FieldLogger(logging.getLogger(__name__))
+
+_REREAD_AFTER = 3
+"""Consecutive failures of a handler after which its batch may be dropped and read again later, if other shards need the memory."""
 
 _LONGEST_STEP = 0.01
 """Seconds after which a step begins no further call of a single lane. A new step costs 30 µs, so short calls share one. A request
@@ -155,6 +159,7 @@ class Delivery:
         size: Number of records that the calls of a single lane get.
         records_delivered: User records that are finished, including dead-lettered ones.
         may_reread: Whether the newest pause permits dropping the records and reading them again later.
+        waits_until: Monotonic time before which a record that is here, or was, must not be delivered.
         records_dead_lettered: User records that the dead-letter hook accepted.
         failures: Consecutive failures; 0 if the last call succeeded.
         last_error: Last error of the handler; None once a later call has succeeded.
@@ -187,12 +192,15 @@ class Delivery:
         self._parallel = self._concurrency > 1
         limits = [runtime.config.batch_records, None if runtime.sink is None else runtime.sink.max_records]
         self._limit = min((limit for limit in limits if limit is not None), default=None)
+        delay = runtime.config.delivery_delay
+        self._hold_back = HoldBack(delay) if delay else None
         # With a single lane, the size outlives a batch: if the handler failed, the next batch begins with a small call.
         self.size: BatchSize = size or BatchSize(self._limit)
         self.lanes: Lanes = Lanes(checkpointer, parallel=self._parallel, limit=self._limit, size=self.size)
         self._calls: list[_Call] = []
         self._is_stopping_worker = False
         self.may_reread: bool = False
+        self.waits_until: float = float("-inf")
         # By key of the lane, in the order in which the lanes began to fail. Other threads read `failing`, never the dict, because
         # it may change while they iterate.
         self._failing: dict[str | None, FailingCalls] = {}
@@ -259,10 +267,17 @@ class Delivery:
         if before_left_out == 0:
             self._leave_out(lane)
             return
-        lane.busy = True
         count = sub_batch.fixed_size or size.take(left)
         if before_left_out is not None:
             count = min(count, before_left_out)
+        if self._hold_back is not None and count:
+            now = self._runtime.clock.monotonic()
+            records = sub_batch.part(sub_batch.begin, count)
+            count, due = self._hold_back.released(records, sub_batch.header, now)
+            if not count:
+                self._wait(lane, due)
+                return
+        lane.busy = True
         if size.is_reduced or count < min(left, size.limit):
             self._note_size(lane, count)
         records = sub_batch.part(sub_batch.begin, count)
@@ -290,6 +305,12 @@ class Delivery:
         except BaseException:
             self._calls.remove(call)
             raise
+
+    def _wait(self, lane: Lane, due: float) -> None:
+        """Begin the next call of a lane when its first record is due. Until then, other shards may have the memory."""
+        self.may_reread = True
+        self.waits_until = max(self.waits_until, due)
+        self.lanes.pause(lane, due)
 
     def _before_left_out(self, sub_batch: SubBatch) -> int | None:
         """Return the number of records before the one that an operator wants left out; None if the sub-batch lacks it."""
@@ -486,7 +507,9 @@ class Delivery:
             self.failing = next(iter(self._failing.values()), None)
 
     def _pause(self, lane: Lane, decision: Decision, error: BaseException, now: float) -> None:
-        self.may_reread = isinstance(decision, Retry) and decision.may_reread
+        self.may_reread = (
+            isinstance(decision, Retry) and decision.may_reread and self.failures >= _REREAD_AFTER
+        )
         # Consecutive failures of the lane. A single lane counts them across batches, so a batch that was dropped and read again
         # keeps its backoff. With several lanes, each half of a bisected call has its own count.
         sub_batch = lane.pending[0]

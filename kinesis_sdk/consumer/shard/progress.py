@@ -32,6 +32,7 @@ class ShardProgress:
 
     def __init__(self, runtime: ShardRuntime) -> None:
         self._worker_id = runtime.worker_id
+        self._delay = runtime.config.delivery_delay
         self._quiet = max(_MAX_QUIET, 2 * runtime.config.retrieval.idle_times[2])
         self.handler: AwaitingHandler | None = None
         self.reader: ShardReader | None = None
@@ -89,7 +90,21 @@ class ShardProgress:
             and reader.computing_since is None
         )
 
+    @property
+    def waits_until(self) -> float:
+        """Monotonic time until which records wait to become due; in the past if none does."""
+        delivery = self.delivery
+        return float("-inf") if delivery is None else delivery.waits_until
+
     def oldest_unprocessed_age(self, now: float) -> float | None:
+        """Return the seconds since the oldest unprocessed record was due: with `delivery_delay`, so long after its arrival.
+
+        See `_oldest_age` for the age since its arrival.
+        """
+        age = self._oldest_age(now)
+        return age if age is None or not self._delay else max(0.0, age - self._delay)
+
+    def _oldest_age(self, now: float) -> float | None:
         """Return the seconds since the oldest unprocessed record arrived at Kinesis.
 
         For records that were read, `ArrivalTimes` has the time. For records not yet read, the last response gives an upper

@@ -1,0 +1,36 @@
+"""Records that must not be delivered yet. Pure: no clock, no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kinesis_sdk.common.records import UserRecord
+from kinesis_sdk.common.response_header import ResponseHeader
+
+
+class HoldBack:
+    """Release of each record a fixed time after its arrival at Kinesis.
+
+    Arrival times are by the clock of Kinesis, placed on this process's monotonic clock by `ServiceClock`, which is never ahead. So
+    a record may be released late by the error of that clock, and never early, whatever the wall clocks of machines show.
+
+    ``delay`` is in seconds.
+    """
+
+    def __init__(self, delay: float) -> None:
+        self._delay = delay
+
+    def released(
+        self, records: Sequence[UserRecord], header: ResponseHeader, now: float
+    ) -> tuple[int, float]:
+        """Return the number of records from the first on that are due, and the monotonic time at which the next one is."""
+        arrivals = header.arrivals
+        if arrivals is None:
+            return len(records), now  # only an empty response has none
+        count, due = 0, now
+        for record in records:
+            due = arrivals.of(record) + self._delay
+            if due > now:
+                break
+            count += 1
+        return count, due
