@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from kinesis_sdk.consumer import BalancedStrategy as BalancedStrategy
     from kinesis_sdk.consumer import BisectBatch as BisectBatch
     from kinesis_sdk.consumer import Checkpointer as Checkpointer
+    from kinesis_sdk.consumer import CircuitBreaker as CircuitBreaker
     from kinesis_sdk.consumer import Conflict as Conflict
     from kinesis_sdk.consumer import ConsumerConfig as ConsumerConfig
     from kinesis_sdk.consumer import CoordinationConfig as CoordinationConfig
@@ -176,6 +177,7 @@ else:
                 "HandlerErrorPolicy",
                 "RetryBatch",
                 "BisectBatch",
+                "CircuitBreaker",
                 "PoisonRecord",
                 "StopWorker",
                 # sinks: effects and positions that change together

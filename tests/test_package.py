@@ -27,6 +27,7 @@ PUBLIC = [
     "AwsError",
     "BalancedStrategy",
     "BisectBatch",
+    "CircuitBreaker",
     "BufferFullError",
     "ChangeRecord",
     "ChangeRefusedError",

@@ -241,6 +241,22 @@ RECORDS_DEAD_LETTERED = Metric(
     description="User records that were passed to the dead-letter hook.",
     **_OF_SHARD,
 )
+RECORDS_DEFERRED = Metric(
+    name="RecordsDeferred",
+    unit="Count",
+    kind=Kind.COUNTER,
+    level="summary",
+    description="User records that were set aside for a later delivery, see `docs/retries.md`.",
+    **_OF_SHARD,
+)
+CIRCUIT_OPEN = Metric(
+    name="CircuitOpen",
+    unit="Count",
+    kind=Kind.GAUGE,
+    level="summary",
+    description="1 at each pause of a shard whose `CircuitBreaker` is open, and 0 once when it closes.",
+    **_OF_SHARD,
+)
 CHECKPOINT_EXPIRED = Metric(
     name="CheckpointExpired",
     unit="Count",
@@ -534,6 +550,8 @@ CONSUMER_METRICS = (
     HANDLER_FAILURES,
     HANDLER_BATCH_SIZE,
     RECORDS_DEAD_LETTERED,
+    RECORDS_DEFERRED,
+    CIRCUIT_OPEN,
     SHARD_STALLED,
     SHARD_QUARANTINED,
     CHECKPOINT_EXPIRED,

@@ -1,4 +1,4 @@
-"""Policies for a handler that fails: retry, bisect to a dead-letter hook, or stop. None of them skips records silently.
+"""Policies for a handler that fails: retry, bisect to a dead-letter hook, pause, or stop. None of them skips records silently.
 
 A policy only decides what happens to the records of a failed call. It reads no clock and draws no random number. `Delivery` in a
 worker and `kinesis_handler` in Lambda carry the decision out.
@@ -7,8 +7,8 @@ worker and `kinesis_handler` in Lambda carry the decision out.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from kinesis_sdk.common.backoff import Backoff
 from kinesis_sdk.common.errors import (
@@ -36,12 +36,15 @@ class Failure:
         size: Records of the call that are not finished; 0 for a callback that gets no records, such as ``initialize``.
         attempts: Consecutive failed calls with exactly these records; 0 if this call also got others and finished them.
         halved: Whether they are a half of a call that was bisected.
+        in_a_row: Consecutive failed calls of the shard with errors of this class. A call that succeeds ends the row; a record
+            that was set aside does not.
     """
 
     error: BaseException
     size: int
     attempts: int
     halved: bool = False
+    in_a_row: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,8 @@ class Retry:
             ``concurrency``, of the partition key).
         together: Whether they come in one call. Otherwise they come in smaller calls from the second consecutive failure on.
         may_reread: Whether the worker may give the records back and read them again later, if other shards wait for their memory.
+        circuit: If a `CircuitBreaker` is open: number of its pauses so far, from 1, which then decides how long a `Backoff` is.
+            The next call gets a single record, as a probe. 0 for other decisions.
 
     Raises:
         ConfigError: If ``after`` is out of range.
@@ -61,6 +66,7 @@ class Retry:
     after: float | Backoff
     together: bool = False
     may_reread: bool = False
+    circuit: int = 0
 
     def __post_init__(self) -> None:
         if not isinstance(self.after, Backoff):
@@ -75,6 +81,8 @@ class Halve:
 @dataclass(frozen=True, slots=True)
 class SetAside:
     """Decision to pass a record to a hook; it counts as processed when the hook returns.
+
+    With a sink, the position passes the record in the transaction that the hook gets, so both happen or neither.
 
     If the hook raises, the policy decides about the hook's error. For several records it is a `Halve`, and for the failure of a
     sink's store a `Retry`.
@@ -120,6 +128,8 @@ def pause_of(decision: Decision, failures: int, rng: Random) -> float:
         rng: Source of jitter.
     """
     after = decision.after if isinstance(decision, Retry) else DEFAULT_PAUSES
+    if isinstance(decision, Retry) and decision.circuit:
+        failures = decision.circuit
     return after.pause(failures, rng) if isinstance(after, Backoff) else after
 
 
@@ -136,6 +146,8 @@ class PoisonRecord:
         stream: Stream of the record.
         by_operator: Whether an operator left it out (``kinesis-sdk leases skip-record``), and not the policy.
         failing_seconds: Seconds since the first failed call that got it, at least 0.
+        transaction: With a sink, its open transaction, as ``RecordBatch.transaction``. What the hook writes to it takes effect
+            together with the position of the record when the hook returns. None without a sink.
     """
 
     record: UserRecord
@@ -145,9 +157,21 @@ class PoisonRecord:
     stream: StreamId
     by_operator: bool = False
     failing_seconds: float = 0.0
+    transaction: Any = None
 
 
-DeadLetterHook = Callable[[PoisonRecord], Awaitable[None] | None]
+@dataclass(frozen=True, slots=True)
+class Deferred:
+    """Result of a hook that keeps the record for a later delivery, so that it does not count as a dead letter.
+
+    Attributes:
+        seconds: Seconds until then.
+    """
+
+    seconds: float
+
+
+DeadLetterHook = Callable[[PoisonRecord], Awaitable[Deferred | None] | Deferred | None]
 """Takes a record that is not processed; may be a coroutine function. The record counts as processed when it returns."""
 
 
@@ -242,10 +266,7 @@ class BisectBatch:
         check_int("on_handler_error.attempts", self.attempts, 1, 1000)
         check_seconds("on_handler_error.initial_delay", self.initial_delay, 0.001, 3600)
         check_seconds("on_handler_error.max_delay", self.max_delay, self.initial_delay, 3600)
-        if not isinstance(self.retry_only, tuple) or not all(
-            isinstance(kind, type) and issubclass(kind, Exception) for kind in self.retry_only
-        ):
-            raise ConfigError("on_handler_error.retry_only", self.retry_only, "a tuple of exception classes")
+        _check_classes("on_handler_error.retry_only", self.retry_only)
 
     def may_be_poison(self, error: BaseException) -> bool:
         """Return whether an error may be caused by the record itself."""
@@ -261,6 +282,66 @@ class BisectBatch:
         if failure.attempts >= self.attempts or (failure.halved and failure.size > 1):
             return Halve() if failure.size > 1 else SetAside(self.dead_letter)
         return Retry(pauses, together=True)
+
+
+@dataclass(frozen=True)
+class CircuitBreaker:
+    """Policy that pauses a shard while a service is down, and leaves all other failures to another policy.
+
+    Without it, a policy that sets records aside sets aside every record of an outage. After ``failures`` failed calls in a row
+    whose errors have one class, the circuit is open: the shard pauses, then tries a single record, and pauses longer with each
+    failure. A call that succeeds closes the circuit. Each shard has its own. With ``concurrency``, each partition key pauses and
+    tries a record of its own.
+
+    Views name the shard as one with a failing handler, with the words "circuit open" before the error; the metric is
+    ``CircuitOpen``.
+
+    Attributes:
+        policy: Decides while the circuit is closed.
+        failures: Failed calls in a row that open the circuit, 2 to 10,000. Up to as many records may be set aside before that.
+        of: Exception classes that may open it, without errors that are due to a record, if possible.
+        first_pause: Longest seconds of the first pause, 0.001 to 3600; it doubles with each failure, with jitter.
+        longest_pause: Longest seconds of any pause, ``first_pause`` to 3600.
+
+    Raises:
+        ConfigError: If a value is outside its range or has the wrong type.
+    """
+
+    policy: HandlerErrorPolicy
+    _: KW_ONLY
+    failures: int = 10
+    of: tuple[type[Exception], ...] = (Exception,)
+    first_pause: float = 5.0
+    longest_pause: float = 300.0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.policy, (str, type)) or not callable(getattr(self.policy, "decide", None)):
+            raise ConfigError(
+                "policy", self.policy, "an object with a method decide, such as BisectBatch(...)"
+            )
+        check_int("failures", self.failures, 2, 10_000)
+        _check_classes("of", self.of)
+        check_seconds("first_pause", self.first_pause, 0.001, 3600)
+        check_seconds("longest_pause", self.longest_pause, self.first_pause, 3600)
+
+    @property
+    def dead_letter(self) -> DeadLetterHook | None:
+        """The hook of the other policy, for records that an operator leaves out."""
+        return getattr(self.policy, "dead_letter", None)
+
+    def decide(self, failure: Failure) -> Decision:
+        """Return what happens to the records of a failed call."""
+        pauses = failure.in_a_row - self.failures + 1
+        if not failure.size or pauses < 1 or not isinstance(failure.error, self.of):
+            return self.policy.decide(failure)
+        return Retry(Backoff(self.first_pause, self.longest_pause), may_reread=True, circuit=pauses)
+
+
+def _check_classes(field: str, value: object) -> None:
+    if not isinstance(value, tuple) or not all(
+        isinstance(kind, type) and issubclass(kind, Exception) for kind in value
+    ):
+        raise ConfigError(field, value, "a tuple of exception classes")
 
 
 def _check_hook(hook: object) -> None:

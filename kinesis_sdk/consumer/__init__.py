@@ -5,6 +5,7 @@ Imports only `kinesis_sdk.common`; boto3 is imported when the first client is cr
 
 from kinesis_sdk.common.error_policy import (
     BisectBatch,
+    CircuitBreaker,
     HandlerErrorPolicy,
     PoisonRecord,
     RetryBatch,
@@ -88,6 +89,7 @@ __all__ = [
     "SqlSink",
     # failing
     "BisectBatch",
+    "CircuitBreaker",
     "HandlerErrorPolicy",
     "PoisonRecord",
     "RetryBatch",

@@ -21,6 +21,7 @@ from datetime import datetime
 from typing import Any, ClassVar, cast
 
 from kinesis_sdk.common.change_records import ChangeRecord
+from kinesis_sdk.common.error_policy import DeadLetterHook, PoisonRecord
 from kinesis_sdk.common.errors import ConfigError, ConsumerError
 from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.interceptors import ConsumerInterceptor, checked_interceptors
@@ -197,6 +198,10 @@ class RecordHandler(ABC):
 
     def initialize(self, shard: ShardContext) -> CallbackResult:  # noqa: B027 - optional, does nothing
         """Called once before the first batch of the shard."""
+
+    def _set_aside(self, poison: PoisonRecord, hook: DeadLetterHook) -> Awaitable[object] | object:
+        """Pass a record to a hook instead of ``process_records``; return the hook's result."""
+        return hook(poison)
 
     def _is_coroutine(self) -> bool:
         """Return whether ``process_records`` is known to return a coroutine that has not begun to run."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 
+from kinesis_sdk.common.error_policy import DeadLetterHook, PoisonRecord
 from kinesis_sdk.common.interceptors import Around, ConsumerInterceptor
 from kinesis_sdk.consumer.checkpointer import Checkpointer
 from kinesis_sdk.consumer.handler import (
@@ -55,6 +56,10 @@ class InterceptedHandler(RecordHandler):
                 # waits.
                 self._wait_for(result)
         return None
+
+    def _set_aside(self, poison: PoisonRecord, hook: DeadLetterHook) -> Awaitable[object] | object:
+        """Pass on."""
+        return self._inner._set_aside(poison, hook)
 
     async def _process_on_loop(self, batch: RecordBatch) -> None:
         with Around(self._interceptors, batch) as seen:

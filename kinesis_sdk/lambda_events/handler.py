@@ -222,7 +222,9 @@ class _Policy:
             except Exception as error:
                 if self._errors is None:
                     raise
-                decision = self._errors.decide(Failure(error=error, size=1, attempts=attempts))
+                decision = self._errors.decide(
+                    Failure(error=error, size=1, attempts=attempts, in_a_row=attempts)
+                )
                 if isinstance(decision, SetAside):
                     _LOGGER.warning(
                         "%s failed %d times and is a dead letter", _place(record), attempts, exc_info=True

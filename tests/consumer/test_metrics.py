@@ -9,10 +9,11 @@ from itertools import pairwise
 import pytest
 
 from kinesis_sdk.common import catalogue
+from kinesis_sdk.common.error_policy import CircuitBreaker, Deferred
 from kinesis_sdk.common.errors import TransientAwsError
 from kinesis_sdk.common.metrics import Kind
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
-from kinesis_sdk.consumer import BisectBatch, ConsumerConfig, FailureConfig
+from kinesis_sdk.consumer import BisectBatch, ConsumerConfig, FailureConfig, RetryBatch
 from kinesis_sdk.consumer.fetch.budget import ByteBudget
 from kinesis_sdk.consumer.health import WorkerHealth
 from kinesis_sdk.consumer.leases.table.transitions import checkpointed
@@ -569,13 +570,16 @@ def test_every_metric_of_the_catalogue_is_recorded():
         config=ConsumerConfig(
             initial_position="TRIM_HORIZON",
             failure=FailureConfig(stall_timeout=30.0),
-            on_handler_error=BisectBatch(dead_letter=lambda poison: None, initial_delay=0.1),
+            on_handler_error=BisectBatch(
+                dead_letter=lambda poison: Deferred(60) if poison.record.data == b"7" else None,
+                initial_delay=0.1,
+            ),
         ),
     )
 
     def handle(batch):
         fleet.note("a", batch)
-        if any(record.data == b"7" for record in batch.records):
+        if any(record.data in (b"7", b"8") for record in batch.records):
             raise ValueError("poison")
 
     fleet.put(20)
@@ -594,6 +598,7 @@ def test_every_metric_of_the_catalogue_is_recorded():
     elsewhere = {
         catalogue.SHARD_QUARANTINED,  # test_a_quarantine_is_a_state_that_ends_with_the_repair
         catalogue.HANDLER_BATCH_SIZE,  # test_the_size_of_calls_is_measured_while_failures_keep_them_small
+        catalogue.CIRCUIT_OPEN,  # test_an_open_circuit_is_one_and_a_closed_one_zero
         catalogue.CHECKPOINT_EXPIRED,  # test_a_checkpoint_that_expired_is_in_the_summary
         catalogue.AGGREGATES_UNREADABLE,  # tests/consumer/test_compressed.py
         # In test_repetitions.py:
@@ -607,6 +612,22 @@ def test_every_metric_of_the_catalogue_is_recorded():
         catalogue.REPETITION_MEMORY_USED,  # the same
     }
     assert fleet.sink.recorded | elsewhere == {*catalogue.CONSUMER_METRICS}
+
+
+def test_an_open_circuit_is_one_and_a_closed_one_zero():
+    policy = CircuitBreaker(RetryBatch(initial_delay=0.1), failures=2, first_pause=1)
+    fleet = Measured(config=replace(CONFIG, on_handler_error=policy))
+
+    def handle(batch):
+        if fleet.clock.monotonic() < 10:
+            raise ConnectionError
+
+    fleet.put(1)
+    fleet.add("a", handle)
+    fleet.run(8)
+    assert fleet.last("CircuitOpen") == 1
+    fleet.run(12)
+    assert fleet.last("CircuitOpen") == 0
 
 
 def test_a_checkpoint_that_expired_is_in_the_summary():

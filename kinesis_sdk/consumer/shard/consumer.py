@@ -301,7 +301,9 @@ class ShardConsumer:
             self._logger.error("shard %s: %s", self.shard_id, error)
             return now
         self.progress.error = f"{type(error).__name__}: {error}"
-        decision = self._config.error_policy.decide(Failure(error=error, size=0, attempts=self._restarts))
+        decision = self._config.error_policy.decide(
+            Failure(error=error, size=0, attempts=self._restarts, in_a_row=self._restarts)
+        )
         pause = pause_of(decision, self._restarts, self._runtime.rng)
         self._logger.error(
             "shard %s: %s; starting again at checkpoint %s in %.1f s",
@@ -599,7 +601,9 @@ class ShardConsumer:
         self.metrics.add(catalogue.HANDLER_FAILURES, 1)
         self._failures += 1
         self.progress.error = f"{callback}: {type(error).__name__}: {error}"
-        decision = self._config.error_policy.decide(Failure(error=error, size=0, attempts=self._failures))
+        decision = self._config.error_policy.decide(
+            Failure(error=error, size=0, attempts=self._failures, in_a_row=self._failures)
+        )
         if not isinstance(decision, Stop):
             pause = pause_of(decision, self._failures, self._runtime.rng)
             self._logger.error(

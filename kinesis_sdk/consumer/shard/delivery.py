@@ -26,6 +26,7 @@ from kinesis_sdk.common.error_policy import (
     DEFAULT_PAUSES,
     DeadLetterHook,
     Decision,
+    Deferred,
     Failure,
     Halve,
     PoisonRecord,
@@ -201,6 +202,9 @@ class Delivery:
         self._is_stopping_worker = False
         self.may_reread: bool = False
         self.waits_until: float = float("-inf")
+        # Class of the last error, and the number of consecutive failed calls with it.
+        self._row: tuple[type[BaseException] | None, int] = (None, 0)
+        self._is_circuit_open = False
         # By key of the lane, in the order in which the lanes began to fail. Other threads read `failing`, never the dict, because
         # it may change while they iterate.
         self._failing: dict[str | None, FailingCalls] = {}
@@ -384,6 +388,9 @@ class Delivery:
             self._metrics.add(catalogue.PROCESS_RECORDS_TIME, (call.finished_at - call.started_at) * 1000)
             if call.count:
                 lane.size.succeeded(call.count)
+            self._row = (None, 0)
+            if self._is_circuit_open:
+                self._close_circuit()
             self._works_again(lane)
             self._count(call.records)
             self._finish(lane, call.count, call.last, call.finished_at)
@@ -436,6 +443,8 @@ class Delivery:
         self._metrics.add(catalogue.HANDLER_FAILURES, 1)
         self.failures += 1
         self.last_error = f"process_records: {type(error).__name__}: {error}"
+        kind, row = type(error), self._row
+        self._row = (kind, row[1] + 1 if row[0] is kind and not checkpointed else 1)
         if checkpointed:
             self._works_again(lane)
             lane.size.got_on()
@@ -454,9 +463,18 @@ class Delivery:
             sub_batch.failures = sub_batch.failures + 1 if sub_batch.failed_size == count else 1
             sub_batch.failed_size = count
         decision = self._decide(
-            Failure(error=error, size=count, attempts=sub_batch.failures, halved=sub_batch.halved)
+            Failure(
+                error=error,
+                size=count,
+                attempts=sub_batch.failures,
+                halved=sub_batch.halved,
+                in_a_row=self._row[1],
+            )
         )
-        sub_batch.fixed_size = 0 if isinstance(decision, Retry) and not decision.together else count
+        if isinstance(decision, Retry) and not decision.together:
+            sub_batch.fixed_size = 1 if decision.circuit else 0
+        else:
+            sub_batch.fixed_size = count
         if isinstance(decision, Stop):
             if self._is_stopping_worker:  # a call of another key failed first and is stopping the worker
                 self._logger.error("shard %s: process_records failed", shard_id, exc_info=error)
@@ -516,6 +534,11 @@ class Delivery:
         failures = sub_batch.failures if self._parallel and sub_batch.halved else lane.size.failures
         pause = pause_of(decision, max(1, failures), self._runtime.rng)
         failing = replace(self._failing[lane.key], retry_at=now + pause)
+        if isinstance(decision, Retry) and decision.circuit:
+            failing = replace(failing, error=f"circuit open: {failing.error}"[:MAX_ERROR])
+            self.last_error = f"circuit open: {self.last_error}"
+            self._is_circuit_open = True
+            self._metrics.add(catalogue.CIRCUIT_OPEN, 1)
         self._failing[lane.key] = failing
         self.failing = next(iter(self._failing.values()))
         self._logger.error(
@@ -529,6 +552,11 @@ class Delivery:
             exc_info=error,
         )
         self.lanes.pause(lane, now + pause)
+
+    def _close_circuit(self) -> None:
+        self._is_circuit_open = False
+        self._metrics.add(catalogue.CIRCUIT_OPEN, 0)
+        self._logger.info("shard %s: process_records works again, the circuit is closed", self._held.shard_id)
 
     def _halve(self, lane: Lane, count: int, error: BaseException) -> None:
         sub_batch = lane.pending[0]
@@ -565,10 +593,17 @@ class Delivery:
             failing_seconds=0.0 if failing is None else now - failing.since,
         )
         try:
-            result = hook(poison)
-            if inspect.isawaitable(result):
-                self._runtime.wait_for(result)
-        except (Exception, asyncio.CancelledError) as hook_error:  # noqa: BLE001 - the record was not accepted
+            result: object = self._runtime.result_of(self._handler._set_aside(poison, hook))
+        except (Exception, asyncio.CancelledError) as hook_error:
+            if self._held.gone is not None:
+                self._logger.info(
+                    "shard %s: the dead-letter hook raised %s after the lease was lost",
+                    self._held.shard_id,
+                    type(hook_error).__name__,
+                )
+                return
+            if isinstance(hook_error, SinkError) and not hook_error.retryable:
+                raise
             self.last_error = f"dead_letter: {type(hook_error).__name__}: {hook_error}"
             if lane.key not in self._failing:
                 self._note_failing(lane, 1, hook_error, now)
@@ -576,15 +611,26 @@ class Delivery:
             decision = self._policy.decide(Failure(error=hook_error, size=1, attempts=0))
             self._pause(lane, decision, hook_error, now)
             return
-        self._logger.error(
-            "shard %s: record %s was passed to the dead-letter hook %s",
-            self._held.shard_id,
-            position_of(record),
-            "at the request of an operator" if by_operator else f"after {attempts} attempts",
-            exc_info=error,
-        )
-        self.records_dead_lettered += 1
-        self._metrics.add(catalogue.RECORDS_DEAD_LETTERED, 1)
+        if isinstance(result, Deferred):
+            self._logger.warning(
+                "shard %s: record %s is delivered again in %.0f s after %d attempts (%s)",
+                self._held.shard_id,
+                position_of(record),
+                result.seconds,
+                attempts,
+                type(error).__name__,
+            )
+            self._metrics.add(catalogue.RECORDS_DEFERRED, 1)
+        else:
+            self._logger.error(
+                "shard %s: record %s was passed to the dead-letter hook %s",
+                self._held.shard_id,
+                position_of(record),
+                "at the request of an operator" if by_operator else f"after {attempts} attempts",
+                exc_info=error,
+            )
+            self.records_dead_lettered += 1
+            self._metrics.add(catalogue.RECORDS_DEAD_LETTERED, 1)
         self._set_aside(lane, record, now)
 
     def _leave_out(self, lane: Lane) -> None:

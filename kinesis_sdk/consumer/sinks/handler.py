@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Coroutine, Generator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
+from kinesis_sdk.common.error_policy import DeadLetterHook, PoisonRecord
 from kinesis_sdk.common.errors import ConfigError, SinkError
 from kinesis_sdk.common.records import UserRecord, position_of
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
@@ -98,32 +99,55 @@ class SinkHandler(RecordHandler):
 
     def process_records(self, batch: RecordBatch) -> CallbackResult:
         """Process the records that are not yet in the sink in one transaction."""
-        return self._run(self._process(batch))
+        return cast("CallbackResult", self._run(self._process(batch)))
 
     def _is_coroutine(self) -> bool:
         # A sink without coroutines begins its transaction before it is known whether the handler is a coroutine function.
         return self._shard.is_async
 
-    def _process(self, batch: RecordBatch) -> _Flow[None]:
-        transaction = yield _Call(self._shard.begin())
+    def _process(self, batch: RecordBatch) -> _Flow[object]:
+        def work(records: Sequence[UserRecord], handle: Any) -> _Flow[object]:
+            result = self._inner.process_records(replace(batch, records=records, transaction=handle))
+            self._check_kind(result)
+            if inspect.isawaitable(result):
+                yield _Wait(result)
+            return None
+
+        return self._in_transaction(batch.records, work)
+
+    def _set_aside(self, poison: PoisonRecord, hook: DeadLetterHook) -> Awaitable[object] | object:
+        """Pass a record to a hook in a transaction that moves the position past it."""
+
+        def work(_records: Sequence[UserRecord], handle: Any) -> _Flow[object]:
+            given = replace(poison, transaction=handle)
+            if self._shard.is_async:  # a plain hook may block, and the event loop must not
+                result = yield _Wait(asyncio.to_thread(hook, given))
+            else:
+                result = hook(given)
+            return (yield _Wait(result)) if inspect.isawaitable(result) else result
+
+        return self._run(self._in_transaction([poison.record], work))
+
+    def _in_transaction(
+        self, given: Sequence[UserRecord], work: Callable[[Sequence[UserRecord], Any], _Flow[object]]
+    ) -> _Flow[object]:
+        """Do the work for those of the given records that are not yet in the sink, and store the position of the last one.
+
+        Returns the result of the work; None if a commit whose response was lost has stored all of them.
+        """
+        transaction, result = (yield _Call(self._shard.begin())), None
         try:
-            records = self._missing(batch.records)
+            records = self._missing(given)
             last = position_of(records[-1]) if records else None
-            is_stored = not records and bool(
-                batch.records
-            )  # a commit took effect although its response was lost
+            is_stored = not records and bool(given)  # a commit took effect although its response was lost
             if not is_stored:
-                result = self._inner.process_records(
-                    replace(batch, records=records, transaction=transaction.handle)
-                )
-                self._check_kind(result)
-                if inspect.isawaitable(result):
-                    yield _Wait(result)
+                result = yield from work(records, transaction.handle)
         except BaseException as error:
             yield _End(self._shard.rollback(transaction))
             self._fail(error)
             raise
         yield _End(self._shard.rollback(transaction) if is_stored else self._shard.commit(transaction, last))
+        return result
 
     def _check_kind(self, result: CallbackResult) -> None:
         """Reject a coroutine that the sink cannot serve, and a plain function with a sink that needs a coroutine."""

@@ -14,6 +14,9 @@ from hypothesis import strategies as st
 from kinesis_sdk.common.backoff import Backoff
 from kinesis_sdk.common.error_policy import (
     BisectBatch,
+    CircuitBreaker,
+    Deferred,
+    Failure,
     Halve,
     Retry,
     RetryBatch,
@@ -324,6 +327,122 @@ def test_an_operator_leaves_a_record_out_whatever_the_policy(caplog):
     leave_out(scene, 1)
     assert scene.run() is None
     assert "the policy has no dead-letter hook" in caplog.text
+
+
+# Set aside for later, and circuits
+
+
+def test_a_hook_that_keeps_a_record_for_later_makes_no_dead_letter(caplog):
+    scene, calls = played(Own(SetAside(lambda _poison: Deferred(60))), 1, 1)
+    assert [numbers for _, numbers in calls] == [[1]]
+    assert scene.checkpointer.largest_delivered == at(1)
+    assert (scene.delivery.records_delivered, scene.delivery.records_dead_lettered) == (1, 0)
+    assert "is delivered again in 60 s after 1 attempts (KeyError)" in caplog.text
+
+
+class Down:
+    """A handler of a service that is down for a while; each call lasts a moment."""
+
+    def __init__(self, until, error=ConnectionError):
+        self.calls, self._until, self._error = [], until, error
+
+    def __call__(self, batch):
+        self.calls.append((self.scene.clock.monotonic(), len(batch.records)))
+        if self.scene.clock.monotonic() < self._until:
+            raise self._error("away")
+
+
+def outage(until, *, concurrency=1, error=ConnectionError, **breaker):
+    aside = []
+    inner = BisectBatch(dead_letter=aside.append, attempts=2, initial_delay=0.1)
+    handler = Down(until, error)
+    breaker.setdefault("of", (ConnectionError,))
+    scene = Scene(handler, policy=CircuitBreaker(inner, **breaker), concurrency=concurrency)
+    handler.scene = scene
+    return scene, handler, aside
+
+
+def test_an_open_circuit_pauses_and_tries_one_record_instead_of_setting_all_aside(caplog):
+    caplog.set_level("INFO")
+    scene, handler, aside = outage(1000, failures=8, first_pause=5, longest_pause=60)
+    scene.offer(*map(record, range(1, 101)))
+    scene.run(500)
+    assert scene.delivery.failing.error == "circuit open: ConnectionError: away"
+    assert scene.delivery.last_error == "circuit open: process_records: ConnectionError: away"
+    probes = handler.calls[8:]
+    assert {size for _, size in probes} == {1}
+    pauses = [after - before for (before, _), (after, _) in itertools.pairwise(probes)]
+    assert all(pause <= 60 for pause in pauses)
+    assert pauses[-1] >= 30
+    assert len(aside) <= 8
+    set_aside = len(aside)
+    scene.run()
+    assert len(aside) == set_aside
+    assert scene.delivery.records_delivered == 100
+    assert scene.delivery.failing is None
+    assert "the circuit is closed" in caplog.text
+
+
+def test_errors_of_another_class_end_the_row_and_do_not_open_the_circuit():
+    errors = itertools.cycle([ConnectionError, ValueError])
+
+    def other_than_before(text):
+        return next(errors)(text)
+
+    scene, _, aside = outage(1e9, failures=2, error=other_than_before)
+    scene.offer(*map(record, range(1, 4)))
+    assert scene.run() is None
+    assert len(aside) == 3
+
+
+def test_a_call_that_succeeds_ends_the_row():
+    policy = Own(*[Retry(1.0)] * 3)
+    rows = []
+    decide = policy.decide
+    policy.decide = lambda failure: (rows.append(failure.in_a_row), decide(failure))[1]
+    handler = iter([KeyError(), KeyError(), None, KeyError(), None])
+
+    def handle(_batch):
+        error = next(handler)
+        if error is not None:
+            raise error
+
+    scene = Scene(handle, policy=policy)
+    scene.offer(record(1))
+    assert scene.run() is None
+    scene.offer(record(2))
+    assert scene.run() is None
+    assert rows == [1, 2, 1]
+
+
+def test_with_keys_side_by_side_the_row_is_the_shards():
+    scene, handler, aside = outage(100, failures=4, concurrency=3)
+    scene.offer(*(record(number, f"k{number}") for number in range(1, 31)))
+    assert scene.run() is None
+    assert len(aside) <= 4
+    assert scene.delivery.records_delivered == 30
+    assert len(handler.calls) < 30 * 8
+
+
+def test_a_breaker_leaves_other_callbacks_and_hooks_to_the_other_policy():
+    inner = BisectBatch(dead_letter=print)
+    breaker = CircuitBreaker(inner, failures=2)
+    initialize = Failure(error=OSError(), size=0, attempts=9, in_a_row=9)
+    assert breaker.decide(initialize) == inner.decide(initialize)
+    assert breaker.dead_letter is print
+    assert CircuitBreaker(RetryBatch()).dead_letter is None
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"failures": 1}, {"failures": 10_001}, {"of": OSError}, {"of": (3,)}, {"first_pause": 0}, {"longest_pause": 4}],
+)  # fmt: skip
+def test_settings_of_a_breaker_have_ranges(values):
+    (name,) = values
+    with pytest.raises(ConfigError, match=f"^{name}="):
+        CircuitBreaker(RetryBatch(), **values)
+    with pytest.raises(ConfigError, match=r"^policy="):
+        CircuitBreaker("retry")
 
 
 # Left out by an operator

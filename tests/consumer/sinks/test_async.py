@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from kinesis_sdk.common.errors import ConfigError, SinkError, TransientSinkError
-from kinesis_sdk.consumer import ConsumerConfig, RecordHandler
+from kinesis_sdk.consumer import BisectBatch, ConsumerConfig, RecordHandler
 from kinesis_sdk.consumer.runtime.threads import run_inline
 from kinesis_sdk.consumer.sinks.handler import SinkHandler
 from kinesis_sdk.consumer.sinks.memory import InMemorySink
@@ -17,7 +18,7 @@ from kinesis_sdk.consumer.sinks.sink import SinkRow
 from kinesis_sdk.testing.contracts.sinks import SINK_CHECKS, SinkUnderTest
 from tests import HANG, fuzz
 from tests.consumer.sinks.books import Books
-from tests.consumer.sinks.test_rules import House
+from tests.consumer.sinks.test_rules import CONFIG, House
 
 sqlalchemy = pytest.importorskip("sqlalchemy")
 pytest.importorskip("aiosqlite")
@@ -197,6 +198,38 @@ def test_children_wait_for_their_parents_end_and_a_shards_end_is_stored():
     house.put_and_run(20, 60)
     assert sorted(house.data) == sorted(house.fleet.sent)
     assert house.row.ended
+
+
+@pytest.mark.parametrize("sink", [AsyncMemory, InMemorySink])
+@pytest.mark.parametrize("is_coroutine", [False, True])
+def test_a_hook_of_either_kind_sets_a_record_aside_with_its_position(sink, is_coroutine):
+    """A plain hook may block, so it does not run on the event loop."""
+    loops = []
+
+    def keep(poison):
+        loops.append(asyncio._get_running_loop())
+        poison.transaction.append(("aside", poison.record.data))
+
+    async def keep_later(poison):
+        await asyncio.sleep(0)
+        keep(poison)
+
+    policy = BisectBatch(dead_letter=keep_later if is_coroutine else keep, attempts=1)
+    house = House(config=replace(CONFIG, on_handler_error=policy), sink=sink())
+
+    async def handle(batch):
+        batch.transaction.extend(("w1", record.data) for record in batch.records)
+        if any(record.data == b"1" for record in batch.records):
+            raise ValueError
+
+    house.fleet.add("w1", handle)
+    house.put_and_run(2, 30)
+    assert house.sink.effects == [("w1", b"0"), ("aside", b"1")]
+    assert [loop is not None for loop in loops] == [is_coroutine]
+    house.fleet.crash("w1")
+    house.fleet.add("w2", handle)
+    house.fleet.run(60)
+    assert len(loops) == 1, "the position has passed the record"
 
 
 def test_a_sink_that_was_restored_continues_where_its_effects_end():

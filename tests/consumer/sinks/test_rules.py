@@ -208,6 +208,36 @@ def test_a_bisected_batch_and_a_dead_letter():
     assert house.data == [data for data in house.fleet.sent if data != b"3"]
 
 
+@pytest.mark.parametrize("when", ["hook", "commit"])
+def test_a_record_is_set_aside_in_the_transaction_that_moves_past_it(when):
+    """Whatever the moment at which the worker loses the shard, the record is set aside once."""
+    tried = []
+
+    def keep(poison):
+        poison.transaction.append((f"aside by attempt {len(tried)}", poison.record.data))
+        tried.append(poison.record.data)
+        if len(tried) == 1 and when == "hook":
+            raise OSError("the hook fails once")
+        if len(tried) == 1:  # another worker takes the shard before the commit
+            house.fleet.freeze("w1", 61)
+            house.add("w2")
+            house.fleet.run(60)
+
+    house = House(config=replace(CONFIG, on_handler_error=BisectBatch(dead_letter=keep)))
+
+    def hook(name, where, batch):
+        if where == "end" and any(record.data == b"3" for record in batch.records):
+            raise ValueError("poison")
+
+    house.hook = hook
+    house.fleet.put(4)
+    house.add("w1")
+    house.fleet.run(120)
+    assert len(tried) == 2
+    assert house.data == house.fleet.sent
+    assert [name for name, data in house.sink.effects if data == b"3"] == ["aside by attempt 1"]
+
+
 class FailingSink(InMemorySink):
     """Fails in one of its calls for a while."""
 
