@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Awaitable
 
 from kinesis_sdk.common.clock import Clock, SystemClock
 from kinesis_sdk.common.error_policy import PoisonRecord
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.dead_letters.letter import DeadLetter, check_application
 from kinesis_sdk.dead_letters.location import check_location, open_dead_letters
+from kinesis_sdk.dead_letters.sql import SqlDeadLetters
 from kinesis_sdk.dead_letters.store import DeadLetterStore
 
 
@@ -47,14 +49,18 @@ class DeadLetters:
         self._lock = threading.Lock()
         self._store: DeadLetterStore | None = None
 
-    def __call__(self, poison: PoisonRecord) -> None:
-        """Keep a record.
+    def __call__(self, poison: PoisonRecord) -> Awaitable[None] | None:
+        """Keep a record: with a sink in the same SQL database, in its transaction.
 
         Raises:
             DeadLetterError: If it cannot be stored.
         """
         letter = DeadLetter.of(poison, self._application, round(self._clock.time() * 1000))
-        self._opened().keep(letter)
+        store = self._opened()
+        if isinstance(store, SqlDeadLetters) and poison.transaction is not None:
+            return store.keep_with(letter, poison.transaction)
+        store.keep(letter)
+        return None
 
     def _opened(self) -> DeadLetterStore:
         with self._lock:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kinesis_sdk.common.errors import DeadLetterError, without_userinfo
-from kinesis_sdk.consumer.sql import Tables, dialect_of, import_sqlalchemy, open_engine, translated
+from kinesis_sdk.consumer.sql import (
+    Tables,
+    dialect_of,
+    import_sqlalchemy,
+    is_shared,
+    open_engine,
+    run_in,
+    translated,
+)
 from kinesis_sdk.dead_letters.letter import DeadLetter, State
 
 if TYPE_CHECKING:
@@ -86,6 +94,23 @@ class SqlDeadLetters:
                 raise self._failure(error) from error
             return
         raise DeadLetterError(f"{self.location}: dead letter {letter.id} was removed while it was stored")
+
+    def keep_with(self, letter: DeadLetter, transaction: object) -> Awaitable[None] | None:
+        """Keep a letter in the transaction of a sink, if it is one of this database; else as `keep`.
+
+        Then the letter and the position that passes the record are stored together.
+        """
+        if not is_shared(transaction, self._engine):
+            self.keep(letter)
+            return None
+        return run_in(transaction, lambda connection: self._keep_in(connection, letter))
+
+    def _keep_in(self, connection: Connection, letter: DeadLetter) -> None:
+        self._tables.ensure_in(connection, DeadLetterError)
+        rows, row = self._rows, self._row(letter)
+        # Another worker cannot set aside the same record now: the sink's transaction belongs to the owner of its shard.
+        if not connection.execute(rows.update().where(rows.c.id == letter.id).values(row)).rowcount:
+            connection.execute(rows.insert().values(row))
 
     @staticmethod
     def _row(letter: DeadLetter) -> dict[str, Any]:

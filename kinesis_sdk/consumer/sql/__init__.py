@@ -2,8 +2,17 @@
 
 from kinesis_sdk.consumer.sql.dialect import dialect_of
 from kinesis_sdk.consumer.sql.driver import import_sqlalchemy
-from kinesis_sdk.consumer.sql.engines import counted_engine, open_engine
+from kinesis_sdk.consumer.sql.engines import counted_engine, is_shared, open_engine, run_in
 from kinesis_sdk.consumer.sql.failures import translated
 from kinesis_sdk.consumer.sql.tables import Tables
 
-__all__ = ["Tables", "counted_engine", "dialect_of", "import_sqlalchemy", "open_engine", "translated"]
+__all__ = [
+    "Tables",
+    "counted_engine",
+    "dialect_of",
+    "import_sqlalchemy",
+    "is_shared",
+    "open_engine",
+    "run_in",
+    "translated",
+]

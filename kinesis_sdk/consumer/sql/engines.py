@@ -5,16 +5,18 @@ SQLite and PostgreSQL are supported. Other databases are rejected, because this 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kinesis_sdk.common.errors import ConfigError, without_userinfo
 from kinesis_sdk.consumer.sql.dialect import Dialect, dialect_named
 from kinesis_sdk.consumer.sql.driver import import_sqlalchemy
 
 if TYPE_CHECKING:
-    from sqlalchemy.engine import URL, Engine
+    from sqlalchemy.engine import URL, Connection, Engine
     from sqlalchemy.ext.asyncio import AsyncEngine
+
+_T = TypeVar("_T")
 
 
 def open_engine(
@@ -74,6 +76,28 @@ def counted_engine(engine: Engine, count: Callable[[str], None]) -> Engine:
 
     sqlalchemy.event.listen(counted, "before_cursor_execute", tell)
     return counted
+
+
+def is_shared(transaction: object, engine: Engine) -> bool:
+    """Return whether the transaction of a sink is a connection to the database of an engine, so that both commit together."""
+    from sqlalchemy.engine import Connection
+
+    connection = getattr(transaction, "sync_connection", transaction)  # of an AsyncConnection
+    if not isinstance(connection, Connection):
+        return False
+    ours, theirs = engine.url, connection.engine.url
+    return connection.engine is engine or (
+        (ours.get_backend_name(), ours.host, ours.port, ours.database)
+        == (theirs.get_backend_name(), theirs.host, theirs.port, theirs.database)
+        and ours.database not in (None, "", ":memory:")
+    )
+
+
+def run_in(transaction: Any, work: Callable[[Connection], _T]) -> Awaitable[_T] | _T:
+    """Call ``work`` with the connection of the ``transaction`` of a sink; return its result, or for an `AsyncSqlSink` an awaitable of it."""
+    run_sync = getattr(transaction, "run_sync", None)
+    result: Awaitable[_T] | _T = work(transaction) if run_sync is None else run_sync(work)
+    return result
 
 
 def open_async_engine(field: str, database: str | AsyncEngine) -> AsyncEngine:

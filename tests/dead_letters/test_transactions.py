@@ -1,0 +1,84 @@
+"""Dead letters in the database of a sink: stored with the position that passes the record, or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from kinesis_sdk.consumer import BisectBatch
+from kinesis_sdk.dead_letters import DeadLetters, SqlDeadLetters
+from tests.consumer.sinks.test_rules import CONFIG, House
+
+sqlalchemy = pytest.importorskip("sqlalchemy")
+
+from kinesis_sdk.consumer.sinks.sql import AsyncSqlSink, SqlSink  # noqa: E402
+from kinesis_sdk.consumer.sql import is_shared, run_in  # noqa: E402
+
+
+def poison(batch):
+    if any(record.data == b"1" for record in batch.records):
+        raise ValueError("poison")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_letter_is_committed_with_the_position(tmp_path, fails, monkeypatch):
+    """On SQLite, a connection of its own could not even write: the sink's transaction has the only lock."""
+    url = f"sqlite:///{tmp_path}/all.db"
+    sink, letters = SqlSink(url), SqlDeadLetters(url)
+    house = House(
+        config=replace(CONFIG, on_handler_error=BisectBatch(dead_letter=DeadLetters(letters), attempts=1)),
+        sink=sink,
+    )
+    if fails:  # after the letter was written
+        monkeypatch.setattr("kinesis_sdk.consumer.sinks.sql.SqlTransaction.commit", broken)
+    house.add("w1", poison)
+    house.fleet.put(2)
+    house.fleet.run(20)
+    found = [letter.history.attempt for letter in letters.letters()]
+    assert found == ([] if fails else [1])
+    letters.close()
+    sink.close()
+
+
+def broken(transaction, _row):
+    transaction.rollback()
+    raise OSError("cut off")
+
+
+def test_a_letter_for_a_coroutine_sink_is_written_on_its_connection(tmp_path):
+    pytest.importorskip("aiosqlite")
+    from sqlalchemy.ext.asyncio import create_async_engine
+
+    url = f"{tmp_path}/all.db"
+    engine = create_async_engine(f"sqlite+aiosqlite:///{url}", poolclass=sqlalchemy.pool.NullPool)
+    letters = SqlDeadLetters(f"sqlite:///{url}")
+    config = replace(CONFIG, on_handler_error=BisectBatch(dead_letter=DeadLetters(letters), attempts=1))
+    house = House(config=config, sink=AsyncSqlSink(engine))
+
+    async def handle(batch):
+        await asyncio.sleep(0)
+        poison(batch)
+
+    house.fleet.add("w1", handle)
+    house.fleet.put(2)
+    house.fleet.run(20)
+    assert [letter.history.error for letter in letters.letters()] == ["ValueError"]
+    letters.close()
+
+
+def test_only_a_connection_to_the_same_database_is_shared(tmp_path):
+    one, same, other = (
+        sqlalchemy.create_engine(f"sqlite:///{tmp_path}/{name}") for name in ("a.db", "a.db", "b.db")
+    )
+    memory = sqlalchemy.create_engine("sqlite://")
+    with one.connect() as connection, memory.connect() as in_memory:
+        assert is_shared(connection, one)
+        assert is_shared(connection, same)
+        assert not is_shared(connection, other)
+        assert is_shared(in_memory, memory)
+        assert not is_shared(in_memory, sqlalchemy.create_engine("sqlite://"))
+        assert run_in(connection, lambda given: given) is connection
+    for nothing in (None, [], object()):
+        assert not is_shared(nothing, one)
