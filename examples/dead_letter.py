@@ -1,13 +1,14 @@
 """Set aside the records that no retry can help, keep the order of all others, and retry while a database is down.
 
-`BisectBatch` halves a batch that fails until it has found the records on which the handler fails, and passes those to a function, here one that
-puts them into a second stream with the reason. Nothing is skipped: if that function raises, the record comes again. Errors of the classes in
+`BisectBatch` halves a batch that fails until it has found the records on which the handler fails, and passes those to a hook, here `DeadLetters`,
+which puts them into a second stream with their history. Nothing is skipped: if the hook raises, the record comes again. Errors of the classes in
 `retry_only` say nothing about a record, so they only delay the batch.
 
 Against the fake AWS, which prints the variables to export in the second terminal::
 
     kinesis-sdk fake --create-stream orders:2 --create-stream orders-dead:1
     python examples/dead_letter.py
+    kinesis-sdk dlq list stream:orders-dead
 
 On AWS, set AWS_DEFAULT_REGION instead.
 """
@@ -16,36 +17,21 @@ from __future__ import annotations
 
 import json
 
-from kinesis_sdk import BisectBatch, ConsumerConfig, PoisonRecord, Producer, RecordBatch, Worker
+from kinesis_sdk import BisectBatch, ConsumerConfig, Producer, RecordBatch, Worker
+from kinesis_sdk.dead_letters import DeadLetters
 
 STREAM = "orders"
-DEAD = "orders-dead"
 
 
 class Orders:
-    """Adds up the orders; those that cannot be read go to the stream of dead letters.
+    """Adds up the orders."""
 
-    Args:
-        producer: For the dead letters.
-    """
-
-    def __init__(self, producer: Producer) -> None:
-        self.producer = producer
+    def __init__(self) -> None:
         self.total = 0
 
     def handle(self, batch: RecordBatch) -> None:
         """Process a batch: all of it, or, if it raises, nothing."""
         self.total += sum(json.loads(record.data)["total"] for record in batch.records)
-
-    def dead_letter(self, poison: PoisonRecord) -> None:
-        """Keep a poison record. Waiting for the result makes sure that it is stored before the shard goes on."""
-        letter = {
-            "record": poison.record.id,
-            "error": repr(poison.error),
-            "data": poison.record.data.decode(errors="replace"),
-        }
-        key, headers = poison.record.partition_key, poison.record.headers
-        self.producer.put(DEAD, key, json.dumps(letter).encode(), headers=headers).result()
 
 
 def main() -> None:
@@ -54,13 +40,15 @@ def main() -> None:
         for number in range(100):
             data = b"broken" if number in {30, 70} else json.dumps({"total": number}).encode()
             producer.put(STREAM, f"customer-{number % 10}", data)
-        producer.flush()
-        orders = Orders(producer)
-        policy = BisectBatch(
-            dead_letter=orders.dead_letter, attempts=2, retry_only=(ConnectionError,), initial_delay=0.05
-        )
-        config = ConsumerConfig(initial_position="TRIM_HORIZON", on_handler_error=policy)
-        Worker(STREAM, application_name="totals", handler=orders.handle, config=config, until="now").run()
+    orders = Orders()
+    policy = BisectBatch(
+        dead_letter=DeadLetters("stream:orders-dead", application="totals"),
+        attempts=2,
+        retry_only=(ConnectionError,),
+        initial_delay=0.05,
+    )
+    config = ConsumerConfig(initial_position="TRIM_HORIZON", on_handler_error=policy)
+    Worker(STREAM, application_name="totals", handler=orders.handle, config=config, until="now").run()
     print("total:", orders.total)
 
 

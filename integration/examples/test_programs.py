@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import signal
 import sqlite3
@@ -38,10 +37,10 @@ def test_dead_letters(account: Account, tmp_path: Path) -> None:
     account.create_stream("orders-dead", 1)
     printed = account.run("dead_letter.py", folder=tmp_path)
     assert f"total: {sum(range(100)) - 30 - 70}" in printed
-    letters = [json.loads(record.data) for record in account.records("orders-dead")]
-    assert [letter["data"] for letter in letters] == ["broken", "broken"]
-    assert all(letter["record"].startswith("orders/shardId-") for letter in letters)
-    assert all("JSONDecodeError" in letter["error"] for letter in letters)
+    letters = account.records("orders-dead")
+    assert [letter.data for letter in letters] == [b"broken", b"broken"]
+    assert all(letter.headers["retry-origin"].startswith(b"orders/shardId-") for letter in letters)
+    assert all(letter.headers["retry-error"] == b"JSONDecodeError" for letter in letters)
 
 
 def counted(path: Path) -> int:

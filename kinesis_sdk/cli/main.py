@@ -39,6 +39,7 @@ _COMMANDS = {
         "Show how far behind each shard of an application, or each application, is.",
     ),
     "leases": ("kinesis_sdk.cli.leases:leases", "Look at the leases of an application, and change them."),
+    "dlq": ("kinesis_sdk.cli.dlq:dlq", "List dead letters, show them, replay them, and drop them."),
     "worker": ("kinesis_sdk.cli.worker:worker", "List workers, drain one before maintenance."),
     "balance": (
         "kinesis_sdk.cli.balance:balance",

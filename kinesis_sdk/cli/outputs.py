@@ -31,6 +31,8 @@ from kinesis_sdk.cli.json_schema import DIALECT, schema_of
 from kinesis_sdk.cli.output import schema_name
 from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
+from kinesis_sdk.dead_letters.letter import State
+from kinesis_sdk.dead_letters.store import Group
 
 
 class ApplicationRow(TypedDict):
@@ -253,6 +255,74 @@ class RecordLine(TypedDict):
     truncated: bool
 
 
+class LetterGroups(TypedDict):
+    """Dead letters by error, application, stream and shard."""
+
+    location: str
+    letters: int
+    size: int
+    groups: list[Group]
+    ungrouped: int
+    unreadable: int
+
+
+class _LetterFacts(TypedDict):
+    id: str
+    state: State
+    application: str
+    stream: str
+    shard_id: str
+    sequence_number: str
+    sub_sequence_number: int
+    partition_key: str
+    explicit_hash_key: str | None
+    error: str
+    attempt: int
+    first_failed: int | None
+    set_aside: int
+    size: int
+
+
+class LetterLine(_LetterFacts):
+    """A dead letter, with the names of its headers."""
+
+    headers: list[str]
+
+
+class Letters(TypedDict):
+    """Dead letters, each by itself."""
+
+    location: str
+    letters: list[LetterLine]
+    unreadable: int
+
+
+class ShownPayload(TypedDict):
+    """Payload of a record."""
+
+    encoding: PayloadKind
+    data: Any
+    truncated: bool
+
+
+class ShownLetter(_LetterFacts):
+    """A dead letter; with ``--payload``, its headers have their values."""
+
+    headers: list[str] | Mapping[str, str]
+    payload: ShownPayload | None
+
+
+class LettersChanged(TypedDict):
+    """A replay or a drop of dead letters; nothing is done with ``--dry-run``."""
+
+    location: str
+    target: str | None
+    letters: int
+    groups: list[Group]
+    done: int | None
+    failed: int | None
+
+
 class ExporterAddress(TypedDict):
     """Addresses of the exporter."""
 
@@ -302,6 +372,10 @@ OUTPUTS: Mapping[str, Output] = {
     "balance": Output(kind=Balance),
     "copy": Output(kind=CopyResult),
     "demo": Output(kind=Mapping[str, Any]),
+    "dlq drop": Output(kind=LettersChanged),
+    "dlq list": Output(kind=LetterGroups | Letters),
+    "dlq replay": Output(kind=LettersChanged),
+    "dlq show": Output(kind=ShownLetter),
     "doctor": Output(kind=Examination),
     "exporter": Output(kind=ExporterAddress, are_lines=True),
     "lag": Output(kind=FleetView | AllApplications),

@@ -18,12 +18,14 @@ QUESTIONS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "apps": ("apps", ()),
     "balance": ("balance", ("application",)),
     "doctor": ("doctor", ("stream", "application")),
+    "drop-letters": ("dlq drop", ("location",)),
     "explain": ("leases explain", ("application", "shard")),
+    "replay-letters": ("dlq replay", ("location",)),
     "show": ("leases show", ("application",)),
     "split": ("stream split", ("stream", "shard")),
     "tail": ("tail", ("stream",)),
 }
-"""Words and arguments of the operations that change nothing, and of splits; other parameters are options."""
+"""Words and arguments of the operations that are not changes of an application; other parameters are options."""
 _WITHOUT_LEASES = ("split", "tail")
 
 

@@ -111,18 +111,18 @@ def _wait_option(operation: Operation) -> Callable[[_F], _F]:
     )
 
 
-_CHANGE_OPTIONS = (
-    application_options,
-    click.option(
-        "--audit-log",
-        metavar="FILE",
-        type=click.Path(dir_okay=False, path_type=Path),
-        help="File to which each change is appended; by default kinesis-sdk/audit.jsonl in the user's state directory.",
-    ),
-    JSON_OPTION,
-    click.option("--dry-run", is_flag=True, help="Show what would be changed, and change nothing."),
-    YES_OPTION,
+AUDIT_LOG_OPTION = click.option(
+    "--audit-log",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File to which each change is appended; by default kinesis-sdk/audit.jsonl in the user's state directory.",
 )
+"""``--audit-log``."""
+DRY_RUN_OPTION = click.option(
+    "--dry-run", is_flag=True, help="Show what would be changed, and change nothing."
+)
+"""``--dry-run``."""
+_CHANGE_OPTIONS = (application_options, AUDIT_LOG_OPTION, JSON_OPTION, DRY_RUN_OPTION, YES_OPTION)
 
 Spell = Callable[["Command"], str]
 Before = Callable[..., dict[str, Any]]

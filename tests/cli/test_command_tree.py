@@ -39,6 +39,7 @@ HELP_DIFFERS = {
     "--from": "a tail of one shard may begin at a record",
     "--health-port": "whether several processes share it",
     "--host": "whether a token protects it",
+    "--limit": "records or letters",
     "--shards": "of the demo's stream, or of the one to create",
     "--timeout": "what is waited for",
     "--until": "what happens without it",
@@ -145,7 +146,7 @@ def test_commands_that_change_nothing_ask_nothing() -> None:
         assert not options_of(name) & {"--yes", "--dry-run", "--audit-log"}, name
 
 
-@pytest.mark.parametrize("group", ["", "stream", "leases", "worker"])
+@pytest.mark.parametrize("group", ["", "stream", "leases", "worker", "dlq"])
 def test_the_list_of_commands_is_in_whole_sentences(group: str) -> None:
     result = CliRunner().invoke(cli, [*group.split(), "--help"])
     listed = result.output.partition("Commands:")[2].splitlines()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from kinesis_sdk.common.dead_letters import History, Origin
@@ -30,3 +32,40 @@ def letter(number: int = 0, **changes: Any) -> DeadLetter:
         "state": State.OPEN,
     }
     return DeadLetter(history=history, **{**values, **changes})
+
+
+class MemoryLetters:
+    """A store in memory.
+
+    Attributes:
+        on_write: Called around each write, with True before and False after it.
+    """
+
+    def __init__(self) -> None:
+        self.location = "memory"
+        self.unreadable = 0
+        self.on_write: Callable[[bool], object] = lambda _: None
+        self._letters: dict[str, DeadLetter] = {}
+
+    def keep(self, one: DeadLetter) -> None:
+        self._write({one.id: one})
+
+    def letters(self, *, payload: bool = False) -> Iterator[DeadLetter]:
+        for one in list(self._letters.values()):
+            yield one if payload else one.without_payload()
+
+    def mark(self, letters: Sequence[DeadLetter], state: State) -> None:
+        self._write({one.id: replace(self._letters[one.id], state=state) for one in letters})
+
+    def drop(self, letters: Sequence[DeadLetter]) -> None:
+        self._write({one.id: None for one in letters})
+
+    def close(self) -> None:
+        pass
+
+    def _write(self, changes: Mapping[str, DeadLetter | None]) -> None:
+        self.on_write(True)
+        self._letters = {
+            identity: one for identity, one in {**self._letters, **changes}.items() if one is not None
+        }
+        self.on_write(False)

@@ -1,0 +1,161 @@
+"""Plans of replays and of drops, as commands and the console show them before they ask: see `kinesis_sdk.admin.changes`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from kinesis_sdk.admin import Command, Result, Status, Told, Write
+from kinesis_sdk.common.text import printable
+from kinesis_sdk.dead_letters.letter import DeadLetter, State
+from kinesis_sdk.dead_letters.replay import ReplayProgress, Target, replay
+from kinesis_sdk.dead_letters.store import DeadLetterStore, Group, Grouped, Selection
+
+_DROP_CHUNK = 500
+
+Audit = Callable[..., None]
+"""Appends an event, with fields, to the audit log of a change; raises AuditLogError if it cannot."""
+
+
+@dataclass(kw_only=True)
+class LetterChange:
+    """A planned replay or drop; a `Planned`.
+
+    Attributes:
+        store: The letters' store.
+        selection: Which letters.
+        command: The command that makes the change.
+        target: What they are replayed to; None to drop them.
+        limit: Maximum letters; None for all.
+        audit: The audit log.
+        report: Called with the progress.
+        now_millis: Returns epoch milliseconds.
+    """
+
+    store: DeadLetterStore
+    selection: Selection
+    command: Command
+    target: Target | None
+    limit: int | None = None
+    audit: Audit = lambda *_, **__: None
+    report: Callable[[ReplayProgress], None] = lambda _: None
+    now_millis: Callable[[], int] = lambda: round(time.time() * 1000)
+    found: Grouped = field(init=False)
+    _progress: ReplayProgress | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        self.found = Grouped.of(self._chosen(payload=False))
+
+    def _chosen(self, *, payload: bool) -> Iterator[DeadLetter]:
+        chosen = filter(self.selection.accepts, self.store.letters(payload=payload))
+        return islice(chosen, self.limit)
+
+    @property
+    def told(self) -> Told:
+        """See `Planned.told`."""
+        found, verb = self.found, "Drop" if self.target is None else "Replay"
+        letters = f"{found.letters:,} dead letter{'' if found.letters == 1 else 's'}"
+        to = "" if self.target is None else f" to {self.target.name}"
+        warnings = []
+        if found.ungrouped:
+            warnings.append(f"{found.ungrouped:,} of them are in groups beyond the ones that are shown")
+        if self.store.unreadable:
+            warnings.append(
+                f"{self.store.unreadable:,} entries of {self.store.location} are not dead letters and stay as they are"
+            )
+        replaying = sum(group.replaying for group in found.groups)
+        if self.target is not None and replaying:
+            warnings.append(
+                f"a replay of {replaying:,} of them has begun and has no known end: it is running, or it was killed. What it has done comes "
+                "twice, unless it is removed as a repetition: in a stream within 300 s, in a handler by the id of the record"
+            )
+        return Told(
+            title=f"{verb} {letters} of {self.store.location}{to}",
+            question=f"{verb} {letters}{to}?",
+            command=self.command,
+            writes=tuple(_write(group, verb.lower()) for group in found.groups),
+            effects=(
+                ("The letters are gone for good.",)
+                if self.target is None
+                else ("A letter whose replay fails is open again, with its error.",)
+            ),
+            warnings=tuple(warnings),
+        )
+
+    def apply(self, *, wait: float = 0.0) -> Result:
+        """See `Planned.apply`; there is nothing to wait for."""
+        del wait
+        self._progress = ReplayProgress(total=self.found.letters)
+        self.audit("begin", letters=self.found.letters)
+        try:
+            if self.target is None:
+                self._drop(self._progress)
+            else:
+                replay(
+                    self.store,
+                    self._chosen(payload=True),
+                    self.target,
+                    progress=self._progress,
+                    now_millis=self.now_millis,
+                    on_progress=self.report,
+                )
+        except BaseException:
+            self.audit("failed", done=self._progress.replayed, failed=self._progress.failed)
+            raise
+        self.audit("done", done=self._progress.replayed, failed=self._progress.failed)
+        return self._result(self._progress)
+
+    def _drop(self, progress: ReplayProgress) -> None:
+        letters = self._chosen(payload=False)
+        while chunk := list(islice(letters, _DROP_CHUNK)):
+            self.store.drop(chunk)
+            progress.replayed += len(chunk)
+            self.report(progress)
+
+    def so_far(self) -> Result | None:
+        """See `Planned.so_far`."""
+        return None if self._progress is None else self._result(self._progress)
+
+    def _result(self, progress: ReplayProgress) -> Result:
+        word = "dropped" if self.target is None else "replayed"
+        text = f"{progress.replayed:,} of {progress.total:,} dead letters {word}"
+        if progress.failed:
+            text += f", {progress.failed:,} failed ({progress.problem}) and are open again"
+        left = progress.replayed + progress.failed < progress.total
+        return Result(
+            status=Status.DONE,
+            lines=(f"{text}.",),
+            summary=f"{text}.",
+            rest=self.command if left else None,
+            is_pending=bool(progress.failed),
+        )
+
+    def to_dict(self, result: Result | None) -> dict[str, Any]:
+        """See `Planned.to_dict`."""
+        progress = self._progress
+        return {
+            "location": self.store.location,
+            "target": None if self.target is None else self.target.name,
+            "letters": self.found.letters,
+            "groups": self.found.groups,
+            "done": None if result is None or progress is None else progress.replayed,
+            "failed": None if result is None or progress is None else progress.failed,
+        }
+
+
+def _write(group: Group, verb: str) -> Write:
+    parts = [f"{group.letters:,} letter{'' if group.letters == 1 else 's'}, {group.size:,} bytes"]
+    if group.replaying:
+        parts.append(f"{group.replaying:,} with a replay that has begun")
+    name = f"{group.error or 'unknown error'}, {printable(group.stream)}, {group.shard_id}"
+    if group.application:
+        name = f"{printable(group.application)}: {name}"
+    return Write(call=verb, row=name, lines=("; ".join(parts),))
+
+
+def states_of(words: tuple[str, ...]) -> frozenset[State]:
+    """Return the states that words name; by default all but replayed ones."""
+    return frozenset(map(State, words)) if words else Selection().states

@@ -1,0 +1,315 @@
+"""Replays of dead letters: which one is in hand, which is done, and what a replay that was killed leaves behind.
+
+A letter is marked as *replaying* before anything happens to it, and as *replayed* when its record is stored again or its handler has
+returned. A replay that ends in between leaves the letters of one chunk as *replaying*, and the next one takes them again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from kinesis_sdk.common.errors import ConfigError, KinesisSdkError
+from kinesis_sdk.common.sequence import TRIM_HORIZON, ExtendedSequenceNumber
+from kinesis_sdk.common.shards import is_table_shard_id
+from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.consumer import Checkpointer, RecordBatch, RecordHandler, ShardContext
+from kinesis_sdk.dead_letters.letter import APPLICATION, DeadLetter, State
+from kinesis_sdk.dead_letters.store import DeadLetterStore
+from kinesis_sdk.producer import PendingRecord, Producer, ProducerConfig
+
+if TYPE_CHECKING:
+    from kinesis_sdk.admin import Connection
+
+NAMESPACE = "kinesis_sdk dead letters"
+"""Name space of the identities of records that are put back: every replay of a letter, on whichever machine, has the same."""
+
+_CHUNK_BYTES = 8 * 1024 * 1024
+"""Maximum bytes of the payloads of a chunk, if it has more than one letter."""
+
+Outcome = tuple[DeadLetter, BaseException | None]
+"""A letter, and the error of its replay; None if it was replayed."""
+
+
+class Target(Protocol):
+    """Destination of a replay.
+
+    Attributes:
+        at_once: Maximum letters of a chunk: what a replay that is killed may repeat.
+        name: The target, in a sentence after "to".
+        keeps_errors: Whether an error is the handler's, so that the letter tells it from then on.
+    """
+
+    at_once: int
+    name: str
+    keeps_errors: bool
+
+    def replay(self, letters: Sequence[DeadLetter]) -> Iterator[Outcome]:
+        """Replay letters, and yield what became of each."""
+
+    def close(self) -> None:
+        """Release what it holds."""
+
+
+class StreamTarget:
+    """Puts the records back into a stream, with their key, their headers and their history.
+
+    The record of a letter has a ``dedup_id``, so a repetition within 300 s is not delivered: `docs/repetitions.md`. Every application
+    that reads the stream gets the records.
+
+    Args:
+        connection: Region, profile and endpoint.
+        stream: Name or ARN; None for the stream of each letter.
+    """
+
+    at_once: int = 100
+    keeps_errors: bool = False
+
+    def __init__(self, connection: Connection, stream: str | None = None) -> None:
+        config = ProducerConfig(idempotent=True, dedup_namespace=NAMESPACE)
+        self._producer = Producer(config, client=connection.kinesis)
+        self._stream = None if stream is None else StreamId.parse(stream)
+        self.name: str = "the streams they came from" if stream is None else f"stream {stream}"
+
+    def replay(self, letters: Sequence[DeadLetter]) -> Iterator[Outcome]:
+        """See `Target.replay`."""
+        waiting: list[tuple[DeadLetter, PendingRecord | BaseException]] = []
+        for letter in letters:
+            try:
+                waiting.append((letter, self._put(letter)))
+            except KinesisSdkError as error:
+                waiting.append((letter, error))
+        for letter, pending in waiting:
+            if isinstance(pending, BaseException):
+                yield letter, pending
+                continue
+            try:
+                pending.result()
+            except KinesisSdkError as error:
+                yield letter, error
+            else:
+                yield letter, None
+
+    def _put(self, letter: DeadLetter) -> PendingRecord:
+        origin = letter.history.origin
+        if self._stream is None and is_table_shard_id(origin.shard_id):
+            raise ConfigError(
+                "to",
+                origin.stream,
+                "a Kinesis stream: the record is a change of a DynamoDB table, so name one with --to",
+            )
+        headers = letter.history.headers(letter.record())
+        if letter.application:
+            headers = {**headers, APPLICATION: letter.application}
+        return self._producer.put(
+            self._stream or StreamId.parse(origin.stream),
+            letter.partition_key,
+            letter.payload,
+            explicit_hash_key=letter.explicit_hash_key,
+            headers=headers,
+            # With the attempt: a record that has failed again is another replay.
+            dedup_id=f"dead-letter/{letter.id}/{letter.history.attempt}",
+        )
+
+    def close(self) -> None:
+        """Close the producer."""
+        self._producer.close()
+
+
+class HandlerTarget:
+    """Calls a handler in this process, once for each letter, with a batch of its one record.
+
+    The record has its original ``id``. Checkpoints of the handler do nothing. There is no sink and no deserializer: replay to the stream
+    for handlers that need them.
+
+    Args:
+        handler: A function of a batch, plain or a coroutine function, or a `RecordHandler` class.
+        name: Name of the handler.
+    """
+
+    at_once: int = 1
+    keeps_errors: bool = True
+
+    def __init__(self, handler: object, name: str) -> None:
+        self._make: Callable[[], RecordHandler] | None = None
+        self._function: Callable[[RecordBatch], Any] | None = None
+        if isinstance(handler, type) and issubclass(handler, RecordHandler):
+            self._make = handler
+        elif callable(handler) and not isinstance(handler, type):
+            self._function = handler
+        else:
+            raise ConfigError("handler", name, "a function of a RecordBatch, or a RecordHandler class")
+        self._handlers: dict[tuple[str, str], RecordHandler] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.name: str = f"handler {name}, in this process"
+
+    def replay(self, letters: Sequence[DeadLetter]) -> Iterator[Outcome]:
+        """See `Target.replay`."""
+        for letter in letters:
+            try:
+                self._call(letter)
+            except Exception as error:  # noqa: BLE001 - it is the user's, and is kept with the letter
+                yield letter, error
+            else:
+                yield letter, None
+
+    def _call(self, letter: DeadLetter) -> None:
+        origin = letter.history.origin
+        if is_table_shard_id(origin.shard_id):
+            raise ConfigError(
+                "handler",
+                origin.stream,
+                "a handler of a Kinesis stream: this is a change of a DynamoDB table",
+            )
+        stream = StreamId(origin.stream)
+        batch = RecordBatch(
+            records=[letter.record()],
+            shard_id=origin.shard_id,
+            stream=stream,
+            checkpointer=cast("Checkpointer", _NoCheckpoints(origin.shard_id)),
+        )
+        if self._function is not None:
+            self._await(self._function(batch))
+        else:
+            self._await(self._handler(stream, origin.shard_id).process_records(batch))
+
+    def _handler(self, stream: StreamId, shard_id: str) -> RecordHandler:
+        key = (stream.name, shard_id)
+        if key not in self._handlers:
+            assert self._make is not None
+            made = self._make()
+            start = ExtendedSequenceNumber(TRIM_HORIZON)
+            self._await(
+                made.initialize(
+                    ShardContext(stream=stream, shard_id=shard_id, worker_id="dead-letters", checkpoint=start)
+                )
+            )
+            self._handlers[key] = made
+        return self._handlers[key]
+
+    def _await(self, result: Any) -> None:
+        if not inspect.isawaitable(result):
+            return
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+
+        async def wait() -> None:
+            await result
+
+        self._loop.run_until_complete(wait())
+
+    def close(self) -> None:
+        """Close the event loop."""
+        if self._loop is not None:
+            self._loop.close()
+            self._loop = None
+
+
+class _NoCheckpoints:
+    """Stands for the checkpointer: letters have no lease."""
+
+    def __init__(self, shard_id: str) -> None:
+        self.shard_id = shard_id
+
+    def checkpoint(self, position: object = None, sub_sequence_number: object = None) -> None:
+        """Do nothing."""
+
+    def prepare_checkpoint(
+        self, position: object = None, sub_sequence_number: object = None, *, state: object = None
+    ) -> _NoCheckpoints:
+        """Return this object."""
+        del position, sub_sequence_number, state
+        return self
+
+
+@dataclass(kw_only=True)
+class ReplayProgress:
+    """Progress of a replay.
+
+    Attributes:
+        total: Letters that were planned.
+        replayed: Letters that were replayed.
+        failed: Letters whose replay failed; they are open again.
+        problem: Class of the newest error.
+    """
+
+    total: int
+    replayed: int = 0
+    failed: int = 0
+    problem: str = ""
+
+
+def replay(
+    store: DeadLetterStore,
+    letters: Iterable[DeadLetter],
+    target: Target,
+    *,
+    progress: ReplayProgress,
+    now_millis: Callable[[], int],
+    on_progress: Callable[[ReplayProgress], None] = lambda _: None,
+) -> None:
+    """Replay letters, and keep what became of each in their store.
+
+    Args:
+        store: The store of the letters.
+        letters: The letters, with their payloads.
+        target: What they are replayed to.
+        progress: Is updated.
+        now_millis: Returns epoch milliseconds.
+        on_progress: Called after each chunk.
+
+    Raises:
+        DeadLetterError: If the store fails.
+        KeyboardInterrupt: As it came; what was known by then is in the store.
+    """
+    for chunk in _chunks(letters, target.at_once):
+        store.mark(chunk, State.REPLAYING)
+        done: list[DeadLetter] = []
+        failed: list[tuple[DeadLetter, BaseException]] = []
+        try:
+            for letter, error in target.replay(chunk):
+                if error is None:
+                    done.append(letter)
+                else:
+                    failed.append((letter, error))
+        finally:
+            # Ctrl-C in the middle of a chunk: what is stored already must not come again.
+            _settle(store, target, done, failed, now_millis)
+            progress.replayed += len(done)
+            progress.failed += len(failed)
+            if failed:
+                progress.problem = type(failed[-1][1]).__name__
+        on_progress(progress)
+
+
+def _settle(
+    store: DeadLetterStore,
+    target: Target,
+    done: Sequence[DeadLetter],
+    failed: Sequence[tuple[DeadLetter, BaseException]],
+    now_millis: Callable[[], int],
+) -> None:
+    if done:
+        store.mark(done, State.REPLAYED)
+    if failed and target.keeps_errors:
+        for letter, error in failed:
+            store.keep(letter.failed_again(error, now_millis()))
+    elif failed:
+        store.mark([letter for letter, _ in failed], State.OPEN)
+
+
+def _chunks(letters: Iterable[DeadLetter], most: int) -> Iterator[list[DeadLetter]]:
+    """Yield the letters in chunks of bounded number and size."""
+    chunk: list[DeadLetter] = []
+    size = 0
+    for letter in letters:
+        if chunk and (len(chunk) >= most or size + letter.size > _CHUNK_BYTES):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(letter)
+        size += letter.size
+    if chunk:
+        yield chunk
