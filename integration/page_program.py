@@ -20,7 +20,7 @@ from kinesis_sdk import ConsumerConfig, Worker
 from kinesis_sdk.lambda_events import KinesisEvent
 from tests.readme import ROOT, programs
 
-STREAMS = {"orders": 2, "raw": 1, "flights": 2, "copy": 1, "replay": 1, "clicks": 1}
+STREAMS = {"orders": 2, "raw": 1, "flights": 2, "copy": 1, "replay": 1, "clicks": 1, "bills": 1}
 """Streams that exist, with two records each, and their numbers of shards."""
 
 TABLES = ("orders", "orders-copy")

@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 
 import kinesis_sdk
-from kinesis_sdk import admin, common, consumer, lambda_events, metrics, producer, spark, tracing
+from kinesis_sdk import admin, common, consumer, lambda_events, metrics, producer, relay, spark, tracing
 from kinesis_sdk.common import errors, once
 
 PUBLIC = [
@@ -138,7 +138,7 @@ def test_exported_names_are_pinned() -> None:
     assert dir(kinesis_sdk) == PUBLIC
 
 
-LAZY = (kinesis_sdk, admin, common, once, lambda_events, metrics, producer, spark, tracing)
+LAZY = (kinesis_sdk, admin, common, once, lambda_events, metrics, producer, relay, spark, tracing)
 """Packages whose names are imported on first use, see `kinesis_sdk._lazy`."""
 
 

@@ -71,12 +71,13 @@ class Outcome:
     """Result of a run.
 
     Attributes:
-        transactions: Whether its workers had a sink.
+        transactions: Whether its workers had a sink; with ``relay``, whether its outputs had ids.
         producers: Kind of its producers: idempotent, plain or mixed.
         puts: Number of records that were put.
         copies: Copies in the stream beyond the first of each put.
         lost, twice: See `Verdict`.
         faults: Faults by name.
+        relay: Whether a relay stood between its producers and the stream.
     """
 
     store: str
@@ -88,6 +89,7 @@ class Outcome:
     twice: int
     seconds: float
     faults: Counter[str] = field(default_factory=Counter)
+    relay: bool = False
 
     @property
     def is_good(self) -> bool:
@@ -96,9 +98,10 @@ class Outcome:
 
     def line(self) -> str:
         """Return the outcome as a line of a table."""
+        kinds = ("relay", "no ids") if self.relay else ("sink", "no sink")
         faults = ", ".join(f"{number:,} {name}" for name, number in sorted(self.faults.items()))
         return (
-            f"{self.store:<15} {'sink' if self.transactions else 'no sink':<8} {self.producers:<11} {self.puts:>10,} "
+            f"{self.store:<15} {kinds[not self.transactions]:<8} {self.producers:<11} {self.puts:>10,} "
             f"{self.copies:>8,} {self.lost:>8,} {self.twice:>8,} {self.seconds:>7.0f} {self.puts / self.seconds:>6,.0f}  {faults}"
         )
 

@@ -1,4 +1,4 @@
-"""One run: a stream, producers, workers that write effects, and faults."""
+"""One run: a stream, producers, workers that write effects, and faults. A relay may stand between the producers and the stream."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ _LATEST_STORE = 6.0
 _MOST_FOR_A_HIT = 20_000
 """Maximum number of records beyond the plan's, put until a fault has hit something."""
 
-_WORKERS = 4
+_SHARDS = 4
+_EFFECTS, _RELAY = "integration.effects.worker", "integration.effects.relay_worker"
+_WORKERS = (_EFFECTS,) * 4
+_WORKERS_BEHIND_A_RELAY = (_RELAY,) * 3 + (_EFFECTS,) * 2
 _MOST_SHARDS = 6
 _PROGRESS_SECONDS = 10.0
 
@@ -51,12 +54,13 @@ class Plan(NamedTuple):
         puts: Number of records to put.
         rate: Maximum number of records per second.
         seed: Seed of the faults.
-        transactions: Whether workers have a sink.
+        transactions: Whether workers have a sink; with ``relay``, whether its outputs have ids, and workers always have a sink.
         producers: One of `PRODUCERS`. With ``mixed``, the idempotent one puts even numbers and the plain one odd numbers.
         fault_interval: Mean seconds between two faults.
         failover: Failover time of the workers, seconds.
         idle: Seconds between two reads of a shard.
         pause: Maximum seconds between the effects of a batch and its commit or checkpoint.
+        relay: Whether producers put into another stream, which workers with a `Relay` copy into the one that is judged.
     """
 
     endpoint: str
@@ -70,6 +74,7 @@ class Plan(NamedTuple):
     failover: float = 3.0
     idle: float = 0.2
     pause: float = 0.02
+    relay: bool = False
 
 
 class Run:
@@ -96,7 +101,11 @@ class Run:
         self._stream = f"orders-{plan.seed}-{os.getpid()}-{time.time_ns() % 1_000_000}"
         self._rng = random.Random(plan.seed)
         self._kinesis = boto3.client("kinesis", endpoint_url=services.aws_url)
-        self._control = StreamControl(self._kinesis, StreamId.parse(self._stream), self._rng, lambda _: None)
+        self._source = f"in-{self._stream}" if plan.relay else self._stream
+        self._controls = [
+            StreamControl(self._kinesis, StreamId.parse(name), self._rng, lambda _: None)
+            for name in dict.fromkeys((self._source, self._stream))
+        ]
         self._faults: Counter[str] = Counter()
         self._workers: list[ChildProcess] = []
         self._frozen: list[tuple[float, ChildProcess]] = []
@@ -110,13 +119,17 @@ class Run:
         """Put the records, inject the faults, wait for the effects, and compare them with the stream."""
         self._began = self._told = time.monotonic()
         self._store.prepare()
-        self._control.create(_WORKERS)
-        self._kinesis.get_waiter("stream_exists").wait(StreamName=self._stream, WaiterConfig={"Delay": 1})
+        for control in self._controls:
+            control.create(_SHARDS)
+        for name in (self._source, self._stream):
+            self._kinesis.get_waiter("stream_exists").wait(StreamName=name, WaiterConfig={"Delay": 1})
         self._services.begin_faults()
         try:
-            for _ in range(_WORKERS):
-                self._add()
+            for module in _WORKERS_BEHIND_A_RELAY if self._plan.relay else _WORKERS:
+                self._add(module)
             acknowledged = self._produce()
+            if self._plan.relay:
+                self._pass_on()
             self._faults += self._services.faults()
             self._services.end_faults()
             for _, worker in self._frozen:
@@ -139,6 +152,7 @@ class Run:
             verdict.twice,
             seconds,
             self._faults,
+            self._plan.relay,
         )
 
     # -- producing ----------------------------------------------------------------------------------------------
@@ -165,7 +179,7 @@ class Run:
                     until = self._put + 1
                 for number in range(self._put, until):
                     text = str(number)
-                    futures.append(producers[number % len(producers)].put(self._stream, text, text.encode()))
+                    futures.append(producers[number % len(producers)].put(self._source, text, text.encode()))
                 self._put = max(self._put, until)
                 self._disturb(time.monotonic())
                 time.sleep(0.02)
@@ -186,22 +200,23 @@ class Run:
 
     # -- workers ------------------------------------------------------------------------------------------------
 
-    def _add(self) -> None:
+    def _add(self, module: str) -> None:
         self._started += 1
+        plan, with_relay = self._plan, self._plan.relay
         settings = {
             "stream": self._stream,
+            "source": self._source,
             "store": self._services.worker_store,
-            "transactions": self._plan.transactions,
+            "transactions": plan.transactions or (with_relay and module == _EFFECTS),
             "endpoint_url": self._services.worker_aws_url,
             "worker_id": f"w{self._started}",
-            "failover": self._plan.failover,
+            "failover": plan.failover,
             "max_records": 20,
-            "pause": self._plan.pause,
-            "idle": self._plan.idle,
+            "pause": plan.pause,
+            "idle": plan.idle,
         }
-        name = f"{self._plan.store}-{'sink' if self._plan.transactions else 'plain'}-w{self._started}"
-        worker = ChildProcess("integration.effects.worker", name, settings, self._folder, os.environ)
-        self._workers.append(worker)
+        name = f"{plan.store}-{'sink' if plan.transactions else 'plain'}-w{self._started}"
+        self._workers.append(ChildProcess(module, name, settings, self._folder, os.environ))
 
     def _disturb(self, now: float) -> None:
         # A fault before the first effect would only hit starting workers.
@@ -221,7 +236,7 @@ class Run:
             worker = self._rng.choice(able)
             worker.kill()
             self._workers.remove(worker)
-            self._add()
+            self._add(worker.module)
         elif chance < 0.7 and len(able) > 1:
             self._faults["freezes"] += 1
             worker = self._rng.choice(able)
@@ -235,16 +250,43 @@ class Run:
             self._store.disturb()
 
     def _reshard(self) -> None:
-        if self._control.is_resharding:
+        control = self._rng.choice(self._controls)
+        if control.is_resharding:
             return
-        if len(self._control.shards()) >= _MOST_SHARDS:
+        if len(control.shards()) >= _MOST_SHARDS:
             self._faults["merges"] += 1
-            self._control.merge()
+            control.merge()
         else:
             self._faults["splits"] += 1
-            self._control.split()
+            control.split()
 
     # -- waiting ------------------------------------------------------------------------------------------------
+
+    def _pass_on(self) -> None:
+        """Wait until the relay has put an output for each record of its input, and longer, then end it.
+
+        So nothing is put any more when the stream is judged, not even by a worker that was frozen.
+        """
+        seen, progress_at = -1, time.monotonic()
+        while missing := len(self._numbers(self._source) - self._numbers(self._stream)):
+            self._look()
+            self._disturb(time.monotonic())
+            if missing != seen:
+                seen, progress_at = missing, time.monotonic()
+            elif time.monotonic() - progress_at > _STUCK:
+                self._report(f"the relay has put nothing for {_STUCK:g} s, and {missing:,} records are due")
+                break
+            time.sleep(1)
+        for _, worker in self._frozen:
+            worker.thaw()
+        self._frozen.clear()
+        time.sleep(_SETTLE * self._plan.failover)
+        for worker in [worker for worker in self._workers if worker.module == _RELAY]:
+            self._workers.remove(worker)
+            worker.destroy()
+
+    def _numbers(self, stream: str) -> frozenset[int]:
+        return due(stream, read_copies(self._kinesis, stream)).numbers
 
     def _look(self) -> None:
         """Read the workers' progress, in at most a tenth of the time, and report it now and then."""
@@ -302,6 +344,7 @@ def play(plan: Plan, folder: Path, report: Callable[[str], None] = lambda _: Non
         services = stack.enter_context(serve(plan.endpoint, plan.store, folder=folder, seed=plan.seed))
         if services.missing:
             report(f"faults that these servers cannot have: {', '.join(services.missing)}")
-        store = open_store(services.store, attempts=10)  # It only counts, and does not change effects.
+        # It only counts, and does not change effects.
+        store = open_store(services.store, attempts=10, by_number=plan.relay)
         stack.callback(store.close)
         return Run(plan, services, store, folder, report).play()

@@ -18,6 +18,7 @@ examples:
   python -m integration.effects.run --stores sqlite --effects 5000
   python -m integration.effects.run --stores sqlite,postgresql --effects 100000 --seed 7
   python -m integration.effects.run --stores dynamodb-local --effects 1000000
+  python -m integration.effects.run --relay --stores sqlite --effects 10000
   python -m integration.effects.run --endpoint localstack --stores sqlite,dynamodb --producers mixed
 
 Progress is printed to standard error, the table to standard output. Ctrl-C ends the run and all of its processes.
@@ -97,6 +98,12 @@ def parser() -> argparse.ArgumentParser:
         help="with mixed, an idempotent and a plain one share the stream (default: %(default)s)",
     )
     made.add_argument(
+        "--relay",
+        action="store_true",
+        help="put into another stream, and let killed and frozen workers relay it into the one that is judged, whose workers have a "
+        "sink; the baseline relays without ids. Only sqlite and postgresql",
+    )
+    made.add_argument(
         "--baseline",
         type=partial(_count, least=0),
         help=f"records of the run without a sink, 0 for no such run (default: as many as with one, up to {_BASELINE:,})",
@@ -149,7 +156,7 @@ def plans(options: argparse.Namespace) -> list[Plan]:
             if puts:
                 # A lower rate than requested, if the run would otherwise end before its faults.
                 rate = min(puts / _SHORTEST, options.rate)
-                producers = options.producers if transactions else "plain"
+                producers = options.producers if transactions or options.relay else "plain"
                 found.append(
                     Plan(
                         options.endpoint,
@@ -162,6 +169,7 @@ def plans(options: argparse.Namespace) -> list[Plan]:
                         interval,
                         failover,
                         usual[2],
+                        relay=options.relay,
                     )
                 )
     return found
@@ -169,7 +177,10 @@ def plans(options: argparse.Namespace) -> list[Plan]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run what the command line asks for and print a table."""
-    options = parser().parse_args(arguments)
+    made = parser()
+    options = made.parse_args(arguments)
+    if options.relay and any(store.startswith("dynamodb") for store in options.stores):
+        made.error("--relay: it counts in SQL, so add --stores sqlite or postgresql")
     set_keys()
     signal.signal(signal.SIGTERM, _interrupt)
     try:
@@ -193,7 +204,7 @@ def _play_all(todo: list[Plan], options: argparse.Namespace) -> int:
         for number, plan in enumerate(todo):
             folder = Path(name, str(number))
             folder.mkdir()
-            label = f"{plan.store} {'sink' if plan.transactions else 'no sink'}"
+            label = f"{plan.store} {'with' if plan.transactions else 'no'} {'ids' if plan.relay else 'sink'}"
             outcome = play(plan, folder, partial(_tell, label))
             print(outcome.line(), flush=True)
             good = good and outcome.is_good

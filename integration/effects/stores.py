@@ -65,10 +65,11 @@ def _rows(batch: RecordBatch) -> list[dict[str, Any]]:
 
 
 class SqlStore:
-    """A SQL database; `url` is SQLAlchemy's."""
+    """A SQL database; `url` is SQLAlchemy's. With `by_number`, records of one number count as one in `records`."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, by_number: bool = False) -> None:
         self._url = url
+        self._column = "number" if by_number else "record_id"
         options: dict[str, Any] = (
             {"connect_args": {"timeout": 30}} if url.startswith("sqlite") else {"pool_pre_ping": True}
         )
@@ -93,8 +94,8 @@ class SqlStore:
         return self._number("SELECT count(*) FROM effects")
 
     def records(self) -> int:
-        """Count different ids."""
-        return self._number("SELECT count(DISTINCT record_id) FROM effects")
+        """Count different records."""
+        return self._number(f"SELECT count(DISTINCT {self._column}) FROM effects")
 
     def effects_by_record(self, ids: Collection[str]) -> dict[str, int]:
         """Count the rows of each id."""
@@ -220,11 +221,11 @@ def read_counters(client: Any, ids: Collection[str]) -> dict[str, int]:
     return {**found, OTHERS: others} if others else found
 
 
-def open_store(address: str, *, attempts: int = 1) -> Store:
+def open_store(address: str, *, attempts: int = 1, by_number: bool = False) -> Store:
     """Return the store of an address: a SQLAlchemy URL, or ``dynamodb+`` and an endpoint.
 
-    `attempts` is the number of attempts of each call to DynamoDB.
+    `attempts` is the number of attempts of each call to DynamoDB. `by_number` is for SQL only, see `SqlStore`.
     """
     if address.startswith("dynamodb+"):
         return DynamoDBStore(address.removeprefix("dynamodb+"), attempts)
-    return SqlStore(address)
+    return SqlStore(address, by_number=by_number)

@@ -64,6 +64,17 @@ def test_every_record_takes_effect_once_and_without_transactions_some_do_twice(t
     shutil.rmtree(tmp_path, ignore_errors=True)
 
 
+def test_every_record_that_is_relayed_takes_effect_once_and_without_ids_some_do_twice(tmp_path: Path) -> None:
+    plans = [
+        Plan("fake", "sqlite", 1_000, 100.0, SEED, ids, "idempotent", pause=0.02 if ids else 1.0, relay=True)
+        for ids in (False, True)
+    ]
+    for outcome in play_together(plans, tmp_path):
+        assert outcome.is_good, outcome
+        assert outcome.faults["kills"] >= 1, outcome
+        assert outcome.copies, outcome
+
+
 def test_every_record_takes_effect_once_on_localstack(localstack: str, tmp_path: Path) -> None:
     # Effects in SQLite: with those in its DynamoDB as well, LocalStack falls behind on two cores until every call times out.
     outcome = play(Plan(localstack, "sqlite", 500, 50.0, SEED, True, "mixed", 5.0, 6.0, 1.0), tmp_path)

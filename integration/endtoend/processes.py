@@ -33,6 +33,7 @@ class ChildProcess:
         environment: Its environment.
 
     Attributes:
+        module: As above.
         log: Path of its log.
         frozen_at: When it was frozen (wall clock); None if it is not.
         leaving: Whether it was asked to stop.
@@ -46,6 +47,7 @@ class ChildProcess:
         folder: Path,
         environment: Mapping[str, str],
     ) -> None:
+        self.module = module
         self.name = name
         self.log = folder / f"{name}.jsonl"
         self.frozen_at: float | None = None

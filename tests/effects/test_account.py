@@ -97,6 +97,13 @@ def test_the_line_names_the_faults() -> None:
     ]
 
 
+def test_the_line_of_a_relay_says_whether_its_outputs_had_ids() -> None:
+    kinds = [
+        Outcome("sqlite", ids, "idempotent", 1, 0, 0, 0, 1.0, relay=True).line() for ids in (True, False)
+    ]
+    assert ["sqlite          relay " in kinds[0], "sqlite          no ids " in kinds[1]] == [True, True]
+
+
 class TestPace:
     def test_so_many_a_second(self) -> None:
         pace = Pace(1000, 100.0, 10_000, now=5.0)

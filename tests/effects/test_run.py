@@ -56,6 +56,7 @@ def test_faults_are_rarer_and_workers_more_patient_on_localstack(
         (["--rate", "0"], "argument --rate: it must be more than 0, not 0"),
         (["--fault-interval", "-1"], "argument --fault-interval: it must be more than 0, not -1"),
         (["--baseline", "-5"], "argument --baseline: it must be at least 0, not -5"),
+        (["--relay"], "--relay: it counts in SQL, so add --stores sqlite or postgresql"),
         (["--endpoint", "aws"], "argument --endpoint: fake or localstack or a URL, not 'aws'"),
     ],
 )
