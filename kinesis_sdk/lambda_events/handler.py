@@ -44,6 +44,8 @@ from kinesis_sdk.lambda_events.progress import Progress
 
 if TYPE_CHECKING:
     from kinesis_sdk.common.aws import KinesisClient
+    from kinesis_sdk.common.metrics import Metrics
+    from kinesis_sdk.lambda_events.measured import EventMetrics
 
 _LOGGER = logging.getLogger("kinesis_sdk.lambda_events")
 
@@ -69,6 +71,7 @@ def kinesis_handler(
     look_up_bytes: int = LOOK_UP_BYTES,
     recognize: bool = True,
     interceptors: Sequence[ConsumerInterceptor] = (),
+    metrics: Metrics | None = None,
 ) -> Callable[[RecordFunction], LambdaHandler]: ...
 def kinesis_handler(
     function: RecordFunction | None = None,
@@ -84,6 +87,7 @@ def kinesis_handler(
     look_up_bytes: int = LOOK_UP_BYTES,
     recognize: bool = True,
     interceptors: Sequence[ConsumerInterceptor] = (),
+    metrics: Metrics | None = None,
 ) -> LambdaHandler | Callable[[RecordFunction], LambdaHandler]:
     """Make a Lambda handler for Kinesis events from a function of one user record.
 
@@ -117,6 +121,8 @@ def kinesis_handler(
             left before ``time_reserve``, and read no more than a shard delivers in it. Beyond these bounds, possible repetitions are delivered.
         recognize: Whether repetitions of idempotent producers are left out, see `KinesisEvent`.
         interceptors: Called around each call of the function, in their order, with a batch of its one record; see `kinesis_sdk.ConsumerInterceptor`.
+        metrics: Sink for what a worker records for its handler, such as `kinesis_sdk.metrics.EmbeddedMetrics`. The name of the application is the
+            function's. If the sink has a method ``flush``, it is called after each event, also after one that failed.
 
     Raises:
         ConfigError: If an argument has the wrong type or is out of range.
@@ -130,8 +136,13 @@ def kinesis_handler(
         raise ConfigError("look_up", type(look_up).__name__, "a boto3 client of Kinesis")
     if attempts > 1 and dead_letter is None:
         raise ConfigError("attempts", attempts, "1 without dead_letter: Lambda repeats failed records")
+    if metrics is not None and not callable(getattr(metrics, "add", None)):
+        raise ConfigError("metrics", metrics, "a metrics sink, for example EmbeddedMetrics(namespace)")
+    measured = None if metrics is None else _measured(metrics)
     errors = None
     if dead_letter is not None:
+        if measured is not None:
+            dead_letter = measured.counted_letters(dead_letter)
         errors = BisectBatch(dead_letter=_hook(dead_letter), attempts=attempts, retry_only=retry_only)
     policy = _Policy(report_batch_item_failures, progress, errors, time_reserve)
     around = checked_interceptors(interceptors)
@@ -139,6 +150,7 @@ def kinesis_handler(
     def decorate(function: RecordFunction) -> LambdaHandler:
         if not callable(function):
             raise ConfigError("function", function, "a function of one record")
+        counted = function if measured is None else measured.counted(function)
 
         @wraps(function)
         def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
@@ -153,12 +165,22 @@ def kinesis_handler(
                 look_up_seconds=seconds,
                 recognize=recognize,
             )
-            called = _intercepted(function, around, opened) if around else function
-            return _process(opened, context, called, policy)
+            called = _intercepted(counted, around, opened) if around else counted
+            if measured is None:
+                return _process(opened, context, called, policy)
+            with measured.event(context, _stream_of(opened).name, opened.shard_id):
+                return _process(opened, context, called, policy)
 
         return handler
 
     return decorate if function is None else decorate(function)
+
+
+def _measured(metrics: Metrics) -> EventMetrics:
+    # Imported here, so that the cold start of a function without metrics does not pay for it.
+    from kinesis_sdk.lambda_events.measured import EventMetrics
+
+    return EventMetrics(metrics)
 
 
 def _intercepted(

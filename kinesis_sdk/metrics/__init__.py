@@ -1,4 +1,4 @@
-"""Metrics sinks for producer and consumer: CloudWatch, Prometheus, OpenTelemetry, memory.
+"""Metrics sinks for producer and consumer: CloudWatch, embedded in logs, Prometheus, OpenTelemetry, memory.
 
     metrics = CloudWatchMetrics(region_name="eu-west-1", level="summary", granularity="stream")
     with metrics, Producer(metrics=metrics) as producer:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kinesis_sdk.metrics.accumulator import Series as Series
     from kinesis_sdk.metrics.accumulator import Statistics as Statistics
     from kinesis_sdk.metrics.cloudwatch import CloudWatchMetrics as CloudWatchMetrics
+    from kinesis_sdk.metrics.embedded import EmbeddedMetrics as EmbeddedMetrics
     from kinesis_sdk.metrics.memory import MemoryMetrics as MemoryMetrics
     from kinesis_sdk.metrics.opentelemetry import OpenTelemetryMetrics as OpenTelemetryMetrics
     from kinesis_sdk.metrics.prometheus import PrometheusMetrics as PrometheusMetrics
@@ -38,6 +39,7 @@ else:
             "kinesis_sdk.common.catalogue": ("CATALOGUE",),
             # sinks
             "kinesis_sdk.metrics.cloudwatch": ("CloudWatchMetrics",),
+            "kinesis_sdk.metrics.embedded": ("EmbeddedMetrics",),
             "kinesis_sdk.metrics.prometheus": ("PrometheusMetrics",),
             "kinesis_sdk.metrics.opentelemetry": ("OpenTelemetryMetrics",),
             "kinesis_sdk.metrics.memory": ("MemoryMetrics",),

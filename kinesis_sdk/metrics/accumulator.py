@@ -288,10 +288,26 @@ class Accumulator:
             Statistics by series, and the number of observations that were rejected since the last drain: they were not finite,
             or there were too many series.
         """
+        cells, rejected = self._take()
+        return self._series(cells.items()), rejected
+
+    def drain_leaves(self) -> tuple[dict[tuple[Pairs, ...], dict[Metric, Statistics]], int]:
+        """Remove and return the statistics of the deepest levels.
+
+        Returns:
+            Statistics by metric, by all levels of their dimensions (the deepest last), and the number that `drain` returns.
+        """
+        cells, rejected = self._take()
+        result: dict[tuple[Pairs, ...], dict[Metric, Statistics]] = {}
+        for metric, levels, statistics in self._split(cells.items()):
+            _merge(result.setdefault(tuple(levels), {}), metric, metric, statistics)
+        return result, rejected
+
+    def _take(self) -> tuple[dict[tuple[Metric, _Owner], list[float]], int]:
         with self._lock:
             cells, self._cells = self._cells, {}
             rejected, self._rejected = self._rejected, 0
-        return self._series(cells.items()), rejected
+        return cells, rejected
 
     def read(self) -> dict[Series, Statistics]:
         """Return all statistics, split by granularity, without removing them."""

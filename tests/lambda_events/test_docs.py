@@ -32,7 +32,7 @@ def names_of(section: int) -> dict[str, Any]:
 
 def test_the_page_has_these_blocks() -> None:
     languages = [block.language for block in blocks(page=PAGE)]
-    assert len(programs(PAGE)) == 7  # each has a test below
+    assert len(programs(PAGE)) == 8  # each has a test below
     assert {"yaml", "text"} < set(languages)
 
 
@@ -48,8 +48,13 @@ def test_a_dead_letter(capsys: Any) -> None:
     assert capsys.readouterr().out.startswith("to a queue: 100 1 invalid literal")
 
 
+def test_metrics(capsys: Any) -> None:
+    names_of(2)["handler"](event(["1"], ["2", "3"]), None)
+    assert json.loads(capsys.readouterr().out)["RecordsProcessed"] == 3
+
+
 def test_a_memory(capsys: Any) -> None:
-    handler = names_of(2)["handler"]
+    handler = names_of(3)["handler"]
     for _ in range(2):
         handler(event(["a", "b"]), None)
     assert capsys.readouterr().out == "b'a'\nb'b'\n"
@@ -64,7 +69,7 @@ def test_progress_in_a_table() -> None:
         AttributeDefinitions=[{"AttributeName": "record", "AttributeType": "S"}],
         BillingMode="PAY_PER_REQUEST",
     )
-    for progress in (names_of(3)["TableProgress"](client, "progress"), RecentProgress()):
+    for progress in (names_of(4)["TableProgress"](client, "progress"), RecentProgress()):
         seen: list[bytes] = []
         handler = kinesis_handler(progress=progress)(lambda record, seen=seen: seen.append(record.data))  # type: ignore[misc]
         for _ in range(2):
@@ -73,7 +78,7 @@ def test_progress_in_a_table() -> None:
 
 
 def test_a_tumbling_window() -> None:
-    response: Mapping[str, Any] = names_of(4)["handler"](document("kinesis-aws-guide-window"), None)
+    response: Mapping[str, Any] = names_of(5)["handler"](document("kinesis-aws-guide-window"), None)
     assert response == {"state": {"1": 284, "2": 715}, "batchItemFailures": []}
 
 
@@ -81,12 +86,12 @@ def test_a_client_that_looks_up(monkeypatch: pytest.MonkeyPatch, capsys: Any) ->
     # Without these, the client of the page would ask the network for credentials.
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "test")
-    assert names_of(5)["handler"](event(["a", "b"]), None) == {"batchItemFailures": []}
+    assert names_of(6)["handler"](event(["a", "b"]), None) == {"batchItemFailures": []}
     assert capsys.readouterr().out == "b'a'\nb'b'\n"
 
 
 def test_a_transformation() -> None:
-    response = names_of(6)["handler"](firehose_event(b'{"order": 1}', b'{"test": true}', b"no json"), None)
+    response = names_of(7)["handler"](firehose_event(b'{"order": 1}', b'{"test": true}', b"no json"), None)
     assert [item["result"] for item in response["records"]] == ["Ok", "Dropped", "ProcessingFailed"]
 
 

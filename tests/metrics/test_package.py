@@ -16,6 +16,7 @@ PUBLIC = [
     "CATALOGUE",
     "CloudWatchMetrics",
     "CustomDimension",
+    "EmbeddedMetrics",
     "Kind",
     "MemoryMetrics",
     "Metric",
