@@ -20,6 +20,7 @@ NOT_SHOWN = {
     "kinesis_sdk.consumer.engine": "for the pytest plugin and the command line",
     "kinesis_sdk.consumer.sql": "for tools",
     "kinesis_sdk.consumer.leases.strategies": "parts of a worker; kinesis_sdk.consumer exports the strategies",
+    "kinesis_sdk.verify": "for the command `kinesis-sdk verify`, and for docs/costs.md",
     "kinesis_sdk.common.aggregate_reader": "kinesis_sdk.common exports deaggregate",
     "kinesis_sdk.common.base64coding": "parts of producer and consumer",
     "kinesis_sdk.common.transport": "parts of producer and consumer",

@@ -44,6 +44,7 @@ DOCUMENTED = {
     "kinesis_sdk/producer/config.py": "reference/settings.md",
     "kinesis_sdk/consumer/config.py": "reference/settings.md",
     "kinesis_sdk/common/errors.py": "reference/errors.md",
+    "tools/docs_differences.py": "reference/differences.md",
 }
 """Page of the site to which a link to a file of the repository leads."""
 

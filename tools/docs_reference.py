@@ -24,6 +24,7 @@ from kinesis_sdk.consumer.config import (
 )
 from kinesis_sdk.producer import properties as kpl
 from kinesis_sdk.producer.config import ProducerConfig
+from tools import docs_differences
 
 PACKAGES = {
     "kinesis_sdk.producer": ("Producer", "What `kinesis_sdk` exports for producing."),
@@ -73,6 +74,7 @@ def pages() -> Iterator[tuple[str, str]]:
     """Yield path and Markdown of each generated page, in the order of the navigation."""
     yield "reference/settings.md", settings_page()
     yield "reference/errors.md", errors_page()
+    yield "reference/differences.md", docs_differences.page()
     shown: set[str] = set()
     for package in PACKAGES:
         places = [_place(package, name) for name in public_names(package)]

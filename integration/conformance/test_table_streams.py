@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
-from integration.conformance.notes import Difference, Notes, compare
-from integration.conformance.table_streams_script import scenario_records, scenario_streams
+from integration.conformance.comparing import Difference, compare, facts_of
 from integration.localstack.dynamodb_local import dynamodb_local
 from integration.localstack.install import CannotInstallError
 from kinesis_sdk.testing import FakeAws, FakeAwsServer
+from kinesis_sdk.verify.scripts.table_streams import scenario_records, scenario_streams
 
 _CRASH = (
     "An internal failure of the emulator. A request that names what does not exist is the client's error."
@@ -48,18 +47,9 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         session.__exit__(None, None, None)
 
 
-def facts_of(name: str, endpoint: str) -> dict[str, Any]:
-    notes = Notes(endpoint)
-    try:
-        SCENARIOS[name](notes)
-    finally:
-        notes.clean()
-    return notes.facts
-
-
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_same_facts(name: str, local: str) -> None:
     with FakeAwsServer(FakeAws()) as server:
-        fake = facts_of(name, server.endpoint_url)
-    problems = compare(fake, facts_of(name, local), DIFFERENCES[name])
+        fake = facts_of(SCENARIOS[name], server.endpoint_url)
+    problems = compare(fake, facts_of(SCENARIOS[name], local), DIFFERENCES[name])
     assert not problems, "\n".join(["", *problems]).replace("LocalStack", "DynamoDB Local")

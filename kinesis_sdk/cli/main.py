@@ -57,6 +57,10 @@ _COMMANDS = {
         "kinesis_sdk.cli.doctor:doctor",
         "Examine permissions, clock, limits, lease table and records of an application.",
     ),
+    "verify": (
+        "kinesis_sdk.cli.verify:verify",
+        "Run the SDK in your account, at a bounded cost, and compare AWS with the fake.",
+    ),
     "run": (
         "kinesis_sdk.cli.run.command:run",
         "Consume streams with a handler, in supervised worker processes.",

@@ -117,11 +117,16 @@ def schema_name(command: str) -> str:
 
 def print_json(value: object) -> None:
     """Print one JSON document on standard output: dataclasses, and all that `plain` converts. An object names its schema first."""
+    click.echo(json_document(value))
+
+
+def json_document(value: object) -> str:
+    """Return what `print_json` prints."""
     document = plain(value)
     context = click.get_current_context(silent=True)
     if isinstance(document, dict) and context is not None:
         document = {"schema": schema_name(command_words(context)), **document}
-    click.echo(_json_text(document, indent=2))
+    return _json_text(document, indent=2)
 
 
 def print_json_line(value: object) -> None:

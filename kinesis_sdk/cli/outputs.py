@@ -33,6 +33,9 @@ from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.dead_letters.letter import State
 from kinesis_sdk.dead_letters.store import Group
+from kinesis_sdk.verify.report import Report as VerificationReport
+from kinesis_sdk.verify.run import Plan as VerificationPlan
+from kinesis_sdk.verify.scratch import Removal
 
 
 class ApplicationRow(TypedDict):
@@ -238,6 +241,13 @@ class Examination(TypedDict):
     calls: Mapping[str, int]
 
 
+class PlannedVerification(TypedDict):
+    """Steps of a verification, their price, and the permissions that they need."""
+
+    plan: VerificationPlan
+    policy: Mapping[str, Any]
+
+
 class RecordLine(TypedDict):
     """A user record."""
 
@@ -410,6 +420,7 @@ OUTPUTS: Mapping[str, Output] = {
     "tail": Output(kind=RecordLine, are_lines=True),
     "top": Output(kind=FleetView, are_lines=True),
     "ui": Output(kind=ConsoleAddress, are_lines=True),
+    "verify": Output(kind=VerificationReport | PlannedVerification | Removal),
     "worker drain": Output(kind=Drained),
     "worker list": Output(kind=list[WorkerInfo]),
     "worker undrain": _MARKED,

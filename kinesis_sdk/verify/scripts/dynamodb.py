@@ -6,17 +6,19 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from integration.conformance.notes import Notes
+from kinesis_sdk.verify.notes import Notes
 
 
 def item(key: str = "a", **more: Any) -> dict[str, Any]:
+    """Return an item with a key."""
     return {"k": {"S": key}, **more}
 
 
 def scenario_tables(notes: Notes) -> None:
+    """Create, index, protect and delete tables."""
     dynamodb = notes.dynamodb
     name = notes.table()
-    keys = {
+    keys: dict[str, Any] = {
         "KeySchema": [{"AttributeName": "k", "KeyType": "HASH"}],
         "AttributeDefinitions": [{"AttributeName": "k", "AttributeType": "S"}],
         "BillingMode": "PAY_PER_REQUEST",
@@ -52,7 +54,7 @@ def scenario_tables(notes: Notes) -> None:
     )
     notes.fact("describe: members", [member for member in wanted if member in table])
     notes.fact("describe: billing", table["BillingModeSummary"]["BillingMode"])
-    notes.call("describe: no table", dynamodb.describe_table, TableName="nothing")
+    notes.call("describe: no table", dynamodb.describe_table, TableName=notes.absent)
     notes.call(
         "list",
         dynamodb.list_tables,
@@ -78,7 +80,7 @@ def scenario_tables(notes: Notes) -> None:
         GlobalSecondaryIndexUpdates=[change],
     )
     notes.table_active(name)
-    query = {
+    query: dict[str, Any] = {
         "TableName": name,
         "IndexName": "by-owner",
         "KeyConditionExpression": "o = :o",
@@ -93,10 +95,11 @@ def scenario_tables(notes: Notes) -> None:
     notes.call("unprotect", dynamodb.update_table, TableName=name, DeletionProtectionEnabled=False)
     notes.table_active(name)
     notes.call("delete", dynamodb.delete_table, TableName=name)
-    notes.call("delete: no table", dynamodb.delete_table, TableName="nothing")
+    notes.call("delete: no table", dynamodb.delete_table, TableName=notes.absent)
 
 
 def scenario_items(notes: Notes) -> None:
+    """Put, get and delete items of every type."""
     dynamodb = notes.dynamodb
     name = notes.table()
     values: dict[str, Any] = {
@@ -121,7 +124,7 @@ def scenario_items(notes: Notes) -> None:
     stored = dynamodb.get_item(TableName=name, Key=item("sets"))["Item"]
     notes.fact("sets", {member: sorted(next(iter(stored[member].values()))) for member in sets})
     notes.call("get: absent", dynamodb.get_item, lambda a: "Item" in a, TableName=name, Key=item("nobody"))
-    notes.call("get: no table", dynamodb.get_item, TableName="nothing", Key=item())
+    notes.call("get: no table", dynamodb.get_item, TableName=notes.absent, Key=item())
     notes.call("get: wrong key", dynamodb.get_item, TableName=name, Key={"x": {"S": "a"}})
     notes.call("get: key of another type", dynamodb.get_item, TableName=name, Key={"k": {"N": "1"}})
     notes.call("get: too many keys", dynamodb.get_item, TableName=name, Key=item(x={"S": "a"}))
@@ -185,6 +188,7 @@ def scenario_items(notes: Notes) -> None:
 
 
 def scenario_updates(notes: Notes) -> None:
+    """Update items by every kind of expression."""
     dynamodb = notes.dynamodb
     name = notes.table()
     start = item(
@@ -299,6 +303,7 @@ def scenario_updates(notes: Notes) -> None:
 
 
 def scenario_conditions(notes: Notes) -> None:
+    """Write under conditions that hold, fail and are refused."""
     dynamodb = notes.dynamodb
     name = notes.table()
     thing = item(
@@ -359,10 +364,12 @@ def scenario_conditions(notes: Notes) -> None:
             ReturnValuesOnConditionCheckFailure="ALL_OLD",
         )
     except ClientError as error:
-        notes.fact("the item of a failed condition", sorted(error.response.get("Item", ())))
+        response: dict[str, Any] = dict(error.response)
+        notes.fact("the item of a failed condition", sorted(response.get("Item", ())))
 
 
 def scenario_reading(notes: Notes) -> None:
+    """Query and scan, by pages and filters."""
     dynamodb = notes.dynamodb
     name = notes.table(sort=True)
     for key, numbers in (("a", range(-2, 6)), ("b", range(2))):
@@ -434,10 +441,11 @@ def scenario_reading(notes: Notes) -> None:
         FilterExpression="even = :t",
         ExpressionAttributeValues={":t": {"BOOL": True}},
     )
-    notes.call("scan: no table", dynamodb.scan, TableName="nothing")
+    notes.call("scan: no table", dynamodb.scan, TableName=notes.absent)
 
 
 def scenario_batches(notes: Notes) -> None:
+    """Write and read in batches and transactions."""
     dynamodb = notes.dynamodb
     name = notes.table()
 
@@ -455,7 +463,7 @@ def scenario_batches(notes: Notes) -> None:
     )
     notes.call("write none", dynamodb.batch_write_item, RequestItems={name: []})
     notes.call("write one twice", dynamodb.batch_write_item, RequestItems={name: [put("a"), put("a")]})
-    notes.call("write to nothing", dynamodb.batch_write_item, RequestItems={"nothing": [put("a")]})
+    notes.call("write to nothing", dynamodb.batch_write_item, RequestItems={notes.absent: [put("a")]})
     notes.call(
         "delete", dynamodb.batch_write_item, RequestItems={name: [{"DeleteRequest": {"Key": item("00")}}]}
     )
@@ -478,7 +486,8 @@ def scenario_batches(notes: Notes) -> None:
             dynamodb.transact_write_items(TransactItems=list(actions))
             value: Any = "ok"
         except ClientError as error:
-            reasons = error.response.get("CancellationReasons")
+            response: dict[str, Any] = dict(error.response)
+            reasons = response.get("CancellationReasons")
             value = (error.response["Error"]["Code"], reasons and [reason.get("Code") for reason in reasons])
         notes.fact(f"transaction: {fact}", value)
 
@@ -496,28 +505,3 @@ def scenario_batches(notes: Notes) -> None:
     notes.call(
         "nothing was deleted", dynamodb.get_item, lambda a: "Item" in a, TableName=name, Key=item("02")
     )
-
-
-def scenario_other_operations(notes: Notes) -> None:
-    """Note which of the operations that no lease store calls exist at all."""
-    dynamodb = notes.dynamodb
-    name = notes.table()
-    arn = notes.table_active(name)["TableArn"]
-    notes.call(
-        "TransactGetItems",
-        dynamodb.transact_get_items,
-        TransactItems=[{"Get": {"TableName": name, "Key": item()}}],
-    )
-    notes.call("DescribeTimeToLive", dynamodb.describe_time_to_live, TableName=name)
-    notes.call(
-        "UpdateTimeToLive",
-        dynamodb.update_time_to_live,
-        TableName=name,
-        TimeToLiveSpecification={"Enabled": True, "AttributeName": "ttl"},
-    )
-    notes.call("TagResource", dynamodb.tag_resource, ResourceArn=arn, Tags=[{"Key": "a", "Value": "b"}])
-    notes.call("ListTagsOfResource", dynamodb.list_tags_of_resource, ResourceArn=arn)
-    notes.call("DescribeContinuousBackups", dynamodb.describe_continuous_backups, TableName=name)
-    notes.call("ExecuteStatement", dynamodb.execute_statement, Statement=f'SELECT * FROM "{name}"')
-    notes.call("DescribeEndpoints", dynamodb.describe_endpoints)
-    notes.call("DescribeLimits", dynamodb.describe_limits)

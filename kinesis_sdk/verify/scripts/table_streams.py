@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
-from integration.conformance.notes import Notes
+from kinesis_sdk.verify.notes import Notes
 
 VIEW = {"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"}
 
@@ -15,24 +14,29 @@ def _arn(notes: Notes, name: str) -> str:
 
 
 def _shards(notes: Notes, arn: str) -> list[dict[str, Any]]:
-    deadline = time.monotonic() + 60
-    while True:
-        description = notes.streams.describe_stream(StreamArn=arn)["StreamDescription"]
-        if description["Shards"] or time.monotonic() > deadline:
-            return list(description["Shards"])
-        time.sleep(0.05)
+    found: list[dict[str, Any]] = []
+
+    def listed() -> bool:
+        found[:] = notes.streams.describe_stream(StreamArn=arn)["StreamDescription"]["Shards"]
+        return bool(found)
+
+    notes.until(listed, "the stream of a table has a shard")
+    return found
 
 
 def _changes(notes: Notes, iterator: str, count: int) -> list[dict[str, Any]]:
     """Read until `count` records have come, which may take several responses."""
     found: list[dict[str, Any]] = []
-    deadline = time.monotonic() + 60
-    while len(found) < count and time.monotonic() < deadline:
-        answer = notes.streams.get_records(ShardIterator=iterator)
-        found += answer["Records"]
-        if "NextShardIterator" not in answer:
-            break
-        iterator = answer["NextShardIterator"]
+    following: str | None = iterator
+
+    def read() -> bool:
+        nonlocal following
+        answer = notes.streams.get_records(ShardIterator=following)
+        found.extend(answer["Records"])
+        following = answer.get("NextShardIterator")
+        return len(found) >= count or following is None
+
+    notes.until(read, f"{count} records of a table's stream come")
     return found
 
 
@@ -43,6 +47,7 @@ def _shape(record: dict[str, Any]) -> list[Any]:
 
 
 def scenario_records(notes: Notes) -> None:
+    """Read the changes of items from every kind of position."""
     dynamodb, streams = notes.dynamodb, notes.streams
     name = notes.table(StreamSpecification=VIEW)
     arn = _arn(notes, name)
@@ -99,12 +104,13 @@ def scenario_records(notes: Notes) -> None:
         request = {"ShardIterator": oldest, **request}  # noqa: PLW2901 - with the default
         notes.call(f"get: {fact}", streams.get_records, lambda answer: len(answer["Records"]), **request)
     get = streams.get_shard_iterator
-    unknown = {"ShardId": "shardId-00000000000000000001-00000000", "ShardIteratorType": "LATEST"}
+    unknown: Any = {"ShardId": "shardId-00000000000000000001-00000000", "ShardIteratorType": "LATEST"}
     notes.call("iterator: no shard", get, StreamArn=arn, **unknown)
     notes.call("iterator: no stream", get, **{**at, "StreamArn": f"{arn}9"}, ShardIteratorType="LATEST")
 
 
 def scenario_streams(notes: Notes) -> None:
+    """Enable, describe and disable the stream of a table."""
     dynamodb, streams = notes.dynamodb, notes.streams
     name = notes.table(StreamSpecification=VIEW)
     arn = _arn(notes, name)
@@ -120,7 +126,9 @@ def scenario_streams(notes: Notes) -> None:
     notes.fact("table", [table["StreamSpecification"], arn.endswith(table["LatestStreamLabel"])])
     see = lambda answer: [one["StreamArn"] == arn for one in answer["Streams"]]  # noqa: E731
     notes.call("list", streams.list_streams, see, TableName=name)
-    notes.call("list: no table", streams.list_streams, lambda answer: answer["Streams"], TableName="nothing")
+    notes.call(
+        "list: no table", streams.list_streams, lambda answer: answer["Streams"], TableName=notes.absent
+    )
     notes.call("list: limit 0", streams.list_streams, Limit=0)
     children = {"Type": "CHILD_SHARDS", "ShardId": shard["ShardId"]}
     shards = lambda answer: len(answer["StreamDescription"]["Shards"])  # noqa: E731
@@ -170,5 +178,5 @@ def scenario_streams(notes: Notes) -> None:
         ("no view", {"StreamEnabled": True}),
         ("view of a disabled one", {"StreamEnabled": False, "StreamViewType": "KEYS_ONLY"}),
     ):
-        create = {**keys, "TableName": notes.name(), "StreamSpecification": bad}
+        create: dict[str, Any] = {**keys, "TableName": notes.name(), "StreamSpecification": bad}
         notes.call(f"create: {fact}", dynamodb.create_table, **create)

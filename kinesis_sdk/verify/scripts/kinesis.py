@@ -5,26 +5,27 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
-import time
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from typing import Any
 
-from integration.conformance.notes import Notes
-from tests import HANG
+from kinesis_sdk.verify.notes import Notes
 
 FIRST, SECOND = "shardId-000000000000", "shardId-000000000001"
 HALF, LAST = 1 << 127, (1 << 128) - 1
 
 
 def ids(answer: dict[str, Any]) -> list[str]:
+    """Return the ids of shards."""
     return [shard["ShardId"] for shard in answer["Shards"]]
 
 
 def data(answer: dict[str, Any]) -> list[bytes]:
+    """Return the data of records."""
     return [record["Data"] for record in answer["Records"]]
 
 
 def iterator(notes: Notes, stream: str, kind: str = "TRIM_HORIZON", shard: str = FIRST, **more: Any) -> str:
+    """Return an iterator of a shard."""
     answer = notes.kinesis.get_shard_iterator(
         StreamName=stream, ShardId=shard, ShardIteratorType=kind, **more
     )
@@ -44,6 +45,7 @@ def read_to_end(notes: Notes, stream: str, shard: str = FIRST) -> tuple[list[byt
 
 
 def scenario_streams(notes: Notes) -> None:
+    """Create, describe, list and delete streams."""
     kinesis = notes.kinesis
     name = notes.stream(2)
     notes.call("create: exists already", kinesis.create_stream, StreamName=name, ShardCount=1)
@@ -62,7 +64,7 @@ def scenario_streams(notes: Notes) -> None:
         notes.fact(f"summary: {member}", summary.get(member))
     notes.fact("summary: mode", summary.get("StreamModeDetails"))
     notes.fact("summary: ARN ends", summary["StreamARN"].rpartition(":")[2] == f"stream/{name}")
-    age = datetime.now(timezone.utc) - summary["StreamCreationTimestamp"]
+    age = notes.now() - summary["StreamCreationTimestamp"]
     notes.fact("summary: creation time", timedelta(seconds=-2) < age < timedelta(minutes=1))
     described = kinesis.describe_stream(StreamName=name)["StreamDescription"]
     notes.fact("describe: members", sorted(described))
@@ -73,9 +75,9 @@ def scenario_streams(notes: Notes) -> None:
     notes.fact("describe: second page", (ids(page), page["HasMoreShards"]))
     arn = summary["StreamARN"]
     notes.call("summary: by ARN", kinesis.describe_stream_summary, StreamARN=arn)
-    notes.call("summary: no stream", kinesis.describe_stream_summary, StreamName="nothing")
+    notes.call("summary: no stream", kinesis.describe_stream_summary, StreamName=notes.absent)
     notes.call("summary: neither name nor ARN", kinesis.describe_stream_summary)
-    notes.call("describe: no stream", kinesis.describe_stream, StreamName="nothing")
+    notes.call("describe: no stream", kinesis.describe_stream, StreamName=notes.absent)
     notes.call("list streams: has it", kinesis.list_streams, lambda a: name in a["StreamNames"], Limit=1000)
     notes.call(
         "list streams: after it",
@@ -85,11 +87,12 @@ def scenario_streams(notes: Notes) -> None:
     )
     notes.call("list streams: bad limit", kinesis.list_streams, Limit=0)
     notes.call("limits", kinesis.describe_limits, lambda answer: sorted(set(answer) - {"ResponseMetadata"}))
-    notes.call("delete: no stream", kinesis.delete_stream, StreamName="nothing")
+    notes.call("delete: no stream", kinesis.delete_stream, StreamName=notes.absent)
     notes.call("delete", kinesis.delete_stream, StreamName=name)
 
 
 def scenario_listing(notes: Notes) -> None:
+    """List shards by pages and filters, before and after a split."""
     kinesis = notes.kinesis
     stream = notes.stream(3)
     arn = notes.active(stream)["StreamARN"]
@@ -105,14 +108,14 @@ def scenario_listing(notes: Notes) -> None:
     notes.call("bad token", kinesis.list_shards, NextToken="nonsense")
     notes.call("bad page size", kinesis.list_shards, StreamName=stream, MaxResults=0)
     notes.call("after a shard", kinesis.list_shards, ids, StreamName=stream, ExclusiveStartShardId=FIRST)
-    notes.call("no stream", kinesis.list_shards, StreamName="nothing")
+    notes.call("no stream", kinesis.list_shards, StreamName=notes.absent)
     notes.call("neither name nor ARN", kinesis.list_shards)
-    before = datetime.now(timezone.utc)
-    time.sleep(1.1)
+    before = notes.now()
+    notes.wait(1.1)
     kinesis.split_shard(StreamName=stream, ShardToSplit=FIRST, NewStartingHashKey="5")
     notes.active(stream)
     # LocalStack truncates times to seconds.
-    time.sleep(1.2)
+    notes.wait(1.2)
 
     def filtered(name: str, **chosen: Any) -> None:
         notes.call(f"filter: {name}", kinesis.list_shards, ids, StreamName=stream, ShardFilter=chosen)
@@ -122,15 +125,16 @@ def scenario_listing(notes: Notes) -> None:
     filtered("FROM_TRIM_HORIZON", Type="FROM_TRIM_HORIZON")
     filtered("AFTER_SHARD_ID", Type="AFTER_SHARD_ID", ShardId=SECOND)
     filtered("AT_TIMESTAMP before the split", Type="AT_TIMESTAMP", Timestamp=before)
-    filtered("AT_TIMESTAMP now", Type="AT_TIMESTAMP", Timestamp=datetime.now(timezone.utc))
+    filtered("AT_TIMESTAMP now", Type="AT_TIMESTAMP", Timestamp=notes.now())
     filtered("FROM_TIMESTAMP before the split", Type="FROM_TIMESTAMP", Timestamp=before)
-    filtered("FROM_TIMESTAMP now", Type="FROM_TIMESTAMP", Timestamp=datetime.now(timezone.utc))
+    filtered("FROM_TIMESTAMP now", Type="FROM_TIMESTAMP", Timestamp=notes.now())
     filtered("AT_TIMESTAMP without", Type="AT_TIMESTAMP")
     filtered("AFTER_SHARD_ID without", Type="AFTER_SHARD_ID")
     filtered("unknown", Type="NONSENSE")
 
 
 def scenario_writing(notes: Notes) -> None:
+    """Put records: where they are placed, and what is refused."""
     kinesis = notes.kinesis
     stream = notes.stream(4)
     arn = notes.active(stream)["StreamARN"]
@@ -187,10 +191,12 @@ def scenario_writing(notes: Notes) -> None:
     over = {"Data": b"x" * (mib + 1), "PartitionKey": "k"}
     notes.call("PutRecords: 1 MiB and 1", kinesis.put_records, StreamName=stream, Records=[over])
     notes.call("PutRecord: by ARN", kinesis.put_record, StreamARN=arn, Data=b"x", PartitionKey="k")
-    notes.call("PutRecord: no stream", kinesis.put_record, StreamName="nothing", Data=b"x", PartitionKey="k")
+    notes.call(
+        "PutRecord: no stream", kinesis.put_record, StreamName=notes.absent, Data=b"x", PartitionKey="k"
+    )
     notes.call("PutRecord: no key", kinesis.put_record, StreamName=stream, Data=b"x")
-    # Many records on many empty shards, because LocalStack's cost grows with the content of a shard.
-    many = notes.stream(16)
+    # A stream of its own, because LocalStack's cost grows with the content of a shard.
+    many = notes.stream(1)
     notes.call("PutRecords: none", kinesis.put_records, StreamName=many, Records=[])
     entries = [{"Data": b"x", "PartitionKey": str(number)} for number in range(501)]
     notes.call(
@@ -204,6 +210,7 @@ def scenario_writing(notes: Notes) -> None:
 
 
 def scenario_sequence_numbers(notes: Notes) -> None:
+    """Compare sequence numbers within a shard and across a split."""
     kinesis = notes.kinesis
     stream = notes.stream(1)
     entries = [{"Data": b"%d" % number, "PartitionKey": "k"} for number in range(20)]
@@ -230,6 +237,7 @@ def scenario_sequence_numbers(notes: Notes) -> None:
 
 
 def scenario_iterators(notes: Notes) -> None:
+    """Read from every kind of position, and from positions that are refused."""
     kinesis = notes.kinesis
     stream = notes.stream(2)
 
@@ -243,9 +251,9 @@ def scenario_iterators(notes: Notes) -> None:
     latest = iterator(notes, stream, "LATEST")
     numbers = put("a", "b", "c")
     # Seconds apart, because LocalStack truncates times to seconds.
-    time.sleep(1.1)
-    between = datetime.now(timezone.utc)
-    time.sleep(1.1)
+    notes.wait(1.1)
+    between = notes.now()
+    notes.wait(1.1)
     numbers += put("d")
 
     def read(name: str, kind: str, **more: Any) -> None:
@@ -277,7 +285,7 @@ def scenario_iterators(notes: Notes) -> None:
     refuse("no timestamp", ShardIteratorType="AT_TIMESTAMP")
     refuse("the future", ShardIteratorType="AT_TIMESTAMP", Timestamp=between + timedelta(hours=1))
     refuse("unknown shard", ShardId="shardId-000000000099")
-    refuse("unknown stream", StreamName="nothing")
+    refuse("unknown stream", StreamName=notes.absent)
     start = kinesis.list_shards(StreamName=stream)["Shards"][0]["SequenceNumberRange"][
         "StartingSequenceNumber"
     ]
@@ -294,10 +302,11 @@ def scenario_iterators(notes: Notes) -> None:
 
 
 def scenario_reading(notes: Notes) -> None:
+    """Read records by pages, with their members and the lag."""
     kinesis = notes.kinesis
     stream = notes.stream(1)
     arn = notes.active(stream)["StreamARN"]
-    before = datetime.now(timezone.utc)
+    before = notes.now()
     key = 'é"\\\n'
     kinesis.put_records(
         StreamName=stream, Records=[{"Data": bytes([number]), "PartitionKey": key} for number in range(10)]
@@ -311,14 +320,14 @@ def scenario_reading(notes: Notes) -> None:
     notes.fact("record: key", first["Records"][0]["PartitionKey"])
     arrival = first["Records"][0]["ApproximateArrivalTimestamp"]
     slack = timedelta(seconds=5)
-    notes.fact("record: arrival", before - slack < arrival < datetime.now(timezone.utc) + slack)
+    notes.fact("record: arrival", before - slack < arrival < notes.now() + slack)
     notes.fact(
         "the same iterator twice", data(kinesis.get_records(ShardIterator=token, Limit=4)) == data(first)
     )
     rest = kinesis.get_records(ShardIterator=first["NextShardIterator"], StreamARN=arn)
     notes.fact("the rest", len(rest["Records"]))
     notes.fact("behind at the tip", rest["MillisBehindLatest"])
-    time.sleep(1.1)
+    notes.wait(1.1)
     notes.fact("behind", kinesis.get_records(ShardIterator=token, Limit=1)["MillisBehindLatest"] > 0)
     empty = kinesis.get_records(ShardIterator=rest["NextShardIterator"])
     notes.fact("nothing", (data(empty), empty["MillisBehindLatest"], bool(empty["NextShardIterator"])))
@@ -327,6 +336,7 @@ def scenario_reading(notes: Notes) -> None:
 
 
 def scenario_split_and_merge(notes: Notes) -> None:
+    """Split and merge shards, and read parents and children."""
     kinesis = notes.kinesis
     stream = notes.stream(2)
     entry = {"PartitionKey": "k", "ExplicitHashKey": "0"}
@@ -336,12 +346,10 @@ def scenario_split_and_merge(notes: Notes) -> None:
         request = {"StreamName": stream, "ShardToSplit": FIRST, "NewStartingHashKey": "10", **more}
         notes.call(f"split: {name}", kinesis.split_shard, **request)
 
-    other = notes.stream(1)
-    split("at its start", StreamName=other, NewStartingHashKey="0")
     split("outside", NewStartingHashKey=str(LAST))
     split("no number", NewStartingHashKey="abc")
     split("unknown shard", ShardToSplit="shardId-000000000099")
-    split("unknown stream", StreamName="nothing")
+    split("unknown stream", StreamName=notes.absent)
     split("fine")
     notes.active(stream)
     split("closed shard")
@@ -392,9 +400,11 @@ def scenario_split_and_merge(notes: Notes) -> None:
     )
     _, last = read_to_end(notes, stream, SECOND)
     notes.fact("merge: end has children", last.get("ChildShards"))
+    split("at its start", ShardToSplit=merged["ShardId"])
 
 
 def scenario_scaling(notes: Notes) -> None:
+    """Scale a stream up and down."""
     kinesis = notes.kinesis
     stream = notes.stream(2)
 
@@ -436,6 +446,7 @@ def scenario_scaling(notes: Notes) -> None:
 
 
 def scenario_settings(notes: Notes) -> None:
+    """Change retention, tags, record size and mode."""
     kinesis = notes.kinesis
     stream = notes.stream(1)
     arn = notes.active(stream)["StreamARN"]
@@ -451,17 +462,29 @@ def scenario_settings(notes: Notes) -> None:
     retention("decrease to more", decrease, 72)
     retention("decrease to 23", decrease, 23)
     retention("decrease to 24", decrease, 24)
+    notes.active(stream)
     notes.call("tags: add", kinesis.add_tags_to_stream, StreamName=stream, Tags={"b": "2", "a": "1"})
     notes.call(
         "tags: list",
         kinesis.list_tags_for_stream,
-        lambda a: (sorted(tag["Key"] for tag in a["Tags"]), a["HasMoreTags"]),
+        lambda a: (sorted(tag["Key"] for tag in notes.other_tags(a)), a["HasMoreTags"]),
         StreamName=stream,
     )
     notes.call("tags: remove", kinesis.remove_tags_from_stream, StreamName=stream, TagKeys=["a", "unknown"])
-    notes.call("tags: rest", kinesis.list_tags_for_stream, lambda a: a["Tags"], StreamName=stream)
+    notes.call("tags: rest", kinesis.list_tags_for_stream, notes.other_tags, StreamName=stream)
     notes.call(
         "tags: too many", kinesis.add_tags_to_stream, StreamName=stream, Tags={f"t{n}": "" for n in range(60)}
+    )
+    record: dict[str, Any] = {"Data": b"x" * (1_500 << 10), "PartitionKey": "k"}
+    notes.call("record size: before", kinesis.put_record, StreamName=stream, **record)
+    notes.call("record size: update", kinesis.update_max_record_size, StreamARN=arn, MaxRecordSizeInKiB=2048)
+    notes.active(stream)
+    notes.call("record size: after", kinesis.put_record, StreamName=stream, **record)
+    notes.call(
+        "record size: too large",
+        kinesis.update_max_record_size,
+        StreamARN=arn,
+        MaxRecordSizeInKiB=10_241,
     )
     mode = {"StreamMode": "ON_DEMAND"}
     notes.call("mode: to on-demand", kinesis.update_stream_mode, StreamARN=arn, StreamModeDetails=mode)
@@ -488,24 +511,10 @@ def scenario_settings(notes: Notes) -> None:
     notes.call("on-demand: create", kinesis.create_stream, StreamName=name, StreamModeDetails=mode)
     notes.fact("on-demand: shards", notes.active(name)["OpenShardCount"])
     kinesis.delete_stream(StreamName=name)
-    size = notes.stream(1)
-    size_arn = notes.active(size)["StreamARN"]
-    record = {"Data": b"x" * (1_500 << 10), "PartitionKey": "k"}
-    notes.call("record size: before", kinesis.put_record, StreamName=size, **record)
-    notes.call(
-        "record size: update", kinesis.update_max_record_size, StreamARN=size_arn, MaxRecordSizeInKiB=2048
-    )
-    notes.active(size)
-    notes.call("record size: after", kinesis.put_record, StreamName=size, **record)
-    notes.call(
-        "record size: too large",
-        kinesis.update_max_record_size,
-        StreamARN=size_arn,
-        MaxRecordSizeInKiB=10_241,
-    )
 
 
 def scenario_consumers(notes: Notes) -> None:
+    """Register, describe and deregister consumers."""
     kinesis = notes.kinesis
     stream = notes.stream(1)
     arn = notes.active(stream)["StreamARN"]
@@ -523,13 +532,7 @@ def scenario_consumers(notes: Notes) -> None:
     notes.call(
         "register: no stream", kinesis.register_stream_consumer, StreamARN=arn + "x", ConsumerName="app"
     )
-    deadline = time.monotonic() + HANG
-    while True:
-        described = kinesis.describe_stream_consumer(ConsumerARN=consumer)["ConsumerDescription"]
-        if described["ConsumerStatus"] == "ACTIVE":
-            break
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    described = notes.consumer_active(consumer)
     notes.fact("describe: members", sorted(described))
     notes.call("describe: by name", kinesis.describe_stream_consumer, StreamARN=arn, ConsumerName="app")
     notes.call(
@@ -544,31 +547,22 @@ def scenario_consumers(notes: Notes) -> None:
     )
     notes.fact("counted", notes.active(stream).get("ConsumerCount"))
     kinesis.deregister_stream_consumer(ConsumerARN=consumer)
-    deadline = time.monotonic() + HANG
-    while kinesis.list_stream_consumers(StreamARN=arn)["Consumers"]:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    notes.until(lambda: not kinesis.list_stream_consumers(StreamARN=arn)["Consumers"], "a consumer is gone")
     notes.call("deregister: again", kinesis.deregister_stream_consumer, ConsumerARN=consumer)
-    other = notes.stream(1)
-    kinesis.register_stream_consumer(StreamARN=notes.active(other)["StreamARN"], ConsumerName="app")
-    time.sleep(1)
-    notes.call("delete the stream", kinesis.delete_stream, StreamName=other)
-    time.sleep(2)
-    notes.call("delete the stream: refused, and then", kinesis.describe_stream_summary, StreamName=other)
+    kinesis.register_stream_consumer(StreamARN=arn, ConsumerName="app")
+    notes.wait(1)
+    notes.call("delete the stream", kinesis.delete_stream, StreamName=stream)
+    notes.wait(2)
+    notes.call("delete the stream: refused, and then", kinesis.describe_stream_summary, StreamName=stream)
 
 
 def scenario_subscriptions(notes: Notes) -> None:
+    """Subscribe to a shard, again at once, and past its end."""
     kinesis = notes.kinesis
     stream = notes.stream(1)
     arn = notes.active(stream)["StreamARN"]
     consumer = kinesis.register_stream_consumer(StreamARN=arn, ConsumerName="app")["Consumer"]["ConsumerARN"]
-    deadline = time.monotonic() + HANG
-    while (
-        kinesis.describe_stream_consumer(ConsumerARN=consumer)["ConsumerDescription"]["ConsumerStatus"]
-        != "ACTIVE"
-    ):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    notes.consumer_active(consumer)
     kinesis.put_records(
         StreamName=stream, Records=[{"Data": b"%d" % n, "PartitionKey": "k"} for n in range(3)]
     )
@@ -601,7 +595,7 @@ def scenario_subscriptions(notes: Notes) -> None:
         second = subscribe("a second time at once")
         if second is not None:
             second["EventStream"].close()
-    time.sleep(5.1)
+    notes.wait(5.1)
     after = {"Type": "AFTER_SEQUENCE_NUMBER", "SequenceNumber": number}
     answer = subscribe("later", StartingPosition=after)
     kinesis.split_shard(StreamName=stream, ShardToSplit=FIRST, NewStartingHashKey=str(HALF))
@@ -617,38 +611,3 @@ def scenario_subscriptions(notes: Notes) -> None:
         ending = type(error).__name__
     notes.fact("shard end: children", children)
     notes.fact("shard end: then", ending)
-
-
-OPERATIONS = (
-    "DescribeAccountSettings", "DisableEnhancedMonitoring", "EnableEnhancedMonitoring", "GetResourcePolicy",
-    "ListTagsForResource", "PutResourcePolicy", "DeleteResourcePolicy", "StartStreamEncryption",
-    "StopStreamEncryption", "TagResource", "UntagResource", "UpdateAccountSettings",
-    "UpdateStreamWarmThroughput",
-)  # fmt: skip
-
-
-def scenario_other_operations(notes: Notes) -> None:
-    """Note which of the operations that our clients never call exist at all."""
-    stream = notes.stream(1)
-    arn = notes.active(stream)["StreamARN"]
-    requests: dict[str, dict[str, Any]] = {
-        "PutResourcePolicy": {"ResourceARN": arn, "Policy": "{}"},
-        "StartStreamEncryption": {
-            "StreamName": stream,
-            "EncryptionType": "KMS",
-            "KeyId": "alias/aws/kinesis",
-        },
-        "StopStreamEncryption": {"StreamName": stream, "EncryptionType": "KMS", "KeyId": "alias/aws/kinesis"},
-        "EnableEnhancedMonitoring": {"StreamName": stream, "ShardLevelMetrics": ["ALL"]},
-        "DisableEnhancedMonitoring": {"StreamName": stream, "ShardLevelMetrics": ["ALL"]},
-        "TagResource": {"ResourceARN": arn, "Tags": {"a": "b"}},
-        "UntagResource": {"ResourceARN": arn, "TagKeys": ["a"]},
-        "ListTagsForResource": {"ResourceARN": arn},
-        "GetResourcePolicy": {"ResourceARN": arn},
-        "DeleteResourcePolicy": {"ResourceARN": arn},
-        "UpdateStreamWarmThroughput": {"StreamARN": arn, "WarmThroughputMiBps": 10},
-    }
-    for operation in OPERATIONS:
-        method = getattr(notes.kinesis, re.sub(r"(?<!^)(?=[A-Z])", "_", operation).lower())
-        notes.active(stream)  # Some leave it UPDATING for a while; that depends only on timing.
-        notes.call(operation, method, **requests.get(operation, {}))

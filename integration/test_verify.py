@@ -1,0 +1,105 @@
+"""``kinesis-sdk verify`` as a process: whole on the fake, and killed and interrupted on LocalStack."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import boto3
+import pytest
+
+from kinesis_sdk.verify import PREFIX
+from tests import HANG
+
+COMMAND = (sys.executable, "-m", "kinesis_sdk.cli", "verify")
+STEPS = (
+    "kinesis-listing",
+    "dynamodb-tables",
+    "table-streams-records",
+    "sink",
+    "reshard",
+    "fan-out",
+    "idempotence",
+)
+
+
+def test_the_whole_of_it_on_the_fake(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    done = subprocess.run(
+        [*COMMAND, "--fake", "--report", str(path)], capture_output=True, text=True, timeout=HANG, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(path.read_text())
+    assert {step["status"] for step in report["steps"]} == {"same", "passed"}
+    assert (report["complete"], report["left"]) == (True, 0)
+    assert report["removed"] > 25
+    assert report["cost"]["usd"] < 1.0
+
+
+@contextmanager
+def begun(endpoint: str, step: str) -> Iterator[subprocess.Popen[str]]:
+    """Yield a run of a step that has made its first stream or table."""
+    command = [*COMMAND, "--endpoint-url", endpoint, "--yes", "--only", step]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            assert f"1/1 {step}" in process.stderr.readline()
+            until_something_is_there(endpoint)
+            yield process
+        finally:
+            process.kill()
+
+
+def names(endpoint: str) -> list[str]:
+    kinesis, dynamodb = (boto3.client(service, endpoint_url=endpoint) for service in ("kinesis", "dynamodb"))
+    streams = [
+        name for page in kinesis.get_paginator("list_streams").paginate() for name in page["StreamNames"]
+    ]
+    tables = [
+        name for page in dynamodb.get_paginator("list_tables").paginate() for name in page["TableNames"]
+    ]
+    return [name for name in (*streams, *tables) if name.startswith(PREFIX)]
+
+
+def until_something_is_there(endpoint: str) -> None:
+    for _ in range(10_000):
+        if names(endpoint):
+            return
+    raise AssertionError("nothing was made")
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_what_a_killed_run_has_left_is_removed_later(step: str, localstack: str) -> None:
+    with begun(localstack, step) as process:
+        process.kill()
+        process.wait(HANG)
+    left = names(localstack)
+    assert left
+    done = subprocess.run(
+        [*COMMAND, "--remove", "--yes", "--json", "--endpoint-url", localstack],
+        capture_output=True,
+        text=True,
+        timeout=HANG,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    removal = json.loads(done.stdout)
+    assert {one["name"] for one in removal["removed"]} >= set(left)
+    assert (removal["left"], removal["unmarked"]) == ([], [])
+    assert names(localstack) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("step", STEPS)
+def test_an_interrupted_run_removes_what_it_made(step: str, number: signal.Signals, localstack: str) -> None:
+    with begun(localstack, step) as process:
+        process.send_signal(number)
+        _, told = process.communicate(timeout=HANG)
+    assert process.returncode == 130, told
+    assert "Everything that was made is removed." in told
+    assert names(localstack) == []

@@ -1,0 +1,174 @@
+"""Facts that a script finds at a service, and what scripts need for it: clients, streams, tables, waits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
+from datetime import datetime, timezone
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from kinesis_sdk.common.clock import Clock
+from kinesis_sdk.common.errors import AdminError
+from kinesis_sdk.verify.scratch import TAG, Scratch
+
+_SAFE_INTEGER = 1 << 53
+_ARN = re.compile(r"arn:aws[^\s\"']*")
+_ACCOUNT = re.compile(r"(?<![0-9A-Za-z-])[0-9]{12}(?![0-9])")
+
+
+class Notes:
+    """The facts of one script, each a JSON value without names of this run, ARNs and account numbers.
+
+    Args:
+        scratch: Clients of this run, and what they make.
+        clock: Clock of this machine.
+        poll: Seconds between two looks at something that takes time.
+        patience: Maximum seconds to wait for it.
+
+    Attributes:
+        facts: Values by name, in the order in which they were found.
+        kinesis: Client of Kinesis.
+        dynamodb: Client of DynamoDB.
+        streams: Client of DynamoDB Streams.
+    """
+
+    def __init__(self, scratch: Scratch, *, clock: Clock, poll: float = 1.0, patience: float = 900.0) -> None:
+        self.facts: dict[str, Any] = {}
+        self.scratch = scratch
+        self.kinesis: Any = scratch.client("kinesis")
+        self.dynamodb: Any = scratch.client("dynamodb")
+        self.streams: Any = scratch.client("dynamodbstreams")
+        self._clock = clock
+        self._poll = poll
+        self._patience = patience
+
+    def fact(self, name: str, value: Any) -> None:
+        """Note a value."""
+        if name in self.facts:
+            raise AssertionError(f"two facts are named {name!r}")
+        self.facts[name] = shown(value, self.scratch.prefix)
+
+    def call(
+        self, name: str, method: Callable[..., Any], see: Callable[[Any], Any] | None = None, **request: Any
+    ) -> Any:
+        """Make a call and note its error, or what `see` finds in its response; return the response, None after an error."""
+        try:
+            answer = method(**request)
+            value = "ok" if see is None else see(answer)
+        except ClientError as error:
+            answer = None
+            metadata = error.response["ResponseMetadata"]
+            value = f"{metadata.get('HTTPStatusCode')} {error.response['Error']['Code']}"
+        except BotoCoreError as error:
+            answer, value = None, type(error).__name__
+        self.fact(name, value)
+        return answer
+
+    def now(self) -> datetime:
+        """Return the time of this machine."""
+        return datetime.fromtimestamp(self._clock.time(), timezone.utc)
+
+    def wait(self, seconds: float) -> None:
+        """Wait; raises `LimitReachedError` if the time of the run is over."""
+        self.scratch.meter.check()
+        self.scratch.sleep(seconds)
+
+    def until(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait until a condition holds; raises `AdminError` with ``what`` if it does not come in time."""
+        deadline = self._clock.monotonic() + self._patience
+        while not condition():
+            if self._clock.monotonic() >= deadline:
+                raise AdminError(f"waited {self._patience:g} s until {what}")
+            self.wait(self._poll)
+
+    # -- streams and tables, which are gone afterwards ------------------------------------------------------------
+
+    def name(self) -> str:
+        """Return a new name."""
+        return self.scratch.name()
+
+    @property
+    def absent(self) -> str:
+        """A name of this run that nothing has."""
+        return f"{self.scratch.prefix}absent"
+
+    def stream(self, shards: int = 1, **more: Any) -> str:
+        """Create a stream and wait until it is ACTIVE; return its name."""
+        name = self.name()
+        self.kinesis.create_stream(StreamName=name, ShardCount=shards, **more)
+        self.active(name)
+        return name
+
+    def active(self, name: str) -> dict[str, Any]:
+        """Wait until a stream is ACTIVE; return its summary."""
+        found: dict[str, Any] = {}
+
+        def is_active() -> bool:
+            answer = self.kinesis.describe_stream_summary(StreamName=name)
+            found.update(answer["StreamDescriptionSummary"])
+            return bool(found["StreamStatus"] == "ACTIVE")
+
+        self.until(is_active, f"{name} is ACTIVE")
+        return found
+
+    def consumer_active(self, arn: str) -> dict[str, Any]:
+        """Wait until a registered consumer is ACTIVE; return its description."""
+        found: dict[str, Any] = {}
+
+        def is_active() -> bool:
+            found.update(self.kinesis.describe_stream_consumer(ConsumerARN=arn)["ConsumerDescription"])
+            return bool(found["ConsumerStatus"] == "ACTIVE")
+
+        self.until(is_active, "a registered consumer is ACTIVE")
+        return found
+
+    def table(self, *, sort: bool = False, **more: Any) -> str:
+        """Create a table with the key ``k`` (text) and, with `sort`, ``s`` (a number); return its name."""
+        name = self.name()
+        keys = [("k", "HASH", "S")] + ([("s", "RANGE", "N")] if sort else [])
+        self.dynamodb.create_table(
+            TableName=name,
+            KeySchema=[{"AttributeName": key, "KeyType": kind} for key, kind, _ in keys],
+            AttributeDefinitions=[{"AttributeName": key, "AttributeType": type_} for key, _, type_ in keys],
+            BillingMode="PAY_PER_REQUEST",
+            **more,
+        )
+        self.table_active(name)
+        return name
+
+    def table_active(self, name: str) -> dict[str, Any]:
+        """Wait until a table and its indexes are ACTIVE; return its description."""
+        found: dict[str, Any] = {}
+
+        def is_active() -> bool:
+            found.clear()
+            found.update(self.dynamodb.describe_table(TableName=name)["Table"])
+            indexes = found.get("GlobalSecondaryIndexes", ())
+            return {found["TableStatus"], *(index["IndexStatus"] for index in indexes)} == {"ACTIVE"}
+
+        self.until(is_active, f"{name} is ACTIVE")
+        return found
+
+    def other_tags(self, answer: Mapping[str, Any]) -> list[Any]:
+        """Return the tags of a stream without the tag of this run."""
+        return [tag for tag in answer["Tags"] if tag["Key"] != TAG]
+
+
+def shown(value: Any, prefix: str) -> Any:
+    """Return a value as JSON has it, without names of a run, ARNs and account numbers."""
+    if isinstance(value, str):
+        return _ACCOUNT.sub("<account>", _ARN.sub("<arn>", value.replace(prefix, "<name>")))
+    if value is None or isinstance(value, (bool, float)):
+        return value
+    if isinstance(value, int):
+        return value if abs(value) < _SAFE_INTEGER else str(value)
+    if isinstance(value, (bytes, bytearray)):
+        return shown(bytes(value).decode("ascii", "backslashreplace"), prefix)
+    if isinstance(value, Mapping):
+        return {shown(str(key), prefix): shown(one, prefix) for key, one in value.items()}
+    if isinstance(value, AbstractSet):
+        return sorted((shown(one, prefix) for one in value), key=repr)
+    return [shown(one, prefix) for one in value]

@@ -1,0 +1,106 @@
+"""Results of a run: what each step found, and where it differs from the fake."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Status = Literal["same", "differs", "passed", "failed", "stopped"]
+"""``same`` and ``differs``: a script, compared with the fake. ``passed`` and ``failed``: facts that must hold, or an error.
+``stopped``: the run ended before it."""
+
+ABSENT = "(no such fact)"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A fact that is not as expected.
+
+    Attributes:
+        fact: Its name.
+        expected: Its value on the fake, or the value that it must have.
+        found: Its value here.
+    """
+
+    fact: str
+    expected: Any
+    found: Any
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """Result of a step.
+
+    Attributes:
+        name: Name of the step.
+        status: How it ended.
+        seconds: Time that it took.
+        facts: All facts by name.
+        differences: Facts that are not as expected.
+        problem: Why it failed or stopped; empty otherwise.
+    """
+
+    name: str
+    status: Status
+    seconds: float = 0.0
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    differences: tuple[Difference, ...] = ()
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Costs of a run, at most.
+
+    Attributes:
+        usd: US dollars by the table of prices, times the factor of the region.
+        max_usd: Amount at which it would have stopped.
+        units: Billed units, by the names of the table of prices.
+        calls: Counted calls, by operation; the journeys' own are in the units only.
+    """
+
+    usd: float
+    max_usd: float
+    units: Mapping[str, float]
+    calls: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Report:
+    """Results of a run, to be published: it has no account numbers, ARNs, payloads or names.
+
+    Attributes:
+        service: ``aws``, ``endpoint`` for another endpoint, or ``fake``.
+        region: Region.
+        date: Day of the run, in UTC.
+        versions: Versions of kinesis-sdk, Python, boto3 and botocore.
+        complete: Whether all chosen steps ran to their end.
+        removed: Number of streams and tables that were made and are gone.
+        left: Number of streams and tables that are still there.
+        steps: Results, in the order of the run.
+        cost: What it has cost.
+    """
+
+    service: Literal["aws", "endpoint", "fake"]
+    region: str
+    date: str
+    versions: Mapping[str, str]
+    complete: bool
+    removed: int
+    left: int
+    steps: tuple[StepResult, ...]
+    cost: Cost
+
+    @property
+    def passed(self) -> bool:
+        """Whether every step ended, all facts that must hold did, and nothing was left. Differences from the fake do not count."""
+        bad = any(step.status in ("failed", "stopped") for step in self.steps)
+        return self.complete and not bad and not self.left
+
+
+def judge(facts: Mapping[str, Any], expected: Mapping[str, Any], *, exact: bool) -> tuple[Difference, ...]:
+    """Return the facts that are not as expected. Unless ``exact``, facts without an expectation are fine."""
+    names = dict.fromkeys([*expected, *(facts if exact else ())])
+    pairs = [(name, expected.get(name, ABSENT), facts.get(name, ABSENT)) for name in names]
+    return tuple(Difference(name, wanted, found) for name, wanted, found in pairs if wanted != found)

@@ -1,0 +1,383 @@
+"""Streams and tables of a run: made with a prefix and a tag, used by this run only, and found again by both."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from kinesis_sdk.admin import Connection, Streams
+from kinesis_sdk.common.aws import call_with_retries, is_throttle
+from kinesis_sdk.common.clock import Clock
+from kinesis_sdk.common.errors import AdminError, ResourceNotFoundError
+from kinesis_sdk.common.paging import PageLimit
+from kinesis_sdk.verify.meter import Meter
+
+PREFIX = "kinesis-sdk-verify-"
+"""Beginning of the names of all streams and tables."""
+
+TAG = "kinesis-sdk-verify"
+"""Tag of all streams and tables; its value is the id of the run."""
+
+_RUN = re.compile(r"[0-9a-f]{8}")
+_NAMES = ("StreamName", "StreamARN", "ConsumerARN", "TableName", "ResourceArn", "ResourceARN", "StreamArn")
+_READS = ("Describe", "List", "Get")
+_CREATES = frozenset({"CreateStream", "CreateTable"})
+_INVALID = re.compile(r"[^\w.:/-]", re.ASCII)
+"""A character that no name has: a request that names such a thing can only fail."""
+_ATTEMPTS = 8
+_IN_USE = frozenset({"ResourceInUseException", "LimitExceededException"})
+_GONE = "ResourceNotFoundException"
+_POLL = 1.0
+
+
+def new_run() -> str:
+    """Return a new id: eight hexadecimal digits."""
+    return secrets.token_hex(4)
+
+
+def is_run(text: str) -> bool:
+    """Return whether a text is the id of a run."""
+    return _RUN.fullmatch(text) is not None
+
+
+class Scratch:
+    """Streams and tables of one run, and the clients that make them. Thread-safe.
+
+    Args:
+        clients: Clients of scripts, by service: they send wrong requests too.
+        direct: Clients of workers and producers, by service; None for the same.
+        run: Id of the run.
+        meter: Counts the calls of scripts.
+        sleep: Called with the seconds to wait.
+
+    Attributes:
+        run: Id of the run.
+        prefix: Beginning of the names of this run.
+        tags: The tag of this run.
+        direct: Clients whose calls are neither checked nor counted.
+    """
+
+    def __init__(
+        self,
+        clients: Mapping[str, Any],
+        direct: Mapping[str, Any] | None = None,
+        *,
+        run: str,
+        meter: Meter,
+        sleep: Callable[[float], None],
+    ) -> None:
+        self.run = run
+        self.prefix = f"{PREFIX}{run}-"
+        self.tags = {TAG: run}
+        self.meter = meter
+        self.sleep = sleep
+        self.direct: Mapping[str, Any] = clients if direct is None else direct
+        self._clients = clients
+        self._lock = threading.Lock()
+        self._count = 0
+        self._made: dict[tuple[str, str], bool] = {}
+
+    def name(self) -> str:
+        """Return a new name; none is the beginning of another one."""
+        with self._lock:
+            self._count += 1
+            return f"{self.prefix}{self._count:03}x"
+
+    def client(self, service: str) -> ScratchClient:
+        """Return a client that calls only for this run: ``kinesis``, ``dynamodb`` or ``dynamodbstreams``."""
+        return ScratchClient(self, service, self._clients[service])
+
+    def remember(self, kind: str, name: str, *, exists: bool = False) -> None:
+        """Note a ``stream`` or ``table`` before it is made, also by a worker, and again when it is known to exist."""
+        with self._lock:
+            self._made[kind, name] = exists or self._made.get((kind, name), False)
+
+    @property
+    def made(self) -> list[tuple[str, str]]:
+        """Kind and name of everything that may exist."""
+        with self._lock:
+            return list(self._made)
+
+    @property
+    def count(self) -> int:
+        """Number of streams and tables that were made."""
+        with self._lock:
+            return sum(self._made.values())
+
+    def discard(self) -> None:
+        """Delete what was made so far, without waiting. What cannot be deleted yet stays noted, and is deleted at the end."""
+        for kind, name in self.made:
+            if _delete(self.direct, kind, name) and kind == "stream":
+                self.meter.end("DeleteStream", {}, name, None)
+
+    def check(self, operation: str, request: Mapping[str, Any]) -> None:
+        """Raise `AdminError` unless a request names only what this run may touch."""
+        names = [str(name) for name in _names_in(request)]
+        is_empty = not {"RequestItems", "TransactItems"}.isdisjoint(request)  # a batch of nothing
+        if not names and not is_empty and not operation.startswith(_READS):
+            raise AdminError(f"{operation} names no stream or table of this run, so it is not made")
+        for name in names:
+            if self.prefix not in name and not _INVALID.search(name):
+                raise AdminError(f"{operation}: {name} is not of this run, so it is not touched")
+
+
+def _names_in(request: Mapping[str, Any]) -> Iterator[Any]:
+    for key in _NAMES:
+        if request.get(key) is not None:
+            yield request[key]
+    yield from request.get("RequestItems") or ()
+    for action in request.get("TransactItems") or ():
+        for part in action.values():
+            yield part["TableName"]
+
+
+def _stream_of(request: Mapping[str, Any]) -> str | None:
+    """Return the name of the stream of Kinesis that a request names; None if it names none."""
+    named = request.get("StreamName") or request.get("StreamARN")
+    return None if named is None else str(named).rpartition("/")[2]
+
+
+class ScratchClient:
+    """A client whose calls are checked, tagged and counted, and repeated if they were throttled. All else is the client's own."""
+
+    def __init__(self, scratch: Scratch, service: str, client: Any) -> None:
+        self._scratch = scratch
+        self._service = service
+        self._client = client
+
+    def __getattr__(self, method: str) -> Any:
+        value = getattr(self._client, method)
+        if method.startswith("_") or not callable(value) or method == "close":
+            return value
+        operation = "".join(part.capitalize() for part in method.split("_"))
+
+        def call(**request: Any) -> Any:
+            return self._call(operation, value, request)
+
+        return call
+
+    def _call(self, operation: str, method: Callable[..., Any], request: dict[str, Any]) -> Any:
+        scratch = self._scratch
+        scratch.check(operation, request)
+        stream = _stream_of(request)
+        if operation in _CREATES:
+            request = self._marked(operation, request)
+        for attempt in range(1, _ATTEMPTS + 1):
+            scratch.meter.begin(operation, request, stream)
+            try:
+                response = method(**request)
+            except ClientError as error:
+                if attempt == _ATTEMPTS or not _may_be_repeated(error):
+                    raise
+                scratch.sleep(min(4.0, 0.25 * 2**attempt))
+            else:
+                scratch.meter.end(operation, request, stream, response)
+                if operation in _CREATES:
+                    scratch.remember(*_made_by(request), exists=True)
+                return response
+        raise AssertionError
+
+    def _marked(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
+        """Return a request that makes something with the tag of this run, and note what it makes."""
+        tags = self._scratch.tags
+        self._scratch.remember(*_made_by(request))
+        if operation == "CreateStream":
+            return {**request, "Tags": {**request.get("Tags", {}), **tags}}
+        listed = [{"Key": key, "Value": value} for key, value in tags.items()]
+        return {**request, "Tags": [*request.get("Tags", ()), *listed]}
+
+
+def _made_by(request: Mapping[str, Any]) -> tuple[str, str]:
+    """Return kind and name of what a request creates."""
+    return (
+        ("stream", str(request["StreamName"]))
+        if "StreamName" in request
+        else ("table", str(request["TableName"]))
+    )
+
+
+def _may_be_repeated(error: ClientError) -> bool:
+    """Return whether a call was throttled. LimitExceededException is also the answer to a request beyond a limit."""
+    details = error.response["Error"]
+    if details["Code"] == "LimitExceededException":
+        return "rate exceeded" in str(details.get("Message", "")).lower()
+    return is_throttle(str(details["Code"]))
+
+
+def _delete(clients: Mapping[str, Any], kind: str, name: str) -> bool:
+    """Ask for a deletion; return whether the service accepted it or knows no such thing."""
+    try:
+        if kind == "stream":
+            clients["kinesis"].delete_stream(StreamName=name, EnforceConsumerDeletion=True)
+        else:
+            clients["dynamodb"].delete_table(TableName=name)
+    except ClientError as error:
+        code = str(error.response["Error"]["Code"])
+        if code == _GONE:
+            return True
+        # A name that could not be created cannot be deleted either; and what is in use is asked for again.
+        if code in _IN_USE or is_throttle(code) or _INVALID.search(name):
+            return False
+        raise
+    return True
+
+
+@dataclass(frozen=True, order=True)
+class Leftover:
+    """A stream or table of a run.
+
+    Attributes:
+        kind: ``stream`` or ``table``.
+        name: Its name.
+        run: Id of the run by its tag; None if it has the prefix and no such tag.
+    """
+
+    kind: str
+    name: str
+    run: str | None
+
+
+@dataclass(frozen=True)
+class Removal:
+    """Result of a removal.
+
+    Attributes:
+        removed: What is gone.
+        left: What is still there, because it could not be deleted in time.
+        unmarked: What has the prefix and not the tag, and was not touched.
+    """
+
+    removed: tuple[Leftover, ...]
+    left: tuple[Leftover, ...]
+    unmarked: tuple[Leftover, ...]
+
+
+class Remover:
+    """Finds and removes what runs have made. It can be interrupted at any point and begun again.
+
+    Args:
+        connection: Account and region.
+        clock: Measures the wait.
+        sleep: Called with the seconds to wait; replaced in tests.
+    """
+
+    def __init__(
+        self, connection: Connection, *, clock: Clock, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        self._clients = {service: connection.client(service) for service in ("kinesis", "dynamodb")}
+        self._streams = Streams(connection, clock=clock, sleep=sleep)
+        self._clock = clock
+        self._sleep = sleep
+
+    def find(self, run: str | None = None) -> list[Leftover]:
+        """Return all streams and tables with the prefix, sorted.
+
+        Args:
+            run: Id of the run whose things to return; None for all runs. Things without the tag are always returned.
+
+        Raises:
+            AwsError: If a call fails.
+        """
+        prefix = PREFIX if run is None else f"{PREFIX}{run}-"
+        found = [Leftover("stream", name, self._run_of_stream(name)) for name in self._streams.names(prefix)]
+        found += [Leftover("table", name, self._run_of_table(name)) for name in self._tables(prefix)]
+        return sorted(found, key=lambda one: (one.kind, one.name))
+
+    def remove(
+        self,
+        run: str | None = None,
+        *,
+        also: list[tuple[str, str]] | None = None,
+        timeout: float = 300.0,
+        tell: Callable[[str], None] = lambda _: None,
+    ) -> Removal:
+        """Delete what runs have made, and wait until it is gone.
+
+        Args:
+            run: Id of the run; None for all runs.
+            also: Kind and name of what this process knows that it made, whatever the lists and tags say.
+            timeout: Maximum seconds to wait until all is gone.
+            tell: Called with a sentence about the progress.
+
+        Raises:
+            AwsError: If a call fails.
+        """
+        known = {(kind, name): Leftover(kind, name, run) for kind, name in also or ()}
+        found = {(one.kind, one.name): one for one in self.find(run)}
+        unmarked = [one for key, one in found.items() if one.run is None and key not in known]
+        waiting = {**{key: one for key, one in found.items() if one.run is not None}, **known}
+        for key in [key for key in waiting if self._status(*key) is None]:
+            del waiting[key]
+        total = dict(waiting)
+        deadline = self._clock.monotonic() + timeout
+        if total:
+            tell(f"removing {len(total)} streams and tables")
+        while waiting:
+            for key in list(waiting):
+                status = self._status(*key)
+                if status is None:
+                    del waiting[key]
+                elif status != "DELETING":
+                    _delete(self._clients, *key)
+            if not waiting or self._clock.monotonic() >= deadline:
+                break
+            self._sleep(_POLL)
+        return Removal(
+            tuple(one for key, one in total.items() if key not in waiting),
+            tuple(waiting.values()),
+            tuple(unmarked),
+        )
+
+    def _status(self, kind: str, name: str) -> str | None:
+        """Return the status of a stream or table; None if there is none."""
+        if _INVALID.search(name):
+            return None
+        try:
+            if kind == "stream":
+                return self._streams.describe(name).status
+            table = self._read("DescribeTable", TableName=name)["Table"]
+        except ResourceNotFoundError:
+            return None
+        return str(table["TableStatus"])
+
+    def _run_of_stream(self, name: str) -> str | None:
+        try:
+            return self._streams.tags(name).get(TAG)
+        except ResourceNotFoundError:
+            return None
+
+    def _run_of_table(self, name: str) -> str | None:
+        try:
+            arn = self._read("DescribeTable", TableName=name)["Table"]["TableArn"]
+            tags = self._read("ListTagsOfResource", ResourceArn=arn).get("Tags") or ()
+        except ResourceNotFoundError:
+            return None
+        return next((str(tag["Value"]) for tag in tags if tag["Key"] == TAG), None)
+
+    def _tables(self, prefix: str) -> list[str]:
+        found: list[str] = []
+        request: dict[str, Any] = {}
+        limit = PageLimit("ListTables")
+        while True:
+            page = self._read("ListTables", **request)
+            found += [str(name) for name in page.get("TableNames", ())]
+            last = page.get("LastEvaluatedTableName")
+            if not last:
+                return sorted(name for name in found if name.startswith(prefix))
+            limit.check(str(last))
+            request = {"ExclusiveStartTableName": last}
+
+    def _read(self, operation: str, **request: Any) -> Mapping[str, Any]:
+        client = self._clients["dynamodb"]
+        method = getattr(client, re.sub(r"(?<!^)(?=[A-Z])", "_", operation).lower())
+        response: Mapping[str, Any] = call_with_retries(
+            lambda: method(**request), operation=operation, client=client, sleep=self._sleep
+        )
+        return response
