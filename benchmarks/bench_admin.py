@@ -15,7 +15,7 @@ from typing import Any
 from click.testing import CliRunner
 
 from kinesis_sdk.admin import Application, Connection, FleetObserver, FleetView
-from kinesis_sdk.admin.fleet.look import Look
+from kinesis_sdk.admin.fleet.reader import FleetReader
 from kinesis_sdk.cli.main import cli
 from kinesis_sdk.cli.options import ConnectionOptions
 from kinesis_sdk.common.shards import Shard, list_shards
@@ -107,7 +107,7 @@ def main() -> None:
     print("One look at 1,000 shards on the fake, in seconds (limits: lag 5 s, leases 1 s)")
     connection, _, _ = make_account(1000, 200)
     ConnectionOptions.connect = lambda _: connection  # type: ignore[assignment,misc,method-assign]
-    look = Look(Application(connection, "billing", stream="orders"))
+    look = FleetReader(Application(connection, "billing", stream="orders"))
     print(f"  read and decode the table          {timed(look.table):6.2f}")
     print(f"  ListShards and the stream          {timed(look.streams):6.2f}")
     print(f"  1,000 probes, at most 200 a second {timed(look.lag):6.2f}")

@@ -24,8 +24,8 @@ from kinesis_sdk.admin import Connection
 from kinesis_sdk.admin import load as load_module
 from kinesis_sdk.admin import reading as reading_module
 from kinesis_sdk.admin import streams as streams_module
-from kinesis_sdk.admin.fleet import look as look_module
-from kinesis_sdk.admin.fleet.look import Look
+from kinesis_sdk.admin.fleet import reader as reader_module
+from kinesis_sdk.admin.fleet.reader import FleetReader
 from kinesis_sdk.cli import steer
 from kinesis_sdk.cli.main import cli
 from kinesis_sdk.cli.options import ConnectionOptions
@@ -398,10 +398,10 @@ def test_an_operator_needs_the_policy_and_all_of_it(
         region="us-east-1", clients={service: account.client(service) for service in ("kinesis", "dynamodb")}
     )
     monkeypatch.setattr(ConnectionOptions, "connect", lambda _: connection)
-    for timed in (look_module, streams_module, load_module, reading_module):
+    for timed in (reader_module, streams_module, load_module, reading_module):
         monkeypatch.setattr(timed, "SystemClock", lambda: fleet.clock, raising=False)
-    monkeypatch.setattr(steer, "surroundings", lambda: {"clock": fleet.clock, "sleep": fleet.run})
-    for waiting in (Look.__init__, streams_module.Streams.__init__):
+    monkeypatch.setattr(steer, "clock_and_sleep", lambda: {"clock": fleet.clock, "sleep": fleet.run})
+    for waiting in (FleetReader.__init__, streams_module.Streams.__init__):
         monkeypatch.setitem(waiting.__kwdefaults__, "sleep", fleet.run)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     account.allowed = set(policy(role))

@@ -17,11 +17,11 @@ import pytest
 
 from integration.endtoend.run import Run, RunOptions
 from kinesis_sdk.admin.applications import Application
+from kinesis_sdk.admin.changes.description import Status
 from kinesis_sdk.admin.changes.desk import Desk
 from kinesis_sdk.admin.changes.execute import Outcome
 from kinesis_sdk.admin.changes.lease_change import LeaseChange
 from kinesis_sdk.admin.changes.plans import plan_rewind, plan_skip
-from kinesis_sdk.admin.changes.told import Status
 from kinesis_sdk.admin.connection import Connection
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.shards import Shard

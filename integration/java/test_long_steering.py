@@ -14,6 +14,7 @@ from integration.java.evidence import wait_for
 from integration.java.operations import FLEET, play
 from integration.java.processes import METRICS
 from integration.java.steered import OURS, SteeredFleet
+from kinesis_sdk.admin.changes.description import Status
 from kinesis_sdk.admin.changes.marks import plan_drain, plan_pin, plan_undrain
 from kinesis_sdk.admin.changes.plans import (
     export_leases,
@@ -24,7 +25,6 @@ from kinesis_sdk.admin.changes.plans import (
     plan_skip,
 )
 from kinesis_sdk.admin.changes.recipes import Recipe
-from kinesis_sdk.admin.changes.told import Status
 from kinesis_sdk.admin.fleet.model import OwnerKind
 from kinesis_sdk.common.errors import ChangeRefusedError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber

@@ -10,11 +10,11 @@ from integration.java.evidence import deliveries, wait_for
 from integration.java.load import Load
 from integration.java.processes import QUICK
 from kinesis_sdk.admin.applications import Application
+from kinesis_sdk.admin.changes.description import Status
 from kinesis_sdk.admin.changes.desk import Desk
 from kinesis_sdk.admin.changes.lease_change import LeaseChange
 from kinesis_sdk.admin.changes.plans import plan_release, plan_rewind, plan_skip
 from kinesis_sdk.admin.changes.recipes import Recipe
-from kinesis_sdk.admin.changes.told import Status
 from kinesis_sdk.admin.connection import Connection
 from kinesis_sdk.admin.fleet.model import OwnerKind
 from tests import HANG

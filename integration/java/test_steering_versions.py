@@ -8,9 +8,9 @@ import pytest
 
 from integration.java.evidence import deliveries, wait_for
 from integration.java.steered import SteeredFleet
+from kinesis_sdk.admin.changes.description import Status
 from kinesis_sdk.admin.changes.plans import plan_rewind, plan_skip
 from kinesis_sdk.admin.changes.recipes import Recipe
-from kinesis_sdk.admin.changes.told import Status
 from kinesis_sdk.admin.fleet.model import OwnerKind
 from tests import HANG
 

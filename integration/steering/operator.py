@@ -14,6 +14,7 @@ from typing import Protocol
 from integration.steering.books import START, Freed, Gap, Operations, Place, Rewind
 from integration.steering.plan import Kind, Operation
 from kinesis_sdk.admin.applications import Application
+from kinesis_sdk.admin.changes.description import Status
 from kinesis_sdk.admin.changes.desk import Desk
 from kinesis_sdk.admin.changes.execute import Outcome
 from kinesis_sdk.admin.changes.lease_change import LeaseChange
@@ -28,7 +29,6 @@ from kinesis_sdk.admin.changes.plans import (
     plan_skip,
 )
 from kinesis_sdk.admin.changes.recipes import Recipe
-from kinesis_sdk.admin.changes.told import Status
 from kinesis_sdk.admin.changes.transfer import Export
 from kinesis_sdk.common.errors import ChangeRefusedError, ConfigError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
@@ -174,7 +174,7 @@ class Operator:
             changes = [plan_undrain(self.desk, one) for one in drained]
             for change in changes:
                 change.apply()
-            return any(change.told.writes for change in changes)
+            return any(change.description.writes for change in changes)
         if kind == "export":
             self._exports = [*self._exports, export_leases(self.desk)][-_EXPORTS:]
             return True

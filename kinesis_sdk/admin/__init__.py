@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from kinesis_sdk.admin.applications import Applications as Applications
     from kinesis_sdk.admin.applications import StreamFacts as StreamFacts
     from kinesis_sdk.admin.applications import find_lease_key as find_lease_key
+    from kinesis_sdk.admin.changes.description import ChangeDescription as ChangeDescription
+    from kinesis_sdk.admin.changes.description import Planned as Planned
+    from kinesis_sdk.admin.changes.description import Result as Result
+    from kinesis_sdk.admin.changes.description import Status as Status
+    from kinesis_sdk.admin.changes.description import Write as Write
     from kinesis_sdk.admin.changes.desk import Desk as Desk
     from kinesis_sdk.admin.changes.marks import WorkerInfo as WorkerInfo
     from kinesis_sdk.admin.changes.marks import list_workers as list_workers
@@ -23,11 +28,6 @@ if TYPE_CHECKING:
     from kinesis_sdk.admin.changes.operations import Parameter as Parameter
     from kinesis_sdk.admin.changes.plans import export_leases as export_leases
     from kinesis_sdk.admin.changes.positions import parse_start as parse_start
-    from kinesis_sdk.admin.changes.told import Planned as Planned
-    from kinesis_sdk.admin.changes.told import Result as Result
-    from kinesis_sdk.admin.changes.told import Status as Status
-    from kinesis_sdk.admin.changes.told import Told as Told
-    from kinesis_sdk.admin.changes.told import Write as Write
     from kinesis_sdk.admin.changes.transfer import Export as Export
     from kinesis_sdk.admin.changes.transfer import parse_export as parse_export
     from kinesis_sdk.admin.command import Command as Command
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from kinesis_sdk.admin.fleet.model import Totals as Totals
     from kinesis_sdk.admin.fleet.observe import FleetObserver as FleetObserver
     from kinesis_sdk.admin.fleet.overview import ApplicationSummary as ApplicationSummary
-    from kinesis_sdk.admin.fleet.overview import look_at_all as look_at_all
+    from kinesis_sdk.admin.fleet.overview import read_fleets as read_fleets
     from kinesis_sdk.admin.fleet.overview import summarize as summarize
     from kinesis_sdk.admin.fleet.overview import worst_first as worst_first
     from kinesis_sdk.admin.fleet.poller import FleetPoller as FleetPoller
@@ -110,7 +110,13 @@ else:
             "kinesis_sdk.admin.changes.operations": ("OPERATIONS", "Danger", "Operation", "Parameter"),
             "kinesis_sdk.admin.changes.plans": ("export_leases",),
             "kinesis_sdk.admin.changes.positions": ("parse_start",),
-            "kinesis_sdk.admin.changes.told": ("Planned", "Result", "Status", "Told", "Write"),
+            "kinesis_sdk.admin.changes.description": (
+                "Planned",
+                "Result",
+                "Status",
+                "ChangeDescription",
+                "Write",
+            ),
             "kinesis_sdk.admin.changes.transfer": ("Export", "parse_export"),
             "kinesis_sdk.admin.command": ("Command",),
             "kinesis_sdk.admin.connection": ("Connection",),
@@ -135,7 +141,7 @@ else:
             "kinesis_sdk.admin.fleet.observe": ("FleetObserver",),
             "kinesis_sdk.admin.fleet.overview": (
                 "ApplicationSummary",
-                "look_at_all",
+                "read_fleets",
                 "summarize",
                 "worst_first",
             ),

@@ -11,8 +11,8 @@ from typing import Any
 
 from kinesis_sdk.admin.connection import Connection
 from kinesis_sdk.admin.lease_tables.dynamodb import add_metrics
+from kinesis_sdk.admin.lease_tables.factory import lease_tables_of
 from kinesis_sdk.admin.lease_tables.interface import ApplicationInfo, LeaseTable
-from kinesis_sdk.admin.lease_tables.place import lease_tables_of
 from kinesis_sdk.admin.lineage import full_shard_id, shard_label
 from kinesis_sdk.common.aws import call_with_retries
 from kinesis_sdk.common.clock import SystemClock

@@ -7,8 +7,8 @@ from datetime import datetime, timezone
 
 from kinesis_sdk.admin.applications import short_shard
 from kinesis_sdk.admin.command import Command
+from kinesis_sdk.admin.fleet.formatting import counted, duration, lag_text
 from kinesis_sdk.admin.fleet.model import FleetView, LeaseState, LeaseView, Problem, Severity
-from kinesis_sdk.admin.fleet.words import counted, duration, lag_text
 from kinesis_sdk.admin.recording.model import ShardHistory
 from kinesis_sdk.common.text import printable
 

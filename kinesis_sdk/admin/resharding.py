@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kinesis_sdk.admin.fleet.words import counted
+from kinesis_sdk.admin.fleet.formatting import counted
 from kinesis_sdk.admin.lineage import find_shard, shard_label
 from kinesis_sdk.admin.scaling import (
     MAX_UPDATES,

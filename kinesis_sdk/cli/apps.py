@@ -41,17 +41,17 @@ def apps(
       kinesis-sdk apps --lease-store sqlite:///leases.db
     """
     from kinesis_sdk.admin.applications import Application, Applications
-    from kinesis_sdk.admin.fleet.look import Look
+    from kinesis_sdk.admin.fleet.reader import FleetReader
     from kinesis_sdk.cli.fleet_tables import new_table, text, title
 
     connection = account.connect()
     found = Applications(connection, names or None).find()
     rows = []
     for info in found:
-        look = Look(Application(connection, info.name))
-        view = look.table()
+        reader = FleetReader(Application(connection, info.name))
+        view = reader.table()
         if find_streams and view.totals.leases + view.totals.finished:
-            view = look.streams(required=False)
+            view = reader.streams(required=False)
         rows.append((info, view))
     if as_json:
         print_json(

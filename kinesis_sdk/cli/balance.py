@@ -42,19 +42,19 @@ def balance(
       kinesis-sdk balance billing --separator -
     """
     from kinesis_sdk.admin.fleet.balance import balance_of
-    from kinesis_sdk.admin.fleet.look import Look
     from kinesis_sdk.admin.fleet.observe import FleetObserver
+    from kinesis_sdk.admin.fleet.reader import FleetReader
     from kinesis_sdk.cli.balance_view import print_balance
 
     application = app.open()
-    look = Look(
+    reader = FleetReader(
         application,
         observer=FleetObserver(app.name, failover_time=app.failover_time, separator=separator or "|"),
     )
-    view = look.table()
+    view = reader.table()
     if watch_for:
         note(f"Watching for {watch_for:g} s ...")
-        view = look.watch(watch_for)
+        view = reader.watch(watch_for)
     found = balance_of(view, separator or "|")
     if as_json:
         print_json(found)

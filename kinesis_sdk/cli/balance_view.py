@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kinesis_sdk.admin.fleet.balance import Balance
-from kinesis_sdk.admin.fleet.words import counted
+from kinesis_sdk.admin.fleet.formatting import counted
 from kinesis_sdk.cli.fleet_tables import new_table, text
 from kinesis_sdk.cli.output import console
 from kinesis_sdk.common.text import printable

@@ -17,7 +17,7 @@ from kinesis_sdk.cli.options import (
     connection_options,
 )
 from kinesis_sdk.cli.output import note, print_json, with_exit_codes
-from kinesis_sdk.cli.tail import ending, starting, surroundings
+from kinesis_sdk.cli.tail import clock_and_sleep, ending, starting
 from kinesis_sdk.common.position import Position
 
 
@@ -125,7 +125,7 @@ def copy(
             state=None if state is None else StateFile(state),
             config=bulk_config(ordered=ordered, aggregate=aggregate, ttl=ttl),
             on_progress=report,
-            **surroundings(),
+            **clock_and_sleep(),
             notice=note,
         )
     tell(result.transfer, state=state)

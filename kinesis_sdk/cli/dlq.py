@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from kinesis_sdk.admin.changes.told import Result
+from kinesis_sdk.admin.changes.description import Result
+from kinesis_sdk.cli.description import lines_of
 from kinesis_sdk.cli.interrupts import interrupt_on_terminate
 from kinesis_sdk.cli.lazy_group import LazyGroup
 from kinesis_sdk.cli.options import JSON_OPTION, YES_OPTION, ConnectionOptions, Ending, connection_options
 from kinesis_sdk.cli.output import CommandError, ExitCode, confirm, console, note, print_json, with_exit_codes
 from kinesis_sdk.cli.spelling import options_of, speller
 from kinesis_sdk.cli.steer import AUDIT_LOG_OPTION, DRY_RUN_OPTION
-from kinesis_sdk.cli.told import lines_of
 from kinesis_sdk.common.clock import SystemClock
 from kinesis_sdk.common.errors import AuditLogError, ConfigError, DeadLetterError
 from kinesis_sdk.common.text import printable
@@ -60,7 +60,7 @@ def dlq() -> None:
     """
 
 
-def surroundings() -> dict[str, Any]:
+def clock_and_sleep() -> dict[str, Any]:
     """Return the clock of all commands; tests replace this function."""
     return {"clock": SystemClock()}
 
@@ -164,7 +164,7 @@ def _shard_id(text: str) -> str:
 def _millis(moment: datetime | str | None) -> int | None:
     if moment is None:
         return None
-    clock = surroundings()["clock"]
+    clock = clock_and_sleep()["clock"]
     return round((clock.time() if isinstance(moment, str) else moment.timestamp()) * 1000)
 
 
@@ -545,7 +545,7 @@ def _change(
     from kinesis_sdk.admin.command import Command
     from kinesis_sdk.dead_letters.plans import LetterChange
 
-    clock = surroundings()["clock"]
+    clock = clock_and_sleep()["clock"]
     operation = "drop-letters" if target is None else "replay-letters"
     command = Command.of(operation, location=store.location, **parameters)
     spell = speller(options_of(account.connect()))
@@ -560,20 +560,20 @@ def _change(
         report=_Report(),
         now_millis=lambda: round(clock.time() * 1000),
     )
-    told = planned.told
+    description = planned.description
     if not (dry_run and as_json):
-        note(told.title)
-        for line in lines_of(told):
+        note(description.title)
+        for line in lines_of(description):
             note(line)
-        note(f"Command: {spell(told.command)}")
+        note(f"Command: {spell(description.command)}")
     result = None
-    if told.writes and not dry_run:
-        confirm(told.question, yes=yes)
+    if description.writes and not dry_run:
+        confirm(description.question, yes=yes)
         result = _apply(planned, audit, spell)
     if as_json:
         print_json(planned.to_dict(result))
     if result is None:
-        note("Nothing was changed." if told.writes else "Nothing to do.")
+        note("Nothing was changed." if description.writes else "Nothing to do.")
     elif result.is_pending:
         raise CommandError(result.summary, ExitCode.BAD_ANSWER)
     else:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kinesis_sdk.admin.applications import short_shard
+from kinesis_sdk.admin.fleet.formatting import duration, lag_text, sparkline
 from kinesis_sdk.admin.fleet.model import FleetView, LeaseState, LeaseView, Problem, Severity
-from kinesis_sdk.admin.fleet.words import duration, lag_text, sparkline
 from kinesis_sdk.cli.extras import need
 from kinesis_sdk.cli.output import console
 from kinesis_sdk.cli.spelling import spell

@@ -6,12 +6,12 @@ import sys
 from typing import Any
 
 from kinesis_sdk.admin.applications import Application
-from kinesis_sdk.admin.fleet.look import Look
+from kinesis_sdk.admin.fleet.formatting import duration
 from kinesis_sdk.admin.fleet.model import FleetView, LeaseState
 from kinesis_sdk.admin.fleet.observe import FleetObserver
 from kinesis_sdk.admin.fleet.poller import FleetPoller
 from kinesis_sdk.admin.fleet.problems import ProblemSettings
-from kinesis_sdk.admin.fleet.words import duration
+from kinesis_sdk.admin.fleet.reader import FleetReader
 from kinesis_sdk.cli.extras import need
 from kinesis_sdk.cli.fleet_tables import chosen, lag_table, notes_of, summary, text, title
 from kinesis_sdk.cli.output import ExitCode, console, note, print_json, print_json_line
@@ -28,16 +28,16 @@ def show_lag(
     Above ``max_lag`` seconds, the command ends with `ExitCode.BAD_ANSWER`. ``show_all`` is for all shards of a large
     application.
     """
-    look = Look(application, observer=_observer(application, failover_time, max_lag))
-    look.table()
-    if look.reads_table_stream:
+    reader = FleetReader(application, observer=_observer(application, failover_time, max_lag))
+    reader.table()
+    if reader.reads_table_stream:
         note("This application reads the stream of a DynamoDB table: the lag is what its live workers tell.")
-        view = look.told_lag()
+        view = reader.reported_lag()
     else:
-        view = look.streams()
+        view = reader.streams()
         if not as_json:
             note(f"{summary(view)}; asking the stream ...")
-        view = _measured(look, view)
+        view = _measured(reader, view)
     if as_json:
         print_json(view.to_dict())
     else:
@@ -89,14 +89,14 @@ def _observer(application: Application, failover_time: float, max_lag: float | N
     )
 
 
-def _measured(look: Look, view: FleetView) -> FleetView:
+def _measured(reader: FleetReader, view: FleetView) -> FleetView:
     """Measure the lag of all shards, with a bar on a terminal if there are many."""
     if view.totals.leases < 100 or not sys.stderr.isatty():
-        return look.lag()
+        return reader.lag()
     progress = need("rich.progress", "cli").Progress(console=console(stderr=True), transient=True)
     with progress:
         task = progress.add_task("Asking the stream", total=None)
-        return look.lag(on_result=lambda done, total: progress.update(task, completed=done, total=total))
+        return reader.lag(on_result=lambda done, total: progress.update(task, completed=done, total=total))
 
 
 def _exit_code(view: FleetView, max_lag: float) -> ExitCode:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kinesis_sdk.admin.fleet.formatting import duration
 from kinesis_sdk.admin.fleet.model import FleetView, LeaseState, LeaseView, Severity
-from kinesis_sdk.admin.fleet.words import duration
 from kinesis_sdk.cli.application import ApplicationOptions, application_options
 from kinesis_sdk.cli.lazy_group import LazyGroup
 from kinesis_sdk.cli.options import DURATION, JSON_OPTION
@@ -18,7 +18,7 @@ from kinesis_sdk.cli.spelling import options_of, speller
 from kinesis_sdk.common.text import printable
 
 if TYPE_CHECKING:
-    from kinesis_sdk.admin.fleet.look import Look
+    from kinesis_sdk.admin.fleet.reader import FleetReader
 
 _LEASES = {
     "list": ("kinesis_sdk.cli.leases:list_leases", "Print the rows of the lease table, decoded."),
@@ -107,13 +107,13 @@ def show(
       kinesis-sdk leases show billing
       kinesis-sdk leases show billing --watch-for 25s
     """
-    look = _look(app)
-    look.table()
-    view = look.streams(required=False)
+    reader = _look(app)
+    reader.table()
+    view = reader.streams(required=False)
     if watch_for:
         note(f"Watching for {duration(watch_for)} ...")
-        look.watch(watch_for)
-        view = look.streams(required=False)
+        reader.watch(watch_for)
+        view = reader.streams(required=False)
     if as_json:
         print_json(view.to_dict())
     else:
@@ -157,15 +157,15 @@ def explain(
     from kinesis_sdk.admin.applications import find_lease_key
     from kinesis_sdk.admin.fleet.explain import explain as explain_lease
 
-    look = _look(app)
-    look.table()
-    view = look.streams()
+    reader = _look(app)
+    reader.table()
+    view = reader.streams()
     key = find_lease_key(shard, [lease.lease_key for lease in view.leases])
-    view = look.lag(only=_with_ancestors(view, key))
+    view = reader.lag(only=_with_ancestors(view, key))
     longest = 2.5 * app.failover_time if watch_for is None else watch_for
     if longest and _of(view, key).owner is not None:
         note(f"Watching for up to {duration(longest)} to see whether the owner is alive ...")
-        view = look.watch(longest, lambda seen: watch_for is None and _is_alive(seen, key))
+        view = reader.watch(longest, lambda seen: watch_for is None and _is_alive(seen, key))
     paragraphs = explain_lease(view, key, speller(options_of(app.account.connect())))
     if as_json:
         print_json(
@@ -189,11 +189,11 @@ def _wrapped(paragraph: str) -> str:
     return f"{textwrap.fill(head, 100)}:\n    kinesis-sdk {command}"
 
 
-def _look(app: ApplicationOptions) -> Look:
-    from kinesis_sdk.admin.fleet.look import Look
+def _look(app: ApplicationOptions) -> FleetReader:
     from kinesis_sdk.admin.fleet.observe import FleetObserver
+    from kinesis_sdk.admin.fleet.reader import FleetReader
 
-    return Look(app.open(), observer=FleetObserver(app.name, failover_time=app.failover_time))
+    return FleetReader(app.open(), observer=FleetObserver(app.name, failover_time=app.failover_time))
 
 
 def _of(view: FleetView, key: str) -> LeaseView:

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypedDict
 
+from kinesis_sdk.admin.changes.description import Status
 from kinesis_sdk.admin.changes.marks import WorkerInfo
 from kinesis_sdk.admin.changes.plan import Action
 from kinesis_sdk.admin.changes.recipes import Recipe
-from kinesis_sdk.admin.changes.told import Status
 from kinesis_sdk.admin.command import Command
 from kinesis_sdk.admin.doctor.model import Finding, Level
 from kinesis_sdk.admin.fleet.balance import Balance

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from kinesis_sdk.admin.applications import Application, Applications
+from kinesis_sdk.admin.fleet.formatting import counted, duration
 from kinesis_sdk.admin.fleet.model import FleetView
 from kinesis_sdk.admin.fleet.observe import FleetObserver
-from kinesis_sdk.admin.fleet.overview import ApplicationSummary, look_at_all, summarize, worst_first
+from kinesis_sdk.admin.fleet.overview import ApplicationSummary, read_fleets, summarize, worst_first
 from kinesis_sdk.admin.fleet.problems import ProblemSettings
-from kinesis_sdk.admin.fleet.words import counted, duration
 from kinesis_sdk.cli.extras import need
 from kinesis_sdk.cli.fleet_tables import lag_cell, new_table, text, title_of
 from kinesis_sdk.cli.output import ExitCode, console, note, print_json
@@ -42,7 +42,7 @@ def show_overview(
             summaries.append(summarize(view))
             progress.advance(len(summaries))
 
-        look_at_all(
+        read_fleets(
             [Application(connection, name) for name in names],
             take,
             observer=lambda name: FleetObserver(name, failover_time=failover_time, settings=settings),

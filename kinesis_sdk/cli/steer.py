@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from kinesis_sdk.admin.changes.description import Planned, Result, Status
 from kinesis_sdk.admin.changes.operations import OPERATIONS, Danger, Operation, Parameter
-from kinesis_sdk.admin.changes.told import Planned, Result, Status
-from kinesis_sdk.admin.fleet.words import counted
+from kinesis_sdk.admin.fleet.formatting import counted
 from kinesis_sdk.cli.application import ApplicationOptions, application_options
+from kinesis_sdk.cli.description import SHOWN, lines_of
 from kinesis_sdk.cli.options import DURATION, JSON_OPTION, YES_OPTION, ParamType, rejected
 from kinesis_sdk.cli.output import (
     CommandError,
@@ -27,7 +28,6 @@ from kinesis_sdk.cli.output import (
     with_exit_codes,
 )
 from kinesis_sdk.cli.spelling import options_of, speller
-from kinesis_sdk.cli.told import SHOWN, lines_of
 from kinesis_sdk.common.clock import SystemClock
 from kinesis_sdk.common.errors import (
     AuditLogError,
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
-def surroundings() -> dict[str, Any]:
+def clock_and_sleep() -> dict[str, Any]:
     """Return the clock and the sleep of all commands; tests replace this function."""
     return {"clock": SystemClock(), "sleep": time.sleep}
 
@@ -60,7 +60,7 @@ def desk_of(app: ApplicationOptions, audit_log: Path | None = None) -> Desk:
         failover_time=app.failover_time,
         audit_log=audit_log,
         report=note,
-        **surroundings(),
+        **clock_and_sleep(),
     )
 
 
@@ -155,15 +155,15 @@ def change_command(
         spell = speller(options_of(desk.application.connection))
         planned = operation.plan(desk, **{name: _read(given.pop(name)) for name in names})
         if not (dry_run and as_json):
-            for line in lines_of(planned.told, unchanged=unchanged):
+            for line in lines_of(planned.description, unchanged=unchanged):
                 note(line)
-            note(f"Command: {spell(planned.told.command)}")
-        elif planned.told.refusals:
+            note(f"Command: {spell(planned.description.command)}")
+        elif planned.description.refusals:
             print_json(planned.to_dict(None))
-        if planned.told.refusals:
-            refuse("Nothing was changed: " + "; ".join(planned.told.refusals))
+        if planned.description.refusals:
+            refuse("Nothing was changed: " + "; ".join(planned.description.refusals))
         result, more = None, {}
-        if planned.told.writes and not dry_run:
+        if planned.description.writes and not dry_run:
             _ask(operation, planned, desk.application.name, yes=yes)
             more = before(desk, planned, **given)
             result = _apply(planned, wait, spell)
@@ -203,7 +203,7 @@ def _with_refusals(function: _F) -> _F:
 
 def _ask(operation: Operation, planned: Planned, application: str, *, yes: bool) -> None:
     if operation.danger is not Danger.DELETES_ALL:
-        confirm(planned.told.question, yes=yes)
+        confirm(planned.description.question, yes=yes)
     elif not yes:
         confirm_name(application)
 
@@ -250,8 +250,8 @@ def _finish(planned: Planned, result: Result | None, spell: Spell) -> None:
     if result.is_pending:
         raise CommandError(result.summary, ExitCode.BAD_ANSWER)
     note(result.summary)
-    if planned.told.undo is not None:
-        note(f"To undo this: {spell(planned.told.undo)}")
+    if planned.description.undo is not None:
+        note(f"To undo this: {spell(planned.description.undo)}")
 
 
 rewind: click.Command = change_command(

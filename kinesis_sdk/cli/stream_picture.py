@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from kinesis_sdk.admin.fleet.words import counted
+from kinesis_sdk.admin.fleet.formatting import counted
 from kinesis_sdk.admin.lineage import Lineage, LineageShard, Origin, shard_label
 from kinesis_sdk.admin.load import ShardLoad
 from kinesis_sdk.admin.streams import StreamDescription

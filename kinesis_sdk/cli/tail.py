@@ -42,7 +42,7 @@ def ending(value: datetime | str | None) -> datetime | None:
     return datetime.now(timezone.utc) if isinstance(value, str) else value
 
 
-def surroundings() -> dict[str, Any]:
+def clock_and_sleep() -> dict[str, Any]:
     """Return the clock and the sleep of commands that read streams; tests replace this function."""
     return {"clock": SystemClock(), "sleep": time.sleep}
 
@@ -134,7 +134,7 @@ def tail(
         until=ending(until),
         shards=shards,
         notice=note,
-        **surroundings(),
+        **clock_and_sleep(),
     )
     with interrupt_on_terminate(), closing(reading):
         records: Iterator[ShardRecord] = reading
@@ -148,7 +148,7 @@ def tail(
             wanted,
             limit=limit,
             on_progress=lambda one: None if wanted.is_all else note(one.summary()),
-            clock=surroundings()["clock"],
+            clock=clock_and_sleep()["clock"],
         )
         try:
             for one in search:

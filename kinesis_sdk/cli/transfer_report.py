@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from kinesis_sdk.admin.fleet.words import counted, duration
+from kinesis_sdk.admin.fleet.formatting import counted, duration
 from kinesis_sdk.admin.transfer.run import TransferProgress, TransferResult
 from kinesis_sdk.cli.output import ExitCode, console, note
 from kinesis_sdk.cli.stream_picture import bytes_text

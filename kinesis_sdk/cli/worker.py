@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from kinesis_sdk.admin.fleet.words import counted
+from kinesis_sdk.admin.fleet.formatting import counted
 from kinesis_sdk.cli.application import ApplicationOptions, application_options
 from kinesis_sdk.cli.lazy_group import LazyGroup
 from kinesis_sdk.cli.options import JSON_OPTION

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from kinesis_sdk.admin import Command, Result, Status, Told, Write
+from kinesis_sdk.admin import ChangeDescription, Command, Result, Status, Write
 from kinesis_sdk.common.text import printable
 from kinesis_sdk.dead_letters.letter import DeadLetter, State
 from kinesis_sdk.dead_letters.replay import ReplayProgress, Target, replay
@@ -54,8 +54,8 @@ class LetterChange:
         return islice(chosen, self.limit)
 
     @property
-    def told(self) -> Told:
-        """See `Planned.told`."""
+    def description(self) -> ChangeDescription:
+        """See `Planned.description`."""
         found, verb = self.found, "Drop" if self.target is None else "Replay"
         letters = f"{found.letters:,} dead letter{'' if found.letters == 1 else 's'}"
         to = "" if self.target is None else f" to {self.target.name}"
@@ -72,7 +72,7 @@ class LetterChange:
                 f"a replay of {replaying:,} of them has begun and has no known end: it is running, or it was killed. What it has done comes "
                 "twice, unless it is removed as a repetition: in a stream within 300 s, in a handler by the id of the record"
             )
-        return Told(
+        return ChangeDescription(
             title=f"{verb} {letters} of {self.store.location}{to}",
             question=f"{verb} {letters}{to}?",
             command=self.command,

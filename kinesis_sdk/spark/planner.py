@@ -8,7 +8,7 @@ and a watermark drops no record that it would not drop if records were read as t
 The state of a planner is a cache: the offsets alone decide what is read.
 
 A call of `plan` within ``minProbeInterval`` makes no calls and returns the start, unless a limit ended the last batch,
-or the query stops at the current records. `kinesis_sdk.spark.look` lists the calls per shard,
+or the query stops at the current records. `kinesis_sdk.spark.probe` lists the calls per shard,
 `kinesis_sdk.spark.listing` per stream.
 """
 
@@ -31,10 +31,10 @@ from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.spark.errors import DataLossError, OffsetError, StalledError
 from kinesis_sdk.spark.lineage import Families, initial_positions, retired, start_of
 from kinesis_sdk.spark.listing import StreamListing
-from kinesis_sdk.spark.look import Cut, End, ShardLook
 from kinesis_sdk.spark.offsets import QueryOffset, ShardPosition, StreamOffset
 from kinesis_sdk.spark.options import SourceOptions
 from kinesis_sdk.spark.positions import StartingPosition
+from kinesis_sdk.spark.probe import Cut, End, ShardProbe
 from kinesis_sdk.spark.reading import ShardRange
 from kinesis_sdk.spark.shardio import ShardIo, first_number
 from kinesis_sdk.spark.span import BatchSpan
@@ -188,7 +188,7 @@ class StreamPlanner:
         }
         unlimited = options.max_batch_span == 0 or (options.max_batch_span is None and not admission_control)
         self._span = None if unlimited else BatchSpan(options.max_batch_span)
-        self._looks: dict[Key, ShardLook] = {}
+        self._probes: dict[Key, ShardProbe] = {}
         self._weights: dict[Key, int] = {}
         self._stop: tuple[int, float] | None = None  # epoch milliseconds, and the monotonic seconds then
         self._looked_at = float("-inf")
@@ -248,7 +248,7 @@ class StreamPlanner:
             found, limited_by = self._look(start, begin, unlimited=unlimited)
         except BaseException:
             # Their cursors have advanced, but their positions have not: the next probe would miss the records in between.
-            self._looks.clear()
+            self._probes.clear()
             raise
         self._lag.note(found.cut, None if self._has_all(found) else limited_by)
         end = self._end_offset(start, begin, found)
@@ -351,12 +351,12 @@ class StreamPlanner:
         ends: dict[_Read, End] = {}
 
         def find(read: _Read) -> Steps[None]:
-            look = ShardLook(self._io[read.stream], read.shard, self._tip_lag)
-            look.begin(read.start, patient=True)
+            probe = ShardProbe(self._io[read.stream], read.shard, self._tip_lag)
+            probe.begin(read.start, patient=True)
             if cut.at_tip:
-                yield from look.walk()
+                yield from probe.walk()
             closed = self._is_closed(Key(read.stream, read.shard))
-            ends[read] = yield from look.find_end(cut, closed=closed)
+            ends[read] = yield from probe.find_end(cut, closed=closed)
 
         self._run(find(read) for read in reads)
         for read, end in ends.items():
@@ -428,8 +428,8 @@ class StreamPlanner:
                     self._lose(
                         f"stream {name} was deleted and recreated: the positions in the checkpoint are no longer valid"
                     )
-                    for key in [key for key in self._looks if key.stream == name]:
-                        del self._looks[key]
+                    for key in [key for key in self._probes if key.stream == name]:
+                        del self._probes[key]
                     roots = initial_positions(
                         listing.graph, listing.graph.shards, StartingPosition(TrimHorizon()), start.started
                     )
@@ -481,7 +481,7 @@ class StreamPlanner:
             return AtTimestamp(cut - _CUT_MARGIN)
         return None
 
-    # -- the look -------------------------------------------------------------------------------------------------
+    # -- the probes -------------------------------------------------------------------------------------------------
 
     def _look(self, start: QueryOffset, begin: QueryOffset, *, unlimited: bool) -> tuple[_Found, str | None]:
         """Find the cut and the ends of a batch, and the limit that set the cut, if any."""
@@ -503,11 +503,11 @@ class StreamPlanner:
         due = [
             key for key, position in tracked.items() if not isinstance(position, Ended) and self._is_due(key)
         ]
-        self._run(self._looks[key].walk() for key in due)
+        self._run(self._probes[key].walk() for key in due)
         # If the clock of this machine was set forward since the last response, the responses of the walk show it.
         now = min(now, self._now())
         looked = set(due)
-        oldest = min((self._looks[key].lower_bound(now) for key in due), default=now)
+        oldest = min((self._probes[key].lower_bound(now) for key in due), default=now)
         # The cut is exclusive: all that arrived up to now belongs to the batch. If a clock was set back, the cut stays where it was until the
         # clock has reached it.
         tip = max(now + 1, begin.cut or 0) if self._stop is None else self._stop[0]
@@ -524,7 +524,7 @@ class StreamPlanner:
                 limit = max(oldest + round(held * 1000), now - round(keep))
                 limited_by = "maxBatchSpan" if options.max_batch_span == held else "span"
         for key in due:
-            arrival = self._looks[key].count_limit
+            arrival = self._probes[key].count_limit
             if arrival is not None and arrival < limit:
                 limit, limited_by = arrival, "maxRecordsPerShard"
         self._relisted = False
@@ -585,17 +585,17 @@ class StreamPlanner:
         return shard is not None and not shard.is_open
 
     def _start(self, key: Key, position: ShardPosition, cut: int | None, count: int | None) -> None:
-        look = self._looks.get(key)
-        if look is None:
-            look = self._looks[key] = ShardLook(self._io[key.stream], key.shard, self._tip_lag)
+        probe = self._probes.get(key)
+        if probe is None:
+            probe = self._probes[key] = ShardProbe(self._io[key.stream], key.shard, self._tip_lag)
         via = self._via(key.stream, key.shard, position, cut)
-        look.begin(position, via=via, count=count, patient=self._stop is not None)
+        probe.begin(position, via=via, count=count, patient=self._stop is not None)
 
     def _is_due(self, key: Key) -> bool:
-        look = self._looks[key]
+        probe = self._probes[key]
         if self._stop is not None:
-            return not look.was_seen_empty_since(self._stop[1])
-        return look.is_due(self._options.idle_probe_interval)
+            return not probe.was_seen_empty_since(self._stop[1])
+        return probe.is_due(self._options.idle_probe_interval)
 
     def _find_ends(
         self,
@@ -615,7 +615,7 @@ class StreamPlanner:
 
         def find(key: Key) -> Steps[None]:
             closed = self._is_closed(key)
-            end = found.ends[key] = yield from self._looks[key].find_end(cut, closed=closed)
+            end = found.ends[key] = yield from self._probes[key].find_end(cut, closed=closed)
             if end.cut is not None:
                 lowered.append(_Lowered(end.cut, "emptyPages"))
 
@@ -628,28 +628,28 @@ class StreamPlanner:
         following = [key for key, position in tracked.items() if not isinstance(position, Ended)]
         for key in following:
             if key not in looked:
-                found.ends[key] = self._looks[key].stay()
+                found.ends[key] = self._probes[key].end_at_start()
         self._run(find(key) for key in following if key in looked)
         while not lowered:
             born = self._born(found, tracked)
             new = [key for key in born if key not in looked]
             for key in born:
                 if key in new:
-                    look = self._looks[key] = ShardLook(self._io[key.stream], key.shard, self._tip_lag)
-                    look.begin(TrimHorizon(), count=count, patient=self._stop is not None)
-            self._run(self._looks[key].walk() for key in new)
+                    probe = self._probes[key] = ShardProbe(self._io[key.stream], key.shard, self._tip_lag)
+                    probe.begin(TrimHorizon(), count=count, patient=self._stop is not None)
+            self._run(self._probes[key].walk() for key in new)
             looked.update(new)
             entered = []
             for key in born:
-                look = self._looks[key]
+                probe = self._probes[key]
                 parents = self._listings[key.stream].graph.parents(key.shard)
                 ended = [parent for parent in parents if Key(key.stream, parent) in found.ends]
                 if families[key.stream].admits(key.shard, ended):
                     entered.append(key)
-                    if look.count_limit is not None:
-                        lower(key, look.count_limit, "maxRecordsPerShard")
+                    if probe.count_limit is not None:
+                        lower(key, probe.count_limit, "maxRecordsPerShard")
                 else:
-                    bound = look.lower_bound(cut.now)
+                    bound = probe.lower_bound(cut.now)
                     if bound < cut.now:  # otherwise the child has no unread record
                         lower(key, bound, "reshards")
             if not entered:
@@ -668,7 +668,7 @@ class StreamPlanner:
                 if parent not in seen and name in found.ends:
                     seen.add(parent)
                     todo.append(parent)
-                    bounds.append(self._looks[name].lower_bound(found.cut.now))
+                    bounds.append(self._probes[name].lower_bound(found.cut.now))
         return min((bound for bound in bounds if bound < found.cut.now), default=0)
 
     def _born(self, found: _Found, tracked: Mapping[Key, ShardPosition]) -> list[Key]:
@@ -735,10 +735,10 @@ class StreamPlanner:
             )
         self._weights = {key: end.records for key, end in found.ends.items() if end.records}
         for key, end in found.ends.items():
-            self._looks[key].accept(end)
-        self._looks = {
-            key: look
-            for key, look in self._looks.items()
+            self._probes[key].accept(end)
+        self._probes = {
+            key: probe
+            for key, probe in self._probes.items()
             if key in found.ends and not isinstance(found.ends[key].position, Ended)
         }
         return result
@@ -754,7 +754,7 @@ class StreamPlanner:
         position = end.position
         if end.seen_at is None or end.seen_at < self._looked_at:
             return end
-        quiet = self._looks[key].quiet_for * 1000
+        quiet = self._probes[key].quiet_for * 1000
         if begin.cut is not None:
             quiet = max(quiet, cut.now - begin.cut)
         moment = cut.now - _CUT_MARGIN

@@ -12,9 +12,9 @@ import pytest
 import tests.consumer
 from kinesis_sdk.admin import Application, Applications, Connection, find_lease_key
 from kinesis_sdk.admin.applications import short_shard
-from kinesis_sdk.admin.fleet.look import Look
 from kinesis_sdk.admin.fleet.model import LeaseState, OwnerKind
 from kinesis_sdk.admin.fleet.observe import FleetObserver
+from kinesis_sdk.admin.fleet.reader import FleetReader
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
 from kinesis_sdk.common.shards import list_shards
@@ -53,8 +53,8 @@ class Account:
     def application(self, name: str, **options: Any) -> Application:
         return Application(self.connection, name, sleep=self.clock.advance, **options)
 
-    def look(self, name: str, **options: Any) -> Look:
-        return Look(self.application(name, **options), clock=self.clock, sleep=self.clock.advance)
+    def look(self, name: str, **options: Any) -> FleetReader:
+        return FleetReader(self.application(name, **options), clock=self.clock, sleep=self.clock.advance)
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from kinesis_sdk.admin.records import read_page, record_to_dict
 from kinesis_sdk.admin.resharding import Resharding
 from kinesis_sdk.admin.streams import Streams
 from kinesis_sdk.admin.transfer import files as files_module
+from kinesis_sdk.admin.transfer.acknowledged import AckTracker
 from kinesis_sdk.admin.transfer.copy import CopyResult, copy_stream
-from kinesis_sdk.admin.transfer.done import DoneTracker
 from kinesis_sdk.admin.transfer.files import FileRecord, RecordFile, open_files
 from kinesis_sdk.admin.transfer.put import bulk_config, put_files
 from kinesis_sdk.admin.transfer.run import Transfer, TransferProgress, TransferResult
@@ -46,7 +46,7 @@ def test_the_account_is_exact_over_any_number_of_runs(data: st.DataObject) -> No
     done: set[int] = set()
     state: tuple[Any, Any] = (None, [])
     for _ in range(data.draw(st.integers(1, 4))):
-        tracker: DoneTracker[int] = DoneTracker(*state)
+        tracker: AckTracker[int] = AckTracker(*state)
         assert {number for number in range(1, total + 1) if tracker.was_done(number)} == done
         tickets = []
         for number in range(1, data.draw(st.integers(0, total)) + 1):
@@ -61,7 +61,7 @@ def test_the_account_is_exact_over_any_number_of_runs(data: st.DataObject) -> No
                 done.add(ticket.position)
         state = json.loads(json.dumps(tracker.state()))
         state = (state[0], [tuple(pair) for pair in state[1]])
-    last: DoneTracker[int] = DoneTracker(*state)
+    last: AckTracker[int] = AckTracker(*state)
     assert {number for number in range(1, total + 1) if last.was_done(number)} == done
     through, beyond = state
     assert set(range(1, (through or 0) + 1)) <= done
@@ -69,7 +69,7 @@ def test_the_account_is_exact_over_any_number_of_runs(data: st.DataObject) -> No
 
 
 def test_the_account_of_a_long_run_is_small() -> None:
-    tracker: DoneTracker[int] = DoneTracker()
+    tracker: AckTracker[int] = AckTracker()
     for number in range(10_000):
         ticket = tracker.begin(number)
         if number != 17:

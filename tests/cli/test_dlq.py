@@ -28,7 +28,7 @@ def handle(batch):
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(dlq, "surroundings", lambda: {"clock": VirtualClock(start_time=1_700_000_100.0)})
+    monkeypatch.setattr(dlq, "clock_and_sleep", lambda: {"clock": VirtualClock(start_time=1_700_000_100.0)})
     store = FileDeadLetters(tmp_path / "letters.jsonl")
     for n in range(3):
         store.keep(letter(n))

@@ -163,7 +163,7 @@ def test_a_request_that_no_worker_can_act_on_is_refused(poisoned):
     fleet.run(20)
     with pytest.raises(ChangeRefusedError, match="no worker holds the lease: start one"):
         plan_retry(desk, SHARD)
-    assert plan_skip_record(desk, SHARD, position).told.warnings == (
+    assert plan_skip_record(desk, SHARD, position).description.warnings == (
         "no worker holds the lease; the next owner acts on the request",
     )
     assert plan.apply(wait=5).summary.startswith("Written, but no worker has acted on it for 5 s")
@@ -172,7 +172,7 @@ def test_a_request_that_no_worker_can_act_on_is_refused(poisoned):
         text
         for text in plan_skip_record(
             desk, SHARD, ExtendedSequenceNumber(position.sequence_number, 9)
-        ).told.warnings
+        ).description.warnings
         if "replaces" in text
     ]
     assert str(position) in warning

@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kinesis_sdk.admin import Connection
-from kinesis_sdk.admin.fleet import look as look_module
 from kinesis_sdk.admin.fleet import poller as poller_module
+from kinesis_sdk.admin.fleet import reader as reader_module
 from kinesis_sdk.admin.fleet.calls import CallCounter
 from kinesis_sdk.admin.fleet.model import FleetView
 from kinesis_sdk.admin.fleet.poller import FleetPoller
@@ -47,7 +47,7 @@ class Account:
         self.connection = Connection(clients=clients, lease_store=lease_store)
         monkeypatch.setattr(ConnectionOptions, "connect", lambda _: self.connection)
         # The machine has the time of the account; its monotonic clock is the real one, for commands that wait.
-        monkeypatch.setattr(look_module, "CallCounter", lambda _: CallCounter(self.clock))
+        monkeypatch.setattr(reader_module, "CallCounter", lambda _: CallCounter(self.clock))
         monkeypatch.setenv("COLUMNS", "100")
 
     @property

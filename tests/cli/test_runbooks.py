@@ -20,8 +20,8 @@ from kinesis_sdk.admin import Connection
 from kinesis_sdk.admin import load as load_module
 from kinesis_sdk.admin import streams as streams_module
 from kinesis_sdk.admin.doctor import probes as probes_module
-from kinesis_sdk.admin.fleet import look as look_module
-from kinesis_sdk.admin.fleet.look import Look
+from kinesis_sdk.admin.fleet import reader as reader_module
+from kinesis_sdk.admin.fleet.reader import FleetReader
 from kinesis_sdk.cli import steer
 from kinesis_sdk.cli.main import cli
 from kinesis_sdk.cli.options import ConnectionOptions
@@ -55,11 +55,11 @@ class Scene:
         clients = {name: fleet.aws.client(name) for name in ("kinesis", "dynamodb", "cloudwatch", "sts")}
         connection = Connection(clients=clients)
         monkeypatch.setattr(ConnectionOptions, "connect", lambda _: connection)
-        for timed in (look_module, probes_module, streams_module, load_module):
+        for timed in (reader_module, probes_module, streams_module, load_module):
             monkeypatch.setattr(timed, "SystemClock", lambda: fleet.clock)
-        monkeypatch.setattr(steer, "surroundings", lambda: {"clock": fleet.clock, "sleep": fleet.run})
+        monkeypatch.setattr(steer, "clock_and_sleep", lambda: {"clock": fleet.clock, "sleep": fleet.run})
         # A command that waits lets the workers run.
-        for waiting in (Look.__init__, streams_module.Streams.__init__):
+        for waiting in (FleetReader.__init__, streams_module.Streams.__init__):
             monkeypatch.setitem(waiting.__kwdefaults__, "sleep", fleet.run)
         monkeypatch.setenv("COLUMNS", "100")
         monkeypatch.setenv("XDG_STATE_HOME", str(folder / "state"))

@@ -38,7 +38,7 @@ def operator(tmp_path, monkeypatch):
     def make(workers=("a",), **more):
         fleet = SteeredFleet(tmp_path, **more)
         monkeypatch.setattr(ConnectionOptions, "connect", lambda _: fleet.connection)
-        monkeypatch.setattr(steer, "surroundings", lambda: {"clock": fleet.clock, "sleep": fleet.run})
+        monkeypatch.setattr(steer, "clock_and_sleep", lambda: {"clock": fleet.clock, "sleep": fleet.run})
         monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
         for name in workers:
             fleet.add(name, fleet.checkpointer(name, "each batch"))
@@ -337,7 +337,7 @@ def test_ctrl_c_between_two_writes_tells_what_was_done_and_the_rest(operator, mo
     operator = operator(shards=2)
     fleet = operator.fleet
     monkeypatch.setattr(
-        steer, "surroundings", lambda: {"clock": fleet.clock, "sleep": fleet.run, "threads": 1}
+        steer, "clock_and_sleep", lambda: {"clock": fleet.clock, "sleep": fleet.run, "threads": 1}
     )
     start, first = fleet.moment(), fleet.put_count
     fleet.load(10)

@@ -63,12 +63,12 @@ def run(aws: FakeAws, monkeypatch: pytest.MonkeyPatch) -> Run:
 
     monkeypatch.setattr(ConnectionOptions, "connect", connect)
 
-    def surroundings() -> dict[str, Any]:
+    def clock_and_sleep() -> dict[str, Any]:
         clock = VirtualClock(aws.clock.time())
         return {"clock": clock, "sleep": clock.advance}
 
     for module in (copy_module, tail_module):
-        monkeypatch.setattr(module, "surroundings", surroundings)
+        monkeypatch.setattr(module, "clock_and_sleep", clock_and_sleep)
 
     def invoke(*arguments: str, code: int = 0, stdin: bytes | None = None) -> Result:
         result = CliRunner().invoke(cli, arguments, input=stdin)

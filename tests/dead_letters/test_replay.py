@@ -73,9 +73,9 @@ class Scripted:
 
 def test_a_replay_is_planned_by_group_and_marks_what_is_done(store: MemoryLetters) -> None:
     planned = change(store, Scripted("....."))
-    told = planned.told
-    assert told.title == f"Replay 5 dead letters of {store.location} to a script"
-    assert [(write.row, write.lines) for write in told.writes] == [
+    description = planned.description
+    assert description.title == f"Replay 5 dead letters of {store.location} to a script"
+    assert [(write.row, write.lines) for write in description.writes] == [
         ("billing: ValueError, orders, shardId-000000000003", ("3 letters, 24 bytes",)),
         ("billing: KeyError, orders, shardId-000000000003", ("2 letters, 16 bytes",)),
     ]
@@ -83,7 +83,7 @@ def test_a_replay_is_planned_by_group_and_marks_what_is_done(store: MemoryLetter
     result = planned.apply()
     assert (result.summary, result.rest, result.is_pending) == ("5 of 5 dead letters replayed.", None, False)
     assert states(store) == "ddddd"
-    assert change(store, Scripted("")).told.writes == (), "nothing is left"
+    assert change(store, Scripted("")).description.writes == (), "nothing is left"
     assert planned.to_dict(result)["done"] == 5
 
 
@@ -109,7 +109,7 @@ def test_an_interrupted_replay_repeats_at_most_what_was_in_hand(
     assert so_far.rest == planned.command
     rest = Scripted("." * 5)
     again = change(store, rest)
-    assert any("no known end" in text for text in again.told.warnings) == ("g" in after)
+    assert any("no known end" in text for text in again.description.warnings) == ("g" in after)
     again.apply()
     assert states(store) == "ddddd"
     assert len(rest.seen) == 5 - after.count("d")
@@ -163,7 +163,7 @@ def test_letters_are_dropped(store: MemoryLetters) -> None:
         selection={"errors": frozenset(["KeyError"])},
         audit=lambda event, **fields: audit.append((event, fields)),
     )
-    assert planned.told.question == "Drop 2 dead letters?"
+    assert planned.description.question == "Drop 2 dead letters?"
     assert planned.apply().summary == "2 of 2 dead letters dropped."
     assert states(store) == "ooo"
     assert audit == [("begin", {"letters": 2}), ("done", {"done": 2, "failed": 0})]

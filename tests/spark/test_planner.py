@@ -15,11 +15,11 @@ from kinesis_sdk.common.hashkeys import HashKeyRange, hash_partition_key
 from kinesis_sdk.common.position import AfterSequence, AtTimestamp, Ended, TrimHorizon
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.spark.errors import DataLossError, OffsetError, StalledError
-from kinesis_sdk.spark.look import FIRST_PAGE as PEEK
-from kinesis_sdk.spark.look import Cut, End
 from kinesis_sdk.spark.offsets import QueryOffset, StreamOffset
 from kinesis_sdk.spark.planner import Key, StreamPlanner, _Found
 from kinesis_sdk.spark.positions import StartingPosition
+from kinesis_sdk.spark.probe import FIRST_PAGE as PEEK
+from kinesis_sdk.spark.probe import Cut, End
 from kinesis_sdk.testing import Fault
 from tests import fuzz
 
@@ -1240,8 +1240,8 @@ def test_a_batch_read_to_a_time_in_the_past_finds_the_last_record_before_it() ->
 def test_a_batch_read_that_cannot_reach_its_end_fails_however_near_it_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("kinesis_sdk.spark.look.FIRST_PAGE", 5)
-    monkeypatch.setattr("kinesis_sdk.spark.look._WALK_PAGE", 10)
+    monkeypatch.setattr("kinesis_sdk.spark.probe.FIRST_PAGE", 5)
+    monkeypatch.setattr("kinesis_sdk.spark.probe._WALK_PAGE", 10)
     world = World()
     for _ in range(100):
         world.put(1)
@@ -1369,8 +1369,8 @@ def test_a_look_that_failed_in_the_middle_hides_no_record_from_the_next_one() ->
             return response
 
     client = query.planner._io[STREAM].client = OneShardFails()  # type: ignore[assignment]
-    for look in query.planner._looks.values():
-        look._cursor = None
+    for probe in query.planner._probes.values():
+        probe._cursor = None
     with pytest.raises(AwsError):
         query.run_batch()
     client.failing = False

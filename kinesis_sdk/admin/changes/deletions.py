@@ -7,11 +7,11 @@ from typing import Any
 
 from kinesis_sdk.admin.applications import short_shard
 from kinesis_sdk.admin.changes.audit import item_to_json
+from kinesis_sdk.admin.changes.description import ChangeDescription, Result, SingleChange, Write, done
 from kinesis_sdk.admin.changes.desk import POLL, Desk
 from kinesis_sdk.admin.changes.rows import RowWrite, TableRead, WriteKind
-from kinesis_sdk.admin.changes.told import Result, SingleChange, Told, Write, done
+from kinesis_sdk.admin.fleet.formatting import counted
 from kinesis_sdk.admin.fleet.model import OwnerKind
-from kinesis_sdk.admin.fleet.words import counted
 from kinesis_sdk.common.errors import ChangeRefusedError, ConfigError, KinesisSdkError
 from kinesis_sdk.common.shards import is_shard_id
 from kinesis_sdk.common.text import printable
@@ -30,7 +30,7 @@ def plan_app_deletion(desk: Desk) -> SingleChange:
     tables = table.parts(name)
     command = desk.command("delete-app")
     lost = f"{counted(len(leases), 'lease')} and {'its position is' if len(leases) == 1 else 'their positions are'} lost"
-    told = Told(
+    description = ChangeDescription(
         title=f"delete {printable(name)}",
         question=f"Delete {printable(name)}?",
         command=command,
@@ -53,7 +53,9 @@ def plan_app_deletion(desk: Desk) -> SingleChange:
         return done(f"Done: {printable(name)} is deleted.")
 
     return SingleChange(
-        told=told, make=make, data=lambda result: {"tables": tables, "deleted": result is not None}
+        description=description,
+        make=make,
+        data=lambda result: {"tables": tables, "deleted": result is not None},
     )
 
 
@@ -115,7 +117,7 @@ def plan_row_deletion(desk: Desk, row: str) -> SingleChange:
     effects = _effects(desk, read, key)
     command = desk.command("delete-row", row=key)
     call = table.operation(write.kind)
-    told = Told(
+    description = ChangeDescription(
         title=f"delete the row {printable(key)}",
         question=f"Delete the row {printable(key)}?",
         command=command,
@@ -139,7 +141,7 @@ def plan_row_deletion(desk: Desk, row: str) -> SingleChange:
     def data(result: Result | None) -> dict[str, Any]:
         return {"row": key, "effects": effects, "deleted": result is not None}
 
-    return SingleChange(told=told, make=make, data=data)
+    return SingleChange(description=description, make=make, data=data)
 
 
 def _effects(desk: Desk, read: TableRead, key: str) -> list[str]:

@@ -57,12 +57,12 @@ class Desk:
 
     def read(self, *, may_be_missing: bool = False) -> TableRead:
         """Read the table consistently, and the metrics of Java workers."""
-        read = self.look(may_be_missing=may_be_missing)
+        read = self.read_rows(may_be_missing=may_be_missing)
         reports = {**(self.application.worker_metrics() or {}), **metrics_in(read.others)}
         self.owners.observe_metrics(reports, wall=self.clock.time(), now=self.clock.monotonic())
         return read
 
-    def look(self, *, may_be_missing: bool = False) -> TableRead:
+    def read_rows(self, *, may_be_missing: bool = False) -> TableRead:
         """Read the table consistently."""
         read = self.application.table.read(may_be_missing=may_be_missing)
         self.owners.observe((row.lease for row in read.rows.values()), self.clock.monotonic())
@@ -97,7 +97,7 @@ class Desk:
                 self.report("checking which owners are alive (their leases change within a few seconds)")
                 is_told = True
             self.sleep(POLL)
-            self.look()
+            self.read_rows()
 
     def audit(self, command: Command) -> AuditLog:
         """Return the audit log of a change; raises AuditLogError if it cannot be written."""

@@ -28,6 +28,7 @@ from typing import Any
 
 from kinesis_sdk.admin.changes import recipes
 from kinesis_sdk.admin.changes.audit import AuditLog
+from kinesis_sdk.admin.changes.description import Status
 from kinesis_sdk.admin.changes.desk import Desk
 from kinesis_sdk.admin.changes.plan import (
     Action,
@@ -40,7 +41,6 @@ from kinesis_sdk.admin.changes.plan import (
 )
 from kinesis_sdk.admin.changes.recipes import Recipe
 from kinesis_sdk.admin.changes.rows import Row, RowWrite, shows
-from kinesis_sdk.admin.changes.told import Status
 from kinesis_sdk.admin.fleet.model import OwnerKind
 from kinesis_sdk.common.errors import AwsError, ChangeRefusedError, KinesisSdkError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
@@ -446,7 +446,7 @@ class ChangeExecutor:
         """Return the row when its owner has released it or another writer changed it; None if the owner does not respond."""
         assert change.kind is not None
         until = self._clock.monotonic() + ANSWER_WAIT.get(change.kind, 5.0)
-        told = self._clock.monotonic() + 2.0
+        description = self._clock.monotonic() + 2.0
         while True:
             row = self._row(change.goal.lease_key)
             if row is None or not row.lease.in_handoff or row.lease.owner != requester:
@@ -454,11 +454,11 @@ class ChangeExecutor:
             now = self._clock.monotonic()
             if now >= until:
                 return None
-            if now >= told:
+            if now >= description:
                 self._report(
                     f"{change.goal.shard_id}: waiting for {printable(change.owner or '')} to finish its batch"
                 )
-                told = until
+                description = until
             self._sleep(_REQUEST_POLL)
 
     def _withdraw_after_interruption(self, change: PlannedChange, requester: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from kinesis_sdk.admin.changes.description import ChangeDescription, Result, Status, Write
 from kinesis_sdk.admin.changes.desk import Desk
 from kinesis_sdk.admin.changes.execute import ChangeExecutor, Outcome
 from kinesis_sdk.admin.changes.plan import Action, ChangePlan, PlannedChange
@@ -17,10 +18,9 @@ from kinesis_sdk.admin.changes.plans import (
     plan_skip,
 )
 from kinesis_sdk.admin.changes.positions import Start
-from kinesis_sdk.admin.changes.told import Result, Status, Told, Write
 from kinesis_sdk.admin.changes.transfer import Export
 from kinesis_sdk.admin.command import Command
-from kinesis_sdk.admin.fleet.words import counted
+from kinesis_sdk.admin.fleet.formatting import counted
 from kinesis_sdk.common.errors import ChangeRefusedError
 from kinesis_sdk.common.text import printable
 
@@ -47,13 +47,13 @@ class LeaseChange:
         return [] if self._executor is None else self._executor.outcomes
 
     @property
-    def told(self) -> Told:
-        """See `Planned.told`."""
+    def description(self) -> ChangeDescription:
+        """See `Planned.description`."""
         plan = self.plan
         shards = [change.goal.shard_id for change in plan.changes]
         named = ", ".join(shards[:3]) or plan.application
         verb, noun = _QUESTIONS[plan.action]
-        return Told(
+        return ChangeDescription(
             title=f"{plan.action.value} {named}"
             + (f" and {len(shards) - 3} more" if len(shards) > 3 else ""),
             question=f"{verb} {counted(len(shards), noun)} of {plan.application}?",

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kinesis_sdk.admin.changes.audit import AuditLog
+from kinesis_sdk.admin.changes.description import ChangeDescription, Result, SingleChange, Write, done
 from kinesis_sdk.admin.changes.desk import POLL, Desk
 from kinesis_sdk.admin.changes.rows import WriteKind
-from kinesis_sdk.admin.changes.told import Result, SingleChange, Told, Write, done
 from kinesis_sdk.admin.fleet.model import OwnerKind
 from kinesis_sdk.common.errors import ChangeRefusedError
 from kinesis_sdk.common.text import printable
@@ -74,7 +74,7 @@ def plan_drain(desk: Desk, worker: str) -> SingleChange:
     """Plan to make a worker hand off all leases, take none, and keep running."""
     carrier, name = _check_drain(desk, worker, desk.leases()), printable(worker)
     command = desk.command("drain", worker=worker)
-    told = Told(
+    description = ChangeDescription(
         title=f"drain {name}",
         question=f"Drain {name}?",
         command=command,
@@ -96,10 +96,10 @@ def plan_drain(desk: Desk, worker: str) -> SingleChange:
         )
 
     return SingleChange(
-        told=told,
+        description=description,
         make=make,
         data=lambda result: {
-            **_writes(told),
+            **_writes(description),
             "drained": result is not None and not result.is_pending,
         },
     )
@@ -109,7 +109,7 @@ def plan_undrain(desk: Desk, worker: str) -> SingleChange:
     """Plan to let a worker take leases again."""
     name, command = printable(worker), desk.command("undrain", worker=worker)
     marked = _find_marked(desk, worker)
-    told = Told(
+    description = ChangeDescription(
         title=f"undrain {name}",
         question=f"Let {name} take leases again?",
         command=command,
@@ -121,7 +121,7 @@ def plan_undrain(desk: Desk, worker: str) -> SingleChange:
         is_done = _undrain(desk, worker, desk.audit(command))
         return done(f"{name} takes leases again.") if is_done else done(f"{name} does not drain.")
 
-    return _marks(told, make)
+    return _marks(description, make)
 
 
 def plan_pin(desk: Desk, shard: str, worker: str | None = None) -> SingleChange:
@@ -137,14 +137,14 @@ def plan_pin(desk: Desk, shard: str, worker: str | None = None) -> SingleChange:
         effect = f"Workers of this SDK give the lease to {printable(worker)} while it is alive and not drained. Java workers do not read pins."
     command = desk.command(verb, shard=shard, to=worker)
     change = f"{attributes.PINNED_TO}: {printable(lease.pinned_to or '–')} → {printable(worker or '–')}"
-    told = Told(
+    description = ChangeDescription(
         title=f"{verb} {printable(shard)}",
         question="Write this?",
         command=command,
         writes=(_mark(desk, lease, f"{change}; on condition: the row exists"),),
         effects=(effect,),
     )
-    return _marks(told, lambda _wait: _pin(desk, shard, worker, desk.audit(command)))
+    return _marks(description, lambda _wait: _pin(desk, shard, worker, desk.audit(command)))
 
 
 def plan_unpin(desk: Desk, shard: str) -> SingleChange:
@@ -158,13 +158,15 @@ def _mark(desk: Desk, lease: Lease, change: str) -> Write:
     )
 
 
-def _writes(told: Told) -> dict[str, list[str]]:
-    return {"writes": [str(write) for write in told.writes]}
+def _writes(description: ChangeDescription) -> dict[str, list[str]]:
+    return {"writes": [str(write) for write in description.writes]}
 
 
-def _marks(told: Told, make: Callable[[float], Result]) -> SingleChange:
+def _marks(description: ChangeDescription, make: Callable[[float], Result]) -> SingleChange:
     return SingleChange(
-        told=told, make=make, data=lambda result: {**_writes(told), "done": result is not None}
+        description=description,
+        make=make,
+        data=lambda result: {**_writes(description), "done": result is not None},
     )
 
 
@@ -228,7 +230,7 @@ def _is_drained(desk: Desk, worker: str, timeout: float) -> bool:
     """Wait until no row has named a worker for two failover times, and return whether that happened."""
     begun = desk.clock.monotonic()
     empty_since: float | None = None
-    told: int | None = None
+    description: int | None = None
     while True:
         count = sum(
             1
@@ -236,9 +238,9 @@ def _is_drained(desk: Desk, worker: str, timeout: float) -> bool:
             if worker in (lease.owner, lease.checkpoint_owner) and not lease.is_finished
         )
         now = desk.clock.monotonic()
-        if count != told:
+        if count != description:
             desk.report(f"{printable(worker)} holds {count} leases")
-            told = count
+            description = count
         empty_since = None if count else now if empty_since is None else empty_since
         if empty_since is not None and now - empty_since >= 2 * desk.failover_time:
             return True

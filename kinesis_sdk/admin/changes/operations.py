@@ -3,7 +3,7 @@
 ```python
 desk = Desk(application=Application(Connection(region="eu-west-1"), "billing"))
 planned = OPERATIONS["rewind"].plan(desk, to=datetime(2026, 11, 21, 9, tzinfo=timezone.utc))
-for write in planned.told.writes:
+for write in planned.description.writes:
     print(write.row, write.lines)
 planned.apply()
 ```
@@ -23,9 +23,9 @@ from kinesis_sdk.common.position_text import parse_position
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 
 if TYPE_CHECKING:
+    from kinesis_sdk.admin.changes.description import Planned
     from kinesis_sdk.admin.changes.desk import Desk
     from kinesis_sdk.admin.changes.positions import Start
-    from kinesis_sdk.admin.changes.told import Planned
 
 
 class Danger(str, Enum):
@@ -119,7 +119,7 @@ class Operation:
 
         Raises:
             ConfigError: If a value is not accepted, or the application or its stream is not known.
-            ChangeRefusedError: If the change is refused as a whole; `Told.refusals` says which rows are refused.
+            ChangeRefusedError: If the change is refused as a whole; `ChangeDescription.refusals` says which rows are refused.
             AwsError: If a call failed; of another database a `LeaseStoreError`.
         """
         module, _, name = self.home.partition(":")

@@ -48,8 +48,8 @@ from kinesis_sdk.admin.changes.transfer import (
     unchanged_by_import,
 )
 from kinesis_sdk.admin.command import Command
+from kinesis_sdk.admin.fleet.formatting import counted
 from kinesis_sdk.admin.fleet.model import OwnerKind
-from kinesis_sdk.admin.fleet.words import counted
 from kinesis_sdk.common.errors import ChangeRefusedError, ConfigError
 from kinesis_sdk.common.once import CopySearch
 from kinesis_sdk.common.sequence import LATEST, TRIM_HORIZON, ExtendedSequenceNumber
@@ -349,7 +349,7 @@ def _plan(
 ) -> ChangePlan:
     until = desk.clock.monotonic() + HANDOFF_WAIT
     while True:
-        read = desk.look(may_be_missing=action is Action.IMPORT)
+        read = desk.read_rows(may_be_missing=action is Action.IMPORT)
         now = desk.clock.monotonic()
         changes, unchanged, refused = build(goals, read.rows, desk.owners, now, operator=desk.operator)
         if now >= until or not any(refusal.waits_for_handoff for refusal in refused):

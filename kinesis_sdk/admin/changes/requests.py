@@ -10,12 +10,12 @@ from typing import Any
 from uuid import uuid4
 
 from kinesis_sdk.admin.applications import short_shard
+from kinesis_sdk.admin.changes.description import ChangeDescription, Result, Write, done
 from kinesis_sdk.admin.changes.desk import POLL, Desk
 from kinesis_sdk.admin.changes.rows import WriteKind
-from kinesis_sdk.admin.changes.told import Result, Told, Write, done
 from kinesis_sdk.admin.command import Command
+from kinesis_sdk.admin.fleet.formatting import duration
 from kinesis_sdk.admin.fleet.model import OwnerKind
-from kinesis_sdk.admin.fleet.words import duration
 from kinesis_sdk.common.errors import ChangeRefusedError, ConfigError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.stream import StreamId
@@ -27,8 +27,10 @@ from kinesis_sdk.consumer.leases import HandlerRequest, HandlerVerb, attributes
 class HandlerRequestChange:
     """A request to the owner of a shard; see `Planned`."""
 
-    def __init__(self, desk: Desk, lease: Lease, request: HandlerRequest, told: Told) -> None:
-        self.told: Told = told
+    def __init__(
+        self, desk: Desk, lease: Lease, request: HandlerRequest, description: ChangeDescription
+    ) -> None:
+        self.description: ChangeDescription = description
         self.lease_key: str = lease.lease_key
         self.shard_id: str = lease.shard
         self.request: HandlerRequest = request
@@ -37,7 +39,7 @@ class HandlerRequestChange:
     def apply(self, *, wait: float = 60.0) -> Result:
         """Make the request, and watch until its owner has carried it out; see `Planned.apply`."""
         store = self._desk.application.store
-        if not self._desk.audit(self.told.command).around(
+        if not self._desk.audit(self.description.command).around(
             lambda: store.set_handler_request(self.lease_key, self.request),
             lease_key=self.lease_key,
             request=self.request.to_text(),
@@ -54,7 +56,7 @@ class HandlerRequestChange:
     def to_dict(self, result: Result | None) -> dict[str, Any]:
         """See `Planned.to_dict`."""
         return {
-            "writes": [str(write) for write in self.told.writes],
+            "writes": [str(write) for write in self.description.writes],
             "request": self.request.to_text(),
             "done": result is not None,
             **({} if result is None else {"outcome": result.summary}),
@@ -155,7 +157,7 @@ def _plan(
     was = "–" if before is None else before.to_text()
     line = f"{attributes.HANDLER_REQUEST}: {was} → {request.to_text()}; on condition: the row exists"
     call = desk.application.table.operation(WriteKind.UPDATE)
-    told = Told(
+    description = ChangeDescription(
         title=f"{verb} {printable(lease.shard)}",
         question=question,
         command=command,
@@ -163,7 +165,7 @@ def _plan(
         effects=(effect,),
         warnings=warnings,
     )
-    return HandlerRequestChange(desk, lease, request, told)
+    return HandlerRequestChange(desk, lease, request, description)
 
 
 def _failing_record(lease: Lease) -> ExtendedSequenceNumber:

@@ -13,7 +13,7 @@ from kinesis_sdk.admin.changes.plan import Refusal, StreamRows
 from kinesis_sdk.admin.changes.positions import PositionResolver, ResolvedStart, show_start
 from kinesis_sdk.admin.changes.rows import Row, TableRead
 from kinesis_sdk.admin.changes.transfer import Export, unresolved
-from kinesis_sdk.admin.fleet.words import duration
+from kinesis_sdk.admin.fleet.formatting import duration
 from kinesis_sdk.common.errors import AwsError, ConfigError, InvalidPositionError
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, ExtendedSequenceNumber
 from kinesis_sdk.common.shards import Shard, is_shard_id, list_shards

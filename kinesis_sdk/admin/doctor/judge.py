@@ -11,11 +11,11 @@ from kinesis_sdk.admin.command import Command
 from kinesis_sdk.admin.doctor.facts import Facts, Permission
 from kinesis_sdk.admin.doctor.model import Finding, Level, worst_first
 from kinesis_sdk.admin.doctor.permissions import ACTIONS
+from kinesis_sdk.admin.fleet.formatting import duration
 from kinesis_sdk.admin.fleet.lag import LagProbeResult
 from kinesis_sdk.admin.fleet.model import FleetView, Severity
 from kinesis_sdk.admin.fleet.observe import FleetObserver
 from kinesis_sdk.admin.fleet.problems import RULES, ProblemSettings
-from kinesis_sdk.admin.fleet.words import duration
 from kinesis_sdk.admin.load import SHARD_RECORDS_PER_SECOND
 from kinesis_sdk.common.aws import is_of_account
 from kinesis_sdk.common.service_clock import least_skew

@@ -20,7 +20,7 @@ from kinesis_sdk.admin.connection import Connection
 from kinesis_sdk.admin.doctor.facts import Facts, Permission, ShardSample, Tried
 from kinesis_sdk.admin.doctor.permissions import ACTIONS, ALLOWED, ROLES, Action, permission_of
 from kinesis_sdk.admin.fleet.model import ErrorCode
-from kinesis_sdk.admin.lease_tables.place import lease_tables_of
+from kinesis_sdk.admin.lease_tables.factory import lease_tables_of
 from kinesis_sdk.common.aggregate_reader import has_outside, open_aggregate
 from kinesis_sdk.common.aws import call_with_retries
 from kinesis_sdk.common.clock import Clock, SystemClock

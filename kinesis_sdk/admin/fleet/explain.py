@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from kinesis_sdk.admin.applications import short_shard
 from kinesis_sdk.admin.command import Command
 from kinesis_sdk.admin.fleet.failing import failing_text
+from kinesis_sdk.admin.fleet.formatting import duration
 from kinesis_sdk.admin.fleet.model import (
     FleetView,
     LagSource,
@@ -16,7 +17,6 @@ from kinesis_sdk.admin.fleet.model import (
     OwnerView,
 )
 from kinesis_sdk.admin.fleet.problems import concerns, lag_growth
-from kinesis_sdk.admin.fleet.words import duration
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON
 from kinesis_sdk.common.text import printable
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kinesis_sdk.admin.command import Command
+from kinesis_sdk.admin.fleet.formatting import duration
 from kinesis_sdk.admin.fleet.model import Action, HandlerFailure, LeaseView
-from kinesis_sdk.admin.fleet.words import duration
 
 
 def failing_text(failing: HandlerFailure) -> str:

@@ -280,7 +280,7 @@ class FleetObserver:
             )
         return found
 
-    def told_lag(self, lease_key: str) -> int | None:
+    def reported_lag(self, lease_key: str) -> int | None:
         """Return the lag in milliseconds that the present owner of a lease last wrote to its row, however old.
 
         Returns:

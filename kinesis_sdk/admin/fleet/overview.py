@@ -1,6 +1,6 @@
 """All applications of an account at a glance, worst first.
 
-Cost: one `Look` with lag for each application. Applications whose rows do not name their stream share one ListStreams, and one
+Cost: one `FleetReader` with lag for each application. Applications whose rows do not name their stream share one ListStreams, and one
 ListShards for each stream.
 """
 
@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from kinesis_sdk.admin.applications import Application
-from kinesis_sdk.admin.fleet.look import Look
 from kinesis_sdk.admin.fleet.model import ErrorCode, FleetView, Problem, Severity, Totals
 from kinesis_sdk.admin.fleet.observe import FleetObserver
+from kinesis_sdk.admin.fleet.reader import FleetReader
 from kinesis_sdk.admin.parallel import for_each
 from kinesis_sdk.common.clock import Clock, SystemClock
 from kinesis_sdk.common.errors import KinesisSdkError
@@ -76,7 +76,7 @@ def worst_first(summaries: Iterable[ApplicationSummary]) -> list[ApplicationSumm
     return sorted(summaries, key=order)
 
 
-def look_at_all(
+def read_fleets(
     applications: Iterable[Application],
     on_view: Callable[[FleetView], None],
     *,
@@ -98,9 +98,9 @@ def look_at_all(
     clock = SystemClock() if clock is None else clock
     shared: dict[int, _SharedListings] = {}
 
-    def look(application: Application) -> FleetView:
+    def read(application: Application) -> FleetView:
         try:
-            return _look(application, observer(application.name), clock, sleep)
+            return _read(application, observer(application.name), clock, sleep)
         except KinesisSdkError as error:
             return FleetView(
                 application=application.name,
@@ -119,24 +119,24 @@ def look_at_all(
 
     for_each(
         map(with_shared_listings, applications),
-        look,
+        read,
         lambda _, view: on_view(view),
         threads=at_once,
         name="overview",
     )
 
 
-def _look(
+def _read(
     application: Application, observer: FleetObserver, clock: Clock, sleep: Callable[[float], None]
 ) -> FleetView:
-    look = Look(application, observer=observer, clock=clock, sleep=sleep)
-    view = look.table()
+    reader = FleetReader(application, observer=observer, clock=clock, sleep=sleep)
+    view = reader.table()
     if not view.totals.leases + view.totals.finished:
         return view
-    if look.reads_table_stream:
-        return look.told_lag()
-    look.streams(required=False)
-    return look.lag(threads=_PROBES_AT_ONCE)
+    if reader.reads_table_stream:
+        return reader.reported_lag()
+    reader.streams(required=False)
+    return reader.lag(threads=_PROBES_AT_ONCE)
 
 
 class _SharedListings:

@@ -14,6 +14,7 @@ from kinesis_sdk.admin.applications import short_shard
 from kinesis_sdk.admin.command import Command
 from kinesis_sdk.admin.fleet.balance import balance_of
 from kinesis_sdk.admin.fleet.failing import actions_of, failing_text
+from kinesis_sdk.admin.fleet.formatting import counted, duration
 from kinesis_sdk.admin.fleet.model import (
     Action,
     FleetView,
@@ -23,7 +24,6 @@ from kinesis_sdk.admin.fleet.model import (
     Problem,
     Severity,
 )
-from kinesis_sdk.admin.fleet.words import counted, duration
 from kinesis_sdk.admin.load import SHARD_BYTES_PER_SECOND, ShardLoad
 from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST

@@ -18,7 +18,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from kinesis_sdk.admin.transfer.done import DoneTracker, Ticket
+from kinesis_sdk.admin.transfer.acknowledged import AckTracker, Ticket
 from kinesis_sdk.admin.transfer.state import StateFile
 from kinesis_sdk.common.clock import Clock, SystemClock
 from kinesis_sdk.common.errors import AdminError, InvalidRecordError
@@ -163,7 +163,7 @@ class Transfer:
         self._clock: Clock = clock or SystemClock()
         self._sleep = sleep
         self._lock = threading.Lock()
-        self._trackers: dict[str, DoneTracker[Any]] = {}
+        self._trackers: dict[str, AckTracker[Any]] = {}
         self._details: dict[str, dict[str, Any]] = {}
         self._reached: dict[str, Any] = {}
         self._problems: list[str] = []
@@ -177,13 +177,13 @@ class Transfer:
 
     def add_source(
         self, name: str, saved: Mapping[str, Any] | None = None, **details: Any
-    ) -> DoneTracker[Any]:
+    ) -> AckTracker[Any]:
         """Prepare a source that an earlier run may have begun; others begin without an account.
 
         ``saved`` is its content in the state file of the earlier run, ``details`` what else the state file says of it.
         """
         saved = saved or {}
-        tracker = self._trackers[name] = DoneTracker(
+        tracker = self._trackers[name] = AckTracker(
             _position(saved.get("through")),
             [(_position(first), _position(last)) for first, last in saved.get("beyond", ())],
         )
@@ -276,7 +276,7 @@ class Transfer:
                     return False
         return True
 
-    def _put(self, record: TransferRecord, tracker: DoneTracker[Any], ticket: Ticket[Any]) -> None:
+    def _put(self, record: TransferRecord, tracker: AckTracker[Any], ticket: Ticket[Any]) -> None:
         try:
             future = self._producer.put(
                 self._target,
@@ -295,7 +295,7 @@ class Transfer:
         )
 
     def _finished(
-        self, tracker: DoneTracker[Any], ticket: Ticket[Any], source: str, size: int, future: Future[Any]
+        self, tracker: AckTracker[Any], ticket: Ticket[Any], source: str, size: int, future: Future[Any]
     ) -> None:
         """Account for a result; on a thread of the producer."""
         error = future.exception()

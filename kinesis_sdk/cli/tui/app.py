@@ -18,8 +18,8 @@ from textual.widgets import Input, Static
 
 from kinesis_sdk.admin.applications import short_shard
 from kinesis_sdk.admin.command import Command
+from kinesis_sdk.admin.fleet.formatting import duration
 from kinesis_sdk.admin.fleet.model import FleetView, LeaseView, Problem
-from kinesis_sdk.admin.fleet.words import duration
 from kinesis_sdk.admin.records import RecordPage
 from kinesis_sdk.cli.spelling import spell
 from kinesis_sdk.cli.tui import lines as draw

@@ -8,6 +8,7 @@ from datetime import datetime, tzinfo
 from rich.text import Text
 
 from kinesis_sdk.admin.applications import short_shard
+from kinesis_sdk.admin.fleet.formatting import duration, lag_text, sparkline
 from kinesis_sdk.admin.fleet.model import (
     FleetView,
     HandlerFailure,
@@ -19,7 +20,6 @@ from kinesis_sdk.admin.fleet.model import (
     Problem,
     Severity,
 )
-from kinesis_sdk.admin.fleet.words import duration, lag_text, sparkline
 from kinesis_sdk.cli.tui.cells import fit, fit_name, row
 
 KINDS = {OwnerKind.SDK: "ours", OwnerKind.KCL3: "KCL 3", OwnerKind.OTHER: "KCL 1/2"}

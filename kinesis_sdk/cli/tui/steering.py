@@ -9,8 +9,8 @@ from kinesis_sdk.admin.applications import Application
 from kinesis_sdk.admin.changes.desk import Desk
 from kinesis_sdk.admin.changes.operations import OPERATIONS
 from kinesis_sdk.admin.command import Command
-from kinesis_sdk.cli.steer import surroundings
-from kinesis_sdk.cli.told import lines_of
+from kinesis_sdk.cli.description import lines_of
+from kinesis_sdk.cli.steer import clock_and_sleep
 from kinesis_sdk.cli.tui.changes import Planned
 from kinesis_sdk.common.errors import AdminError
 
@@ -48,7 +48,7 @@ class SteeringChanges:
             ConfigError: If the target of the command cannot be read.
             KinesisSdkError: If a call failed.
         """
-        around = surroundings()
+        around = clock_and_sleep()
         sleep = around["sleep"]
 
         def pause(seconds: float) -> None:
@@ -69,11 +69,11 @@ class SteeringChanges:
             "shard": [shard] if any(one.many for one in operation.parameters) else shard,
         }
         planned = operation.plan_texts(desk, given)
-        told = planned.told
+        description = planned.description
         return Planned(
             command,
-            (*(f"Refused: {reason}" for reason in told.refusals), *lines_of(told)),
-            refused=bool(told.refusals) or not told.writes,
+            (*(f"Refused: {reason}" for reason in description.refusals), *lines_of(description)),
+            refused=bool(description.refusals) or not description.writes,
             act=lambda: planned.apply(wait=self._wait).lines,
         )
 

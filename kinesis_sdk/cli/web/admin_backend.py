@@ -14,7 +14,7 @@ from kinesis_sdk.admin import Connection, FleetView
 from kinesis_sdk.admin.applications import Application, Applications
 from kinesis_sdk.admin.fleet.model import ErrorCode
 from kinesis_sdk.admin.fleet.observe import FleetObserver
-from kinesis_sdk.admin.fleet.overview import look_at_all
+from kinesis_sdk.admin.fleet.overview import read_fleets
 from kinesis_sdk.admin.fleet.poller import FleetPoller, Subscription
 from kinesis_sdk.admin.payload import MAX_SHOWN_BYTES, PayloadKind, decode_payload
 from kinesis_sdk.admin.reading import RecordFilter, read_stream
@@ -106,9 +106,9 @@ class AdminBackend:
             for one in self._found.find()
         ]
 
-    def look_at_all(self, names: Sequence[str], on_view: Callable[[FleetView], None]) -> None:
+    def read_fleets(self, names: Sequence[str], on_view: Callable[[FleetView], None]) -> None:
         """Read each application once, with its lag."""
-        look_at_all([self._application(name) for name in names], on_view, observer=self._observer)
+        read_fleets([self._application(name) for name in names], on_view, observer=self._observer)
 
     def make_watch(self, application: str) -> MakeWatch:
         """Return the function that makes the watch of an application."""

@@ -92,7 +92,7 @@ class Console:
         self._allow_changes = allow_changes
         self._channels: dict[str, Channel] = {}
         self._jobs = ChangeJobs()
-        self._overview = Overview(backend.look_at_all)
+        self._overview = Overview(backend.read_fleets)
         self._found: tuple[str, ...] = ()
         self._searches = Searches()
 
@@ -127,7 +127,7 @@ class Console:
             ("GET", "/assets/{name}", self._asset),
             ("GET", "/api/session", self._session),
             ("GET", "/api/applications", self._list_applications),
-            ("GET", "/api/overview", self._look_at_all),
+            ("GET", "/api/overview", self._read_fleets),
             ("GET", "/api/applications/{application:path}/events", self._events),
             ("GET", "/api/applications/{application:path}/lease", self._lease),
             ("GET", "/api/applications/{application:path}/course", self._course),
@@ -180,7 +180,7 @@ class Console:
         self._found = tuple(str(one["name"]) for one in found)
         return JSONResponse({"applications": list(found)})
 
-    async def _look_at_all(self, request: Request) -> Response:
+    async def _read_fleets(self, request: Request) -> Response:
         """Return the latest views of the listed applications; with ``read=1``, read them again."""
         if request.query_params.get("read") == "1":
             self._overview.read(self._found)

@@ -26,7 +26,7 @@ class Backend(Protocol):
     def applications(self) -> list[Plain]:
         """Return the applications: ``name``, and facts from the table."""
 
-    def look_at_all(self, names: Sequence[str], on_view: Callable[[FleetView], None]) -> None:
+    def read_fleets(self, names: Sequence[str], on_view: Callable[[FleetView], None]) -> None:
         """Read each application once, with its lag, and pass each view on."""
 
     def make_watch(self, application: str) -> MakeWatch:

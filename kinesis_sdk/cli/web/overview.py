@@ -21,13 +21,13 @@ LookAtAll = Callable[[Sequence[str], Callable[[FleetView], None]], None]
 class Overview:
     """Memory of the latest view of each application. Thread-safe.
 
-    ``look_at_all`` may block; ``spawn`` runs a function in a thread of its own.
+    ``read_fleets`` may block; ``spawn`` runs a function in a thread of its own.
     """
 
     def __init__(
-        self, look_at_all: LookAtAll, *, spawn: Callable[[Callable[[], None]], None] | None = None
+        self, read_fleets: LookAtAll, *, spawn: Callable[[Callable[[], None]], None] | None = None
     ) -> None:
-        self._look_at_all = look_at_all
+        self._read_fleets = read_fleets
         self._spawn = spawn or _spawn
         self._lock = threading.Lock()
         self._seen: dict[str, ApplicationSummary] = {}
@@ -64,7 +64,7 @@ class Overview:
 
     def _pass(self) -> None:
         try:
-            self._look_at_all(self._names, self._take)
+            self._read_fleets(self._names, self._take)
         except Exception as error:  # noqa: BLE001 - it is logged; the page shows what was not read
             place = "".join(traceback.format_tb(error.__traceback__))
             _LOGGER.error(

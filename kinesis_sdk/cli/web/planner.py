@@ -9,9 +9,9 @@ from typing import Any
 
 from kinesis_sdk.admin import Connection
 from kinesis_sdk.admin.applications import Application
+from kinesis_sdk.admin.changes.description import ChangeDescription, Status, Write
 from kinesis_sdk.admin.changes.desk import Desk
 from kinesis_sdk.admin.changes.operations import OPERATIONS, Operation
-from kinesis_sdk.admin.changes.told import Status, Told, Write
 from kinesis_sdk.cli.spelling import options_of, spell
 from kinesis_sdk.cli.web.backend import Plain
 from kinesis_sdk.common.clock import Clock, SystemClock
@@ -88,8 +88,8 @@ class AdminPlanner:
             **self._settings,
         )
         planned = operation.plan_texts(desk, {**request, "shard": _leases(operation, request)})
-        if planned.told.refusals:
-            raise KinesisSdkError("; ".join(planned.told.refusals))
+        if planned.description.refusals:
+            raise KinesisSdkError("; ".join(planned.description.refusals))
 
         def act(line: Callable[[str], None]) -> Plain:
             lines.append(line)
@@ -100,7 +100,7 @@ class AdminPlanner:
                 raise KinesisSdkError(text)
             return {"text": text or "There was nothing to write."}
 
-        return show(planned.told, application, options_of(self._connection)), act
+        return show(planned.description, application, options_of(self._connection)), act
 
 
 def _leases(operation: Operation, request: Mapping[str, Any]) -> list[str] | str | None:
@@ -118,21 +118,21 @@ def _leases(operation: Operation, request: Mapping[str, Any]) -> list[str] | str
     return str(leases[0])
 
 
-def show(told: Told, application: str, options: Sequence[str] = ()) -> Plain:
+def show(description: ChangeDescription, application: str, options: Sequence[str] = ()) -> Plain:
     """Return what the page shows before a change: its effects, its warnings, the exact writes, and the command."""
     return {
-        "title": told.title,
-        "command": spell(told.command, options),
-        "empty": not told.writes,
+        "title": description.title,
+        "command": spell(description.command, options),
+        "empty": not description.writes,
         "effects": [
-            *(effect for effect in map(_effect, told.writes) if effect),
-            *told.effects,
-            *(f"{name}: nothing to write, {reason}" for name, reason in told.unchanged),
+            *(effect for effect in map(_effect, description.writes) if effect),
+            *description.effects,
+            *(f"{name}: nothing to write, {reason}" for name, reason in description.unchanged),
         ],
-        "warnings": list(told.warnings),
+        "warnings": list(description.warnings),
         "writes": [
             {"title": f"{write.call} {application} {write.row}", "lines": list(write.lines)}
-            for write in told.writes
+            for write in description.writes
         ],
     }
 

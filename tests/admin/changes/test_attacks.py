@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from kinesis_sdk.admin.changes import plan as plans
+from kinesis_sdk.admin.changes.description import Status
 from kinesis_sdk.admin.changes.lease_change import LeaseChange
 from kinesis_sdk.admin.changes.plans import plan_move, plan_rewind, plan_skip
 from kinesis_sdk.admin.changes.recipes import Recipe
-from kinesis_sdk.admin.changes.told import Status
 from kinesis_sdk.admin.command import Command
 from kinesis_sdk.admin.fleet.model import OwnerKind
 from kinesis_sdk.common.errors import AuditLogError, ChangeRefusedError

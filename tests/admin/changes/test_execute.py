@@ -12,6 +12,7 @@ from botocore.exceptions import ClientError
 
 from kinesis_sdk.admin.changes import execute
 from kinesis_sdk.admin.changes import plan as plans
+from kinesis_sdk.admin.changes.description import Status
 from kinesis_sdk.admin.changes.execute import ChangeExecutor, Outcome, _Result
 from kinesis_sdk.admin.changes.lease_change import LeaseChange
 from kinesis_sdk.admin.changes.owners import OwnerWatch
@@ -19,7 +20,6 @@ from kinesis_sdk.admin.changes.plan import least_loaded
 from kinesis_sdk.admin.changes.plans import plan_move, plan_release, plan_rewind, plan_skip
 from kinesis_sdk.admin.changes.recipes import Recipe
 from kinesis_sdk.admin.changes.rows import Row
-from kinesis_sdk.admin.changes.told import Status
 from kinesis_sdk.admin.fleet.model import OwnerKind
 from kinesis_sdk.common.errors import AuditLogError, ConfigError, PermanentAwsError, TransientLeaseStoreError
 from kinesis_sdk.common.sequence import SHARD_END, ExtendedSequenceNumber

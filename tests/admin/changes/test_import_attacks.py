@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from kinesis_sdk.admin.changes.description import Status
 from kinesis_sdk.admin.changes.lease_change import LeaseChange
 from kinesis_sdk.admin.changes.marks import plan_pin
 from kinesis_sdk.admin.changes.plans import export_leases, plan_import, plan_rewind
 from kinesis_sdk.admin.changes.rows import Row
-from kinesis_sdk.admin.changes.told import Status
 from kinesis_sdk.admin.changes.transfer import Export, refuse_other_stream
 from kinesis_sdk.admin.command import Command
 from kinesis_sdk.common.errors import ChangeRefusedError, ConfigError

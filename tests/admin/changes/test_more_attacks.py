@@ -7,12 +7,12 @@ from contextlib import suppress
 import pytest
 from botocore.exceptions import ClientError
 
+from kinesis_sdk.admin.changes.description import Status
 from kinesis_sdk.admin.changes.lease_change import LeaseChange
 from kinesis_sdk.admin.changes.marks import list_workers, plan_drain, plan_undrain
 from kinesis_sdk.admin.changes.plans import plan_rewind, plan_skip
 from kinesis_sdk.admin.changes.positions import AfterRecord
 from kinesis_sdk.admin.changes.recipes import Recipe
-from kinesis_sdk.admin.changes.told import Status
 from kinesis_sdk.common.errors import ChangeRefusedError, ConfigError, InvalidPositionError, KinesisSdkError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from tests.admin.changes.operators import SHARD, SLOW, TABLE, SteeredFleet, kind_of, loaded, no_response
@@ -145,7 +145,7 @@ def test_a_worker_is_undrained_while_its_mark_is_nowhere(tmp_path):
     carrier = next(lease.lease_key for lease in fleet.store.list() if lease.draining)
     fleet.dynamodb.delete_item(TableName=TABLE, Key={"leaseKey": {"S": carrier}})
     undrain = plan_undrain(desk, "a")
-    assert undrain.told.writes
+    assert undrain.description.writes
     assert undrain.apply().lines == ("a takes leases again.",)
     fleet.run(40)
     assert not any(lease.draining for lease in fleet.store.list())

@@ -13,10 +13,10 @@ import pytest
 from botocore.exceptions import ClientError
 
 from kinesis_sdk.admin.changes import plan as plans
+from kinesis_sdk.admin.changes.description import Status
 from kinesis_sdk.admin.changes.lease_change import LeaseChange
 from kinesis_sdk.admin.changes.plans import plan_rewind, plan_skip
 from kinesis_sdk.admin.changes.recipes import Recipe
-from kinesis_sdk.admin.changes.told import Status
 from kinesis_sdk.admin.fleet.model import OwnerKind
 from kinesis_sdk.consumer import ConsumerConfig
 from tests.admin.changes.operators import SELDOM, SHARD, SLOW, SteeredFleet, kind_of, no_response

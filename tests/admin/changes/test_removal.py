@@ -35,7 +35,7 @@ def test_it_is_watched_for_two_failover_times_and_deleted_with_its_tables(tmp_pa
     begun = fleet.clock.monotonic()
     plan = plan_app_deletion(fleet.desk(fleet.dynamodb))
     assert fleet.clock.monotonic() - begun >= 20
-    tables = [write.row for write in plan.told.writes]
+    tables = [write.row for write in plan.description.writes]
     assert tables == [TABLE, TABLE + "-CoordinatorState", TABLE + "-WorkerMetricStats"]
     plan.apply()
     assert fleet.dynamodb.list_tables()["TableNames"] == [TABLE + "-other"]

@@ -10,11 +10,11 @@ from random import Random
 
 import pytest
 
+from kinesis_sdk.admin.changes.description import Status
 from kinesis_sdk.admin.changes.lease_change import LeaseChange
 from kinesis_sdk.admin.changes.plan import StreamRows
 from kinesis_sdk.admin.changes.plans import plan_rewind
 from kinesis_sdk.admin.changes.recipes import Recipe
-from kinesis_sdk.admin.changes.told import Status
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.hashkeys import MAX_HASH_KEY, HashKeyRange
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber

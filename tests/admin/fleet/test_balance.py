@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kinesis_sdk.admin.fleet.balance import balance_of
-from kinesis_sdk.admin.fleet.words import duration, lag_text, sparkline
+from kinesis_sdk.admin.fleet.formatting import duration, lag_text, sparkline
 from tests.admin.fleet.rows import Fleet
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from kinesis_sdk.admin import Application, Connection, FleetView, Problem, Severity, Totals
 from kinesis_sdk.admin.fleet.model import ErrorCode
-from kinesis_sdk.admin.fleet.overview import look_at_all, summarize, worst_first
+from kinesis_sdk.admin.fleet.overview import read_fleets, summarize, worst_first
 from kinesis_sdk.common.shards import list_shards
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
@@ -86,7 +86,7 @@ class Account:
 
     def look(self, *names: str) -> dict[str, FleetView]:
         views: dict[str, FleetView] = {}
-        look_at_all(
+        read_fleets(
             [Application(self.connection, name, sleep=self.clock.advance) for name in names],
             lambda one: views.update({one.application: one}),
             clock=self.clock,

@@ -30,9 +30,11 @@ class World:
     def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.clock = VirtualClock()
         self.aws = FakeAws(clock=self.clock)
-        monkeypatch.setattr(steer, "surroundings", lambda: {"clock": self.clock, "sleep": self.clock.advance})
         monkeypatch.setattr(
-            "kinesis_sdk.cli.tui.steering.surroundings",
+            steer, "clock_and_sleep", lambda: {"clock": self.clock, "sleep": self.clock.advance}
+        )
+        monkeypatch.setattr(
+            "kinesis_sdk.cli.tui.steering.clock_and_sleep",
             lambda: {"clock": self.clock, "sleep": self.clock.advance},
         )
         kinesis = self.aws.client("kinesis")

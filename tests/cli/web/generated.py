@@ -395,7 +395,7 @@ class GeneratedBackend:
             for name, fleet in self.fleets.items()
         ]
 
-    def look_at_all(self, names: Sequence[str], on_view: Callable[[FleetView], None]) -> None:
+    def read_fleets(self, names: Sequence[str], on_view: Callable[[FleetView], None]) -> None:
         self.looks.append(tuple(names))
         for name in names:
             on_view(self.fleets[name].view())

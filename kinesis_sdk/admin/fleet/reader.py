@@ -37,7 +37,7 @@ _RENEWAL_POLL = 1.0
 """Seconds between two scans that wait for the next renewal of an owner."""
 
 
-class Look:
+class FleetReader:
     """Reads an application in steps, so that its caller can show the list before the lag."""
 
     def __init__(
@@ -121,7 +121,7 @@ class Look:
         """Whether the application reads the stream of a DynamoDB table, according to the last read of the table."""
         return self._scan is not None and self._application.reads_table_stream(self._scan)
 
-    def told_lag(self) -> FleetView:
+    def reported_lag(self) -> FleetView:
         """Read the table until live owners have reported their lag, for at most one failover time, and return the view.
 
         For the stream of a DynamoDB table, which is not probed. A lag that no live worker of this SDK reports stays unknown.
@@ -200,7 +200,7 @@ class Look:
         """Return whether the owner of a lease may have processed more than the checkpoint says."""
         if lease.lease_key not in keys or lease.lag is None or lease.lag.source is LagSource.PROGRESS:
             return False
-        told = self._observer.told_lag(lease.lease_key)
+        told = self._observer.reported_lag(lease.lease_key)
         return told is not None and told < lease.lag.millis
 
     def view(self) -> FleetView:

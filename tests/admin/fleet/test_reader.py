@@ -8,9 +8,9 @@ import pytest
 
 from kinesis_sdk.admin import Application, Connection
 from kinesis_sdk.admin.command import Command
-from kinesis_sdk.admin.fleet.look import Look
 from kinesis_sdk.admin.fleet.model import LagSource, LeaseView
 from kinesis_sdk.admin.fleet.observe import FleetObserver
+from kinesis_sdk.admin.fleet.reader import FleetReader
 from kinesis_sdk.common.errors import AwsError, ResourceNotFoundError, ThrottledError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.shards import list_shards
@@ -65,7 +65,7 @@ class Scene:
 
     def look(self, stream: str = "orders") -> LeaseView:
         application = Application(self.connection, "billing", stream=stream, sleep=self.sleep)
-        look = Look(
+        look = FleetReader(
             application,
             observer=FleetObserver("billing", failover_time=10.0),
             clock=self.clock,
@@ -107,7 +107,9 @@ def test_an_owner_that_tells_nothing_is_not_waited_for() -> None:
 
 def test_a_stream_that_was_given_has_to_exist_also_where_it_is_not_required() -> None:
     scene = Scene()
-    look = Look(Application(scene.connection, "billing", stream="nope", sleep=scene.sleep), clock=scene.clock)
+    look = FleetReader(
+        Application(scene.connection, "billing", stream="nope", sleep=scene.sleep), clock=scene.clock
+    )
     with pytest.raises(ResourceNotFoundError, match="nope"):
         look.streams(required=False)
 
@@ -128,7 +130,7 @@ def of_table(**more: bool) -> Scene:
 
 def told(scene: Scene) -> LeaseView:
     application = Application(scene.connection, "billing", stream="orders", sleep=scene.sleep)
-    look = Look(
+    look = FleetReader(
         application,
         observer=FleetObserver("billing", failover_time=10.0),
         clock=scene.clock,
@@ -136,7 +138,7 @@ def told(scene: Scene) -> LeaseView:
     )
     look.table()
     assert look.reads_table_stream
-    return look.told_lag().leases[0]
+    return look.reported_lag().leases[0]
 
 
 def test_of_a_tables_stream_the_lag_is_what_a_live_owner_tells() -> None:
@@ -163,7 +165,7 @@ def test_a_table_that_is_throttled_is_read_again_and_given_up_in_the_end() -> No
     scene = Scene()
     scene.aws.faults.add(Fault(kind="throttle", operation="Scan", count=20))
     application = Application(scene.connection, "billing", sleep=scene.clock.advance)
-    look = Look(application, clock=scene.clock, sleep=scene.sleep)
+    look = FleetReader(application, clock=scene.clock, sleep=scene.sleep)
     assert len(look.table().leases) == 1
     assert 0 < scene.slept < 30
     assert "table-throttled" in [one.code for one in look.view().problems], (
@@ -179,7 +181,7 @@ def test_a_table_that_is_throttled_is_read_again_and_given_up_in_the_end() -> No
 def test_what_does_not_pass_while_a_person_waits_is_told_soon(kind: FaultKind) -> None:
     scene = Scene()
     scene.aws.faults.add(Fault(kind=kind, operation="Scan"))
-    look = Look(
+    look = FleetReader(
         Application(scene.connection, "billing", sleep=scene.sleep), clock=scene.clock, sleep=scene.sleep
     )
     with pytest.raises(AwsError):
@@ -202,7 +204,7 @@ def test_a_busy_shard_is_measured(allowed: bool) -> None:
     if not allowed:
         scene.aws.faults.add(Fault(kind="error", operation="GetRecords", count=1_000))
     application = Application(scene.connection, "billing", stream="orders", sleep=scene.sleep)
-    look = Look(application, clock=scene.clock, sleep=scene.sleep)
+    look = FleetReader(application, clock=scene.clock, sleep=scene.sleep)
     look.table()
     found = [one for one in look.streams().problems if one.code == "hot-shard"]
     if not allowed:

@@ -32,7 +32,7 @@ class _Range(Generic[P]):
         self.last_position: P = ticket.position
 
 
-class DoneTracker(Generic[P]):
+class AckTracker(Generic[P]):
     """Account of the records of a source that are done. Thread-safe.
 
     Everything up to `through` is done; after it, there are ranges with gaps of records that are in flight, or failed. There

@@ -1,8 +1,8 @@
 """Search for the end of a batch in one shard, by the driver.
 
 A batch holds, of every shard, the records before its first record that arrived at or after the *cut*, one time for the
-whole query. The search therefore has two parts. `ShardLook.walk` finds when the first unread record of the shard
-arrived; from these times of all shards the planner chooses the cut. `ShardLook.find_end` then finds the end in the
+whole query. The search therefore has two parts. `ShardProbe.walk` finds when the first unread record of the shard
+arrived; from these times of all shards the planner chooses the cut. `ShardProbe.find_end` then finds the end in the
 shard: the first record at or after the cut, the last record if nothing follows it, or the end of the shard. Arrival
 times are approximate, and only choose where the batch ends: a wrong or disordered time moves the border between two
 batches, and cannot lose or repeat a record.
@@ -63,7 +63,7 @@ _MAX_BACK = 60_000
 _RECORDS_BACK = 8
 """The read at the tip starts so far back that it finds about this many records, but at most ``_MAX_BACK`` milliseconds."""
 
-_LAST_SECONDS = 10_000
+_QUIET_BACK = 10_000
 """The search starts this many milliseconds before the moment since which the shard is known to be quiet. A shard takes 1,000 records
 a second, so a few pages hold what arrived then.
 """
@@ -87,7 +87,7 @@ _UNKNOWN_WEIGHT = 1_000
 """Expected records up to an end about which nothing is known."""
 
 
-class Mark(NamedTuple):
+class UnreadRecord(NamedTuple):
     """A record without its data; ``arrival`` is in epoch milliseconds."""
 
     sequence_number: str
@@ -133,7 +133,7 @@ class End(NamedTuple):
     seen_at: float | None = None
 
 
-class ShardLook:
+class ShardProbe:
     """One shard as the planner sees it, and what is kept between probes to save calls.
 
     Everything in it is a cache: a new one at the same position finds an end as well, with more calls. A probe is
@@ -162,8 +162,8 @@ class ShardLook:
         # Of this probe:
         self._patient = False
         self._count: int | None = None
-        self._marks: list[Mark] = []  # what follows the position, without a gap
-        self._caught_up = False  # nothing follows the marks
+        self._unread_records: list[UnreadRecord] = []  # what follows the position, without a gap
+        self._caught_up = False  # nothing follows the unread records
         self._ended = False  # and nothing will
         self._skipped = False
         self._frontier: int | None = (
@@ -197,7 +197,7 @@ class ShardLook:
         self._via = via
         self._count = count
         self._patient = patient
-        self._marks = []
+        self._unread_records = []
         self._caught_up = self._ended = self._skipped = False
         self._frontier = self._gave_up_at = None
         if self._busy_at is None:
@@ -239,7 +239,7 @@ class ShardLook:
             return
         page = yield from self._read_on(int(min(_WALK_PAGE, max(FIRST_PAGE, 3 * expected))))
         if page.caught_up:
-            self._note_rate(len(self._marks))
+            self._note_rate(len(self._unread_records))
 
     @property
     def _gap(self) -> float:
@@ -260,23 +260,23 @@ class ShardLook:
 
     def _walk_counted(self, count: int) -> Steps[None]:
         """Read one record more than the batch may hold, or all there are."""
-        while len(self._marks) <= count:
-            page = yield from self._read_on(min(MAX_PAGE, count + 1 - len(self._marks)))
+        while len(self._unread_records) <= count:
+            page = yield from self._read_on(min(MAX_PAGE, count + 1 - len(self._unread_records)))
             if page.caught_up or not page.records:
                 break
 
     @property
     def count_limit(self) -> int | None:
         """Cut in epoch milliseconds up to which this shard has as many records as the batch may hold; None if it has no more than that."""
-        if self._count is None or len(self._marks) <= self._count:
+        if self._count is None or len(self._unread_records) <= self._count:
             return None
         # The maximum, because arrival times may decrease. Other shards deliver all records of that millisecond.
-        return max(mark.arrival for mark in self._marks[: self._count]) + 1
+        return max(record.arrival for record in self._unread_records[: self._count]) + 1
 
     def lower_bound(self, now: int) -> int:
         """Return a time before which no unread record arrived, in epoch milliseconds; ``now``, the start of the probe, if there is none."""
-        if self._marks:
-            return self._marks[0].arrival
+        if self._unread_records:
+            return self._unread_records[0].arrival
         if self._following is not None:
             return self._following
         if self._skipped and self._seen_at is not None:
@@ -285,7 +285,7 @@ class ShardLook:
 
     # -- the end of the batch -------------------------------------------------------------------------------------
 
-    def stay(self) -> End:
+    def end_at_start(self) -> End:
         """Return the start as the end, without a call."""
         return End(self._position, following=self._following, cursor=self._cursor, seen_at=self._seen_at)
 
@@ -313,7 +313,7 @@ class ShardLook:
 
     def _find_end(self, cut: Cut, *, closed: bool) -> Steps[End]:
         if self._gave_up_at is not None and cut.millis <= self._gave_up_at:
-            return self._up_to_marks(cut.millis)
+            return self._up_to(cut.millis)
         known = self._known_end(cut, closed=closed)
         if known is not None:
             return known
@@ -321,37 +321,41 @@ class ShardLook:
             return self._give_up(cut)
         lowest = self.lower_bound(cut.now)
         floor, behind = None, None
-        if self._marks:
+        if self._unread_records:
             # One more page: most quiet shards end in it. Its records are not kept, because all shards together may have many.
-            cursor, self._cursor = self._cursor or self._cursor_at_marks(), None
+            cursor, self._cursor = self._cursor or self._cursor_after_unread(), None
             page = yield from self._read(cursor, _WALK_PAGE)
-            marks = self._marks + self._unread(page)
-            end = self._end_in(marks, page, cut.millis, cursor, len(marks))
+            unread = self._unread_records + self._unread(page)
+            end = self._end_in(unread, page, cut.millis, cursor, len(unread))
             if page.caught_up:
-                self._note_rate(len(marks))
+                self._note_rate(len(unread))
             if end is not None:
                 return end
-            floor, behind = marks[-1], page.behind
+            floor, behind = unread[-1], page.behind
         return (yield from self._jump(cut, lowest, floor, behind))
 
     def _known_end(self, cut: Cut, *, closed: bool) -> End | None:
         """Return the end if it is known without a call."""
-        for index, mark in enumerate(self._marks):
-            if mark.arrival >= cut.millis or index == self._count:
+        for index, record in enumerate(self._unread_records):
+            if record.arrival >= cut.millis or index == self._count:
                 if not index:
-                    return End(self._position, following=mark.arrival)
-                return End(AtSequence(mark.sequence_number), index, following=mark.arrival)
+                    return End(self._position, following=record.arrival)
+                return End(AtSequence(record.sequence_number), index, following=record.arrival)
         if closed and cut.at_tip and (self._count is None or self._caught_up):
             # Even if nothing followed just now: the last records of a closed shard may be unreadable yet.
-            return End(Ended(), max(len(self._marks), self._expected(cut)))
+            return End(Ended(), max(len(self._unread_records), self._expected(cut)))
         if self._caught_up:
-            return self._end_behind(self._marks[-1] if self._marks else None, self._cursor, len(self._marks))
+            return self._end_behind(
+                self._unread_records[-1] if self._unread_records else None,
+                self._cursor,
+                len(self._unread_records),
+            )
         later = self._following if self._following is not None else self._frontier
-        if not self._marks and later is not None and later >= cut.millis:
-            return self.stay()
+        if not self._unread_records and later is not None and later >= cut.millis:
+            return self.end_at_start()
         return None
 
-    def _jump(self, cut: Cut, lowest: int, floor: Mark | None, behind: int | None) -> Steps[End]:
+    def _jump(self, cut: Cut, lowest: int, floor: UnreadRecord | None, behind: int | None) -> Steps[End]:
         """Find the first record at or after the cut, or the last one of the shard, by a read at a time.
 
         No unread record arrived before ``lowest``. ``floor`` is the last record that was read from the position, if
@@ -362,8 +366,8 @@ class ShardLook:
         if cut.at_tip:
             rate = self._rate
             if floor is not None:
-                rate = max(rate, len(self._marks) / max(1, floor.arrival - lowest))
-            back = round(min(_MAX_BACK, _RECORDS_BACK / rate)) if rate else _LAST_SECONDS
+                rate = max(rate, len(self._unread_records) / max(1, floor.arrival - lowest))
+            back = round(min(_MAX_BACK, _RECORDS_BACK / rate)) if rate else _QUIET_BACK
             back, at, limit = max(self._tip_lag, back), min(at, cut.now), _WALK_PAGE
         while True:
             cursor, page = yield from self._read_from(at - back, limit)
@@ -375,13 +379,13 @@ class ShardLook:
         if not cut.at_tip:
             self._note_rate_at_cut(page)
         for _ in range(_PAGES_AT_CUT):
-            marks = self._unread(page)
-            end = self._end_in(marks, page, cut.millis, cursor, self._expected(cut))
+            unread = self._unread(page)
+            end = self._end_in(unread, page, cut.millis, cursor, self._expected(cut))
             if end is not None:
                 return end
             if not page.records:
                 break
-            floor = marks[-1] if marks else floor
+            floor = unread[-1] if unread else floor
             page = yield from self._read(cursor, _WALK_PAGE)
         if page.records and floor is not None:
             # Not even these pages reach the cut, so no other shard must go further than this one.
@@ -392,7 +396,9 @@ class ShardLook:
         low = max(lowest, floor.arrival) if floor is not None else lowest
         return (yield from self._search(cut, low, at - back, floor, behind))
 
-    def _search(self, cut: Cut, low: int, high: int, floor: Mark | None, behind: int | None) -> Steps[End]:
+    def _search(
+        self, cut: Cut, low: int, high: int, floor: UnreadRecord | None, behind: int | None
+    ) -> Steps[End]:
         """Find the last record of a shard that became quiet before the cut.
 
         If ``floor`` (the last record read from the position) is given, there is a record at or after ``low``; none can
@@ -403,23 +409,23 @@ class ShardLook:
             known = self._known_end(cut, closed=False)
             if known is not None:
                 return known
-            if not self._marks:
+            if not self._unread_records:
                 return self._give_up(cut)
-            floor, behind = self._marks[-1], page.behind
+            floor, behind = self._unread_records[-1], page.behind
             low = floor.arrival  # without a walk, the given time means nothing
         # Whether `behind` is the distance to the newest record or to the present is not documented; both are good first guesses.
-        guess = min(high, low + behind if behind else high) - _LAST_SECONDS
+        guess = min(high, low + behind if behind else high) - _QUIET_BACK
         while high - low > _CLOSE_ENOUGH:
             middle = guess if low < guess < high else (low + high) // 2
             guess = 0
             cursor, page = yield from self._read_from(middle, _SEARCH_PAGE)
-            marks = self._unread(page)
-            end = self._end_in(marks, page, cut.millis, cursor, self._expected(cut))
+            unread = self._unread(page)
+            end = self._end_in(unread, page, cut.millis, cursor, self._expected(cut))
             if end is not None:
                 return end
-            if marks:
-                floor = max(floor, marks[-1], key=lambda mark: mark.number)
-                low = max(low, middle, marks[-1].arrival)
+            if unread:
+                floor = max(floor, unread[-1], key=lambda record: record.number)
+                low = max(low, middle, unread[-1].arrival)
             elif page.caught_up:
                 high = middle
             else:
@@ -428,32 +434,32 @@ class ShardLook:
         cursor = self._io.cursor(self.shard_id, AfterSequence(floor.sequence_number), pace=self._pace)
         while True:
             page = yield from self._read(cursor, _WALK_PAGE)
-            marks = self._unread(page)
-            end = self._end_in([floor, *marks], page, cut.millis, cursor, self._expected(cut))
+            unread = self._unread(page)
+            end = self._end_in([floor, *unread], page, cut.millis, cursor, self._expected(cut))
             if end is not None:
                 return end
-            if not marks:
+            if not unread:
                 return self._give_up(cut)
-            floor = marks[-1]
+            floor = unread[-1]
 
     def _end_in(
-        self, marks: list[Mark], page: Page, cut: int, cursor: Cursor | None, records: int
+        self, unread: list[UnreadRecord], page: Page, cut: int, cursor: Cursor | None, records: int
     ) -> End | None:
         """Return the end if unread records show it: before the first one at the cut, or behind the last one of the shard.
 
-        ``marks`` are in order and end with those of ``page``, behind which ``cursor`` stands; ``records`` is the
+        ``unread`` are in order and end with those of ``page``, behind which ``cursor`` stands; ``records`` is the
         expected number up to the end.
         """
-        for mark in marks:
-            if mark.arrival >= cut:
-                return End(AtSequence(mark.sequence_number), records, following=mark.arrival)
+        for record in unread:
+            if record.arrival >= cut:
+                return End(AtSequence(record.sequence_number), records, following=record.arrival)
         if page.ended:
             return End(Ended(), records)
-        if page.caught_up and marks:
-            return self._end_behind(marks[-1], cursor, records)
+        if page.caught_up and unread:
+            return self._end_behind(unread[-1], cursor, records)
         return None
 
-    def _end_behind(self, last: Mark | None, cursor: Cursor | None, records: int) -> End:
+    def _end_behind(self, last: UnreadRecord | None, cursor: Cursor | None, records: int) -> End:
         """Return the end behind the last record of the shard; the start if there was none."""
         if self._ended:
             return End(Ended(), records)
@@ -463,32 +469,36 @@ class ShardLook:
 
     def _give_up(self, cut: Cut) -> End:
         """Return an earlier cut, up to which this shard could be read: empty pages hide what follows."""
-        reached = self._marks[-1].arrival + 1 if self._marks else self.lower_bound(cut.now)
+        reached = self._unread_records[-1].arrival + 1 if self._unread_records else self.lower_bound(cut.now)
         self._gave_up_at = min(reached, cut.millis)
-        return self._up_to_marks(self._gave_up_at)._replace(cut=self._gave_up_at)
+        return self._up_to(self._gave_up_at)._replace(cut=self._gave_up_at)
 
-    def _up_to_marks(self, cut: int) -> End:
+    def _up_to(self, cut: int) -> End:
         """Return the end among the records that were read, for a shard that could not be read further."""
-        for index, mark in enumerate(self._marks):
-            if mark.arrival >= cut:
-                return End(AtSequence(mark.sequence_number), index, following=mark.arrival)
-        if not self._marks:
-            return self.stay()
-        return End(AfterSequence(self._marks[-1].sequence_number), len(self._marks), cursor=self._cursor)
+        for index, record in enumerate(self._unread_records):
+            if record.arrival >= cut:
+                return End(AtSequence(record.sequence_number), index, following=record.arrival)
+        if not self._unread_records:
+            return self.end_at_start()
+        return End(
+            AfterSequence(self._unread_records[-1].sequence_number),
+            len(self._unread_records),
+            cursor=self._cursor,
+        )
 
     def accept(self, end: End) -> None:
         """Make the position of an end, from `find_end` or `stay`, the expected start of the next probe."""
         self._position = end.position
-        self._marks = []
+        self._unread_records = []
         self._cursor, self._following, self._seen_at = end.cursor, end.following, end.seen_at
 
     # -- reading --------------------------------------------------------------------------------------------------
 
     def _read_on(self, limit: int) -> Steps[Page]:
-        """Read what follows the marks, and add it to them."""
-        cursor = self._cursor = self._cursor or self._cursor_at_marks()
+        """Read what follows the unread records, and add it to them."""
+        cursor = self._cursor = self._cursor or self._cursor_after_unread()
         page = yield from self._read(cursor, limit)
-        self._marks += self._unread(page)
+        self._unread_records += self._unread(page)
         self._caught_up, self._ended = page.caught_up, page.ended
         if not page.records and not page.caught_up:
             self._frontier = self._io.service_clock.millis() - (page.behind or 0)
@@ -536,19 +546,19 @@ class ShardLook:
             code="InvalidArgumentException",
         )
 
-    def _cursor_at_marks(self) -> Cursor:
+    def _cursor_after_unread(self) -> Cursor:
         """Return a cursor behind the records that this probe has read, or at the position."""
-        if self._marks:
+        if self._unread_records:
             return self._io.cursor(
-                self.shard_id, AfterSequence(self._marks[-1].sequence_number), pace=self._pace
+                self.shard_id, AfterSequence(self._unread_records[-1].sequence_number), pace=self._pace
             )
         return self._io.cursor(self.shard_id, self._position, via=self._via, pace=self._pace)
 
-    def _unread(self, page: Page) -> list[Mark]:
+    def _unread(self, page: Page) -> list[UnreadRecord]:
         """Return the records of a page that lie behind the position."""
-        first = self._marks[0].number if self._marks else first_number(self._position)
-        marks = [Mark(record.sequence_number, arrival_of(record)) for record in page.records]
-        return [mark for mark in marks if mark.number >= first] if first >= 0 else marks
+        first = self._unread_records[0].number if self._unread_records else first_number(self._position)
+        unread = [UnreadRecord(record.sequence_number, arrival_of(record)) for record in page.records]
+        return [record for record in unread if record.number >= first] if first >= 0 else unread
 
     def _expected(self, cut: Cut) -> int:
         """Return the expected number of records up to a cut."""

@@ -35,7 +35,7 @@ class Write:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
+class ChangeDescription:
     """Description of a planned change.
 
     Attributes:
@@ -95,7 +95,7 @@ class Planned(Protocol):
     """A planned change that can be made."""
 
     @property
-    def told(self) -> Told:
+    def description(self) -> ChangeDescription:
         """Description of its writes and effects."""
 
     def apply(self, *, wait: float = 60.0) -> Result:
@@ -121,7 +121,7 @@ class Planned(Protocol):
 class SingleChange:
     """A change that is made as a whole. ``make`` makes it, given the seconds to wait."""
 
-    told: Told
+    description: ChangeDescription
     make: Callable[[float], Result]
     data: Callable[[Result | None], dict[str, Any]]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from kinesis_sdk.common.position import AfterSequence, AtSequence, AtTimestamp, Ended, TrimHorizon
 from kinesis_sdk.common.stream import StreamId
-from kinesis_sdk.spark.look import Cut, End, ShardLook
+from kinesis_sdk.spark.probe import Cut, End, ShardProbe
 from kinesis_sdk.spark.shardio import ShardIo
 from kinesis_sdk.spark.steps import run
 from kinesis_sdk.testing import Fault
@@ -29,7 +29,7 @@ class Looker:
             rng=Random(1),
             retry_timeout=60.0,
         )
-        self.shard = ShardLook(self.io, SHARD, 300)
+        self.shard = ShardProbe(self.io, SHARD, 300)
 
     def walk(self) -> None:
         run(self.shard.walk(), self.world.clock, self.world.clock.advance)
