@@ -19,8 +19,8 @@ from kinesis_sdk.common.records import KinesisRecord, check_records
 MAX_RECORDS = 10_000
 """Maximum number of records of a GetRecords response (API reference)."""
 
-MALFORMED = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError)
-"""Exceptions that malformed records cause."""
+MALFORMED = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, OSError)
+"""Exceptions that malformed records cause; OSError comes from a time that the platform cannot represent."""
 
 # Makes a named tuple from a complete tuple at a third of the cost of the constructor.
 new: Callable[..., Any] = tuple.__new__

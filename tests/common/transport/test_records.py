@@ -378,6 +378,7 @@ def test_broken_responses(used_wire: Wire, body: bytes) -> None:
         {"SequenceNumber": None},
         {"ApproximateArrivalTimestamp": float("nan")},
         {"ApproximateArrivalTimestamp": 1e300},
+        {"ApproximateArrivalTimestamp": 1e17},
         {"ApproximateArrivalTimestamp": {}},
     ],
 )
