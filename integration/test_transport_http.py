@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from unittest import mock
 from urllib.parse import urlsplit
 
 import boto3
@@ -27,7 +28,8 @@ from integration.proxy import Proxy
 from kinesis_sdk.common.aws import make_client, translate_errors
 from kinesis_sdk.common.errors import KinesisSdkError, TransientAwsError
 from kinesis_sdk.common.stream import StreamId
-from kinesis_sdk.common.transport import GetRecordsPage, PutEntry, Transport, get_records, put_records
+from kinesis_sdk.common.transport import GetRecordsPage, PutEntry, Transport, cbor, get_records, put_records
+from kinesis_sdk.producer import Producer, ProducerConfig
 from kinesis_sdk.testing import FakeAws, FakeAwsServer, Fault, FaultKind, VirtualClock
 from tests import HANG
 
@@ -240,22 +242,39 @@ def outcome(call: Callable[[], Any]) -> Any:
 
 
 def compare(aws: FakeAws, client: Any, call: Callable[[Any], Any], *faults: Fault) -> Any:
-    """Return the outcome of a call after checking that boto3 and the transport have the same, by as many requests."""
+    """Return the outcome of a call after checking that boto3 and the transport, in JSON and in CBOR, have the same, by as many requests."""
     transport: Any = Transport(client)
-    for _ in range(2):
-        get_records(transport, iterator_of(transport), 5)
-        put_records(transport, StreamId("s"), [PutEntry(b"other shard", "k", str(2**128 - 1))])
-    assert len(transport._forms) == 3
+    binary: Any = Transport(client, speaks_cbor=True)
     seen = []
-    for each in (client, transport):
-        for fault in faults:
-            aws.faults.add(fault)
-        before = sum(aws.stats()["calls"].values())
-        found = outcome(lambda each=each: call(each))
-        seen.append((found, sum(aws.stats()["calls"].values()) - before))
-        aws.faults.clear()
+    with mock.patch.object(cbor, "LARGE", 0):
+        for each in (transport, binary):
+            for _ in range(2):
+                get_records(each, iterator_of(each), 5)
+                put_records(each, StreamId("s"), [PutEntry(b"other shard", "k", str(2**128 - 1))])
+            assert len(each._forms) == 3
+        spoken = get_records(binary, iterator_of(binary), 5).metadata["HTTPHeaders"]["content-type"]
+        assert spoken == cbor.CONTENT_TYPE
+        for each in (client, transport, binary):
+            for fault in faults:
+                aws.faults.add(fault)
+            before = sum(aws.stats()["calls"].values())
+            found = outcome(lambda each=each: call(each))
+            seen.append((found, sum(aws.stats()["calls"].values()) - before))
+            aws.faults.clear()
     assert seen[1] == seen[0]
+    assert without_type(seen[2]) == without_type(seen[0])
     return seen[0][0]
+
+
+def without_type(found: Any) -> Any:
+    """A found outcome without the type and the length of the response's body."""
+    if isinstance(found, dict):
+        return {
+            name: without_type(value)
+            for name, value in found.items()
+            if name not in {"content-type", "content-length"}
+        }
+    return tuple(without_type(each) for each in found) if isinstance(found, tuple) else found
 
 
 def test_answers(aws: FakeAws, client: Any) -> None:
@@ -281,6 +300,29 @@ def test_answers(aws: FakeAws, client: Any) -> None:
 
 
 FAULTS: list[FaultKind] = ["throttle", "error", "expired_credentials", "expired_iterator"]
+
+
+def test_a_producer_speaks_cbor(aws: FakeAws, server: FakeAwsServer) -> None:
+    answers: list[bool] = []
+
+    def noted(transport: Transport, response: Any) -> bool:
+        answers.append(answered(transport, response))
+        return answers[-1]
+
+    answered = Transport._answers_in_cbor
+    config = ProducerConfig(wire_format="cbor", aggregation_enabled=False)
+    payloads = [bytes([index]) * 3_000 for index in range(20)]
+    with (
+        mock.patch.object(Transport, "_answers_in_cbor", noted),
+        Producer(config, client=connect(server.endpoint_url)) as producer,
+    ):
+        for payload in payloads:
+            producer.put("s", "k", payload, explicit_hash_key=0)
+            assert producer.flush(HANG) == 0
+    assert answers == [True] * (len(payloads) - 1)  # the first call is boto3's
+    plain = aws.client("kinesis")
+    read = plain.get_records(ShardIterator=iterator_of(plain))["Records"]
+    assert [record["Data"] for record in read if len(record["Data"]) > 1] == payloads
 
 
 @pytest.mark.parametrize("kind", FAULTS)

@@ -36,7 +36,7 @@ API_NAMES = {
 """Name in the API of each field of a `KinesisRecord`.
 
 To add a field: add it here, to `KinesisRecord` and its `from_api`, to `UserRecord` at the same index, and to the decoders of
-responses (``transport.decoding`` and ``transport.typed_decoding``). All code between them passes fields on by position.
+responses (``transport.decoding``, ``transport.typed_decoding`` and ``transport.cbor``). All code between them passes fields on by position.
 `tests/common/test_records.py` fails for each of these places that is forgotten.
 """
 

@@ -174,7 +174,7 @@ class Producer:
             atexit.register(_close_at_exit)
         self._metrics = ProducerMetrics.of(metrics)
         self._engine = Engine(
-            cast("KinesisClient", Transport(client)),
+            cast("KinesisClient", Transport(client, speaks_cbor=self.config.wire_format == "cbor")),
             self.config,
             self._clock,
             rng or random.Random(),

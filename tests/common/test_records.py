@@ -12,7 +12,9 @@ from kinesis_sdk.common.aggregate_reader import deaggregate
 from kinesis_sdk.common.aggregate_writer import Aggregate
 from kinesis_sdk.common.hashkeys import hash_partition_key
 from kinesis_sdk.common.records import API_NAMES, Attempt, KinesisRecord, UserRecord
+from kinesis_sdk.common.transport import cbor
 from kinesis_sdk.common.transport.decoding import decode, decode_by_standard_library
+from kinesis_sdk.testing.http.cbor import encode as in_cbor
 
 ARRIVAL = datetime(2026, 1, 2, tzinfo=timezone.utc)
 
@@ -77,8 +79,11 @@ def test_every_field_is_read_from_large_responses() -> None:
         "ApproximateArrivalTimestamp": ARRIVAL.timestamp(),
     }
     body = json.dumps({"Records": [wire]}).encode()
-    for decoder in (decode, decode_by_standard_library):
-        content = decoder(body)
+    for content in (
+        decode(body),
+        decode_by_standard_library(body),
+        cbor.decode(in_cbor({"Records": [wire]})),
+    ):
         assert content is not None
         assert content.records == [KinesisRecord.from_api(item)]
         assert len(content.records[0]) == len(KinesisRecord._fields)

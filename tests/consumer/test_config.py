@@ -82,6 +82,7 @@ BAD_VALUES = {
     "lease_table.lease_table_pitr_enabled": ["false"],
     "lease_table.lease_table_tags": [{"": "x"}, {"team": 5}, {"team": "x" * 257}, ["team"]],
     "retrieval.retrieval_mode": ["efo"],
+    "retrieval.wire_format": ["CBOR", None],
     "retrieval.max_records": [10_001, True],
     "retrieval.idle_time_between_reads": [0.1],
     "retrieval.min_idle_time_between_reads": [1.5, 0.1],

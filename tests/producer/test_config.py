@@ -47,6 +47,7 @@ CHOICES = {
     "metrics_level": ("none", "summary", "detailed"),
     "metrics_granularity": ("global", "stream", "shard"),
     "compression": ("zstd",),
+    "wire_format": ("json", "cbor"),
 }
 
 

@@ -12,7 +12,8 @@ from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 from kinesis_sdk.common.log_fields import FieldLogger
-from kinesis_sdk.common.transport.connection import Connections
+from kinesis_sdk.common.transport import cbor
+from kinesis_sdk.common.transport.connection import Connections, Response
 from kinesis_sdk.common.transport.form import RequestForm
 from kinesis_sdk.common.transport.hooks import HookCheck, service_of
 
@@ -47,12 +48,16 @@ class Transport:
 
     Args:
         client: boto3 client. Any other object makes all calls itself.
+        speaks_cbor: Whether PutRecords and GetRecords may use CBOR where it costs less than JSON.
     """
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Any, *, speaks_cbor: bool = False) -> None:
         self.client: Any = client.client if isinstance(client, Transport) else client
         service = service_of(self.client)
         methods = _METHODS.get(service, {})
+        self.speaks_cbor: bool = speaks_cbor and service == "kinesis"
+        self.large_records: dict[str | None, bool] = {}  # by the stream's ARN, as last read
+        self._was_understood = True
         self._hooks = HookCheck(self.client, methods)
         self._forms: dict[tuple[object, ...], _Form] = {}
         self._models: dict[str, Any] = {}
@@ -100,13 +105,16 @@ class Transport:
         with attempt.by_boto3() as client:
             return getattr(client, method)(**request)
 
-    def attempt(self, operation: str, request: Mapping[str, Any], body: bytes | None) -> Attempt:
+    def attempt(
+        self, operation: str, request: Mapping[str, Any], body: bytes | None, *, in_cbor: bool = False
+    ) -> Attempt:
         """Send a request if its form is known.
 
         Args:
             operation: API operation.
             request: Parameters as for boto3; long lists may be left out.
-            body: The same parameters in JSON; None leaves the call to boto3.
+            body: The same parameters in JSON or CBOR; None leaves the call to boto3.
+            in_cbor: Whether ``body`` is CBOR.
 
         Returns:
             The attempt. If it has no ``body``, or the body cannot be parsed, boto3 has to make the call:
@@ -124,11 +132,12 @@ class Transport:
             form = self._forms.get(key)
         except TypeError:  # an invalid parameter may be unhashable
             return attempt
-        attempt.learns, attempt.sent = key, body
+        attempt.learns, attempt.sent, attempt.sent_cbor = key, body, in_cbor
         if form is None:
             return attempt
         call_id = str(uuid.uuid4())
-        signed = form.request.request(body, time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()), call_id)
+        template = form.in_cbor if in_cbor else form.request
+        signed = template.request(body, time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()), call_id)
         if signed is not None:
             attempt.endpoint = form.connections.endpoint
             attempt.context = {
@@ -141,7 +150,24 @@ class Transport:
                 attempt.outcome = error
             else:
                 attempt.body = _whole_body(attempt.outcome)
+                if in_cbor:
+                    attempt.is_cbor = self._answers_in_cbor(attempt.outcome)
         return attempt
+
+    def _answers_in_cbor(self, response: Any) -> bool:
+        """Return whether a response is CBOR; it may be JSON or text if a proxy wrote it, or if the service knows no CBOR."""
+        kind = str(response.headers.get("content-type") or "")
+        if kind.partition(";")[0].strip().lower() == cbor.CONTENT_TYPE:
+            return True
+        if response.status_code >= 400 and self._was_understood:
+            self._was_understood = False
+            _LOGGER.warning(
+                "a request in CBOR failed with status %d and a response of type %r: if all calls fail, the endpoint knows JSON only, "
+                'so set wire_format="json"',
+                response.status_code,
+                kind[:100],
+            )
+        return False
 
     def serialized(self, operation: str, request: Mapping[str, Any]) -> bytes | None:
         """Return the body of a request as botocore writes it; None if boto3 must make the call, or rejects a parameter."""
@@ -161,7 +187,7 @@ class Transport:
         if attempt.learns is None or request is None or attempt.endpoint is None:
             return
         try:
-            if request.body != attempt.sent and json.loads(request.body) != json.loads(attempt.sent):
+            if request.body != attempt.sent and json.loads(request.body) != attempt.said():
                 return
             form = RequestForm.of(request, attempt.signer)
         except Exception as error:
@@ -176,13 +202,15 @@ class Transport:
         connections.learn(attempt.response)
         if len(self._forms) >= _MAX_FORMS:
             self._forms.clear()
-        self._forms[attempt.learns] = _Form(form, connections, context)
+        in_cbor = form.of_type(cbor.CONTENT_TYPE) if self.speaks_cbor else form
+        self._forms[attempt.learns] = _Form(form, in_cbor, connections, context)
 
 
 class _Form(NamedTuple):
     """Common part of the calls of one kind; ``context`` is botocore's, from which the retry policy reads."""
 
     request: RequestForm
+    in_cbor: RequestForm
     connections: Connections
     context: dict[str, Any]
 
@@ -200,6 +228,8 @@ class Attempt:
         body: Body of a complete response with status 200; None for every other outcome.
         learns: Key of the form to make from boto3's request; None if the call is not to be learned.
         sent: Body that was sent, or would have been.
+        sent_cbor: Whether ``sent`` is CBOR.
+        is_cbor: Whether the response is CBOR.
         request: Request of boto3's first attempt, without retries; None before it was sent.
         response: boto3's last response.
         signer: Signer of the client, if boto3 has made the call.
@@ -213,12 +243,14 @@ class Attempt:
         "body",
         "context",
         "endpoint",
+        "is_cbor",
         "learns",
         "operation",
         "outcome",
         "request",
         "response",
         "sent",
+        "sent_cbor",
         "shorten",
         "signer",
     )
@@ -230,6 +262,8 @@ class Attempt:
         self.body: bytes | None = None
         self.learns: tuple[object, ...] | None = None
         self.sent: bytes = b""
+        self.sent_cbor: bool = False
+        self.is_cbor: bool = False
         self.request: Any = None
         self.response: Any = None
         self.signer: Any = None
@@ -260,16 +294,20 @@ class Attempt:
         return parsed if self.accepts(parsed) else None
 
     def document(self) -> dict[str, Any] | None:
-        """Return the body as a JSON object that has its main member; None otherwise."""
+        """Return what the body says in JSON, if that is an object that has its main member; None otherwise."""
         if self.body is None:
             return None
         try:
-            document = json.loads(self.body)
+            document = cbor.document(self.body) if self.is_cbor else json.loads(self.body)
         except (ValueError, RecursionError):
             return None
         name, kind = _MEMBERS[self.operation]
         found = isinstance(document, dict) and isinstance(document.get(name), kind)
         return document if found else None
+
+    def said(self) -> Any:
+        """Return what the request says in JSON. Raises ValueError if it cannot be read."""
+        return cbor.document(self.sent) if self.sent_cbor else json.loads(self.sent)
 
     def metadata(self) -> dict[str, Any]:
         """Return ``ResponseMetadata`` for a response that bypasses botocore's parser."""
@@ -314,6 +352,8 @@ class Attempt:
         if self.learns is None:
             yield self._owner.client
             return
+        if self.is_cbor:
+            self.outcome = _in_json(self.outcome)
         token = _attempt.set(self)
         try:
             yield self._owner.client
@@ -329,6 +369,17 @@ def _whole_body(response: Any) -> bytes | None:
     body: bytes = response.content
     declared = str(response.headers.get("content-length") or "").strip()
     return None if declared.isdecimal() and len(body) < int(declared) else body
+
+
+def _in_json(response: Any) -> Response:
+    """Return what a response in CBOR says in JSON, for botocore's parser; without a body if it cannot be read."""
+    try:
+        body = json.dumps(cbor.document(response.content)).encode("ascii")
+    except ValueError:
+        body = b""
+    headers = {name.lower(): value for name, value in response.headers.items()}
+    headers.update({"content-type": "application/x-amz-json-1.1", "content-length": str(len(body))})
+    return Response(response.url, response.status_code, headers, body)
 
 
 _attempt: ContextVar[Attempt | None] = ContextVar("kinesis_sdk_attempt", default=None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
@@ -42,7 +42,7 @@ def decode_by_standard_library(body: bytes) -> Content | None:
     items = document.get("Records") if isinstance(document, dict) else None
     if not isinstance(items, list):
         return None
-    check_count(items)
+    check_count(len(items))
     records: list[KinesisRecord] = []
     add = records.append
     stamp: Any = None
@@ -93,10 +93,10 @@ def fastest() -> Callable[[bytes], Content | None]:
     return decode_by_msgspec
 
 
-def check_count(items: Sequence[object]) -> None:
+def check_count(count: int) -> None:
     """Raise `ProtocolError` for a response of more than 10,000 records."""
-    if len(items) > MAX_RECORDS:
-        raise ProtocolError(f"GetRecords: {len(items):,} records, the maximum is {MAX_RECORDS:,}")
+    if count > MAX_RECORDS:
+        raise ProtocolError(f"GetRecords: {count:,} records, the maximum is {MAX_RECORDS:,}")
 
 
 def incomplete(error: Exception) -> ProtocolError:

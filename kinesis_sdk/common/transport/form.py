@@ -144,6 +144,20 @@ class RequestForm:
         again = form._authorization(form._credentials(), lower["x-amz-date"], request.body)
         return form if again == lower["authorization"] else None
 
+    def of_type(self, content_type: str) -> RequestForm:
+        """Return the form of the same request with a body of another type."""
+        return RequestForm(
+            url=self.url,
+            headers={
+                name: content_type if name.lower() == "content-type" else value
+                for name, value in self.headers.items()
+            },
+            signer=self._signer,
+            service=self._service,
+            region=self._region,
+            access_key=self._access_key,
+        )
+
     def request(self, body: bytes, date: str, invocation_id: str) -> SignedRequest | None:
         """Return a signed request, or None if the access key has changed since the form was made.
 

@@ -12,6 +12,7 @@ from kinesis_sdk.common.aws import KinesisClient, translate_errors
 from kinesis_sdk.common.errors import ProtocolError
 from kinesis_sdk.common.records import KinesisRecord, check_records
 from kinesis_sdk.common.response_header import ResponseHeader
+from kinesis_sdk.common.transport import cbor
 from kinesis_sdk.common.transport.calls import Attempt, Transport
 from kinesis_sdk.common.transport.decoding import (
     MALFORMED,
@@ -65,9 +66,15 @@ def get_records(
     with translate_errors("GetRecords", client), decoding("GetRecords"):
         if not isinstance(client, Transport):
             return _page(client.get_records(**request))
-        attempt = client.attempt("GetRecords", request, _body(request))
+        in_cbor = client.speaks_cbor and client.large_records.get(stream_arn, False)
+        attempt = client.attempt("GetRecords", request, _body(request, in_cbor=in_cbor), in_cbor=in_cbor)
         page = _page_of(attempt)
-        return _page_by_boto3(attempt, request) if page is None else page
+        if page is None:
+            return _page_by_boto3(attempt, request)
+        if client.speaks_cbor and page.records:
+            some = page.records[:: len(page.records) // 8 + 1]
+            client.large_records[stream_arn] = cbor.is_cheaper([record.data for record in some])
+        return page
 
 
 class decoding:  # noqa: N801 - as `translate_errors`
@@ -86,12 +93,14 @@ class decoding:  # noqa: N801 - as `translate_errors`
             raise ProtocolError(f"{self._operation}: cannot decode the response: {error}") from error
 
 
-def _body(request: dict[str, Any]) -> bytes | None:
-    """Return the request in JSON, as botocore writes it; None if botocore would reject a parameter."""
+def _body(request: dict[str, Any], *, in_cbor: bool) -> bytes | None:
+    """Return the request in JSON, as botocore writes it, or in CBOR; None if botocore would reject a parameter."""
     for name, value in request.items():
         good = type(value) is int and value > 0 if name == "Limit" else type(value) is str and value
         if not good:
             return None
+    if in_cbor:
+        return cbor.OPEN_MAP + cbor.members(request) + cbor.CLOSE
     return json.dumps(request).encode("ascii")
 
 
@@ -101,7 +110,9 @@ def _page_of(attempt: Attempt) -> GetRecordsPage | None:
     Raises:
         ProtocolError: If a record is incomplete or malformed, or cannot be decoded.
     """
-    content = None if attempt.body is None else decode(attempt.body)
+    if attempt.body is None:
+        return None
+    content = cbor.decode(attempt.body) if attempt.is_cbor else decode(attempt.body)
     if content is None:
         return None
     rest = content.rest
@@ -143,7 +154,7 @@ def _page(response: Mapping[str, Any]) -> GetRecordsPage:
     items = response.get("Records")
     if not isinstance(items, list):
         raise ProtocolError("GetRecords: the response has no list of Records")
-    check_count(items)
+    check_count(len(items))
     try:
         records = [_in_utc(KinesisRecord.from_api(item)) for item in items]
         check_records(records)

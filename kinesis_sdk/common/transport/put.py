@@ -12,6 +12,7 @@ from kinesis_sdk.common.base64coding import encode
 from kinesis_sdk.common.errors import ProtocolError
 from kinesis_sdk.common.records import without_payload
 from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.common.transport import cbor
 from kinesis_sdk.common.transport.calls import Attempt, Transport
 from kinesis_sdk.common.transport.get import decoding
 
@@ -53,7 +54,11 @@ def put_records(client: KinesisClient, stream: StreamId, entries: Sequence[PutEn
     with translate_errors("PutRecords", client), decoding("PutRecords"):
         answer: Mapping[str, Any] | None = None
         if isinstance(client, Transport):
-            attempt = client.attempt("PutRecords", stream.request, _body(stream, entries))
+            body = _cbor(stream, entries) if client.speaks_cbor else None
+            in_cbor = body is not None
+            if body is None:
+                body = _body(stream, entries)
+            attempt = client.attempt("PutRecords", stream.request, body, in_cbor=in_cbor)
             answer = _answer(attempt)
             if answer is None:
                 with attempt.by_boto3() as plain:
@@ -114,3 +119,31 @@ def _body(stream: StreamId, entries: Sequence[PutEntry]) -> bytes | None:
         separator = b',{"Data":"'
     write(b"]}")
     return buffer.getvalue() if entries else None
+
+
+def _cbor(stream: StreamId, entries: Sequence[PutEntry]) -> bytes | None:
+    """Return the request in CBOR; None if JSON costs less, or if only `_body` can write or reject it."""
+    payloads = [entry[0] for entry in entries]
+    if set(map(type, payloads)) != {bytes} or not cbor.is_cheaper(payloads):
+        return None
+    head, text = cbor.head, cbor.text
+    parts = [_RECORDS]
+    try:
+        for data, key, explicit in entries:
+            parts += (_DATA, head(cbor.BYTES, len(data)), data)
+            if explicit is not None:
+                parts += (_EXPLICIT_HASH_KEY, text(explicit))
+            if key:
+                parts += (_PARTITION_KEY, text(key))
+            elif key is not None or explicit is not None:
+                return None
+            parts.append(cbor.CLOSE)
+    except (AttributeError, TypeError, UnicodeEncodeError):  # not text, or with a lone surrogate
+        return None
+    parts += (cbor.CLOSE, cbor.members(stream.request), cbor.CLOSE)
+    return b"".join(parts)
+
+
+_RECORDS = cbor.OPEN_MAP + cbor.text("Records") + cbor.OPEN_LIST
+_DATA = cbor.OPEN_MAP + cbor.text("Data")
+_PARTITION_KEY, _EXPLICIT_HASH_KEY = cbor.text("PartitionKey"), cbor.text("ExplicitHashKey")

@@ -50,7 +50,7 @@ def decode_by_msgspec(body: bytes) -> Content | None:
     try:
         response = _parse(body)
         items = response.Records
-        check_count(items)
+        check_count(len(items))
         records: list[KinesisRecord] = []
         add = records.append
         stamp: float | None = None

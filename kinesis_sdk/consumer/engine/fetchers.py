@@ -48,7 +48,7 @@ class FetcherSource:
         worker_id: str | None = None,
     ) -> None:
         self._kinesis = kinesis
-        self._polled = cast("KinesisClient", Transport(kinesis))
+        self._polled = cast("KinesisClient", Transport(kinesis, speaks_cbor=retrieval.wire_format == "cbor"))
         self._retrieval = retrieval
         self._application_name = application_name
         self._budget = budget

@@ -32,12 +32,21 @@ class _Session:
     def send(self, request: Any) -> AWSResponse:
         self.requests.append(request)
         response = AWSResponse(request.url, 200, {}, None)
-        document = {"ShardIterator": "x", "Records": [], "NextShardIterator": "y", "MillisBehindLatest": 0}
+        document = {
+            "ShardIterator": "x",
+            "Records": [{"Data": "A" * 4000, "SequenceNumber": "7"}],
+            "NextShardIterator": "y",
+            "MillisBehindLatest": 0,
+        }
         response._content = json.dumps(document).encode()
         return response
 
 
-def test_shards_share_a_transport() -> None:
+JSON, CBOR = "application/x-amz-json-1.1", "application/x-amz-cbor-1.1"
+
+
+@pytest.mark.parametrize(("wire_format", "types"), [("json", [JSON] * 3), ("cbor", [JSON, JSON, CBOR])])
+def test_shards_share_a_transport(wire_format: Any, types: list[str]) -> None:
     client = botocore.session.Session().create_client(
         "kinesis", region_name="eu-central-1", aws_access_key_id="a", aws_secret_access_key="b"
     )
@@ -47,7 +56,7 @@ def test_shards_share_a_transport() -> None:
     clock = VirtualClock()
     source = FetcherSource(
         kinesis=client,
-        retrieval=RetrievalConfig(),
+        retrieval=RetrievalConfig(wire_format=wire_format),
         application_name="app",
         budget=ByteBudget(1 << 30),
         scheduler=Scheduler(lambda task: task(), clock, lambda: None),
@@ -66,6 +75,8 @@ def test_shards_share_a_transport() -> None:
 
     assert list(lean()) == [False, True, True]
     assert len(session.requests) == 6
+    spoken = [request.headers["Content-Type"] for request in session.requests[1::2]]
+    assert [kind.decode() if isinstance(kind, bytes) else kind for kind in spoken] == types
 
 
 @pytest.mark.parametrize("mode", ["polling", "fanout"])
