@@ -33,13 +33,17 @@ import venv
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import md5
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
+
+import cbor2
 
 HERE = Path(__file__).resolve().parent
 CANDIDATES = HERE / "producer_candidates.py"
 PEERS = HERE.parent / ".cache" / "bench-peers"
 PACKAGES = ("aiokpl==0.2.0", "async-kinesis[kpl]==3.0.1", "six")
+JSON, CBOR = "application/x-amz-json-1.1", "application/x-amz-cbor-1.1"
 SHARDS = 64
 COUNT = 60_000
 """User records of a trial: with 100 bytes each, below the default bound of what is buffered."""
@@ -81,6 +85,21 @@ def shards_of(body: bytes) -> int:
     return int(body[at:].split(b'"', 4)[3].rpartition(b"-")[2])
 
 
+def put_answer_in_cbor(body: bytes) -> bytes:
+    """The answer to a PutRecords request in CBOR, with strings of known lengths and a stream at its end, as ours has them."""
+    shards = int(body[-40:-1].rpartition(b"-")[2])
+    parts = body.split(b"lPartitionKey")
+    found = []
+    for before, tail in pairwise(parts):
+        # An explicit hash key, which an aggregate has, precedes the partition key.
+        _, explicit, number = before[-60:].rpartition(b"oExplicitHashKey")
+        digits = number[2:] if number[0] == 0x78 else number[1:]
+        hash_key = int(digits) if explicit else hash_of_key(tail[1 : 1 + tail[0] - 0x60])
+        found.append(hash_key * shards >> 128)
+    results = [json.loads(stored(shard)) for shard in found]
+    return cbor2.dumps({"FailedRecordCount": 0, "Records": results})
+
+
 def put_answer(shards: tuple[int, ...]) -> bytes:
     """The answer to PutRecords for entries of these shards."""
     return b'{"FailedRecordCount":0,"Records":[%s]}' % b",".join(map(stored, shards))
@@ -116,11 +135,13 @@ SUMMARY = json.dumps(
 ).encode()
 
 
-def answer(target: str, body: bytes) -> bytes:
+def answer(target: str, kind: str, body: bytes) -> bytes:
     """What the service would say.
 
     The shards matter: a producer that checks where its aggregates land would send them again otherwise.
     """
+    if kind == CBOR:
+        return put_answer_in_cbor(body)
     if target.endswith("PutRecords"):
         # Splitting, because searching for a literal is much faster than any pattern in megabytes of base64.
         tails = body.split(b'"PartitionKey"')[1:]
@@ -140,19 +161,21 @@ def serve(latency: float) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         reader = connection.makefile("rb")
         while reader.readline():
-            length, target = 0, ""
+            length, target, kind = 0, "", JSON
             while (line := reader.readline()) not in {b"\r\n", b""}:
                 name, _, value = line.decode().partition(":")
                 if name.lower() == "content-length":
                     length = int(value)
                 elif name.lower() == "x-amz-target":
                     target = value.strip()
-            text = answer(target, reader.read(length))
+                elif name.lower() == "content-type":
+                    kind = value.strip()
+            text = answer(target, kind, reader.read(length))
             if latency:
                 time.sleep(latency)
             connection.sendall(
-                b"HTTP/1.1 200 OK\r\nContent-Type: application/x-amz-json-1.1\r\n"
-                b"x-amzn-RequestId: 0\r\nContent-Length: %d\r\n\r\n%s" % (len(text), text)
+                b"HTTP/1.1 200 OK\r\nContent-Type: %s\r\n"
+                b"x-amzn-RequestId: 0\r\nContent-Length: %d\r\n\r\n%s" % (kind.encode(), len(text), text)
             )
 
     listener = socket.create_server(("127.0.0.1", 0))
@@ -244,7 +267,9 @@ def measure(rounds: int, *, peers: bool) -> Results:
                 results.run(name, endpoint, COUNT)
             results.run("boto3_plain", endpoint, SLOW_COUNT)
             if turn < (rounds + 1) // 2:  # they take longer, and their ratios are far from their targets
-                for name in ("large", "large_plain"):
+                for name in ("ours", "ours_cbor"):
+                    results.run(name, endpoint, COUNT // 4, size=1_024)
+                for name in ("large", "large_cbor", "large_plain"):
                     results.run(name, endpoint, LARGE_COUNT)
                 results.run("latency", slow_endpoint, 2_000)
                 results.run("codec", endpoint, 0)
@@ -394,12 +419,22 @@ def report(results: Results) -> None:
     fast, plain = results.best.get("large"), results.best.get("large_plain")
     if fast and plain:
         print(f"\n{'50 KiB user records':<38}{'CPU us/record':>14}{'MB/CPU-s':>15}{'MB/s':>9}{'ours is':>10}")
-        for label, numbers in (("kinesis_sdk", fast), ("kinesis_sdk, boto3 builds the request", plain)):
+        for label, numbers in (
+            ("kinesis_sdk", fast),
+            ("kinesis_sdk, wire_format=cbor", results.best.get("large_cbor", fast)),
+            ("kinesis_sdk, boto3 builds the request", plain),
+        ):
             cpu, wall = numbers["cpu"], numbers["wall"]
             size = (50 << 10) / 1e6
             print(
                 f"{label:<38}{cpu * 1e6:>14.0f}{size / cpu:>15.0f}{size / wall:>9.0f}{cpu / fast['cpu']:>9.2f}x"
             )
+
+    in_json, in_cbor = results.cpu("ours size=1024"), results.cpu("ours_cbor size=1024")
+    if in_json and in_cbor:
+        print(f"\n{'1 KiB user records':<38}{'CPU us/record':>14}{'MB/CPU-s':>15}{'':>9}{'ours is':>10}")
+        for label, cpu in (("kinesis_sdk", in_json), ("kinesis_sdk, wire_format=cbor", in_cbor)):
+            print(f"{label:<38}{cpu * 1e6:>14.2f}{1_024 / 1e6 / cpu:>15.0f}{'':>9}{cpu / in_json:>9.2f}x")
 
     codec = results.best.get("codec")
     if codec:

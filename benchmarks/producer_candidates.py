@@ -169,10 +169,10 @@ def make_producer(endpoint: str, shape: Shape, **settings: Any) -> Any:
     return producer
 
 
-def run_ours(endpoint: str, count: int, shape: Shape, *, read: bool = False) -> Numbers:
+def run_ours(endpoint: str, count: int, shape: Shape, *, read: bool = False, **settings: Any) -> Numbers:
     """`put` each record, keep its future, wait for all."""
     turns = in_turn(count, shape)
-    with make_producer(endpoint, shape) as producer:
+    with make_producer(endpoint, shape, **settings) as producer:
 
         def trial() -> int:
             put, records = producer.put, next(turns)
@@ -195,6 +195,11 @@ def run_ours(endpoint: str, count: int, shape: Shape, *, read: bool = False) -> 
 def ours(endpoint: str, count: int, shape: Shape) -> Numbers:
     """As `run_ours`."""
     return run_ours(endpoint, count, shape)
+
+
+def ours_cbor(endpoint: str, count: int, shape: Shape) -> Numbers:
+    """As `ours`, with requests in CBOR."""
+    return run_ours(endpoint, count, shape, wire_format="cbor")
 
 
 def ours_read(endpoint: str, count: int, shape: Shape) -> Numbers:
@@ -297,7 +302,9 @@ class Wrapped:
         return getattr(self._client, name)
 
 
-def run_large(endpoint: str, count: int, shape: Shape, *, plain: bool) -> Numbers:
+def run_large(
+    endpoint: str, count: int, shape: Shape, *, plain: bool = False, wire_format: Any = "json"
+) -> Numbers:
     """50 KiB records through a producer."""
     from kinesis_sdk.common.aws import make_client
     from kinesis_sdk.producer import Producer, ProducerConfig
@@ -306,7 +313,7 @@ def run_large(endpoint: str, count: int, shape: Shape, *, plain: bool) -> Number
     shape = shape._replace(size=LARGE)
     (stream,) = shape.names
     records = workload(count, shape)
-    config = ProducerConfig(rate_limit=10_000)
+    config = ProducerConfig(rate_limit=10_000, wire_format=wire_format)
     with Producer(config, client=Wrapped(client) if plain else client) as producer:
 
         def trial() -> int:
@@ -320,7 +327,12 @@ def run_large(endpoint: str, count: int, shape: Shape, *, plain: bool) -> Number
 
 def large(endpoint: str, count: int, shape: Shape) -> Numbers:
     """Large records on the fast path."""
-    return run_large(endpoint, count, shape, plain=False)
+    return run_large(endpoint, count, shape)
+
+
+def large_cbor(endpoint: str, count: int, shape: Shape) -> Numbers:
+    """Large records on the fast path, in CBOR."""
+    return run_large(endpoint, count, shape, wire_format="cbor")
 
 
 def large_plain(endpoint: str, count: int, shape: Shape) -> Numbers:
@@ -479,11 +491,13 @@ CANDIDATES: dict[str, Callable[[str, int, Shape], Numbers]] = {
     "floor": floor,
     "ours": ours,
     "ours_read": ours_read,
+    "ours_cbor": ours_cbor,
     "ours_called": ours_called,
     "ours_unkept": ours_unkept,
     "ours_many": ours_many,
     "call": call,
     "large": large,
+    "large_cbor": large_cbor,
     "large_plain": large_plain,
     "latency": latency,
     "boto3_plain": boto3_plain,
