@@ -16,6 +16,7 @@ from kinesis_sdk.admin.payload import decode_payload
 from kinesis_sdk.common.aggregate_reader import deaggregate
 from kinesis_sdk.common.aws import call_with_retries
 from kinesis_sdk.common.clock import Clock, SystemClock
+from kinesis_sdk.common.codec import locating
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.position import AfterSequence, Ended, Latest, Position
 from kinesis_sdk.common.position_text import format_position, parse_position
@@ -127,7 +128,8 @@ def read_page(
         if reads >= PAGE_READS:
             break
         sleep(_READ_PAUSE)
-    records = tuple(user_records_after(page, position, limit))
+    with locating(stream=StreamId.parse(stream).name, shard_id=shard_id):
+        records = tuple(user_records_after(page, position, limit))
     behind = page.header.millis_behind_latest
     after: Position
     if len(records) >= limit:

@@ -371,7 +371,10 @@ def _unsealed(found: SubRecordColumns, text: str) -> SubRecordColumns | None:
     form = form_of(text, len(sealed))
     if form is None:
         return None
-    codec = codec_named(form.codec)
+    try:
+        codec = codec_named(form.codec)
+    except CodecUnavailableError as error:
+        raise error.located(records=form.records) from error.__cause__
     try:
         body = codec.unseal(sealed, form.size)
     except ValueError:
@@ -518,13 +521,21 @@ def known_keys(columns: SubRecordColumns, carrier: KinesisRecord) -> Sequence[st
     return [carrier.partition_key if key is None else key for key in keys]
 
 
+def count_user_records(record: KinesisRecord) -> int:
+    """Return the number of user records in a ``record`` of Kinesis; the number that it declares if its codec is not there."""
+    try:
+        return len(deaggregate([record]))
+    except CodecUnavailableError as error:
+        return error.records or 1
+
+
 def deaggregate(
     records: Iterable[KinesisRecord],
     *,
     hash_key_range: HashKeyRange | None = None,
     on_misplaced: Callable[[KinesisRecord, int], bool] | None = None,
     on_tagged: Callable[[KinesisRecord, SubRecordColumns], bool] | None = None,
-    on_unreadable: Callable[[KinesisRecord, CodecUnavailableError | None], None] | None = None,
+    on_unreadable: Callable[[KinesisRecord, CodecUnavailableError | None], bool] | None = None,
 ) -> UserRecords:
     """Return the user records of a batch of Kinesis records, in order, with sub-sequence numbers.
 
@@ -542,8 +553,8 @@ def deaggregate(
             idempotent producer. If it returns True, the caller decides about the aggregate afterwards, and
             ``on_misplaced`` is not called.
         on_unreadable: Called with each aggregate whose sealed body cannot be opened. If the error is None, the
-            aggregate is damaged and is delivered as to a reader that knows no codecs. Otherwise its codec is missing, and
-            the aggregate and everything after it are left out. Without this argument, the error is raised.
+            aggregate is damaged and is delivered as to a reader that knows no codecs. Otherwise its codec is missing: if it
+            returns True, this aggregate is left out, otherwise also everything after it. Without this argument, the error is raised.
 
     Returns:
         The user records. All data is read and checked here; the objects are created on access.
@@ -560,9 +571,11 @@ def deaggregate(
             try:
                 columns = open_aggregate(record[0])
             except CodecUnavailableError as error:
+                found = error.located(sequence_number=record.sequence_number)
                 if on_unreadable is None:
-                    raise
-                on_unreadable(record, error)
+                    raise found from error.__cause__
+                if on_unreadable(record, found):
+                    continue
                 break
         if columns is None:
             if not plain:

@@ -279,8 +279,9 @@ AGGREGATES_UNREADABLE = Metric(
     unit="Count",
     kind=Kind.COUNTER,
     level="summary",
-    description="Kinesis records that say that they are compressed aggregates and are damaged, or declare sizes that no producer writes. Each was "
-    "delivered as it is, as one record.",
+    description="Kinesis records that say that they are compressed aggregates and cannot be opened. If they are damaged, or declare sizes that no "
+    "producer writes, each was delivered as it is, as one record. If their codec is not there, the shard waits at the record, which is counted again "
+    "with each attempt.",
     **_OF_SHARD,
 )
 NAMES_DROPPED = Metric(

@@ -7,6 +7,8 @@ whose tag `CODEC_KEY` says how to open it. `Aggregate.seal_with` writes it, `ope
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import NamedTuple, Protocol
 
@@ -74,7 +76,11 @@ def codec_named(name: str) -> AggregateCodec:
         home = HOMES.get(name)
         if home is None:
             known = ", ".join(sorted(HOMES))
-            raise CodecUnavailableError(name, f"this version knows no such codec (known: {known})")
+            raise CodecUnavailableError(
+                name,
+                f"this version knows no such codec (known: {known}). Update this reader; if no producer of yours wrote the record, "
+                "let workers leave it out with `kinesis-sdk leases skip-to`",
+            )
         module, _, kind = home.partition(":")
         try:
             codec = getattr(import_module(module), kind)()
@@ -82,6 +88,15 @@ def codec_named(name: str) -> AggregateCodec:
             raise CodecUnavailableError(name, str(error)) from error
         _made[name] = codec
     return codec
+
+
+@contextmanager
+def locating(*, stream: str | None, shard_id: str | None) -> Iterator[None]:
+    """Add the names ``stream`` and ``shard_id``, as far as they are known, to a `CodecUnavailableError` from inside."""
+    try:
+        yield
+    except CodecUnavailableError as error:
+        raise error.located(stream=stream, shard_id=shard_id) from error.__cause__
 
 
 class SealedForm(NamedTuple):

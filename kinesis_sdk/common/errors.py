@@ -216,15 +216,59 @@ class CodecUnavailableError(KinesisSdkError):
 
     Args:
         codec: Name of the codec.
-        problem: What is missing.
+        problem: What is missing, and what to do about it.
+        stream: Name of the stream; None if it is not known here, or for a producer's setting. So are the next three.
+        shard_id: Shard of the aggregate.
+        sequence_number: Sequence number of the aggregate.
+        records: Number of user records that the aggregate says to hold.
     """
 
     retryable: ClassVar[bool] = True
 
-    def __init__(self, codec: str, problem: str) -> None:
-        super().__init__(f"the codec {codec!r} of compressed aggregates is not available: {problem}")
+    def __init__(
+        self,
+        codec: str,
+        problem: str,
+        *,
+        stream: str | None = None,
+        shard_id: str | None = None,
+        sequence_number: str | None = None,
+        records: int | None = None,
+    ) -> None:
+        place = " ".join(
+            f"{name} {value}"
+            for name, value in (("stream", stream), ("shard", shard_id), ("record", sequence_number))
+            if value is not None
+        )
+        super().__init__(
+            f"{place}{': ' if place else ''}the codec {codec!r} of compressed aggregates is not available: {problem}"
+        )
         self.codec = codec
         self.problem = problem
+        self.stream = stream
+        self.shard_id = shard_id
+        self.sequence_number = sequence_number
+        self.records = records
+
+    def located(
+        self,
+        *,
+        stream: str | None = None,
+        shard_id: str | None = None,
+        sequence_number: str | None = None,
+        records: int | None = None,
+    ) -> CodecUnavailableError:
+        """Return this error with more of what is known of the aggregate; see the class for the arguments. None keeps what it says."""
+        found = CodecUnavailableError(
+            self.codec,
+            self.problem,
+            stream=stream or self.stream,
+            shard_id=shard_id or self.shard_id,
+            sequence_number=sequence_number or self.sequence_number,
+            records=self.records if records is None else records,
+        )
+        found.__cause__ = self.__cause__
+        return found
 
 
 class SchemaRegistryError(KinesisSdkError):

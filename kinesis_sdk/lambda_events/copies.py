@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kinesis_sdk.common.aggregate_reader import SubRecordColumns, deaggregate
+from kinesis_sdk.common.codec import locating
 from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.common.user_records import UserRecords
 
@@ -58,7 +59,8 @@ def open_records(
         tagged.append((carrier, columns))
         return False
 
-    opened = [deaggregate([carrier], on_tagged=note if recognize else None) for carrier in carriers]
+    with locating(stream=stream_arn.rpartition("/")[2] or None, shard_id=shard_id or None):
+        opened = [deaggregate([carrier], on_tagged=note if recognize else None) for carrier in carriers]
     if not tagged or not stream_arn or not shard_id:
         return opened
     # Imported here, because most functions never see such an aggregate, and each cold start would pay for it.

@@ -30,7 +30,7 @@ from kinesis_sdk.common.aggregate_reader import (
     known_keys,
     open_aggregate,
 )
-from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.common.errors import CodecUnavailableError, ConfigError
 from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.records import KinesisRecord
 
@@ -226,7 +226,12 @@ class BatchBuilder:
             return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
         for record in records:
-            found = open_aggregate(record.data) if deaggregate else None
+            try:
+                found = open_aggregate(record.data) if deaggregate else None
+            except CodecUnavailableError as error:
+                raise error.located(
+                    stream=self._stream_name, shard_id=shard_id, sequence_number=record.sequence_number
+                ) from error.__cause__
             row_bytes = names
             if with_sequences:
                 row_bytes += len(record.sequence_number)

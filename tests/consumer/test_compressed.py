@@ -63,19 +63,39 @@ def test_records_and_checkpoints_are_those_of_plain_aggregates(fleet: Fleet) -> 
     assert str(ExtendedSequenceNumber(last, 37)) in checkpoints
 
 
+def unreadable(metrics: MemoryMetrics) -> float:
+    name = catalogue.AGGREGATES_UNREADABLE.name
+    return max(found.total for series, found in metrics.snapshot().items() if series.name == name)
+
+
+def test_behind_the_checkpoint_of_a_whole_aggregate_its_codec_is_not_needed(
+    fleet: Fleet, made: dict[str, Any]
+) -> None:
+    put(fleet, filled(items(0, 1, 2)).seal_with(Deflated()).encode())
+    fleet.add("a")
+    fleet.run(30)
+    fleet.stop("a")
+    made.clear()
+    put(fleet, b"behind")
+    fleet.add("b")
+    fleet.run(60)
+    assert fleet.data() == [b"0", b"1", b"2", b"behind"]
+
+
 def test_without_the_codec_a_shard_stops_there_until_a_worker_has_it(
-    fleet: Fleet, made: dict[str, Any], caplog: pytest.LogCaptureFixture
+    fleet: Fleet, made: dict[str, Any], metrics: MemoryMetrics, caplog: pytest.LogCaptureFixture
 ) -> None:
     codec = made.pop("deflated")
     put(fleet, b"first")
     put(fleet, filled(items(1, 2)).encode())
-    put(fleet, filled(items(3, 4)).seal_with(Deflated()).encode())
+    stopped = put(fleet, filled(items(3, 4)).seal_with(Deflated()).encode())
     put(fleet, b"behind")
     put(fleet, b"elsewhere", HIGH)
     fleet.add("a")
     fleet.run(120)
     assert sorted(fleet.data()) == [b"1", b"2", b"elsewhere", b"first"]
-    assert "'deflated' of compressed aggregates is not available" in caplog.text
+    assert f"stream {STREAM} shard shardId-000000000000 record {stopped}: the codec 'deflated'" in caplog.text
+    assert unreadable(metrics) > 1, "at each attempt"
     made["deflated"] = codec
     fleet.run(120)
     assert sorted(fleet.data()) == sorted([b"first", b"1", b"2", b"3", b"4", b"behind", b"elsewhere"])
@@ -90,6 +110,5 @@ def test_a_damaged_body_is_delivered_as_it_is_and_counted(
     fleet.add("a")
     fleet.run(30)
     assert fleet.data() == [b"damaged", b"behind"]
-    name = catalogue.AGGREGATES_UNREADABLE.name
-    assert max(found.total for series, found in metrics.snapshot().items() if series.name == name) == 1
+    assert unreadable(metrics) == 1
     assert "says that it is a compressed aggregate, and is damaged" in caplog.text

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
-from kinesis_sdk.common.aggregate_reader import deaggregate
+from kinesis_sdk.common.aggregate_reader import count_user_records
 from kinesis_sdk.common.aws import KinesisClient, call_with_retries
 from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import ConfigError, ThrottledError
@@ -214,7 +214,7 @@ def _check_index(start: ExtendedSequenceNumber, record: KinesisRecord) -> None:
 
 def last_user_record(record: KinesisRecord) -> ExtendedSequenceNumber:
     """Return the checkpoint after a whole Kinesis record: its last user record."""
-    return ExtendedSequenceNumber(record.sequence_number, max(len(deaggregate([record])) - 1, 0))
+    return ExtendedSequenceNumber(record.sequence_number, max(count_user_records(record) - 1, 0))
 
 
 class _Search:
@@ -381,4 +381,4 @@ def _rate(records: list[KinesisRecord]) -> float | None:
     if len(records) < 2:
         return None
     seconds = _arrival(records[-1]) - _arrival(records[0])
-    return (len(deaggregate(records)) - 1) / seconds if seconds > 0 else None
+    return (sum(map(count_user_records, records)) - 1) / seconds if seconds > 0 else None

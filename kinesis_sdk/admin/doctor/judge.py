@@ -18,6 +18,7 @@ from kinesis_sdk.admin.fleet.observe import FleetObserver
 from kinesis_sdk.admin.fleet.problems import RULES, ProblemSettings
 from kinesis_sdk.admin.load import SHARD_RECORDS_PER_SECOND
 from kinesis_sdk.common.aws import is_of_account
+from kinesis_sdk.common.codec import HOMES
 from kinesis_sdk.common.service_clock import least_skew
 from kinesis_sdk.common.shards import is_table_shard_id
 from kinesis_sdk.common.stream import StreamId
@@ -603,7 +604,9 @@ def _compression(compressed: int, aggregates: int, unavailable: list[str]) -> Fi
             title="compressed aggregates",
             text=f"The stream has aggregates that are compressed with {', '.join(unavailable)}, which cannot be opened in this environment: a "
             f"worker in it stops at the first of them. {who}",
-            remedy="Install the extra 'zstd' wherever the stream is read.",
+            remedy="Install the extra 'zstd' wherever the stream is read."
+            if HOMES.keys() >= set(unavailable)
+            else "Update the readers. If no producer of yours writes such records, find out who does, and let the workers skip them.",
         )
     return Finding(
         code="aggregates-compressed",

@@ -272,8 +272,8 @@ def _is_processed(data: bytes, sub_sequence_number: int | None) -> bool:
         return False
     try:
         users = decode(data)
-    except CodecUnavailableError:
-        return False  # the number of its user records is unknown: counted as unprocessed, it can only raise the lag
+    except CodecUnavailableError as error:
+        return error.records is not None and sub_sequence_number + 1 >= error.records
     return users is None or sub_sequence_number + 1 >= len(users)
 
 

@@ -548,6 +548,7 @@ class ShardReader:
                 # Deliver the records before this one first. The next call begins with it and raises.
                 count = next(index for index, record in enumerate(records) if record is unreadable[0])
                 if not count:
+                    self._metrics.add(catalogue.AGGREGATES_UNREADABLE, 1)
                     raise unreadable[1]
                 return _Part(UserRecords.joined(parts), overhead, count)
             count = min(end, len(records))
@@ -630,11 +631,16 @@ class ShardReader:
             return found, None
         unreadable: list[tuple[KinesisRecord, CodecUnavailableError]] = []
 
-        def on_unreadable(record: KinesisRecord, error: CodecUnavailableError | None) -> None:
+        def on_unreadable(record: KinesisRecord, error: CodecUnavailableError | None) -> bool:
             if error is None:
                 self._note_damaged(record)
-            else:
-                unreadable.append((record, error))
+                return False
+            last = ExtendedSequenceNumber(record.sequence_number, (error.records or 0) - 1)
+            if self._skip_through is not None and last <= self._skip_through:
+                return True  # all of it is behind the position, so it need not be opened
+            stream, shard_id = self._runtime.stream.name, self._held.shard_id
+            unreadable.append((record, error.located(stream=stream, shard_id=shard_id)))
+            return False
 
         discard = self._runtime.config.failure.misplaced_aggregates == "discard"
         recognizes = self._runtime.config.retrieval.recognize_repetitions

@@ -21,6 +21,8 @@ from kinesis_sdk.common.hashkeys import hash_partition_key
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.testing import FakeAws, VirtualClock
+from tests.codecs import Deflated
+from tests.common.reference import filled
 
 SHARD = "shardId-000000000000"
 DAY = 86_400.0
@@ -97,6 +99,16 @@ def test_the_last_user_record_of_an_aggregate(stream):
     stream.put()
     stream.clock.advance(1)
     assert stream.resolve(start).position == ExtendedSequenceNumber(last, 24)
+
+
+def test_an_aggregate_whose_codec_is_not_there_counts_as_it_declares(stream):
+    last = stream.put(
+        filled([("k", None, b"%d" % n) for n in range(25)]).seal_with(Deflated("strange")).encode()
+    )
+    stream.clock.advance(1)
+    after = parse_start(f"after:{last}", SKIP_STARTS, now=stream.clock.time())
+    assert stream.resolve(after).position == ExtendedSequenceNumber(last, 24)
+    assert stream.resolve(stream.now()).position == ExtendedSequenceNumber(last, 24)
 
 
 def test_a_long_silence_after_many_records_is_narrowed_and_not_read_through(stream):

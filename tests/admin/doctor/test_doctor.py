@@ -622,18 +622,26 @@ def test_aggregates_in_the_wrong_shard() -> None:
     assert world.finding("aggregates-misplaced").level is Level.RED
 
 
-@pytest.mark.parametrize(("codec", "level"), [("deflated", Level.YELLOW), ("strange", Level.RED)])
+@pytest.mark.parametrize(
+    ("codec", "level", "remedy"),
+    [
+        ("deflated", Level.YELLOW, "extra 'zstd'"),
+        ("absent", Level.RED, "Install the extra 'zstd'"),
+        ("strange", Level.RED, "let the workers skip them"),
+    ],
+)
 def test_compressed_aggregates_are_named_for_readers_that_do_not_know_them(
-    monkeypatch: pytest.MonkeyPatch, codec: str, level: Level
+    monkeypatch: pytest.MonkeyPatch, codec: str, level: Level, remedy: str
 ) -> None:
     monkeypatch.setitem(codecs._made, "deflated", Deflated())
+    monkeypatch.setitem(codecs.HOMES, "absent", "kinesis_sdk.compression.absent:Codec")
     world = World()
     aggregate = filled([("k", None, b"data" * 100)] * 9)
     world.kinesis.put_record(
         StreamName="orders", Data=aggregate.seal_with(Deflated(codec)).encode(), PartitionKey="k"
     )
     finding = world.finding("aggregates-compressed")
-    assert (finding.level, "'zstd'" in finding.remedy) == (level, True)
+    assert (finding.level, remedy in finding.remedy) == (level, True)
 
 
 def test_a_record_near_the_limit() -> None:
