@@ -26,8 +26,10 @@ from kinesis_sdk.admin.merge import DEFAULT_BUDGET, ReadRequest, ShardRecord, St
 from kinesis_sdk.admin.records import child_ids, user_records_after
 from kinesis_sdk.common.aws import call_with_retries
 from kinesis_sdk.common.clock import Clock, SystemClock
+from kinesis_sdk.common.codec import locating
 from kinesis_sdk.common.daemon_pool import DaemonPool
 from kinesis_sdk.common.errors import (
+    CodecUnavailableError,
     ConfigError,
     KinesisSdkError,
     PermanentAwsError,
@@ -412,7 +414,8 @@ class _Reader:
         sent_millis = self._service_clock.past_millis()
         try:
             page = cursor.fetch(limit)
-            records = user_records_after(page, cursor.position)
+            with locating(stream=self._stream.name, shard_id=shard_id):
+                records = user_records_after(page, cursor.position)
         except BaseException as error:  # noqa: BLE001 - the caller's thread raises it
             self._answers.put(_Answer(shard_id, limit, None, [], error, sent_millis, sent))
         else:
@@ -471,6 +474,8 @@ class _Reader:
         assert error is not None
         if not isinstance(error, KinesisSdkError) or not error.retryable:
             raise error
+        if isinstance(error, CodecUnavailableError):
+            raise error  # no library appears while a command runs
         failures = self._merge.failures(shard_id)
         if failures >= _GIVE_UP_AFTER and not isinstance(error, ThrottledError):
             raise error

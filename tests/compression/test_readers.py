@@ -5,19 +5,23 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Callable
 from datetime import datetime, timezone
+from itertools import islice
 from typing import Any
 
 import pytest
 
 from kinesis_sdk.admin import Connection
+from kinesis_sdk.admin.reading import read_stream
 from kinesis_sdk.admin.records import read_page
 from kinesis_sdk.common import codec as codecs
+from kinesis_sdk.common.aggregate_reader import deaggregate
 from kinesis_sdk.common.errors import CodecUnavailableError
 from kinesis_sdk.common.position import TrimHorizon
 from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.compression.zstd import ZstdCodec
 from kinesis_sdk.lambda_events import FirehoseRecord, firehose_transform, kinesis_handler
-from kinesis_sdk.testing import FakeAws
+from kinesis_sdk.multilang.protocol import ProcessRecords, decode_daemon_line, encode_records
+from kinesis_sdk.testing import FakeAws, VirtualClock
 from tests.common.reference import Item, filled
 from tests.lambda_events.support import event
 
@@ -63,7 +67,31 @@ def of_commands(sealed: bytes) -> list[bytes]:
     return [record.data for record in page.records]
 
 
-READERS = [of_spark, of_lambda, of_firehose, of_commands]
+def of_tail(sealed: bytes) -> list[bytes]:
+    clock = VirtualClock()
+    client = FakeAws(clock=clock).client("kinesis")
+    client.create_stream(StreamName="s", ShardCount=1)
+    client.put_record(StreamName="s", PartitionKey="a", Data=sealed)
+    found = read_stream(
+        Connection(clients={"kinesis": client}),
+        "s",
+        start=TrimHorizon(),
+        clock=clock,
+        sleep=lambda _seconds: pytest.fail("neither records nor an error are waited for"),
+    )
+    return [shard_record.record.data for shard_record in islice(found, len(DATA))]
+
+
+def of_children(sealed: bytes) -> list[bytes]:
+    """Processors behind `kinesis-sdk multilang`."""
+    line = b"".join(encode_records(deaggregate([KinesisRecord(sealed, "a", "1")]), 0))
+    message = decode_daemon_line(line)
+    assert isinstance(message, ProcessRecords)
+    assert [record.sub_sequence_number for record in message.records] == list(range(len(DATA)))
+    return [record.payload for record in message.records]
+
+
+READERS = [of_tail, of_children, of_spark, of_lambda, of_firehose, of_commands]
 
 
 @pytest.mark.parametrize("reader", READERS)
@@ -74,6 +102,8 @@ def test_a_compressed_aggregate_is_opened(reader: Callable[[bytes], list[bytes]]
 @pytest.mark.parametrize(
     ("reader", "place"),
     [
+        (of_tail, f"stream s shard {SHARD} record"),
+        (of_children, "the codec 'zstd'"),
         (of_spark, f"stream orders shard {SHARD} record 1: the codec 'zstd'"),
         (of_lambda, r"stream \S+ shard \S+ record \d+: the codec 'zstd'"),
         (of_firehose, "the codec 'zstd'"),
