@@ -8,20 +8,23 @@ import struct
 import sys
 import threading
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
 
+from kinesis_sdk.common import catalogue
 from kinesis_sdk.common import codec as codecs
 from kinesis_sdk.common.aggregate_reader import deaggregate, decode
 from kinesis_sdk.common.codec import CODEC_KEY, MAX_INNER_SIZE, MAX_RATIO, codec_named
 from kinesis_sdk.common.errors import BufferFullError, CodecUnavailableError, ConfigError
+from kinesis_sdk.common.headers import NO_HEADERS
 from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.common.shards import list_shards
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.compression import zstd
 from kinesis_sdk.compression.zstd import ZstdCodec
+from kinesis_sdk.metrics import MemoryMetrics
 from kinesis_sdk.producer import Producer, ProducerConfig
 from kinesis_sdk.producer.records.record import cost_of
 from kinesis_sdk.testing import FakeAws
@@ -227,23 +230,36 @@ def test_compressed_forms_count_for_the_bound_of_the_buffer(aws: FakeAws) -> Non
         producer.put(STREAM, "k", last)
 
 
+def sum_of(metrics: MemoryMetrics, metric: catalogue.Metric) -> float:
+    found = [value.total for series, value in metrics.snapshot().items() if series.name == metric.name]
+    return max(found)
+
+
 @pytest.mark.parametrize("settings", [{}, {"idempotent": True}, {"ordering": "per_shard"}])
 def test_a_producer_compresses_and_counts_what_is_billed(aws: FakeAws, settings: dict[str, Any]) -> None:
-    client = aws.client("kinesis")
-    with Producer(ProducerConfig(compression="zstd", **settings), client=client) as producer:
-        records = [producer.put(STREAM, key, data) for key, _, data in ITEMS]
+    client, metrics = aws.client("kinesis"), MemoryMetrics()
+    gate = Gate(aws)
+    headers = [NO_HEADERS if number % 3 else {"tenant": b"%d" % (number % 5)} for number in range(len(ITEMS))]
+    with Producer(ProducerConfig(compression="zstd", **settings), client=gate, metrics=metrics) as producer:
+        records = [
+            producer.put(STREAM, key, data, headers=more)
+            for (key, _, data), more in zip(ITEMS, headers, strict=True)
+        ]
         producer.flush()
         stats = producer.stats()
-        assert producer._engine.buffered_bytes == 0
-    stored: dict[tuple[str, int], bytes] = {}
+    stored: dict[tuple[str, int], tuple[bytes, Mapping[str, bytes]]] = {}
     for shard in list_shards(client, StreamId(STREAM)):
         iterator = client.get_shard_iterator(
             StreamName=STREAM, ShardId=shard.shard_id, ShardIteratorType="TRIM_HORIZON"
         )["ShardIterator"]
         carriers = map(KinesisRecord.from_api, client.get_records(ShardIterator=iterator)["Records"])
         for record in deaggregate(carriers):
-            stored[record.sequence_number, record.sub_sequence_number] = record.data
+            stored[record.sequence_number, record.sub_sequence_number] = record.data, record.headers
     results = [record.result(0) for record in records]
     places = [(result.sequence_number, result.sub_sequence_number) for result in results]
-    assert stored == dict(zip(places, [data for _, _, data in ITEMS], strict=True))
-    assert stats.kinesis_bytes_stored * 2 < stats.user_bytes_stored
+    assert stored == dict(zip(places, zip([data for _, _, data in ITEMS], headers, strict=True), strict=True))
+    sent = [record for request in gate.requests for record in request]
+    payload = sum(len(record["Data"]) for record in sent)
+    assert sum_of(metrics, catalogue.KINESIS_RECORDS_DATA_PUT) == payload < stats.user_bytes_stored / 2
+    assert stats.kinesis_bytes_stored == payload + sum(len(record["PartitionKey"]) for record in sent)
+    assert sum_of(metrics, catalogue.USER_RECORDS_DATA_PUT) == stats.user_bytes_stored

@@ -10,7 +10,7 @@ from kinesis_sdk.common import catalogue
 from kinesis_sdk.common import codec as codecs
 from kinesis_sdk.common.codec import CODEC_KEY
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
-from kinesis_sdk.consumer import ConsumerConfig
+from kinesis_sdk.consumer import ConsumerConfig, RecordBatch, RecordHandler
 from kinesis_sdk.metrics.memory import MemoryMetrics
 from tests.codecs import Deflated
 from tests.common.reference import Item, filled
@@ -61,6 +61,22 @@ def test_records_and_checkpoints_are_those_of_plain_aggregates(fleet: Fleet) -> 
     assert [sub for *_, sub in fleet.delivered] == [0, 1, *range(38)]
     checkpoints = {str(lease.checkpoint) for lease in fleet.store.list()}
     assert str(ExtendedSequenceNumber(last, 37)) in checkpoints
+
+
+def test_a_worker_goes_on_inside_a_compressed_aggregate(fleet: Fleet) -> None:
+    number = put(fleet, filled(items(*range(40))).seal_with(Deflated()).encode())
+
+    class Stands(RecordHandler):
+        def process_records(self, batch: RecordBatch) -> None:
+            fleet.note("a", batch)
+            batch.checkpoint(number, 12)
+
+    fleet.add("a", Stands)
+    fleet.run(30)
+    fleet.crash("a")
+    fleet.add("b")
+    fleet.run(60)
+    assert [sub for name, *_, sub in fleet.delivered if name[0] == "b"] == [*range(13, 40)]
 
 
 def unreadable(metrics: MemoryMetrics) -> float:

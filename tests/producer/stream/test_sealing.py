@@ -72,7 +72,9 @@ def test_every_schedule_ends_well_whatever_the_sizes_are(seed: int, ordered: boo
             simulation.check_order()
 
 
-def sealed_by(codec: Deflated | Drawn, count: int, size: int = 4_000, **settings: Any) -> Simulation:
+def sealed_by(
+    codec: Deflated | Drawn | Identity, count: int, size: int = 4_000, **settings: Any
+) -> Simulation:
     """A producer of many similar records, after it has learned its stream."""
     config = ProducerConfig(aggregation_max_size=size, record_max_buffered_time=0.05, **settings)
     simulation = Simulation(config, shards=1, codec=codec)
@@ -98,6 +100,22 @@ def test_aggregates_grow_towards_their_sealed_size(monkeypatch: pytest.MonkeyPat
     assert all(after <= 5 * before for before, after in pairwise(counts))
     assert max(counts) > 500
     assert max(item["size"] for item in items) <= 4_000
+
+
+def test_the_rate_limit_counts_what_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(codecs._made, "deflated", Deflated())
+
+    def took(codec: Deflated | None) -> float:
+        simulation = Simulation(ProducerConfig(), shards=1, codec=codec)
+        simulation.put("k", b"first")
+        simulation.run(until=1)
+        for number in range(250):
+            simulation.put("k", b"%010d" % number * 1_000)
+        simulation.run()
+        return simulation.sent_at[-1] - 1
+
+    assert took(None) > 0.8, "2.5 MB at 1.5 MB/s, behind 1 MiB that may leave at once"
+    assert took(Deflated()) < 0.5
 
 
 def test_results_come_within_a_tenth_of_the_time_without_sealing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,6 +218,15 @@ def test_a_stream_that_saves_nothing_is_left_alone_and_tried_again_rarely() -> N
     estimate.learn(50 * KIB, 10 * KIB)
     assert estimate.is_worth_it
     assert estimate.wants_trial()
+
+
+def test_a_producer_of_such_data_seals_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
+    sealed: list[int] = []
+    monkeypatch.setattr(Identity, "seal", lambda _self, body: sealed.append(len(body)) or body)
+    simulation = sealed_by(Identity(), 700, size=400)
+    check(simulation)
+    aggregates = simulation.pipeline.counters.kinesis_records_stored
+    assert (len(sealed), 90 < aggregates < 122) == (10, True)
 
 
 def test_an_entry_waits_until_its_form_is_chosen() -> None:
