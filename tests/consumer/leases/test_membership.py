@@ -301,6 +301,7 @@ def test_missing_tables_and_failures_only_delay(caplog):
     member = membership(fleet, "py")
     assert member.tick(0) == 10
     assert "has no tables yet" in caplog.text
+    assert not member.has_metrics("java"), "a worker that wants its lease asks"
     client = tables(fleet)
     fleet.aws.faults.add(
         Fault(kind="error", operation="UpdateItem", code="ProvisionedThroughputExceededException", count=1)

@@ -144,8 +144,11 @@ class JavaMembership:
     def has_metrics(self, worker_id: str) -> bool:
         """Return whether a worker publishes metrics, so that it runs KCL 3 and supports handoffs."""
         key, _ = metrics_item(worker_id, self._mode, 0)
-        with translate_errors("GetItem", self._client):
-            item = self._client.get_item(TableName=self._metrics_table, Key=key).get("Item")
+        try:
+            with translate_errors("GetItem", self._client):
+                item = self._client.get_item(TableName=self._metrics_table, Key=key).get("Item")
+        except ResourceNotFoundError:
+            return False  # no KCL 3 worker has made its tables yet, as in `tick`
         return item is not None and "lut" in item
 
     def withdraw(self) -> None:
