@@ -177,6 +177,7 @@ class SinkOptions:
         with _named({"dedup_namespace": "dedupNamespace", "dedup_secret": "dedupSecret"}):
             config = ProducerConfig(
                 aggregation_enabled=values.pop("aggregation", True),
+                compression="zstd" if values.pop("compression", "none") == "zstd" else None,
                 max_buffered_bytes=values.pop("max_outstanding_bytes", 32 * 1024 * 1024),
                 max_connections=values.pop("max_connections", 8),
                 # Records wait for a full aggregate, not for the buffered time, because a task flushes when it ends.
@@ -336,6 +337,7 @@ _SINK: _Table = {
     **_COMMON,
     "partitionKey": ("partition_key", _choice("column", "random")),
     "aggregation": ("aggregation", _flag),
+    "compression": ("compression", _choice("none", "zstd")),
     "maxOutstandingBytes": ("max_outstanding_bytes", _count(65_536, 1 << 40)),
     "maxConnections": ("max_connections", _count(1, 256)),
     "recordMaxBufferedTime": ("record_max_buffered_time", _duration(0, 3600)),

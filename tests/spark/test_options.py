@@ -202,6 +202,7 @@ def test_writer_options() -> None:
         {
             **NAME,
             "aggregation": "false",
+            "compression": "ZSTD",
             "maxOutstandingBytes": "1000000",
             "flushTimeout": "30s",
             "requestTimeout": "20s",
@@ -217,6 +218,7 @@ def test_writer_options() -> None:
     )
     config = options.settings.config
     assert not config.aggregation_enabled
+    assert (config.compression, SinkOptions.parse(NAME).settings.config.compression) == ("zstd", None)
     assert config.max_buffered_bytes == 1_000_000
     assert config.record_ttl == options.flush_timeout == 30.0
     assert (config.max_connections, config.record_max_buffered_time, config.rate_limit) == (3, 0.02, 100)
@@ -226,6 +228,8 @@ def test_writer_options() -> None:
     assert options.error_sample == 0
     assert options.first_attempts
     assert not SinkOptions.parse({**NAME, "firstAttempts": "Never"}).first_attempts
+    with pytest.raises(ConfigError, match="none, zstd"):
+        SinkOptions.parse({**NAME, "compression": "gzip"})
     with pytest.raises(ConfigError, match="maxConnections"):
         SinkOptions.parse({**NAME, "maxConnection": "3"})
     with pytest.raises(ConfigError, match="checkpointLocation"):
