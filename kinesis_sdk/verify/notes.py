@@ -76,6 +76,10 @@ class Notes:
         self.scratch.meter.check()
         self.scratch.sleep(seconds)
 
+    def settle(self) -> None:
+        """Wait until a service that is only eventually consistent shows what was written."""
+        self.wait(self._poll)
+
     def until(self, condition: Callable[[], bool], what: str) -> None:
         """Wait until a condition holds; raises `AdminError` with ``what`` if it does not come in time."""
         deadline = self._clock.monotonic() + self._patience

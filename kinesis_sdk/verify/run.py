@@ -12,7 +12,6 @@ from importlib.metadata import version
 from typing import Any, Literal
 
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
 
 from kinesis_sdk._version import __version__
 from kinesis_sdk.admin import Connection
@@ -184,9 +183,6 @@ class Verification:
 
         Args:
             tell: Called with a sentence about the progress.
-
-        Raises:
-            AwsError: If the removal fails.
         """
         scratch = self._scratch = Scratch(
             self._script_clients(),
@@ -213,21 +209,36 @@ class Verification:
             tell("interrupted: what was made is being removed; another Ctrl-C leaves it there")
             raise
         finally:
-            removal = self.remove(tell)
+            left = self._clean(tell)
         return Report(
             service=self._service,
             region=self._region,
             date=datetime.fromtimestamp(self._clock.time(), timezone.utc).date().isoformat(),
             versions=_versions(),
             complete=len(results) == len(self._steps) and results[-1].status != "stopped",
-            removed=scratch.count - len(removal.left),
-            left=len(removal.left),
+            removed=scratch.count - left,
+            left=left,
             steps=tuple(results),
             cost=Cost(scratch.meter.usd, self._max_usd, scratch.meter.units(), scratch.meter.calls),
         )
 
+    def _clean(self, tell: Tell) -> int:
+        """Remove what this run has made; return how much is left. A removal that fails must not cost the report."""
+        try:
+            return len(self.remove(tell).left)
+        except KinesisSdkError as error:
+            tell(f"the removal failed: {error}")
+            return 0 if self._scratch is None else self._scratch.count
+
     def remove(self, tell: Tell = lambda _: None) -> Removal:
-        """Remove what this run has made, and wait until it is gone. May be called again."""
+        """Remove what this run has made, and wait until it is gone. May be called again.
+
+        Args:
+            tell: Called with a sentence about the progress.
+
+        Raises:
+            AwsError: If a call fails.
+        """
         made = [] if self._scratch is None else self._scratch.made
         remover = Remover(self._connection, clock=self._clock, sleep=self._sleep)
         removal = remover.remove(self.run_id, also=made, timeout=_TIMEOUT, tell=tell)
@@ -266,7 +277,7 @@ class Verification:
             status = "passed"
         except LimitReachedError as error:
             status, problem = "stopped", str(error)
-        except (KinesisSdkError, ClientError, BotoCoreError, AssertionError, LookupError, TypeError) as error:
+        except Exception as error:  # noqa: BLE001 - what a script trips over at a service is a result, and others follow
             status, problem = "failed", f"{type(error).__name__}: {shown(str(error), scratch.prefix)[:500]}"
         finally:
             scratch.discard()

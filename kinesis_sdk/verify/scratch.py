@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from botocore.exceptions import ClientError
+from botocore.exceptions import BotoCoreError, ClientError
 
 from kinesis_sdk.admin import Connection, Streams
-from kinesis_sdk.common.aws import call_with_retries, is_throttle
+from kinesis_sdk.common.aws import call_with_retries, is_throttle, translate_errors
 from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import AdminError, ResourceNotFoundError
 from kinesis_sdk.common.paging import PageLimit
@@ -114,7 +114,11 @@ class Scratch:
     def discard(self) -> None:
         """Delete what was made so far, without waiting. What cannot be deleted yet stays noted, and is deleted at the end."""
         for kind, name in self.made:
-            if _delete(self.direct, kind, name) and kind == "stream":
+            try:
+                is_gone = _delete(self.direct, kind, name)
+            except (ClientError, BotoCoreError):
+                continue  # The removal at the end asks again, and reports it.
+            if is_gone and kind == "stream":
                 self.meter.end("DeleteStream", {}, name, None)
 
     def check(self, operation: str, request: Mapping[str, Any]) -> None:
@@ -325,7 +329,8 @@ class Remover:
                 if status is None:
                     del waiting[key]
                 elif status != "DELETING":
-                    _delete(self._clients, *key)
+                    with translate_errors(f"Delete{key[0].capitalize()}"):
+                        _delete(self._clients, *key)
             if not waiting or self._clock.monotonic() >= deadline:
                 break
             self._sleep(_POLL)
