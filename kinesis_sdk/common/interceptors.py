@@ -11,6 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from kinesis_sdk.common.errors import ConfigError, ConsumerError
 from kinesis_sdk.common.records import UserRecord, position_of
+from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.stream import StreamId
 
 
@@ -67,6 +68,19 @@ class ConsumerInterceptor:
 
         It is called for each attempt, so the same records may come again, also in smaller batches. With ``concurrency``, it is
         called on several threads at once.
+        """
+        return nullcontext()
+
+    def on_checkpoint(
+        self,
+        stream: StreamId,  # noqa: ARG002 - for subclasses
+        shard_id: str,  # noqa: ARG002
+        position: ExtendedSequenceNumber,  # noqa: ARG002
+    ) -> AbstractContextManager[None]:
+        """Return a context manager inside which a worker stores a checkpoint of a shard, on any of its threads.
+
+        The position is that of the last processed record, or SHARD_END. If storing fails for good, the context manager gets the error and
+        cannot suppress it. What it raises itself is logged: no checkpoint depends on it.
         """
         return nullcontext()
 

@@ -48,6 +48,7 @@ class ResponseHeader:
         child_shards: Children of the shard if it ended; empty otherwise, and if the shard is gone from the stream.
         read_at: Monotonic seconds of this process at which the response arrived; None if there was no response, only
             nothing to deliver yet.
+        requested_at: Monotonic seconds of this process at which the call began; None without a call, as for a fan-out event.
         arrivals: Arrival times of the records; None if the response has no records or they are not known.
         service_time: Epoch seconds that the clock of Kinesis had reached when the response was requested, or when a fan-out
             event arrived; None if that is not known.
@@ -57,6 +58,7 @@ class ResponseHeader:
     ended: bool = False
     child_shards: tuple[Shard, ...] = ()
     read_at: float | None = None
+    requested_at: float | None = None
     arrivals: ArrivalTimes | None = None
     service_time: float | None = None
 

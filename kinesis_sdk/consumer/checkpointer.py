@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from random import Random
 
 from kinesis_sdk.common import catalogue
@@ -71,6 +72,7 @@ class Checkpointer:
         rng: Source of jitter.
         timeout: Maximum seconds for which one call retries.
         metrics: Metrics of the shard.
+        around: Returns a context manager around each checkpoint that is written, for its position; None for nothing.
     """
 
     def __init__(
@@ -82,7 +84,9 @@ class Checkpointer:
         rng: Random,
         timeout: float,
         metrics: BoundMetrics = NOT_MEASURED,
+        around: Callable[[ExtendedSequenceNumber], AbstractContextManager[None]] | None = None,
     ) -> None:
+        self._around = around
         self._held = held
         self._clock = clock
         self._sleep = sleep
@@ -186,7 +190,8 @@ class Checkpointer:
 
     def _store_checkpoint(self, position: ExtendedSequenceNumber) -> None:
         if position != self._held.lease.checkpoint:
-            self._write(lambda: self._held.checkpoint(position))
+            with nullcontext() if self._around is None else self._around(position):
+                self._write(lambda: self._held.checkpoint(position))
             self._stored = position
 
     def _checked(self, position: ExtendedSequenceNumber) -> ExtendedSequenceNumber:

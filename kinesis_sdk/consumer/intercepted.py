@@ -1,12 +1,19 @@
-"""Handler that calls the user's handler inside of the interceptors."""
+"""Handler that calls the user's handler inside of the interceptors, and checkpoints that are stored inside of them."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+import logging
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 
 from kinesis_sdk.common.error_policy import DeadLetterHook, PoisonRecord
 from kinesis_sdk.common.interceptors import Around, ConsumerInterceptor
+from kinesis_sdk.common.log_fields import FieldLogger
+from kinesis_sdk.common.log_throttle import CountingLogThrottle
+from kinesis_sdk.common.sequence import ExtendedSequenceNumber
+from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer.checkpointer import Checkpointer
 from kinesis_sdk.consumer.handler import (
     CallbackResult,
@@ -15,6 +22,41 @@ from kinesis_sdk.consumer.handler import (
     ShardContext,
     StartingPosition,
 )
+
+_LOGGER = FieldLogger(logging.getLogger(__name__))
+
+
+class AroundCheckpoints:
+    """Gives a context manager for each checkpoint of a shard, which enters all interceptors. Their errors are logged."""
+
+    def __init__(self, interceptors: Sequence[ConsumerInterceptor], stream: StreamId, shard_id: str) -> None:
+        self._interceptors = interceptors
+        self._stream = stream
+        self._shard_id = shard_id
+        self._errors = CountingLogThrottle(_LOGGER, logging.ERROR)
+
+    @contextmanager
+    def __call__(self, position: ExtendedSequenceNumber) -> Iterator[None]:
+        """Enter the interceptors for a position."""
+        stack = ExitStack()
+        for one in self._interceptors:
+            try:
+                stack.enter_context(one.on_checkpoint(self._stream, self._shard_id, position))
+            except Exception as error:  # noqa: BLE001 - no checkpoint depends on it
+                self._failed(error)
+        try:
+            yield
+        finally:
+            try:
+                # The result is ignored: an error must not be suppressed.
+                stack.__exit__(*sys.exc_info())
+            except Exception as error:  # noqa: BLE001 - the checkpoint is stored, or has an error of its own
+                self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        self._errors.log(
+            "on_checkpoint raised (%d times so far); the checkpoint does not depend on it", error=error
+        )
 
 
 class InterceptedHandler(RecordHandler):

@@ -17,11 +17,14 @@ from kinesis_sdk import (
     DeliveredBatch,
     HandlerError,
     InMemorySink,
+    KinesisSdkError,
+    LeaseStoreError,
     RecordBatch,
     RecordHandler,
     UserRecord,
     Worker,
 )
+from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
 from kinesis_sdk.pytest_plugin import SteppedWorker, TestStream
 from kinesis_sdk.testing import FakeAws, VirtualClock
 
@@ -246,3 +249,51 @@ def test_what_is_no_interceptor_is_refused() -> None:
     for wrong in (Span, object()):
         with pytest.raises(ConfigError, match="interceptors"):
             Worker("orders", application_name="billing", handler=print, interceptors=[wrong])  # type: ignore[list-item]
+
+
+class Storing(ConsumerInterceptor):
+    """Notes checkpoints, and fails where it is told to."""
+
+    def __init__(self, fails: str = "") -> None:
+        self.fails = fails
+        self.heard: list[str] = []
+
+    @contextmanager
+    def on_checkpoint(self, stream: Any, shard_id: str, position: Any) -> Iterator[None]:
+        if self.fails == "before":
+            raise RuntimeError("broken")
+        try:
+            yield
+        except KinesisSdkError as error:
+            self.heard.append(type(error).__name__)
+        else:
+            self.heard.append(f"{stream} {shard_id} {position}")
+        if self.fails == "after":
+            raise RuntimeError("broken")
+
+
+@pytest.mark.parametrize("fails", ["", "before", "after"])
+def test_they_stand_around_checkpoints_which_do_not_depend_on_them(
+    stream: TestStream, fails: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    stream.put("k", b"0")
+    last, heard = stream.records[-1].sequence_number, Storing()
+    worker = consume(stream, lambda batch: None, Storing(fails), heard)
+    (lease,) = worker.leases.scan().leases
+    assert str(lease.checkpoint) == f"{last}/0"
+    assert heard.heard == [f"orders shardId-000000000000 {last}/0"]
+    assert ("on_checkpoint raised (1 times so far)" in caplog.text) is bool(fails)
+
+
+def test_an_error_of_a_checkpoint_is_shown_and_cannot_be_suppressed(
+    stream: TestStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_arguments: Any) -> None:
+        raise LeaseStoreError("no")
+
+    stream.put("k", b"0")
+    heard = Storing()
+    monkeypatch.setattr(HeldLease, "checkpoint", refuse)
+    with pytest.raises(LeaseStoreError):
+        consume(stream, lambda batch: None, heard)
+    assert heard.heard[:1] == ["LeaseStoreError"]

@@ -198,6 +198,7 @@ class PollingFetcher:
             page.header,
             child_shards=children,
             read_at=read_at,
+            requested_at=requested_at,
             arrivals=self._service_clock.arrivals(page.records, page.header.millis_behind_latest, read_at),
             service_time=self._service_clock.time_at(requested_at),
         )

@@ -34,7 +34,7 @@ from kinesis_sdk.common.metrics import BoundMetrics
 from kinesis_sdk.common.sequence import AT_TIMESTAMP
 from kinesis_sdk.consumer.checkpointer import Checkpointer
 from kinesis_sdk.consumer.handler import AwaitingHandler, RecordHandler, ShardContext
-from kinesis_sdk.consumer.intercepted import InterceptedHandler
+from kinesis_sdk.consumer.intercepted import AroundCheckpoints, InterceptedHandler
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
 from kinesis_sdk.consumer.leases.table.lease import Lease
 from kinesis_sdk.consumer.shard.auto_checkpoint import AutoCheckpoint
@@ -85,6 +85,7 @@ class ShardConsumer:
         self._stop_requested = False
         self._handler: AwaitingHandler | None = None
         self._initialized = False
+        interceptors = runtime.handlers.interceptors
         self._checkpointer = Checkpointer(
             held,
             clock=runtime.clock,
@@ -92,6 +93,7 @@ class ShardConsumer:
             rng=runtime.rng,
             timeout=runtime.config.failure.checkpoint_timeout,
             metrics=self.metrics,
+            around=AroundCheckpoints(interceptors, runtime.stream, held.shard_id) if interceptors else None,
         )
         # A child of a shard that this application read to its end starts at its beginning, even with LATEST.
         self._follows_parent = False
