@@ -42,6 +42,9 @@ NOT_RUN = {
     ("docs/exactly-once.md", "from kinesis_sdk.spark import RECORD_ID"): (
         "needs Spark: integration/test_readme.py::test_the_spark_blocks_run runs it"
     ),
+    ("docs/tracing.md", "from kinesis_sdk.tracing import BatchTracing"): (
+        "needs Spark: integration/spark/test_tracing.py runs the same"
+    ),
 }
 """Blocks, by page and first line, that the test of their page leaves out, and why."""
 

@@ -26,6 +26,7 @@ PACKAGES = (
     "pytest>=8.3",
     "pytest-timeout>=2.3",
     "hypothesis>=6.110",
+    "opentelemetry-sdk>=1.25",  # traces
     "matplotlib>=3.8",
     "pyyaml>=6",  # declarative pipelines
 )

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.headers import headers_in
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.validation import check_bool
 from kinesis_sdk.producer import ProducerInterceptor, Put, SendRequest
-from kinesis_sdk.tracing.spans import MAX_LINKS, Spans, mark_failed
-
-if TYPE_CHECKING:
-    from opentelemetry import trace
-    from opentelemetry.propagators.textmap import TextMapPropagator
+from kinesis_sdk.tracing.spans import Tracing, mark_failed, spans_of
 
 
 class ProducerTracing(ProducerInterceptor):
@@ -26,19 +21,16 @@ class ProducerTracing(ProducerInterceptor):
     | ``create STREAM`` | PRODUCER | one record, a child of the caller's span; ends before ``put`` returns |
     | ``send STREAM`` | CLIENT | one PutRecords request, the root of a trace, with links to the creation contexts of its records |
 
+    Each request is also recorded in the metrics ``messaging.client.operation.duration`` and ``messaging.client.sent.messages``.
     A record that comes with a valid context in its headers keeps it, and gets no `create` span. What fails in tracing is logged: the record is
     put without it.
 
     Args:
-        tracer_provider: Where the spans go; None means the global one.
-        propagator: Names and format of the headers; None means the global one at this moment (by default ``traceparent``, ``tracestate`` and
-            ``baggage``).
+        tracing: Where spans and metrics go; None means the defaults of `Tracing`.
         create_spans: Whether each record gets a span. Without it, headers carry the context of the caller's span, and `send` links to that.
         partition_keys: Whether `create` spans show partition keys, as ``kinesis_sdk.partition_key``.
         without_headers: Names of streams whose records get no headers: those that place records themselves refuse them, and readers without
             a library for aggregates cannot read records with headers.
-        max_links: Maximum links of a `send` span, 0 to 10,000. The OpenTelemetry SDK keeps 128 of them, unless
-            ``OTEL_SPAN_LINK_COUNT_LIMIT`` says otherwise.
 
     Raises:
         ImportError: If ``opentelemetry`` is not installed.
@@ -47,19 +39,17 @@ class ProducerTracing(ProducerInterceptor):
 
     def __init__(
         self,
+        tracing: Tracing | None = None,
         *,
-        tracer_provider: trace.TracerProvider | None = None,
-        propagator: TextMapPropagator | None = None,
         create_spans: bool = True,
         partition_keys: bool = False,
         without_headers: Collection[str] = (),
-        max_links: int = MAX_LINKS,
     ) -> None:
         check_bool("create_spans", create_spans)
         check_bool("partition_keys", partition_keys)
         if isinstance(without_headers, str):
             raise ConfigError("without_headers", without_headers, "a list of names of streams")
-        self._spans = Spans(tracer_provider, propagator, max_links)
+        self._spans = spans_of(tracing)
         self._create_spans = create_spans
         self._partition_keys = partition_keys
         self._without_headers = frozenset(StreamId.parse(name).name for name in without_headers)
@@ -79,8 +69,8 @@ class ProducerTracing(ProducerInterceptor):
         stream, created = StreamId.parse(put.stream), None
         if self._create_spans:
             shown = self._partition_keys and put.partition_key is not None
-            attributes = {"kinesis_sdk.partition_key": str(put.partition_key)} if shown else {}
-            created = spans.start("create", stream, attributes)
+            more = {"kinesis_sdk.partition_key": str(put.partition_key)} if shown else {}
+            created = spans.start(spans.attributes("create", stream, more))
             spans.end(created)
         if stream.name in self._without_headers:
             return put
@@ -90,15 +80,17 @@ class ProducerTracing(ProducerInterceptor):
     def on_request(self, request: SendRequest) -> Iterator[None]:
         """Make the `send` span."""
         spans, records = self._spans, request.records
-        attributes = {
+        more = {
             "messaging.batch.message_count": len(records),
             "kinesis_sdk.kinesis_records": request.kinesis_records,
         }
+        attributes = spans.attributes("send", request.stream, more)
         # Not noted in `on_accepted`: the producer's thread may send a record before its caller's thread gets there.
         links = spans.links_to(headers_in(record.header_fields) for record in records)
-        span = spans.start("send", request.stream, attributes, links, root=True)
-        with spans.around(span):
+        span = spans.start(attributes, links, root=True)
+        with spans.around(span, attributes, len(records)):
             yield
             if request.rejected:
                 span.set_attribute("kinesis_sdk.rejected", request.rejected)
                 mark_failed(span, "rejected")
+                attributes["error.type"] = "rejected"

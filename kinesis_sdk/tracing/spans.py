@@ -1,12 +1,14 @@
-"""Spans and their attributes, and the contexts that travel in headers: common to producers and consumers."""
+"""Spans, their attributes and metrics, and the contexts that travel in headers: common to producers and consumers."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from kinesis_sdk._version import __version__
+from kinesis_sdk.common.clock import Clock, SystemClock
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.extras import install_hint
 from kinesis_sdk.common.headers import MAX_HEADER_BYTES, encode_headers
@@ -16,7 +18,7 @@ from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.validation import check_int
 
 try:
-    from opentelemetry import propagate, trace
+    from opentelemetry import metrics, propagate, trace
     from opentelemetry.context import Context
     from opentelemetry.propagators.textmap import Getter, TextMapPropagator
 except ImportError as _error:
@@ -33,8 +35,24 @@ _MOST_LINKS = 10_000
 _KINDS = {
     "create": trace.SpanKind.PRODUCER,
     "send": trace.SpanKind.CLIENT,
+    "receive": trace.SpanKind.CLIENT,
+    "settle": trace.SpanKind.CLIENT,
     "process": trace.SpanKind.CONSUMER,
 }
+
+_OF_METRICS = (
+    "messaging.system",
+    "messaging.operation.name",
+    "messaging.operation.type",
+    "messaging.destination.name",
+    "messaging.destination.partition.id",
+    "messaging.consumer.group.name",
+    "error.type",
+)
+"""Attributes of spans that metrics have, too."""
+
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
+"""Bounds of the histograms of durations, as the conventions advise."""
 
 
 class _HeaderGetter(Getter[Mapping[str, "str | bytes"]]):
@@ -58,21 +76,101 @@ class _HeaderGetter(Getter[Mapping[str, "str | bytes"]]):
 _GETTER = _HeaderGetter()
 
 
-class Spans:
-    """Makes spans, writes their contexts into headers and reads contexts there. Thread-safe.
+class Tracing:
+    """Settings that `ProducerTracing`, `ConsumerTracing` and `BatchTracing` share: where spans and metrics go, how contexts travel. Thread-safe.
 
     Args:
-        provider: Provider of the tracer; None means the global one.
-        propagator: Names and format of the headers; None means the global one.
-        max_links: Maximum links of a span, 0 to 10,000.
+        tracer_provider: Where spans go; None means the global one.
+        meter_provider: Where metrics go; None means the global one.
+        propagator: Names and format of the headers; None means the global one at this moment (by default ``traceparent``, ``tracestate`` and
+            ``baggage``).
+        max_links: Maximum links of a span, 0 to 10,000 (default 128); no more distinct contexts are read. The OpenTelemetry SDK keeps 128
+            links, unless ``OTEL_SPAN_LINK_COUNT_LIMIT`` says otherwise.
+        clock: Monotonic and wall clock for durations; replaced in tests.
 
     Raises:
+        ImportError: If ``opentelemetry`` is not installed.
         ConfigError: If an argument is not valid.
     """
 
     def __init__(
-        self, provider: trace.TracerProvider | None, propagator: TextMapPropagator | None, max_links: int
+        self,
+        *,
+        tracer_provider: trace.TracerProvider | None = None,
+        meter_provider: metrics.MeterProvider | None = None,
+        propagator: TextMapPropagator | None = None,
+        max_links: int = MAX_LINKS,
+        clock: Clock | None = None,
     ) -> None:
+        if meter_provider is not None and not isinstance(meter_provider, metrics.MeterProvider):
+            raise ConfigError("meter_provider", meter_provider, "a MeterProvider of OpenTelemetry, or None")
+        self._spans = Spans(
+            tracer_provider, propagator, max_links, Instruments(meter_provider), clock or SystemClock()
+        )
+
+
+def spans_of(tracing: Tracing | None) -> Spans:
+    """Return the spans of the settings; None means the defaults."""
+    if tracing is not None and not isinstance(tracing, Tracing):
+        raise ConfigError("tracing", tracing, "a Tracing, or None")
+    return (tracing or Tracing())._spans
+
+
+def _histogram(meter: metrics.Meter, name: str, description: str) -> metrics.Histogram:
+    create: Any = meter.create_histogram
+    try:
+        found: metrics.Histogram = create(
+            name, "s", description, explicit_bucket_boundaries_advisory=list(_SECONDS)
+        )
+    except TypeError:  # an API before 1.29: the buckets come from the reader or a view
+        found = create(name, "s", description)
+    return found
+
+
+class Instruments:
+    """The metrics of the messaging conventions."""
+
+    def __init__(self, provider: metrics.MeterProvider | None) -> None:
+        meter = metrics.get_meter("kinesis_sdk", __version__, provider)
+        self._operations = _histogram(
+            meter, "messaging.client.operation.duration", "Duration of calls: send, receive, settle."
+        )
+        self._processing = _histogram(
+            meter, "messaging.process.duration", "Duration of calls of the handler."
+        )
+        self._sent = meter.create_counter(
+            "messaging.client.sent.messages", "{message}", "User records in requests to Kinesis."
+        )
+        self._consumed = meter.create_counter(
+            "messaging.client.consumed.messages", "{message}", "User records delivered to the handler."
+        )
+
+    def record(self, seconds: float, attributes: Mapping[str, str | int], messages: int) -> None:
+        """Record an operation that has ended, with the attributes of its span."""
+        known = {name: attributes[name] for name in _OF_METRICS if name in attributes}
+        operation = known["messaging.operation.name"]
+        duration = self._processing if operation == "process" else self._operations
+        duration.record(max(0.0, seconds), known)
+        if messages:
+            (self._sent if operation == "send" else self._consumed).add(messages, known)
+
+
+class Spans:
+    """Makes spans, writes their contexts into headers and reads contexts there. Thread-safe.
+
+    The arguments are those of `Tracing`, which `max_links` is, too; `fields` are the names of the propagator's headers.
+    """
+
+    def __init__(
+        self,
+        provider: trace.TracerProvider | None,
+        propagator: TextMapPropagator | None,
+        max_links: int,
+        instruments: Instruments,
+        clock: Clock,
+    ) -> None:
+        self._instruments = instruments
+        self.clock: Clock = clock
         check_int("max_links", max_links, 0, _MOST_LINKS)
         if provider is not None and not isinstance(provider, trace.TracerProvider):
             raise ConfigError("tracer_provider", provider, "a TracerProvider of OpenTelemetry, or None")
@@ -80,28 +178,22 @@ class Spans:
             propagator = propagate.get_global_textmap()
         if not isinstance(propagator, TextMapPropagator):
             raise ConfigError("propagator", propagator, "a TextMapPropagator of OpenTelemetry, or None")
-        self._fields = tuple(sorted(propagator.fields))
+        self.fields: tuple[str, ...] = tuple(sorted(propagator.fields))
         try:
-            encode_headers(dict.fromkeys(self._fields, ""))
+            encode_headers(dict.fromkeys(self.fields, ""))
         except ValueError as error:
             raise ConfigError(
-                "propagator", self._fields, f"fields that are names of headers ({error})"
+                "propagator", self.fields, f"fields that are names of headers ({error})"
             ) from None
         self._tracer = trace.get_tracer("kinesis_sdk", __version__, provider)
         self._propagator = propagator
-        self._max_links = max_links
+        self.max_links: int = max_links
         self._errors = CountingLogThrottle(_LOGGER, logging.WARNING)
 
-    def start(
-        self,
-        operation: str,
-        stream: StreamId,
-        attributes: Mapping[str, str | int],
-        links: Iterable[trace.Link] = (),
-        *,
-        root: bool = False,
-    ) -> trace.Span:
-        """Start the span of an operation, as a child of the current one unless it is a root."""
+    def attributes(
+        self, operation: str, stream: StreamId, more: Mapping[str, str | int]
+    ) -> dict[str, str | int]:
+        """Return the attributes of an operation on a stream, with more of them."""
         common = {
             "messaging.system": "aws_kinesis",
             "messaging.operation.name": operation,
@@ -112,13 +204,35 @@ class Spans:
         if stream.is_of_table:
             common["messaging.system"] = "aws_dynamodb_streams"
             del common["aws.kinesis.stream_name"]
+        return {**common, **more}
+
+    def start(
+        self,
+        attributes: Mapping[str, str | int],
+        links: Iterable[trace.Link] = (),
+        *,
+        root: bool = False,
+        nanos: int | None = None,
+    ) -> trace.Span:
+        """Start the span of an operation, as a child of the current one unless it is a root. ``nanos`` is its start since 1970 if it is past."""
+        operation = str(attributes["messaging.operation.name"])
         return self._tracer.start_span(
-            f"{operation} {stream.name}",
+            f"{operation} {attributes['messaging.destination.name']}",
             Context() if root else None,
             _KINDS[operation],
-            {**common, **attributes},
+            attributes,
             tuple(links),
+            nanos,
         )
+
+    def past(
+        self, attributes: Mapping[str, str | int], links: Iterable[trace.Link], began: float, ended: float
+    ) -> None:
+        """Make the span and the metrics of an operation that is over: a root. ``began`` and ``ended`` are monotonic seconds."""
+        wall, now = self.clock.time(), self.clock.monotonic()
+        span = self.start(attributes, links, root=True, nanos=int((wall - now + began) * 1e9))
+        self.end(span, int((wall - now + ended) * 1e9))
+        self._record(ended - began, attributes, 0)
 
     def with_context(
         self, headers: Mapping[str, str | bytes], created: trace.Span | None
@@ -138,7 +252,7 @@ class Spans:
 
     def context_in(self, headers: Mapping[str, str | bytes]) -> trace.SpanContext | None:
         """Return the creation context in headers, from anywhere; None without a valid one."""
-        if not any(map(headers.get, self._fields)):
+        if not any(map(headers.get, self.fields)):
             return None
         try:
             context = self._propagator.extract(headers, Context(), _GETTER)
@@ -163,10 +277,10 @@ class Spans:
             if headers is last:
                 continue
             last = headers
-            values = tuple(map(headers.get, self._fields))
+            values = tuple(map(headers.get, self.fields))
             if values in read or not any(values):
                 continue
-            if len(read) == self._max_links:
+            if len(read) == self.max_links:
                 break
             read.add(values)
             context = self.context_in(headers)
@@ -175,24 +289,38 @@ class Spans:
         return list(found.values())
 
     @contextmanager
-    def around(self, span: trace.Span) -> Iterator[None]:
-        """Make a span the current one, mark it if an error passes, and end it."""
+    def around(
+        self, span: trace.Span, attributes: Mapping[str, str | int], messages: int = 0
+    ) -> Iterator[None]:
+        """Make a span the current one, mark it if an error passes, end it, and record its metrics.
+
+        ``messages`` is the number of records that it sends or delivers.
+        """
+        began = self.clock.monotonic()
+        failure: dict[str, str | int] = {}
         try:
             with trace.use_span(span, record_exception=False, set_status_on_exception=False):
                 yield
         except BaseException as error:
             # Neither its text nor its traceback: they may show payloads.
-            mark_failed(
-                span, f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
-            )
+            kind = f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
+            failure["error.type"] = kind
+            mark_failed(span, kind)
             raise
         finally:
             self.end(span)
+            self._record(self.clock.monotonic() - began, {**attributes, **failure}, messages)
 
-    def end(self, span: trace.Span) -> None:
+    def _record(self, seconds: float, attributes: Mapping[str, str | int], messages: int) -> None:
+        try:
+            self._instruments.record(seconds, attributes, messages)
+        except Exception as error:  # noqa: BLE001 - see `log`
+            self.log(error)
+
+    def end(self, span: trace.Span, nanos: int | None = None) -> None:
         """End a span; log what its processors raise."""
         try:
-            span.end()
+            span.end(nanos)
         except Exception as error:  # noqa: BLE001 - see `log`
             self.log(error)
 

@@ -17,6 +17,8 @@ from opentelemetry import trace
 from opentelemetry.baggage import set_baggage
 from opentelemetry.context import attach, detach
 from opentelemetry.propagators.textmap import TextMapPropagator
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -32,7 +34,7 @@ from kinesis_sdk.lambda_events import kinesis_handler
 from kinesis_sdk.producer import AsyncProducer, Producer, ProducerConfig
 from kinesis_sdk.pytest_plugin import SteppedWorker, TestStream
 from kinesis_sdk.testing import FakeAws, Fault, VirtualClock
-from kinesis_sdk.tracing import ConsumerTracing, ProducerTracing
+from kinesis_sdk.tracing import BatchTracing, ConsumerTracing, ProducerTracing, Tracing
 from tests.lambda_events.support import SHARD, event
 from tests.producer.support import LONG
 
@@ -41,9 +43,11 @@ TRACE_ID, SPAN_ID = 0x0AF7651916CD43DD8448EB211C80319C, 0xB7AD6B7169203331
 
 
 class Traces:
-    """A tracer provider that keeps what ended."""
+    """A tracer provider and a meter provider that keep what ended."""
 
     def __init__(self) -> None:
+        self.reader = InMemoryMetricReader()
+        self.meters = MeterProvider([self.reader], shutdown_on_exit=False)
         self.exporter = InMemorySpanExporter()
         self.provider = TracerProvider(shutdown_on_exit=False)
         self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
@@ -56,19 +60,46 @@ class Traces:
         (span,) = self.named(name)
         return span
 
-    def producer(self, stream: TestStream, kind: Any = Producer, **settings: Any) -> Any:
-        tracing = ProducerTracing(tracer_provider=self.provider, **settings)
+    def shared(self, **settings: Any) -> Tracing:
+        return Tracing(tracer_provider=self.provider, meter_provider=self.meters, **settings)
+
+    def points(self, *names: str) -> list[Any]:
+        every = self.reader.get_metrics_data().resource_metrics[0].scope_metrics[0].metrics  # type: ignore[union-attr]
+        return [one for one in every if not names or one.name in names]
+
+    def metrics(self) -> dict[tuple[str, str], Any]:
+        """Return the data points by names of metric and operation, if all points of an operation have equal attributes."""
+        found = {}
+        for one in self.points():
+            for point in one.data.data_points:
+                found[one.name, str(point.attributes["messaging.operation.name"])] = point  # type: ignore[index]
+        return found
+
+    def producer(
+        self, stream: TestStream, kind: Any = Producer, propagator: Any = None, **settings: Any
+    ) -> Any:
+        tracing = ProducerTracing(self.shared(propagator=propagator), **settings)
         config = ProducerConfig(record_max_buffered_time=0.005, aggregation_enabled=False)
         return kind(config, client=stream.client, interceptors=[tracing])
 
-    def consume(self, stream: TestStream, handler: Any, policy: Any = "retry", **settings: Any) -> None:
-        tracing = ConsumerTracing(tracer_provider=self.provider, **settings)
-        config = ConsumerConfig(initial_position="TRIM_HORIZON", on_handler_error=policy)
+    def consume(
+        self,
+        stream: TestStream,
+        handler: Any,
+        policy: Any = "retry",
+        propagator: Any = None,
+        batch_records: int = 1_000,
+        **settings: Any,
+    ) -> None:
+        tracing = ConsumerTracing(self.shared(propagator=propagator), **settings)
+        config = ConsumerConfig(
+            initial_position="TRIM_HORIZON", on_handler_error=policy, batch_records=batch_records
+        )
         SteppedWorker(stream, handler, config, interceptors=[tracing]).run()
 
     def links_of(self, *each: Mapping[str, bytes], **settings: Any) -> tuple[Any, ...]:
         """Return the links of the span of a batch whose records have these headers."""
-        tracing = ConsumerTracing(tracer_provider=self.provider, **settings)
+        tracing = ConsumerTracing(self.shared(**settings))
         records = [UserRecord(b"x", "k", str(number), headers=one) for number, one in enumerate(each)]
         with tracing.on_batch(OneRecord(records, StreamId("orders"), "shard-0")):
             pass
@@ -156,6 +187,114 @@ def test_a_trace_leads_from_producer_to_worker_to_producer(
     assert "secret" not in everything
 
 
+def test_a_response_is_received_once_and_a_checkpoint_is_settled(traces: Traces, stream: TestStream) -> None:
+    with traces.producer(stream) as producer:
+        producer.put_many("orders", [("k", b"%d" % number) for number in range(5)])
+    traces.consume(stream, lambda batch: None, batch_records=2, application_name="billing")
+    assert len(traces.named("process orders")) == 3
+    received = traces.one("receive orders")
+    shard = {
+        "messaging.destination.partition.id": "shardId-000000000000",
+        "messaging.consumer.group.name": "billing",
+    }
+    assert attributes(received) == shard
+    assert (received.kind, parent_of(received)) == (SpanKind.CLIENT, None)
+    assert linked(received) == linked(traces.named("process orders")[0])
+    assert received.start_time <= received.end_time <= traces.named("process orders")[0].start_time  # type: ignore[operator]
+    settled = traces.named("settle orders")
+    assert {span.kind for span in settled} == {SpanKind.CLIENT}
+    last = stream.records[-1]
+    assert attributes(settled[-1]) == {**shard, "kinesis_sdk.position": f"{last.sequence_number}/0"}
+
+
+def test_operations_have_the_metrics_of_the_conventions(traces: Traces, stream: TestStream) -> None:
+    with traces.producer(stream) as producer:
+        producer.put_many("orders", [("k", b"0"), ("k", b"1")])
+    traces.consume(stream, lambda batch: None, application_name="billing")
+    found = traces.metrics()
+    clients, process = "messaging.client", "messaging.process"
+    assert set(found) == {
+        (f"{clients}.operation.duration", "send"),
+        (f"{clients}.operation.duration", "receive"),
+        (f"{clients}.operation.duration", "settle"),
+        (f"{process}.duration", "process"),
+        (f"{clients}.sent.messages", "send"),
+        (f"{clients}.consumed.messages", "process"),
+    }
+    assert found[f"{clients}.sent.messages", "send"].value == 2
+    assert found[f"{clients}.consumed.messages", "process"].value == 2
+    assert dict(found[f"{process}.duration", "process"].attributes) == {
+        "messaging.system": "aws_kinesis",
+        "messaging.operation.name": "process",
+        "messaging.operation.type": "process",
+        "messaging.destination.name": "orders",
+        "messaging.destination.partition.id": "shardId-000000000000",
+        "messaging.consumer.group.name": "billing",
+    }
+
+
+class Frame:
+    """What the decorator needs of a frame of Spark: a column of maps, selected, made distinct and collected."""
+
+    columns = ("data", "headers")
+
+    def __init__(self, rows: list[dict[str, bytes]]) -> None:
+        self.rows = rows
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self.columns:
+            raise KeyError(name)
+        return {
+            one: SimpleNamespace(alias=lambda _, one=one: one)
+            for one in ("baggage", "traceparent", "tracestate")
+        }
+
+    def select(self, *names: str) -> Frame:
+        found = Frame([])
+        found.rows = [tuple(row.get(name) for name in names) for row in self.rows]  # type: ignore[misc]
+        return found
+
+    def distinct(self) -> Frame:
+        return Frame(list(dict.fromkeys(self.rows)))  # type: ignore[arg-type]
+
+    def limit(self, number: int) -> Frame:
+        return Frame(self.rows[:number])
+
+    def collect(self) -> list[Any]:
+        return self.rows
+
+
+def test_a_batch_of_spark_links_to_the_contexts_of_its_rows(traces: Traces) -> None:
+    seen: list[Any] = []
+
+    @BatchTracing(traces.shared(max_links=1), stream="orders", application_name="weeks")
+    def function(frame: Any, batch_id: int) -> str:
+        seen.append((frame, batch_id, trace.get_current_span().get_span_context().span_id))
+        return "done"
+
+    frame = Frame([{}, {"traceparent": TRACEPARENT.encode()}, {"traceparent": TRACEPARENT.encode()}])
+    assert function(frame, 7) == "done"
+    span = traces.one("process orders")
+    assert seen == [(frame, 7, id_of(span))]
+    assert linked(span) == {SPAN_ID}
+    assert attributes(span) == {"messaging.consumer.group.name": "weeks", "kinesis_sdk.batch_id": 7}
+
+
+def test_a_batch_without_headers_or_with_broken_ones_is_processed(
+    traces: Traces, caplog: pytest.LogCaptureFixture
+) -> None:
+    function = BatchTracing(traces.shared(), stream="orders")(lambda frame, batch_id: batch_id)
+    frame = Frame([{"traceparent": b"\xff"}])
+    assert function(frame, 1) == 1
+    frame.limit = None  # type: ignore[method-assign, assignment]
+    frame.select = None  # type: ignore[method-assign, assignment]
+    assert function(frame, 2) == 2
+    assert "tracing failed (1 times so far)" in caplog.text
+    frame.columns = ("data",)
+    assert function(frame, 3) == 3
+    assert [linked(span) for span in traces.named("process orders")] == [set(), set(), set()]
+
+
 def test_an_async_producer_takes_the_span_of_the_task(traces: Traces, stream: TestStream) -> None:
     async def run() -> None:
         async with traces.producer(stream, AsyncProducer, partition_keys=True) as producer:
@@ -183,7 +322,7 @@ def test_a_lambda_function_has_a_span_for_each_record(traces: Traces) -> None:
     given = event(["a"])
     given["Records"][0]["kinesis"]["data"] = b64encode(aggregate.encode()).decode()
     seen: list[int] = []
-    handler = kinesis_handler(interceptors=[ConsumerTracing(tracer_provider=traces.provider)])(
+    handler = kinesis_handler(interceptors=[ConsumerTracing(traces.shared())])(
         lambda record: seen.append(trace.get_current_span().get_span_context().span_id)
     )
     with traces.tracer.start_as_current_span("invocation") as invocation:
@@ -306,6 +445,12 @@ def test_a_failing_request_marks_its_span(
         **found,
     }
     assert first.status.status_code is StatusCode.ERROR
+    errors = {
+        point.attributes.get("error.type")
+        for metric in traces.points("messaging.client.sent.messages")
+        for point in metric.data.data_points
+    }
+    assert found["error.type"] in errors
     assert {span.status.status_code for span in others} <= {StatusCode.UNSET}
     created = id_of(traces.one("create orders"))
     assert [linked(span) for span in (first, *others)] == [{created}] * (1 + len(others))
@@ -418,7 +563,7 @@ def test_what_fails_in_tracing_fails_no_record(
 
 
 def test_a_request_begins_a_trace_whatever_its_thread_inherits(traces: Traces) -> None:
-    tracing = ProducerTracing(tracer_provider=traces.provider)
+    tracing = ProducerTracing(traces.shared())
     request: Any = SimpleNamespace(stream=StreamId("orders"), records=[], kinesis_records=0, rejected=0)
     with traces.tracer.start_as_current_span("startup"), tracing.on_request(request):
         pass
@@ -426,7 +571,7 @@ def test_a_request_begins_a_trace_whatever_its_thread_inherits(traces: Traces) -
 
 
 def test_without_an_sdk_nothing_is_written(stream: TestStream) -> None:
-    tracing = ProducerTracing(tracer_provider=trace.NoOpTracerProvider())
+    tracing = ProducerTracing(Tracing(tracer_provider=trace.NoOpTracerProvider()))
     with Producer(client=stream.client, interceptors=[tracing]) as producer:
         producer.put("orders", "k", b"x")
     (record,) = stream.records
@@ -435,7 +580,7 @@ def test_without_an_sdk_nothing_is_written(stream: TestStream) -> None:
 
 def test_streams_of_tables_and_empty_batches(traces: Traces) -> None:
     arn = "arn:aws:dynamodb:eu-west-1:123456789012:table/orders/stream/2026-01-01T00:00:00.000"
-    tracing = ConsumerTracing(tracer_provider=traces.provider)
+    tracing = ConsumerTracing(traces.shared())
     table = StreamId.of_table_stream(arn)
     assert table is not None
     for records in ([], [UserRecord(b"x", "k", "1")]):
@@ -454,10 +599,14 @@ class B3(Broken):
 @pytest.mark.parametrize(
     ("name", "make"),
     [
-        ("propagator", lambda: ProducerTracing(propagator=B3())),
-        ("propagator", lambda: ConsumerTracing(propagator="tracecontext")),  # type: ignore[arg-type]
-        ("tracer_provider", lambda: ConsumerTracing(tracer_provider=trace.get_tracer("x"))),  # type: ignore[arg-type]
-        ("max_links", lambda: ConsumerTracing(max_links=10_001)),
+        ("propagator", lambda: Tracing(propagator=B3())),
+        ("propagator", lambda: Tracing(propagator="tracecontext")),  # type: ignore[arg-type]
+        ("tracer_provider", lambda: Tracing(tracer_provider=trace.get_tracer("x"))),  # type: ignore[arg-type]
+        ("meter_provider", lambda: Tracing(meter_provider="global")),  # type: ignore[arg-type]
+        ("max_links", lambda: Tracing(max_links=10_001)),
+        ("tracing", lambda: ProducerTracing(trace.get_tracer_provider())),  # type: ignore[arg-type]
+        ("application_name", lambda: BatchTracing(stream="orders", application_name="")),
+        ("stream", lambda: BatchTracing(stream="a b")),
         ("application_name", lambda: ConsumerTracing(application_name="")),
         ("create_spans", lambda: ProducerTracing(create_spans="no")),  # type: ignore[arg-type]
         ("partition_keys", lambda: ProducerTracing(partition_keys=1)),  # type: ignore[arg-type]
