@@ -16,7 +16,7 @@ from kinesis_sdk.common.transport import cbor
 from kinesis_sdk.common.transport.calls import Attempt, Transport
 from kinesis_sdk.common.transport.get import decoding
 
-_encode_text = json.JSONEncoder().encode
+_encode_text = json.encoder.encode_basestring_ascii  # what `json.dumps` calls for text
 
 
 class PutEntry(NamedTuple):
