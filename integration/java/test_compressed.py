@@ -1,4 +1,7 @@
-"""Compressed aggregates in the hands of the real KCL, with the class of examples/java, through a split, a merge and a kill."""
+"""Compressed aggregates in the hands of the real KCL, with the class of examples/java, through a split, a merge and a kill.
+
+At the end, a Java worker and one of ours share the table. `test_positions` has checkpoints inside such aggregates.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import pytest
 from integration.java.evidence import deliveries, disorder, wait_for
 from integration.java.install import MAVEN_VERSIONS
 from integration.java.load import Load
+from integration.java.processes import METRICS
 from integration.java.test_aggregates import QUARTER, open_shards
 from tests import HANG
 
@@ -60,23 +64,30 @@ def test_the_kcl_delivers_every_record_of_compressed_aggregates_in_place(stage, 
         wait_for(lambda: len(java.events("shard_ended")) == 3, HANG, "the parent ended, and both halves")
         java.kill()
         second = stage.start_worker("java-b", stream, application, version=version, aggregator_util=UTIL)
+        beside = stage.start_ours("ours-b", stream, application, worker_metrics=METRICS[version])
+        wait_for(
+            lambda: second.events("records") and beside.events("records"),
+            HANG,
+            lambda: f"both makes of workers have a shard: {second.process.tail()} {beside.process.tail()}",
+        )
         time.sleep(2)
     found = []
 
     def missing():
-        found[:] = deliveries([java, second])
+        found[:] = deliveries([java, second, beside])
         return load.stored.keys() - {one.data for one in found}
 
     wait_for(
         lambda: not missing(), HANG, lambda: f"{len(missing())} records are missing: {sorted(missing())[:5]}"
     )
-    ours = stage.start_ours("ours-b", stream, f"{application}-ours")
+    ours = stage.start_ours("ours-c", stream, f"{application}-ours")
     wait_for(
         lambda: load.stored.keys() <= {one.data for one in deliveries([ours])},
         HANG,
         "ours delivers them, too",
     )
     ours.stop()
+    beside.stop()
     second.kill()
     sealed, total = compressed(stage, stream)
     print(f"KCL {version}: {load.count} records in {total} Kinesis records, {sealed} of them compressed")

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from integration.java.evidence import deliveries, duplicates, wait_for
+from integration.java.processes import METRICS
+from integration.java.test_compressed import UTIL, compressed
 from kinesis_sdk import Producer, ProducerConfig
 from kinesis_sdk.consumer import DynamoDBLeaseStore
 from kinesis_sdk.consumer.leases import Lease
@@ -15,16 +19,18 @@ OURS = {MIDDLE: "0.1.4", FIRST_AND_LAST: "1.1.0", PLAIN: "2.1.plain"}
 JAVAS = {MIDDLE: "0.2.7", FIRST_AND_LAST: "1.2.9", PLAIN: "2.2.plain"}
 
 
-def put_everything(stage, stream):
+def put_everything(stage, stream, compression):
     """Aggregates of ten user records each and a plain record behind each; returns the records of each shard in order."""
     shards = stage.kinesis.list_shards(StreamName=stream)["Shards"]
     placed = []
-    with Producer(ProducerConfig(record_max_buffered_time=5.0), endpoint_url=stage.kinesis_url) as producer:
+    config = ProducerConfig(record_max_buffered_time=5.0, compression=compression)
+    with Producer(config, endpoint_url=stage.kinesis_url) as producer:
         for aggregate in range(AGGREGATES):
             for number, shard in enumerate(shards):
                 key = shard["HashKeyRange"]["StartingHashKey"]
                 names = [f"{number}.{aggregate}.{record}" for record in range(EACH)]
-                futures = [producer.put(stream, name, name.encode(), key) for name in names]
+                # Keys that are long and alike: aggregates of less than 256 bytes are not compressed.
+                futures = [producer.put(stream, name.rjust(60, "-"), name.encode(), key) for name in names]
                 producer.flush()
                 alone = f"{number}.{aggregate}.plain"
                 futures.append(producer.put(stream, alone, alone.encode(), key))
@@ -83,10 +89,13 @@ def add_what_java_need_not_know(stage, application):
     return first.lease_key
 
 
-def test_each_goes_on_exactly_after_the_other(stage):
-    stream = application = "positions"
+@pytest.mark.parametrize("compression", [None, "zstd"])
+def test_each_goes_on_exactly_after_the_other(stage, compression):
+    stream = application = f"positions-{compression}".lower()
     stage.kinesis.create_stream(StreamName=stream, ShardCount=3)
-    records = put_everything(stage, stream)
+    records = put_everything(stage, stream, compression)
+    sealed, _ = compressed(stage, stream)
+    assert sealed == (0 if compression is None else 3 * AGGREGATES)
     shards = list(records)
 
     first = stage.start_ours("ours-1", stream, application, stand_at=[*OURS.values()])
@@ -96,7 +105,13 @@ def test_each_goes_on_exactly_after_the_other(stage):
     assert stored(stage, application, records) == {*OURS.values()}
     prepared = add_what_java_need_not_know(stage, application)
 
-    java = stage.start_java("java-1", stream, application, stand_at=[*JAVAS.values()])
+    if compression is None:
+        java, version = stage.start_java("java-1", stream, application, stand_at=[*JAVAS.values()]), "3.1.3"
+    else:
+        version = "3.5.1"
+        java = stage.start_worker(
+            "java-1", stream, application, version=version, aggregator_util=UTIL, stand_at=[*JAVAS.values()]
+        )
     wanted = {shard: after(records[shard], OURS[number]) for number, shard in enumerate(shards)}
     wait_for(
         lambda: sum(map(len, delivered(java).values())) >= sum(map(len, wanted.values())),
@@ -117,7 +132,7 @@ def test_each_goes_on_exactly_after_the_other(stage):
     assert not {name for name in rows[prepared] if name.startswith("pending")}, "its checkpoint removed them"
     assert all(row["note"] == {"S": "kept"} for row in rows.values())
 
-    second = stage.start_ours("ours-2", stream, application)
+    second = stage.start_ours("ours-2", stream, application, worker_metrics=METRICS[version])
     wanted = {shard: after(records[shard], JAVAS[number]) for number, shard in enumerate(shards)}
     took = wait_for(
         lambda: sum(map(len, delivered(second).values())) >= sum(map(len, wanted.values())),
