@@ -88,6 +88,7 @@ docs: install  ## Write the tables, examples and pictures of the pages from the 
 	@$(BIN)/python -m kinesis_sdk.metrics.reference docs/metrics.md
 	@$(BIN)/python -m tools.pictures
 	@$(BIN)/python -m kinesis_sdk.consumer.properties docs/kcl-properties.md
+	@$(BIN)/python -m kinesis_sdk.producer.properties docs/kpl-properties.md
 	@$(MKDOCS) build --strict
 
 reader: install  ## Do what the quickstart says in an empty folder, and print how long it takes (ARGS=--no-spark; Spark needs Java 17).

@@ -141,7 +141,7 @@ def settings_page() -> str:
         "",
     ]
     java: dict[str, list[str]] = {}
-    for key, field in kpl._FIELDS.items():
+    for key, field in kpl.KEYS.items():
         if field.part == "config":
             java.setdefault(f"ProducerConfig.{field.name}", []).append(key)
     for key, target in kcl.KEYS.items():

@@ -5,8 +5,9 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from kinesis_sdk.common.errors import ConfigError
 
@@ -83,3 +84,34 @@ def closest_key(key: str, known: Collection[str]) -> str | None:
 
 def _plain(key: str) -> str:
     return re.sub(r"[_.\-\s]", "", key).lower()
+
+
+class Key(NamedTuple):
+    """Meaning of a key of a properties file.
+
+    Attributes:
+        effect: The effect, or the reason why there is none, for the page and for warnings.
+        part: Part of the result; empty if the key is ignored.
+        name: Field of that part.
+        read: Reader of the value, given the key, its text and a list for notes; None if the key is ignored.
+        versions: Versions of the library that know the key; empty for all.
+    """
+
+    effect: str
+    part: str = ""
+    name: str = ""
+    read: Callable[[str, str, list[tuple[str, str]]], Any] | None = None
+    versions: str = ""
+
+    @property
+    def shown(self) -> str:
+        """The effect, as the page says it."""
+        return self.effect if self.read is not None else f"no effect: {self.effect}"
+
+
+def write_reference(path: Path, table: str) -> None:
+    """Replace the table of keys between the two comments of a page."""
+    document = path.read_text(encoding="utf-8")
+    before, rest = document.split("<!-- keys -->\n", 1)
+    after = rest.split("<!-- end of keys -->", 1)[1]
+    path.write_text(f"{before}<!-- keys -->\n{table}\n<!-- end of keys -->{after}", encoding="utf-8")

@@ -25,10 +25,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from kinesis_sdk.common.errors import ConfigError
-from kinesis_sdk.common.java_properties import closest_key, parse_pairs, read_text
+from kinesis_sdk.common.java_properties import Key, closest_key, parse_pairs, read_text, write_reference
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.validation import check_table_name
 from kinesis_sdk.consumer.java_credentials import Provider, make_session, parse_credentials
@@ -401,24 +401,6 @@ def _threads(key: str, value: str, notes: Notes) -> int | None:
 # Keys
 
 
-class Key(NamedTuple):
-    """Meaning of a key.
-
-    Attributes:
-        effect: The effect, or the reason why there is none, for the table and for warnings.
-        part: Part of the result: ``config``, ``application``, ``client`` or ``metrics``; empty if the key is ignored.
-        name: Field of that part.
-        read: Reader of the value; None if the key is ignored.
-        versions: Versions of the KCL that know the key.
-    """
-
-    effect: str
-    part: str = ""
-    name: str = ""
-    read: Reader | None = None
-    versions: str = "1, 2, 3"
-
-
 def _config(name: str, read: Reader, versions: str = "1, 2, 3", effect: str = "") -> Key:
     return Key(effect or f"`{name}`", "config", name, read, versions)
 
@@ -709,17 +691,8 @@ def _table() -> Iterator[str]:
     yield "| key | KCL | here |"
     yield "|---|---|---|"
     for key, target in KEYS.items():
-        effect = target.effect if target.read is not None else f"no effect: {target.effect}"
-        yield f"| `{key}` | {target.versions} | {effect} |"
-
-
-def updated(document: str) -> str:
-    """Return a document with a new table of keys between its two comments."""
-    before, rest = document.split("<!-- keys -->\n", 1)
-    after = rest.split("<!-- end of keys -->", 1)[1]
-    return f"{before}<!-- keys -->\n{reference()}\n<!-- end of keys -->{after}"
+        yield f"| `{key}` | {target.versions or _ALL} | {target.shown} |"
 
 
 if __name__ == "__main__":
-    _page = Path(sys.argv[1])
-    _page.write_text(updated(_page.read_text(encoding="utf-8")), encoding="utf-8")
+    write_reference(Path(sys.argv[1]), reference())

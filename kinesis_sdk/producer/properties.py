@@ -7,20 +7,22 @@
 
 Every key of `KinesisProducerConfiguration.fromProperties` is either mapped (milliseconds become seconds) or reported with
 the reason why it is ignored. Keys are the names of the KPL's setters without ``set``; they are case-sensitive, as in the
-KPL.
+KPL. This module generates the table of all keys in docs/kpl-properties.md.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from pathlib import Path
+from typing import Any, Literal
 from urllib.parse import quote
 
 from kinesis_sdk.common.errors import ConfigError
-from kinesis_sdk.common.java_properties import closest_key, parse_pairs, read_text
+from kinesis_sdk.common.java_properties import Key, closest_key, parse_pairs, read_text, write_reference
 from kinesis_sdk.common.validation import check_namespace
 from kinesis_sdk.producer.config import MAX_RECORD_SIZE, MAX_REQUEST_SIZE, ProducerConfig
 
@@ -111,14 +113,6 @@ class KplProperties:
         return [*self.ignored, *self.adjusted, *unknown, *((key, _OF_CLIENT) for key in self.of_client)]
 
 
-class _Field(NamedTuple):
-    """Target of a key: part of the result, field of that part, and function that reads the value."""
-
-    part: str
-    name: str
-    read: Callable[[str, str, list[tuple[str, str]]], Any]
-
-
 def _boolean(key: str, value: str, _adjusted: list[tuple[str, str]]) -> bool:
     # Java reads everything but "true" as false, so a typing error would silently switch a feature off.
     text = value.strip().lower()
@@ -198,78 +192,98 @@ def _as_is(_key: str, value: str, _adjusted: list[tuple[str, str]]) -> str:
 _host = _pattern(_HOST, "a host name or IP address, without protocol or path")
 _port = _integer(1, 65_535)
 
-_FIELDS = {
-    "AggregationEnabled": _Field("config", "aggregation_enabled", _boolean),
-    "AggregationMaxCount": _Field("config", "aggregation_max_count", _integer(1, _BIG)),
-    "AggregationMaxSize": _Field("config", "aggregation_max_size", _integer(64, MAX_RECORD_SIZE)),
-    "CollectionMaxCount": _Field("config", "collection_max_count", _integer(1, 500)),
-    "CollectionMaxSize": _Field(
-        "config", "collection_max_size", _integer(52_224, _BIG, ours=MAX_REQUEST_SIZE)
-    ),
-    "MaxUserRecordSize": _Field("config", "max_user_record_size", _integer(64, MAX_RECORD_SIZE)),
-    "RecordMaxBufferedTime": _Field(
-        "config", "record_max_buffered_time", _milliseconds(0, _BIG, ours=3_600_000)
-    ),
-    # The KPL's documentation recommends "a large value like INT_MAX" to applications that must not lose a record.
-    "RecordTtl": _Field("config", "record_ttl", _milliseconds(100, _BIG, ours=604_800_000)),
-    "RateLimit": _Field("config", "rate_limit", _integer(1, _BIG, ours=10_000)),
-    "RecordDistributionStrategyDefault": _Field(
-        "config", "record_distribution_strategy_default", _choice("UNSET", "AUTO", "USER_PARTITION_KEY")
-    ),
-    "DescribeStreamSummaryIntervalMs": _Field(
-        "config", "describe_stream_summary_interval", _milliseconds(1, _BIG, least=500, ours=604_800_000)
-    ),
-    "FailIfThrottled": _Field("config", "fail_if_throttled", _boolean),
-    "RequestTimeout": _Field("config", "request_timeout", _milliseconds(100, 600_000)),
-    "ConnectTimeout": _Field("config", "connect_timeout", _milliseconds(100, 300_000)),
-    "MaxConnections": _Field("config", "max_connections", _integer(1, 256)),
-    "Region": _Field("client", "region", _pattern(_REGION, "a region like eu-west-1")),
-    "KinesisEndpoint": _Field("client", "host", _host),
-    "KinesisPort": _Field("client", "port", _port),
-    "VerifyCertificate": _Field("client", "verify", _boolean),
-    "CaCertFile": _Field("client", "ca_file", _text),
-    "ProxyHost": _Field("client", "proxy_host", _text),
-    "ProxyPort": _Field("client", "proxy_port", _port),
-    "ProxyUserName": _Field("client", "proxy_user", _as_is),
-    "ProxyPassword": _Field("client", "proxy_password", _as_is),
-    "MetricsLevel": _Field("metrics", "level", _choice("none", "summary", "detailed")),
-    "MetricsGranularity": _Field("metrics", "granularity", _choice("global", "stream", "shard")),
-    "MetricsNamespace": _Field("metrics", "namespace", _namespace),
-    "MetricsUploadDelay": _Field("metrics", "upload_delay", _milliseconds(1, 60_000)),
-    "CloudwatchEndpoint": _Field("metrics", "host", _host),
-    "CloudwatchPort": _Field("metrics", "port", _port),
-}
 
-_OF_CLIENT = "connections are settings of the client: Producer(region_name=…, endpoint_url=…, client=…)"
+def _config(name: str, read: Callable[..., Any], note: str = "") -> Key:
+    return Key(f"`{name}`{note}", "config", name, read)
+
+
+def _client(name: str, read: Callable[..., Any], effect: str) -> Key:
+    return Key(effect, "client", name, read)
+
+
+def _metrics(name: str, read: Callable[..., Any], effect: str = "") -> Key:
+    return Key(effect or f"`CloudWatchMetrics({name}=…)`", "metrics", name, read)
+
 
 _NO_PROCESS = "this SDK has no native process"
 _NO_DAEMON = "this SDK has no daemon whose health could be checked"
 _NO_STS = "the KPL does not use it either; botocore has its own settings for STS"
 
-_MEANINGLESS = {
-    "MinConnections": "the KPL does not use it either; connections are opened when they are needed",
-    "NativeExecutable": _NO_PROCESS,
-    "TempDirectory": "nothing is unpacked: " + _NO_PROCESS,
-    "EnableCoreDumps": _NO_PROCESS,
-    "ThreadingModel": "each request in flight has a thread of a pool",
-    "ThreadPoolSize": "at most max_connections sender threads are started, on demand",
-    "CredentialsRefreshDelay": "botocore refreshes credentials when they are about to expire",
-    "CaCertPath": "botocore takes a bundle in one file, not a directory: CaCertFile, or AWS_CA_BUNDLE",
-    "LogLevel": "set the level of the logger 'kinesis_sdk'",
-    "StsEndpoint": _NO_STS,
-    "StsPort": _NO_STS,
-    "EnableOldestFutureTracker": "the oldest record is always known at no cost",
-    "ReturnUserRecordOnFailure": "the error of a failed record names stream, partition key and all attempts",
-    "EnableDaemonHealthCheck": _NO_DAEMON,
-    "DaemonHealthCheckTimeoutMs": _NO_DAEMON,
-    "UserRecordTimeoutInMillis": "wait with future.result(timeout); record_ttl limits the time until a result",
-    "GlueSchemaRegistryPropertiesFilePath": "encode records with the library of the schema registry before put",
+KEYS: dict[str, Key] = {
+    "AggregationEnabled": _config("aggregation_enabled", _boolean),
+    "AggregationMaxCount": _config("aggregation_max_count", _integer(1, _BIG)),
+    "AggregationMaxSize": _config("aggregation_max_size", _integer(64, MAX_RECORD_SIZE)),
+    "CollectionMaxCount": _config("collection_max_count", _integer(1, 500)),
+    "CollectionMaxSize": _config(
+        "collection_max_size",
+        _integer(52_224, _BIG, ours=MAX_REQUEST_SIZE),
+        f", at most {MAX_REQUEST_SIZE:,} bytes",
+    ),
+    "MaxUserRecordSize": _config("max_user_record_size", _integer(64, MAX_RECORD_SIZE)),
+    "RecordMaxBufferedTime": _config(
+        "record_max_buffered_time", _milliseconds(0, _BIG, ours=3_600_000), ", at most 1 h"
+    ),
+    # The KPL's documentation recommends "a large value like INT_MAX" to applications that must not lose a record.
+    "RecordTtl": _config("record_ttl", _milliseconds(100, _BIG, ours=604_800_000), ", at most 7 days"),
+    "RateLimit": _config("rate_limit", _integer(1, _BIG, ours=10_000), ", at most 10,000"),
+    "RecordDistributionStrategyDefault": _config(
+        "record_distribution_strategy_default", _choice("UNSET", "AUTO", "USER_PARTITION_KEY")
+    ),
+    "DescribeStreamSummaryIntervalMs": _config(
+        "describe_stream_summary_interval",
+        _milliseconds(1, _BIG, least=500, ours=604_800_000),
+        ", 0.5 s to 7 days",
+    ),
+    "FailIfThrottled": _config("fail_if_throttled", _boolean),
+    "RequestTimeout": _config("request_timeout", _milliseconds(100, 600_000)),
+    "ConnectTimeout": _config("connect_timeout", _milliseconds(100, 300_000)),
+    "MaxConnections": _config("max_connections", _integer(1, 256)),
+    "Region": _client("region", _pattern(_REGION, "a region like eu-west-1"), "`Producer(region_name=…)`"),
+    "KinesisEndpoint": _client("host", _host, "`Producer(endpoint_url=…)`, its host"),
+    "KinesisPort": _client("port", _port, "`Producer(endpoint_url=…)`, its port"),
+    "VerifyCertificate": _client("verify", _boolean, "`verify` of your own client"),
+    "CaCertFile": _client("ca_file", _text, "`verify` of your own client: the path of a bundle"),
+    "ProxyHost": _client("proxy_host", _text, "`proxies` of your own client"),
+    "ProxyPort": _client("proxy_port", _port, "`proxies` of your own client"),
+    "ProxyUserName": _client("proxy_user", _as_is, "`proxies` of your own client"),
+    "ProxyPassword": _client("proxy_password", _as_is, "`proxies` of your own client"),
+    "MetricsLevel": _metrics("level", _choice("none", "summary", "detailed")),
+    "MetricsGranularity": _metrics("granularity", _choice("global", "stream", "shard")),
+    "MetricsNamespace": _metrics("namespace", _namespace),
+    "MetricsUploadDelay": _metrics("upload_delay", _milliseconds(1, 60_000)),
+    "CloudwatchEndpoint": _metrics("host", _host, "`CloudWatchMetrics(endpoint_url=…)`, its host"),
+    "CloudwatchPort": _metrics("port", _port, "`CloudWatchMetrics(endpoint_url=…)`, its port"),
+    "MinConnections": Key("the KPL does not use it either; connections are opened when they are needed"),
+    "NativeExecutable": Key(_NO_PROCESS),
+    "TempDirectory": Key("nothing is unpacked: " + _NO_PROCESS),
+    "EnableCoreDumps": Key(_NO_PROCESS),
+    "ThreadingModel": Key("each request in flight has a thread of a pool"),
+    "ThreadPoolSize": Key("at most max_connections sender threads are started, on demand"),
+    "CredentialsRefreshDelay": Key("botocore refreshes credentials when they are about to expire"),
+    "CaCertPath": Key("botocore takes a bundle in one file, not a directory: CaCertFile, or AWS_CA_BUNDLE"),
+    "LogLevel": Key("set the level of the logger 'kinesis_sdk'"),
+    "StsEndpoint": Key(_NO_STS),
+    "StsPort": Key(_NO_STS),
+    "EnableOldestFutureTracker": Key("the oldest record is always known at no cost"),
+    "ReturnUserRecordOnFailure": Key(
+        "the error of a failed record names stream, partition key and all attempts"
+    ),
+    "EnableDaemonHealthCheck": Key(_NO_DAEMON),
+    "DaemonHealthCheckTimeoutMs": Key(_NO_DAEMON),
+    "UserRecordTimeoutInMillis": Key(
+        "wait with future.result(timeout); record_ttl limits the time until a result"
+    ),
+    "GlueSchemaRegistryPropertiesFilePath": Key(
+        "encode records with the library of the schema registry before put"
+    ),
 }
+
+_OF_CLIENT = "connections are settings of the client: Producer(region_name=…, endpoint_url=…, client=…)"
 
 # Keys of KPL versions before 0.12, which later versions do not know.
 _RENAMED = {"CustomEndpoint": "KinesisEndpoint", "Port": "KinesisPort"}
 _NO_CREDENTIALS = "credentials come from botocore's chain (environment, profile, role), never from this file"
-_MEANINGLESS_BEFORE = {"AwsAccessKeyId": _NO_CREDENTIALS, "AwsSecretKey": _NO_CREDENTIALS}
+_BEFORE = {"AwsAccessKeyId": Key(_NO_CREDENTIALS), "AwsSecretKey": Key(_NO_CREDENTIALS)}
 
 
 def load_properties(path: str | os.PathLike[str], *, strict: bool = False) -> KplProperties:
@@ -302,18 +316,16 @@ def parse_properties(text: str, *, strict: bool = False) -> KplProperties:
     adjusted: list[tuple[str, str]] = []
     unknown: list[tuple[str, str | None]] = []
     of_client: list[str] = []
-    known = [*_FIELDS, *_MEANINGLESS]
     for key, value in dict(parse_pairs(text)).items():
-        target = _FIELDS.get(key)
-        reason = _MEANINGLESS.get(key) or _MEANINGLESS_BEFORE.get(key)
-        if target is not None:
+        target = KEYS.get(key) or _BEFORE.get(key)
+        if target is None:
+            unknown.append((key, _RENAMED.get(key) or closest_key(key, list(KEYS))))
+        elif target.read is not None:
             parts[target.part][target.name] = target.read(key, value, adjusted)
             if target.part == "client" or target.name in {"host", "port"}:
                 of_client.append(key)
-        elif reason is not None:
-            ignored.append((key, reason))
         else:
-            unknown.append((key, _RENAMED.get(key) or closest_key(key, known)))
+            ignored.append((key, target.effect))
     client, metrics = parts["client"], parts["metrics"]
     for part, key in ((client, "KinesisPort"), (metrics, "CloudwatchPort")):
         if part.get("port") not in {None, 443} and not part.get("host"):
@@ -365,3 +377,13 @@ def _reject_without_effect(result: KplProperties) -> None:
         raise ConfigError("properties", key, f"a key of the KPL{hint}")
     for key, reason in (*result.adjusted, *result.ignored):
         raise ConfigError("properties", key, f"only keys that take effect unchanged ({reason})")
+
+
+def reference() -> str:
+    """Return the table of all keys for docs/kpl-properties.md."""
+    rows = (f"| `{key}` | {target.shown} |" for key, target in KEYS.items())
+    return "\n".join(["| key | here |", "|---|---|", *rows])
+
+
+if __name__ == "__main__":
+    write_reference(Path(sys.argv[1]), reference())
