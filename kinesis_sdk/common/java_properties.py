@@ -110,7 +110,15 @@ class Key(NamedTuple):
 
 
 def write_reference(path: Path, table: str) -> None:
-    """Replace the table of keys between the two comments of a page."""
+    """Replace the table of keys between the two comments of a page.
+
+    Args:
+        path: The page.
+        table: The new table, as Markdown.
+
+    Raises:
+        OSError: If the page cannot be read or written.
+    """
     document = path.read_text(encoding="utf-8")
     before, rest = document.split("<!-- keys -->\n", 1)
     after = rest.split("<!-- end of keys -->", 1)[1]

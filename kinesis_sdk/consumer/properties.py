@@ -631,6 +631,7 @@ KEYS: dict[str, Key] = {
         )
     },
 }
+KEYS = {key: target if target.versions else target._replace(versions=_ALL) for key, target in KEYS.items()}
 """All keys of the MultiLangDaemon of KCL 1.15, 2.7 and 3.5."""
 
 _POLLING_KEYS = (
@@ -691,7 +692,7 @@ def _table() -> Iterator[str]:
     yield "| key | KCL | here |"
     yield "|---|---|---|"
     for key, target in KEYS.items():
-        yield f"| `{key}` | {target.versions or _ALL} | {target.shown} |"
+        yield f"| `{key}` | {target.versions} | {target.shown} |"
 
 
 if __name__ == "__main__":
