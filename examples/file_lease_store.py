@@ -115,10 +115,12 @@ class FileLeaseStore:
         with self._table() as table:
             return table.renew(lease)
 
-    def checkpoint(self, lease: Lease, checkpoint: ExtendedSequenceNumber) -> Lease | Conflict:
+    def checkpoint(
+        self, lease: Lease, checkpoint: ExtendedSequenceNumber, state: bytes | None = None
+    ) -> Lease | Conflict:
         """Store a position."""
         with self._table() as table:
-            return table.checkpoint(lease, checkpoint)
+            return table.checkpoint(lease, checkpoint, state)
 
     def prepare(
         self, lease: Lease, checkpoint: ExtendedSequenceNumber, state: bytes | None = None

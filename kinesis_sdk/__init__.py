@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from kinesis_sdk.common.errors import TransientAwsError as TransientAwsError
     from kinesis_sdk.common.errors import TransientLeaseStoreError as TransientLeaseStoreError
     from kinesis_sdk.common.errors import TransientSinkError as TransientSinkError
+    from kinesis_sdk.common.errors import UnacknowledgedError as UnacknowledgedError
     from kinesis_sdk.common.interceptors import ConsumerInterceptor as ConsumerInterceptor
     from kinesis_sdk.common.interceptors import DeliveredBatch as DeliveredBatch
     from kinesis_sdk.common.record_ids import record_id as record_id
@@ -245,6 +246,7 @@ else:
                 "TransientLeaseStoreError",
                 "SinkError",
                 "TransientSinkError",
+                "UnacknowledgedError",
                 "EffectRejectedError",
                 "LeaseRowRejectedError",
                 "RestartShardError",

@@ -123,6 +123,7 @@ PUBLIC = [
     "TransientAwsError",
     "TransientLeaseStoreError",
     "TransientSinkError",
+    "UnacknowledgedError",
     "UserRecord",
     "Worker",
     "WorkerHealth",

@@ -38,6 +38,10 @@ PACKAGES = {
     "kinesis_sdk.common.records": ("Records", "Records as readers see them."),
     "kinesis_sdk.lambda_events": ("Lambda and Firehose", "Handlers for events of Lambda and Firehose."),
     "kinesis_sdk.tracing": ("Tracing", "Interceptors that make OpenTelemetry spans."),
+    "kinesis_sdk.acknowledgement": (
+        "Acknowledgement",
+        "A handler of single records that are acknowledged in any order.",
+    ),
     "kinesis_sdk.dead_letters": (
         "Dead letters",
         "Places of records that were set aside, and the hook that keeps them.",

@@ -17,6 +17,7 @@ from kinesis_sdk.common.errors import (
     EffectRejectedError,
     KinesisSdkError,
     SinkError,
+    UnacknowledgedError,
 )
 from kinesis_sdk.common.validation import check_int, check_seconds
 
@@ -225,8 +226,9 @@ class StopWorker:
             _check_hook(self.dead_letter)
 
     def decide(self, failure: Failure) -> Decision:
-        """Return what happens to the records of a failed call; no worker stops while the store of a sink is unavailable."""
-        return Retry(DEFAULT_PAUSES) if isinstance(failure.error, SinkError) else Stop()
+        """Return what happens to the records of a failed call; no worker stops while a sink or an acknowledgement is missing."""
+        waits = isinstance(failure.error, (SinkError, UnacknowledgedError))
+        return Retry(DEFAULT_PAUSES) if waits else Stop()
 
 
 @dataclass(frozen=True, kw_only=True)

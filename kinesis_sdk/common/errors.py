@@ -43,6 +43,7 @@ KinesisSdkError                      retryable: True if repeating the call later
     ├── EffectRejectedError (ValueError)  a sink does not accept the effect of a record: a limit, a condition
     ├── StreamRecreatedError         the lease table belongs to a deleted stream of this name
     ├── InvalidCheckpointError (ValueError)  a checkpoint outside the delivered range
+    ├── UnacknowledgedError          too many records of a shard are not acknowledged (retryable)
     ├── HandlerError                 the handler failed and the policy is to stop
     └── RestartShardError            a handler cannot continue; its shard starts again at the checkpoint
 ```
@@ -505,6 +506,15 @@ class SinkError(ConsumerError):
 
 class TransientSinkError(SinkError):
     """A call to a sink failed with a transient error; the batch is processed again. It never stops a worker."""
+
+    retryable: ClassVar[bool] = True
+
+
+class UnacknowledgedError(ConsumerError):
+    """So many records of a shard are not acknowledged that it is not read further. No policy sets a record aside for it, or stops.
+
+    See `kinesis_sdk.acknowledgement`.
+    """
 
     retryable: ClassVar[bool] = True
 

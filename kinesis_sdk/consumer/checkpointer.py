@@ -183,6 +183,33 @@ class Checkpointer:
                 self._write(lambda: self._held.prepare(checked, state))
             return PreparedCheckpoint(self, checked)
 
+    def checkpoint_with_state(self, position: ExtendedSequenceNumber, state: bytes | None) -> None:
+        """Store a position and state of the application in one write, so that they always fit together.
+
+        The next owner finds the state in ``pending_checkpoint_state`` of the `ShardContext`, with a ``pending_checkpoint`` that is the
+        checkpoint. Every other checkpoint, also of a Java worker or an operator, removes it. A state that is stored already is not written again.
+
+        Args:
+            position: A delivered position, or `last_checkpoint` to keep the checkpoint, whatever it is.
+            state: The state, with the limit of `prepare_checkpoint`; None removes it.
+
+        Raises:
+            InvalidCheckpointError: If the state is not bytes, or as for `checkpoint`.
+            LeaseLostError, AwsError: As for `checkpoint`.
+        """
+        if state is not None and not isinstance(state, bytes):
+            raise InvalidCheckpointError(f"state must be bytes or None, not {type(state).__name__}")
+        with self._lock:
+            lease = self._held.lease
+            if position != lease.checkpoint:
+                checked = self._checked(position)
+                self._write(lambda: self._held.checkpoint(checked, state))
+                self._stored = checked
+            elif self._held.gone is not None:
+                raise LeaseLostError(f"lease {self.shard_id} is no longer held: {self._held.gone}")
+            elif state != lease.pending_checkpoint_state:
+                self._write(lambda: self._held.prepare(position, state))
+
     def commit(self, position: ExtendedSequenceNumber) -> None:
         """Store a prepared position. Raises as `checkpoint`."""
         with self._lock:

@@ -152,6 +152,36 @@ def test_at_the_end_of_the_shard_the_last_position_means_its_end():
     assert other.row.checkpoint == END
 
 
+def test_a_position_and_its_state_are_stored_in_one_write():
+    scenario = Scenario()
+    with_state = scenario.checkpointer.checkpoint_with_state
+    with_state(scenario.checkpointer.last_checkpoint, b"before the first record")
+    row = scenario.row
+    assert (row.checkpoint.sequence_number, row.pending_checkpoint_state) == (
+        TRIM_HORIZON,
+        b"before the first record",
+    )
+    with_state(at(7, 2), b"mine")
+    row = scenario.row
+    assert (row.checkpoint, row.pending_checkpoint, row.pending_checkpoint_state) == (
+        at(7, 2),
+        at(7, 2),
+        b"mine",
+    )
+    assert scenario.checkpointer.stored == at(7, 2)
+    with_state(at(7, 2), b"mine")
+    assert scenario.row.counter == row.counter, "it is stored already"
+    with_state(at(7, 2), None)
+    assert scenario.row.pending_checkpoint_state is None
+    for wrong in ((at(9, 5), b""), (at(6), b""), (at(7, 2), "text")):
+        with pytest.raises(InvalidCheckpointError):
+            with_state(*wrong)
+    scenario.held.mark_lost("test")
+    for position in (at(7, 2), at(8)):
+        with pytest.raises(LeaseLostError):
+            with_state(position, b"mine")
+
+
 def test_state_is_bytes():
     with pytest.raises(InvalidCheckpointError, match="state must be bytes"):
         Scenario().checkpointer.prepare_checkpoint(state="text")

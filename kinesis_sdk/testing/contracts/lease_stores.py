@@ -317,6 +317,28 @@ def prepared_checkpoint(store: LeaseStore) -> None:
     _equal(_row(store.get(KEY)).pending_checkpoint, None, "any checkpoint clears the pending one")
 
 
+def checkpoint_with_state(store: LeaseStore) -> None:
+    """A checkpoint with a state stores both in one write, with itself as the pending position; the next one removes the state."""
+    mine = _taken(store, initial_timestamp_millis=5)
+    position = _position("7", 2)
+    row = _row(store.checkpoint(mine, position, b"state"))
+    _equal(
+        (row.checkpoint, row.pending_checkpoint, row.pending_checkpoint_state, row.initial_timestamp_millis),
+        (position, position, b"state", None),
+        "a checkpoint with a state stores both",
+    )
+    _equal(store.get(KEY), row, "a checkpoint with a state stores the row that it returns")
+    _equal(row.counter, 2, "a checkpoint with a state adds one to the counter")
+    _equal(store.checkpoint(mine, position, b"state"), row, "a repeated one whose response was lost succeeds")
+    _conflict(store.checkpoint(mine, position, b"other"), "one with another state is another write")
+    later = _row(store.checkpoint(row, _position("8")))
+    _equal(
+        (later.pending_checkpoint, later.pending_checkpoint_state),
+        (None, None),
+        "the next checkpoint removes the state",
+    )
+
+
 def lost_response_counts_as_success(store: LeaseStore) -> None:
     """Repeating a write that took effect succeeds; a different write from the same row does not."""
     store.create_if_absent(new_lease())
@@ -796,6 +818,7 @@ LEASE_STORE_CHECKS: tuple[Check, ...] = (
     progress_is_stored_with_renewals,
     checkpoint_clears_what_is_over,
     prepared_checkpoint,
+    checkpoint_with_state,
     lost_response_counts_as_success,
     handoff_request_leaves_the_counter,
     handoff_request_depends_on_the_owner,

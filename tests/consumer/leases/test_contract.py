@@ -120,9 +120,9 @@ class RenewalWithoutCounter(InMemoryLeaseStore):
 class LostCheckpoint(InMemoryLeaseStore):
     """Says that it stored it."""
 
-    def checkpoint(self, lease, checkpoint):
+    def checkpoint(self, lease, checkpoint, state=None):
         before = self.get(lease.lease_key)
-        outcome = super().checkpoint(lease, checkpoint)
+        outcome = super().checkpoint(lease, checkpoint, state)
         if isinstance(outcome, Lease):
             self._rows[lease.lease_key] = replace(transitions.renewed(before))
         return outcome
@@ -142,14 +142,19 @@ class CheckpointWithoutFence(InMemoryLeaseStore):
 
 
 class PendingCheckpointStays(InMemoryLeaseStore):
-    def checkpoint(self, lease, checkpoint):
+    def checkpoint(self, lease, checkpoint, state=None):
         before = self.get(lease.lease_key)
-        outcome = super().checkpoint(lease, checkpoint)
+        outcome = super().checkpoint(lease, checkpoint, state)
         if isinstance(outcome, Lease):
             outcome = self._rows[lease.lease_key] = replace(
                 outcome, pending_checkpoint=before.pending_checkpoint
             )
         return outcome
+
+
+class CheckpointWithoutState(InMemoryLeaseStore):
+    def checkpoint(self, lease, checkpoint, state=None):
+        return super().checkpoint(lease, checkpoint)
 
 
 class Upsert(InMemoryLeaseStore):
@@ -355,6 +360,7 @@ BROKEN = {
     LostSubSequenceNumber: "checkpoint_clears_what_is_over",
     CheckpointWithoutFence: "old_counter_loses",
     PendingCheckpointStays: "prepared_checkpoint",
+    CheckpointWithoutState: "checkpoint_with_state",
     Upsert: "delete_is_final",
     MetadataCreatesRows: "children_leave_the_counter",
     MetadataRaisesTheCounter: "ranges_leave_the_counter",

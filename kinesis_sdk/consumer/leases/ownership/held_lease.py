@@ -278,9 +278,14 @@ class HeldLease:
         with self._metrics.timed(self._clock, catalogue.RENEW_LEASE_TIME, catalogue.RENEW_LEASE_SUCCESS):
             self._write(lambda lease: self._store.renew(self._measured(lease)))
 
-    def checkpoint(self, position: ExtendedSequenceNumber) -> None:
-        """Store a checkpoint. Raises the errors of `renew`."""
-        self._write(lambda lease: self._store.checkpoint(self._measured(lease), position))
+    def checkpoint(self, position: ExtendedSequenceNumber, state: bytes | None = None) -> None:
+        """Store a checkpoint. Raises the errors of `renew`, also if there is a state that is too large for the row."""
+        if state is None:
+            self._write(lambda lease: self._store.checkpoint(self._measured(lease), position))
+        else:
+            self._write(
+                lambda lease: self._store.checkpoint(self._measured(lease), position, state), own_data=True
+            )
 
     def prepare(self, position: ExtendedSequenceNumber, state: bytes | None = None) -> None:
         """Store the first half of a two-phase checkpoint. Raises as `renew`, also if the state is too large for the row."""

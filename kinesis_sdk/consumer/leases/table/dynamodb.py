@@ -341,7 +341,9 @@ class DynamoDBLeaseStore:
         conditions = () if lease.in_handoff else (_NO_HANDOFF,)
         return self._update(lease, transitions.renewed(lease), changes, (), conditions, return_row=False)
 
-    def checkpoint(self, lease: Lease, checkpoint: ExtendedSequenceNumber) -> Lease | Conflict:
+    def checkpoint(
+        self, lease: Lease, checkpoint: ExtendedSequenceNumber, state: bytes | None = None
+    ) -> Lease | Conflict:
         """Store a position."""
         changes = {
             **checkpoint_attributes(checkpoint),
@@ -349,28 +351,23 @@ class DynamoDBLeaseStore:
             # A checkpoint counts as a renewal, and the KCL writes the throughput with each renewal.
             **_measurements(lease),
         }
-        removed = (
-            attributes.PENDING_CHECKPOINT,
-            attributes.PENDING_CHECKPOINT_SUB,
-            attributes.PENDING_CHECKPOINT_STATE,
-            attributes.INITIAL_TIMESTAMP,
-        )
-        return self._update(lease, transitions.checkpointed(lease, checkpoint), changes, removed)
+        removed: tuple[str, ...] = (attributes.INITIAL_TIMESTAMP,)
+        if state is None:
+            removed += (
+                attributes.PENDING_CHECKPOINT,
+                attributes.PENDING_CHECKPOINT_SUB,
+                attributes.PENDING_CHECKPOINT_STATE,
+            )
+        else:
+            changes |= _pending(checkpoint, state)
+        return self._update(lease, transitions.checkpointed(lease, checkpoint, state), changes, removed)
 
     def prepare(
         self, lease: Lease, checkpoint: ExtendedSequenceNumber, state: bytes | None = None
     ) -> Lease | Conflict:
         """Store a pending position."""
-        changes: dict[str, Any] = {
-            attributes.PENDING_CHECKPOINT: {"S": checkpoint.sequence_number},
-            attributes.PENDING_CHECKPOINT_SUB: {"N": str(checkpoint.sub_sequence_number)},
-            attributes.OWNER_SWITCHES: {"N": "0"},
-        }
-        removed: tuple[str, ...] = ()
-        if state is None:
-            removed = (attributes.PENDING_CHECKPOINT_STATE,)
-        else:
-            changes[attributes.PENDING_CHECKPOINT_STATE] = {"B": state}
+        changes: dict[str, Any] = {**_pending(checkpoint, state), attributes.OWNER_SWITCHES: {"N": "0"}}
+        removed = (attributes.PENDING_CHECKPOINT_STATE,) if state is None else ()
         return self._update(lease, transitions.prepared(lease, checkpoint, state), changes, removed)
 
     def pin(self, lease: Lease, timestamp_millis: int) -> Lease | Conflict:
@@ -597,3 +594,12 @@ def _measurements(lease: Lease) -> dict[str, Any]:
     if lease.progress is not None:
         result[attributes.PROGRESS] = {"S": lease.progress.to_text()}
     return result
+
+
+def _pending(checkpoint: ExtendedSequenceNumber, state: bytes | None) -> dict[str, Any]:
+    """Return the attributes of a pending position; without a state, its attribute is absent."""
+    changes: dict[str, Any] = {
+        attributes.PENDING_CHECKPOINT: {"S": checkpoint.sequence_number},
+        attributes.PENDING_CHECKPOINT_SUB: {"N": str(checkpoint.sub_sequence_number)},
+    }
+    return changes if state is None else {**changes, attributes.PENDING_CHECKPOINT_STATE: {"B": state}}

@@ -69,10 +69,12 @@ class InMemoryLeaseStore:
             no_handoff=not lease.in_handoff,
         )
 
-    def checkpoint(self, lease: Lease, checkpoint: ExtendedSequenceNumber) -> Lease | Conflict:
+    def checkpoint(
+        self, lease: Lease, checkpoint: ExtendedSequenceNumber, state: bytes | None = None
+    ) -> Lease | Conflict:
         """Store a position."""
         return self._swap(
-            lease, lambda row: transitions.checkpointed(with_measurements_of(row, lease), checkpoint)
+            lease, lambda row: transitions.checkpointed(with_measurements_of(row, lease), checkpoint, state)
         )
 
     def prepare(

@@ -246,18 +246,20 @@ class SqlLeaseStore:
             returns_row=False,
         )
 
-    def checkpoint(self, lease: Lease, checkpoint: ExtendedSequenceNumber) -> Lease | Conflict:
+    def checkpoint(
+        self, lease: Lease, checkpoint: ExtendedSequenceNumber, state: bytes | None = None
+    ) -> Lease | Conflict:
         """Store a position."""
         changes = {
             **_values(checkpoint_attributes(checkpoint), every_column=False),
             "owner_switches": 0,
-            "pending_checkpoint": None,
-            "pending_checkpoint_sub": None,
-            "pending_checkpoint_state": None,
+            "pending_checkpoint": None if state is None else checkpoint.sequence_number,
+            "pending_checkpoint_sub": None if state is None else checkpoint.sub_sequence_number,
+            "pending_checkpoint_state": state,
             "initial_timestamp_millis": None,
             **_measurements(lease),
         }
-        return self._update(lease, transitions.checkpointed(lease, checkpoint), changes)
+        return self._update(lease, transitions.checkpointed(lease, checkpoint, state), changes)
 
     def prepare(
         self, lease: Lease, checkpoint: ExtendedSequenceNumber, state: bytes | None = None

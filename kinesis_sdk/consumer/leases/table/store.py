@@ -141,10 +141,18 @@ class LeaseStore(Protocol):
         """
         ...
 
-    def checkpoint(self, lease: Lease, checkpoint: ExtendedSequenceNumber) -> Lease | Conflict:
+    def checkpoint(
+        self, lease: Lease, checkpoint: ExtendedSequenceNumber, state: bytes | None = None
+    ) -> Lease | Conflict:
         """Store a position (`transitions.checkpointed`), on the condition that the counter is as in ``lease``.
 
-        It counts as a renewal, and stores throughput and progress in the same way. Position and counter change together.
+        It counts as a renewal, and stores throughput and progress in the same way. Position, counter and state change together.
+
+        Args:
+            lease: The row as the worker knows it.
+            checkpoint: The position.
+            state: State of the application beside it, stored with the position as the pending one; None removes a state. Workers
+                pass it only if there is one.
 
         Raises:
             KinesisSdkError: If the call fails. A retryable one is repeated for ``checkpoint_timeout``; then the

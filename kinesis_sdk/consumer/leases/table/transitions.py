@@ -14,7 +14,7 @@ a handler.
 | ``create_if_absent`` | – | no row has this key | all | ``createLeaseIfNotExists`` |
 | ``take`` | `taken` | counter | ``leaseOwner``, ``leaseCounter`` + 1, ``ownerSwitchesSinceCheckpoint`` + 1 if another worker held it, ``checkpointOwner`` and ``progress`` removed, ``handoffOwner`` | ``takeLease`` |
 | ``renew`` | `renewed` | counter; no ``checkpointOwner``, unless the row as passed has one | ``leaseCounter`` + 1, ``throughputKBps`` and ``progress`` if the row as passed has them | ``renewLease`` |
-| ``checkpoint`` | `checkpointed` | counter | ``checkpoint``, ``checkpointSubSequenceNumber``, ``leaseCounter`` + 1, ``ownerSwitchesSinceCheckpoint`` 0, pending attributes and ``initialTimestampMillis`` removed, ``throughputKBps`` and ``progress`` as `renewed` | ``DynamoDBCheckpointer.setCheckpoint`` |
+| ``checkpoint`` | `checkpointed` | counter | ``checkpoint``, ``checkpointSubSequenceNumber``, ``leaseCounter`` + 1, ``ownerSwitchesSinceCheckpoint`` 0, pending attributes and ``initialTimestampMillis`` removed (with a state: ``pendingCheckpoint``, its sub-sequence number and ``pendingCheckpointState`` are written instead), ``throughputKBps`` and ``progress`` as `renewed` | ``DynamoDBCheckpointer.setCheckpoint`` |
 | ``prepare`` | `prepared` | counter | ``pendingCheckpoint``, ``pendingCheckpointSubSequenceNumber``, ``pendingCheckpointState``, ``leaseCounter`` + 1, ``ownerSwitchesSinceCheckpoint`` 0 | ``DynamoDBCheckpointer.prepareCheckpoint`` |
 | ``pin`` | `pinned` | counter | ``initialTimestampMillis``, ``leaseCounter`` + 1 | – (this SDK's) |
 | ``mark_processed`` | `marked_processed` | counter | ``processedUntil``, ``leaseCounter`` + 1 | – (this SDK's) |
@@ -77,15 +77,15 @@ def renewed(lease: Lease) -> Lease:
     return replace(lease, counter=lease.counter + 1)
 
 
-def checkpointed(lease: Lease, checkpoint: ExtendedSequenceNumber) -> Lease:
+def checkpointed(lease: Lease, checkpoint: ExtendedSequenceNumber, state: bytes | None = None) -> Lease:
     """Return the row after `LeaseStore.checkpoint`; a pinned start is not needed any longer."""
     return replace(
         lease,
         counter=lease.counter + 1,
         checkpoint=checkpoint,
         owner_switches=0,
-        pending_checkpoint=None,
-        pending_checkpoint_state=None,
+        pending_checkpoint=None if state is None else checkpoint,
+        pending_checkpoint_state=state,
         initial_timestamp_millis=None,
     )
 

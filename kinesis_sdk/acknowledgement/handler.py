@@ -1,0 +1,211 @@
+"""`Acknowledging`: a handler that gives single records to a function, and checkpoints behind the oldest unacknowledged one."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import threading
+from collections.abc import Callable
+
+from kinesis_sdk.acknowledgement.gaps import MAX_UNACKNOWLEDGED, GapMap
+from kinesis_sdk.common.clock import Clock, SystemClock
+from kinesis_sdk.common.errors import ConfigError, UnacknowledgedError
+from kinesis_sdk.common.log_fields import FieldLogger
+from kinesis_sdk.common.records import UserRecord, position_of
+from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.common.validation import check_int, check_seconds
+from kinesis_sdk.consumer import Checkpointer, RecordBatch, RecordHandler, ShardContext
+
+_LOGGER = FieldLogger(logging.getLogger(__name__))
+
+
+class ReceivedRecord:
+    """A record that a function gets, to acknowledge it when it is done.
+
+    Attributes:
+        record: The record.
+        shard_id: Its shard.
+        stream: Its stream.
+    """
+
+    __slots__ = ("_acknowledge", "record", "shard_id", "stream")
+
+    def __init__(
+        self, record: UserRecord, shard_id: str, stream: StreamId, acknowledge: Callable[[UserRecord], None]
+    ) -> None:
+        self.record = record
+        self.shard_id = shard_id
+        self.stream = stream
+        self._acknowledge = acknowledge
+
+    def ack(self) -> None:
+        """Note that the record is done: it is not delivered again, once that is stored.
+
+        From any thread, in any order, at any time; a second time has no effect, and neither has it after the loss of the lease. It
+        makes no call.
+        """
+        self._acknowledge(self.record)
+
+    def __repr__(self) -> str:
+        return f"<ReceivedRecord {self.record!r} of shard {self.shard_id}>"
+
+
+class Acknowledging:
+    """Handler for `Worker`: calls a function with each record, and lets it acknowledge records in any order.
+
+    ```python
+    def handle(received):
+        pool.submit(work, received)          # work ends with received.ack()
+
+    Worker("orders", application_name="billing", handler=Acknowledging(handle)).run()
+    ```
+
+    The checkpoint is behind the oldest unacknowledged record; which later records are acknowledged is stored beside it, in one write. After
+    a restart, unacknowledged records come again and acknowledged ones do not, but for those of the last ``store_interval`` before a
+    crash. If the function raises, its error goes to ``on_handler_error``, and the record comes again.
+
+    Args:
+        function: Called with a `ReceivedRecord`, in the order of the shard; not a coroutine function.
+        max_unacknowledged: Unacknowledged records of a shard at which it is not read further, 1 to 2,000 (default 1,000). The handler
+            then counts as failing with `UnacknowledgedError`, which every view shows; the shard goes on within 30 s after
+            acknowledgements.
+        store_interval: Seconds between two writes of acknowledgements of a shard, 0.1 to 3600 (default 1). They are also written when the
+            lease is given up.
+        clock: Monotonic clock; replaced in tests.
+
+    Raises:
+        ConfigError: If ``function`` is not one, or a number is out of range.
+    """
+
+    def __init__(
+        self,
+        function: Callable[[ReceivedRecord], object],
+        *,
+        max_unacknowledged: int = 1_000,
+        store_interval: float = 1.0,
+        clock: Clock | None = None,
+    ) -> None:
+        if (
+            not callable(function)
+            or inspect.iscoroutinefunction(function)
+            or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004 - of an object
+        ):
+            raise ConfigError(
+                "function", function, "a function of a ReceivedRecord, not a coroutine function"
+            )
+        check_int("max_unacknowledged", max_unacknowledged, 1, MAX_UNACKNOWLEDGED)
+        check_seconds("store_interval", store_interval, 0.1, 3600)
+        self._function = function
+        self._most = max_unacknowledged
+        self._interval = store_interval
+        self._clock = clock or SystemClock()
+
+    def __call__(self) -> RecordHandler:
+        """Return the handler of one shard."""
+        return _ShardHandler(self._function, GapMap(self._most), self._interval, self._clock)
+
+
+class _ShardHandler(RecordHandler):
+    concurrency = 1  # acknowledgements have no order anyhow
+    empty_batches = True  # a quiet shard stores its acknowledgements, too
+
+    def __init__(
+        self, function: Callable[[ReceivedRecord], object], gaps: GapMap, interval: float, clock: Clock
+    ) -> None:
+        self._function = function
+        self._gaps = gaps
+        self._interval = interval
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._stored_at = clock.monotonic()
+        self._begun = False
+
+    def initialize(self, shard: ShardContext) -> None:
+        """Continue with the acknowledgements of the earlier owner."""
+        if self._begun:
+            return  # the shard was restarted under the same lease: what the function holds is known
+        self._begun = True
+        state = shard.pending_checkpoint_state
+        if state is None:
+            return
+        try:
+            fits = self._gaps.restore(state, shard.checkpoint)
+        except ValueError as error:
+            _LOGGER.warning(
+                "shard %s: the stored acknowledgements cannot be read (%s); records after the checkpoint come again",
+                shard.shard_id,
+                error,
+            )
+        else:
+            if not fits:
+                _LOGGER.info(
+                    "shard %s: the stored acknowledgements belong to another checkpoint; records after this one come again",
+                    shard.shard_id,
+                )
+
+    def process_records(self, batch: RecordBatch) -> None:
+        """Give each record to the function, unless it is acknowledged or in its hands."""
+        self._store_if_due(batch.checkpointer)
+        for record in batch.records:
+            position = position_of(record)
+            with self._lock:
+                if self._gaps.is_full:
+                    self._fail(batch.shard_id)
+                wanted = self._gaps.receive(position)
+            if not wanted:
+                continue
+            try:
+                self._function(ReceivedRecord(record, batch.shard_id, batch.stream, self._acknowledge))
+            except BaseException:
+                with self._lock:
+                    self._gaps.give_back(position)
+                raise
+            self._store_if_due(batch.checkpointer)
+
+    def _acknowledge(self, record: UserRecord) -> None:
+        with self._lock:
+            self._gaps.acknowledge(position_of(record))
+
+    def shutdown_requested(self, checkpointer: Checkpointer) -> None:
+        """Store what is acknowledged."""
+        self._store(checkpointer)
+
+    def shard_ended(self, checkpointer: Checkpointer) -> None:
+        """End the shard once every record is acknowledged."""
+        with self._lock:
+            unacknowledged = self._gaps.unacknowledged
+        if not unacknowledged:
+            checkpointer.checkpoint()
+            return
+        self._store(checkpointer)
+        self._fail(checkpointer.shard_id)
+
+    def _fail(self, shard_id: str) -> None:
+        raise UnacknowledgedError(
+            f"shard {shard_id}: {self._gaps.unacknowledged:,} records are not acknowledged, the oldest is {self._gaps.oldest}"
+        )
+
+    def _store_if_due(self, checkpointer: Checkpointer) -> None:
+        if self._clock.monotonic() - self._stored_at >= self._interval:
+            self._store(checkpointer)
+
+    def _store(self, checkpointer: Checkpointer) -> None:
+        """Store the watermark and the gaps after it, in one write; nothing if nothing has changed."""
+        self._stored_at = self._clock.monotonic()
+        with self._lock:
+            if not self._gaps.changed:
+                return
+            self._gaps.changed = False
+            base, watermark = checkpointer.last_checkpoint, self._gaps.watermark
+            if watermark is not None:
+                # After a failed call, the next one may get fewer records, and the checkpoint must not pass those. The records between
+                # the two are in the state.
+                base = max(base, min(watermark, checkpointer.largest_delivered))
+            is_told = self._gaps.is_complete and (watermark is None or watermark == base)
+            state = None if is_told else self._gaps.to_state(base)
+        try:
+            checkpointer.checkpoint_with_state(base, state)
+        except BaseException:
+            with self._lock:
+                self._gaps.changed = True
+            raise
