@@ -15,12 +15,13 @@ from kinesis_sdk.common.errors import AdminError
 from kinesis_sdk.verify.scratch import TAG, Scratch
 
 _SAFE_INTEGER = 1 << 53
+_URL = re.compile(r"https?://[^\s\"']*")
 _ARN = re.compile(r"arn:aws[^\s\"']*")
 _ACCOUNT = re.compile(r"(?<![0-9A-Za-z-])[0-9]{12}(?![0-9])")
 
 
 class Notes:
-    """The facts of one script, each a JSON value without names of this run, ARNs and account numbers.
+    """The facts of one script, each a JSON value without names of this run, URLs, ARNs and account numbers.
 
     Args:
         scratch: Clients of this run, and what they make.
@@ -162,9 +163,10 @@ class Notes:
 
 
 def shown(value: Any, prefix: str) -> Any:
-    """Return a value as JSON has it, without names of a run, ARNs and account numbers."""
+    """Return a value as JSON has it, without names of a run, URLs, ARNs and account numbers."""
     if isinstance(value, str):
-        return _ACCOUNT.sub("<account>", _ARN.sub("<arn>", value.replace(prefix, "<name>")))
+        text = _URL.sub("<url>", value.replace(prefix, "<name>"))
+        return _ACCOUNT.sub("<account>", _ARN.sub("<arn>", text))
     if value is None or isinstance(value, (bool, float)):
         return value
     if isinstance(value, int):

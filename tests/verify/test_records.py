@@ -47,18 +47,19 @@ def test_a_record_has_the_schema_and_gives_nothing_away(path) -> None:
     assert re.findall(r"(?<![0-9-])[0-9]{12}(?![0-9])", text) == []
 
 
-def test_names_accounts_and_arns_are_not_shown() -> None:
+def test_names_accounts_arns_and_addresses_are_not_shown() -> None:
     value = {
         "kinesis-sdk-verify-0123abcd-001x": [
             "arn:aws:kinesis:us-east-1:123456789012:stream/kinesis-sdk-verify-0123abcd-001x is gone",
             "of 123456789012, shardId-000000000001",
+            'no answer from "https://vpce-0a.kinesis.example:4566/": late',
         ],
         "numbers": (1, 1 << 60, 0.5, None, True),
         "bytes": b"a\xff",
         "set": {"b", "a"},
     }
     assert shown(value, "kinesis-sdk-verify-0123abcd-") == {
-        "<name>001x": ["<arn> is gone", "of <account>, shardId-000000000001"],
+        "<name>001x": ["<arn> is gone", "of <account>, shardId-000000000001", 'no answer from "<url>": late'],
         "numbers": [1, str(1 << 60), 0.5, None, True],
         "bytes": "a\\xff",
         "set": ["a", "b"],
