@@ -83,12 +83,13 @@ format: install  ## Format the code and fix what can be fixed safely.
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-docs: install  ## Write the tables, examples and pictures of the pages from the code, and build the site into build/site.
+docs: install  ## Write tables, examples and pictures of the pages from the code, count words, build the site into build/site.
 	@$(BIN)/python -m tools.docs_examples
 	@$(BIN)/python -m kinesis_sdk.metrics.reference docs/metrics.md
 	@$(BIN)/python -m tools.pictures
 	@$(BIN)/python -m kinesis_sdk.consumer.properties docs/kcl-properties.md
 	@$(BIN)/python -m kinesis_sdk.producer.properties docs/kpl-properties.md
+	@$(BIN)/python -m tools.guide_words
 	@$(MKDOCS) build --strict
 
 reader: install  ## Do what the quickstart says in an empty folder, and print how long it takes (ARGS=--no-spark; Spark needs Java 17).

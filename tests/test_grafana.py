@@ -134,11 +134,13 @@ def test_an_alert_names_what_exists(rule: dict[str, Any]) -> None:
 def test_the_alerts_have_names_of_their_own_and_are_documented() -> None:
     names = [rule["alert"] for rule in RULES]
     assert len(set(names)) == len(names)
-    text = (FOLDER.parent / "docs" / "monitoring.md").read_text(encoding="utf-8")
+    alerts, metrics = (
+        (FOLDER.parent / "docs" / page).read_text(encoding="utf-8") for page in ("monitoring.md", "metrics.md")
+    )
     for name in names:
-        assert f"`{name}`" in text
+        assert f"- `{name}`: " in alerts
     for metric in FLEET:
-        assert f"`{metric.sample}`" in text
+        assert f"`{metric.sample}`" in metrics
 
 
 def test_remedies_name_commands_that_exist() -> None:

@@ -59,10 +59,6 @@ CLAIMED = {
 
 NOT_READ = {
     (
-        "docs/spark-guide.md",
-        "sql",
-    ): "integration/spark/test_sql.py runs such statements, and not the page's text",
-    (
         "docs/spark-sql.md",
         "sql",
     ): "integration/spark/test_sql.py runs such statements, and not the page's text",

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 import kinesis_sdk
+from kinesis_sdk.common.position import AtSequence
+from kinesis_sdk.common.position_text import ALL_POSITIONS, parse_position
 from kinesis_sdk.consumer.leases.table import transitions
 from tools.pictures import PICTURES, PictureError, draw, draw_curves, main, read_picture
 
@@ -92,6 +94,20 @@ def test_every_change_of_owner_is_an_arrow_in_the_life_of_a_lease() -> None:
     assert {arrow.code for arrow in picture.arrows if arrow.code} == owners | {"checkpointed"}
 
 
+def test_every_kind_of_position_is_in_the_picture_of_a_shard() -> None:
+    titles = [node.title for node in read_picture(text_of("positions")).nodes.values() if node.kind == "code"]
+    found = [parse_position(title.replace("…", "123"), now=1_700_000_000.0) for title in titles]
+    # `at:` with an index is the position after the user record before.
+    assert {type(position) for position in found} | {AtSequence} == set(ALL_POSITIONS)
+    assert titles[2].startswith("at:")
+
+
+@pytest.mark.parametrize("name", ["lag", "once", "order", "positions", "repetition", "reshard"])
+def test_a_picture_with_a_layout_of_its_own_fits_a_telephone(name: str) -> None:
+    root = ET.fromstring((PICTURES / f"{name}.svg").read_text(encoding="utf-8"))
+    assert float(root.attrib["width"]) <= 360
+
+
 def test_boxes_do_not_overlap() -> None:
     for source in SOURCES:
         nodes = list(read_picture(source.read_text(encoding="utf-8")).nodes.values())
@@ -113,6 +129,7 @@ def test_boxes_do_not_overlap() -> None:
         ("title A\nalt B\nnode a 0 zero code | A", "line 3"),
         ("title A\nalt B\ncircle a", "no such statement: circle"),
         ("title A\nalt B\nnode a 0 0 code | A\narrow a a curve=1", "no such option: curve"),
+        ("title A\nalt B\nnode a 0 0 code | A\nlayout 1 2 3", "line 4: layout comes before"),
         ("title A", "title or alt is missing"),
     ],
 )

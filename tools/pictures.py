@@ -9,10 +9,12 @@ alt What the picture shows, for readers who cannot see it
 node KEY COLUMN ROW KIND | Title | detail; detail | file.py:name
 arrow FROM TO [bend=PIXELS] [shift=PIXELS] | label | file.py:name
 note COLUMN ROW | text
+layout COLUMN ROW BOX
 ```
 
 Columns and rows can be fractional. A kind is ``code`` (of this package), ``yours`` (the user's), ``aws`` or ``end``. ``bend`` makes an arrow a
-curve; ``shift`` moves it away from an arrow in the other direction. The last part names the code below ``kinesis_sdk/`` that the picture
+curve; ``shift`` moves it away from an arrow in the other direction. ``layout`` comes first and gives the distances of columns and rows and the width
+of a box, in pixels: 196, 96 and 148 make two columns that a telephone shows at their own size. The last part names the code below ``kinesis_sdk/`` that the picture
 shows; it is not drawn.
 
 ``docs/pictures/NAME.json`` is the source of curves, which a benchmark writes: ``title``, ``alt``, and ``curves`` with a ``title`` and ``points``
@@ -32,8 +34,6 @@ from typing import Any
 
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
 
-_CELL, _ROW = 292.0, 122.0
-_BOX = 184.0
 _MARGIN = 26.0
 _LINE = 16.0
 _LETTER = 6.6
@@ -83,9 +83,23 @@ class PictureError(ValueError):
 
 
 @dataclass(frozen=True)
+class Layout:
+    """Distances of columns and rows, and the width of a box, in pixels."""
+
+    column: float = 292.0
+    row: float = 122.0
+    box: float = 184.0
+
+    def place(self, column: float, row: float) -> tuple[float, float]:
+        """Return the middle of a place."""
+        return _MARGIN + self.box / 2 + column * self.column, _MARGIN + 36 + row * self.row
+
+
+@dataclass(frozen=True)
 class Node:
     """A box."""
 
+    layout: Layout
     key: str
     column: float
     row: float
@@ -97,12 +111,12 @@ class Node:
     @property
     def size(self) -> tuple[float, float]:
         """Width and height in pixels."""
-        return _BOX, 34.0 + _LINE * len(self.details)
+        return self.layout.box, 34.0 + _LINE * len(self.details)
 
     @property
     def center(self) -> tuple[float, float]:
         """Middle of the box."""
-        return _place(self.column, self.row)
+        return self.layout.place(self.column, self.row)
 
 
 @dataclass(frozen=True)
@@ -126,6 +140,7 @@ class Picture:
     nodes: dict[str, Node]
     arrows: tuple[Arrow, ...]
     notes: tuple[tuple[float, float, str], ...]
+    layout: Layout
 
 
 def read_picture(text: str) -> Picture:
@@ -134,6 +149,7 @@ def read_picture(text: str) -> Picture:
     nodes: dict[str, Node] = {}
     arrows: list[Arrow] = []
     notes: list[tuple[float, float, str]] = []
+    layout = Layout()
     for number, line in enumerate(text.splitlines(), start=1):
         head, *parts = (part.strip() for part in line.split("|"))
         word, _, rest = head.partition(" ")
@@ -145,10 +161,21 @@ def read_picture(text: str) -> Picture:
                 title = rest
             elif word == "alt":
                 alt = rest
+            elif word == "layout":
+                if nodes or notes:
+                    raise ValueError("layout comes before boxes and notes")
+                layout = Layout(*map(float, words))
             elif word == "node":
                 key, column, row, kind = words
                 nodes[key] = Node(
-                    key, float(column), float(row), kind, parts[0], _lines(parts, 1), "".join(parts[2:3])
+                    layout,
+                    key,
+                    float(column),
+                    float(row),
+                    kind,
+                    parts[0],
+                    _lines(parts, 1),
+                    "".join(parts[2:3]),
                 )
             elif word == "arrow":
                 options = dict(option.split("=") for option in words[2:])
@@ -167,15 +194,16 @@ def read_picture(text: str) -> Picture:
             raise PictureError(f"an arrow names boxes that are not there: {', '.join(sorted(missing))}")
     if not title or not alt:
         raise PictureError("title or alt is missing")
-    return Picture(title, alt, nodes, tuple(arrows), tuple(notes))
+    return Picture(title, alt, nodes, tuple(arrows), tuple(notes), layout)
 
 
 def draw(picture: Picture) -> str:
     """Return the picture as SVG."""
-    ends = [_place(node.column, node.row) for node in picture.nodes.values()]
-    ends += [_place(column, row) for column, row, _ in picture.notes]
+    layout = picture.layout
+    ends = [node.center for node in picture.nodes.values()]
+    ends += [layout.place(column, row) for column, row, _ in picture.notes]
     tallest = max(node.size[1] for node in picture.nodes.values())
-    width = max(x for x, _ in ends) + _BOX / 2 + _MARGIN
+    width = max(x for x, _ in ends) + layout.box / 2 + _MARGIN
     height = max(y for _, y in ends) + tallest / 2 + _MARGIN
     size = f'viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}"'
     lines = [
@@ -193,8 +221,8 @@ def draw(picture: Picture) -> str:
         lines += _box(node)
     lines += [line for _, label in drawn for line in label]
     for column, row, text in picture.notes:
-        x, y = _place(column, row)
-        lines.append(f'<text class="note" x="{x - _BOX / 2:g}" y="{y:g}">{escape(text)}</text>')
+        x, y = layout.place(column, row)
+        lines.append(f'<text class="note" x="{x - layout.box / 2:g}" y="{y:g}">{escape(text)}</text>')
     return "\n".join([*lines, "</svg>", ""])
 
 
@@ -279,10 +307,6 @@ def _panel(
         lowest[x] = below = max(y, lowest.get(x, -math.inf) + 12)  # Labels must not overlap.
         lines.append(f'<text x="{x + 6:.1f}" y="{below + 4:.1f}">{value:.3g}</text>')
     return lines
-
-
-def _place(column: float, row: float) -> tuple[float, float]:
-    return _MARGIN + _BOX / 2 + column * _CELL, _MARGIN + 36 + row * _ROW
 
 
 def _lines(parts: Sequence[str], index: int) -> tuple[str, ...]:

@@ -1,0 +1,26 @@
+"""The guides stay short enough to be read, and each can be entered at a heading."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.readme import DOCS
+from tools.guide_words import LIMIT, guides, words
+
+GUIDES = guides()
+
+
+def test_words_are_counted_outside_of_code() -> None:
+    assert words("# A title\n\n```python\nnot counted\n```\n\n- item\n\n  ~~~\n  nor this\n  ~~~\n\n| a | b |\n") == 10
+
+
+def test_the_guides_have_at_most_fifty_thousand_words() -> None:
+    assert len(GUIDES) > 40
+    assert sum(GUIDES.values()) <= LIMIT, "run `python -m tools.guide_words --pages`, and give each fact one home"
+
+
+@pytest.mark.parametrize("page", [page for page, count in GUIDES.items() if count > 350])
+def test_a_long_guide_has_headings(page: str) -> None:
+    """A table of contents, and places to link to: one for each five hundred words."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    assert text.count("\n## ") + text.count("\n### ") >= max(2, GUIDES[page] / 500)
