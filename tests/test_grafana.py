@@ -135,7 +135,8 @@ def test_the_alerts_have_names_of_their_own_and_are_documented() -> None:
     names = [rule["alert"] for rule in RULES]
     assert len(set(names)) == len(names)
     alerts, metrics = (
-        (FOLDER.parent / "docs" / page).read_text(encoding="utf-8") for page in ("monitoring.md", "metrics.md")
+        (FOLDER.parent / "docs" / page).read_text(encoding="utf-8")
+        for page in ("monitoring.md", "metrics.md")
     )
     for name in names:
         assert f"- `{name}`: " in alerts

@@ -11,12 +11,17 @@ GUIDES = guides()
 
 
 def test_words_are_counted_outside_of_code() -> None:
-    assert words("# A title\n\n```python\nnot counted\n```\n\n- item\n\n  ~~~\n  nor this\n  ~~~\n\n| a | b |\n") == 10
+    assert (
+        words("# A title\n\n```python\nnot counted\n```\n\n- item\n\n  ~~~\n  nor this\n  ~~~\n\n| a | b |\n")
+        == 10
+    )
 
 
 def test_the_guides_have_at_most_fifty_thousand_words() -> None:
     assert len(GUIDES) > 40
-    assert sum(GUIDES.values()) <= LIMIT, "run `python -m tools.guide_words --pages`, and give each fact one home"
+    assert sum(GUIDES.values()) <= LIMIT, (
+        "run `python -m tools.guide_words --pages`, and give each fact one home"
+    )
 
 
 @pytest.mark.parametrize("page", [page for page, count in GUIDES.items() if count > 350])

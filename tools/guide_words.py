@@ -25,7 +25,7 @@ class _Loader(yaml.SafeLoader):
     """Reads ``mkdocs.yml``, whose tag ``!ENV`` stands for a variable of the environment."""
 
 
-_Loader.add_constructor("!ENV", lambda loader, node: None)
+_Loader.add_constructor("!ENV", lambda *_: None)
 
 
 def words(markdown: str) -> int:
@@ -35,7 +35,7 @@ def words(markdown: str) -> int:
 
 def guides() -> dict[str, int]:
     """Return the words of each guide by its path below ``docs/``, in the order of the navigation."""
-    navigation = yaml.load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"), _Loader)["nav"]
+    navigation = yaml.load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"), _Loader)["nav"]  # noqa: S506 - a safe loader
     chapters = {name: entries for chapter in navigation for name, entries in chapter.items()}
     assert set(REFERENCE) <= chapters.keys()
     pages = [page for name, entries in chapters.items() if name not in REFERENCE for page in _pages(entries)]

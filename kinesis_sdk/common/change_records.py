@@ -23,6 +23,9 @@ IMAGES = ("Keys", "NewImage", "OldImage")
 def encode_change(record: Mapping[str, Any]) -> bytes:
     """Return a record of GetRecords, in boto3's types, as JSON.
 
+    Args:
+        record: The record, whose blobs are bytes and whose time is a datetime.
+
     Raises:
         TypeError: If a value has a type that boto3 does not return.
     """
@@ -30,12 +33,19 @@ def encode_change(record: Mapping[str, Any]) -> bytes:
 
 
 def encode_item(item: Mapping[str, Any]) -> str:
-    """Return an item, or its key, as text with sorted names: equal for equal items, different for different ones."""
+    """Return an item, or its key, as text with sorted names: equal for equal items, different for different ones.
+
+    Args:
+        item: Typed attribute values by name (``{"id": {"S": "a"}}``); blobs are bytes, or base64 already.
+    """
     return json.dumps(item, default=_plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def decode_item(text: str) -> dict[str, Any]:
     """Return the item that `encode_item` wrote.
+
+    Args:
+        text: What it returned.
 
     Raises:
         ValueError: If the text is not such an item.

@@ -1,4 +1,4 @@
-"""Lambda functions behind a Kinesis stream or a Firehose stream: aggregates are opened, failures reported per record.
+"""Lambda functions behind a Kinesis stream, the stream of a DynamoDB table or a Firehose stream: aggregates are opened, failures reported per record.
 
     @kinesis_handler(report_batch_item_failures=True)
     def handler(record: UserRecord) -> None:
@@ -13,6 +13,7 @@ from kinesis_sdk._lazy import lazy_names
 
 TYPE_CHECKING = False  # type checkers read it as True
 if TYPE_CHECKING:
+    from kinesis_sdk.lambda_events.discarded import discarded_event as discarded_event
     from kinesis_sdk.lambda_events.events import KinesisEvent as KinesisEvent
     from kinesis_sdk.lambda_events.firehose import FirehoseRecord as FirehoseRecord
     from kinesis_sdk.lambda_events.firehose import Transformed as Transformed
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from kinesis_sdk.lambda_events.handler import kinesis_handler as kinesis_handler
     from kinesis_sdk.lambda_events.progress import Progress as Progress
     from kinesis_sdk.lambda_events.progress import RecentProgress as RecentProgress
+    from kinesis_sdk.lambda_events.tables import ChangeEvent as ChangeEvent
+    from kinesis_sdk.lambda_events.tables import change_handler as change_handler
 else:
     __all__, __getattr__, __dir__ = lazy_names(
         __name__,
@@ -27,6 +30,8 @@ else:
             "kinesis_sdk.lambda_events.handler": ("kinesis_handler",),
             "kinesis_sdk.lambda_events.events": ("KinesisEvent",),
             "kinesis_sdk.lambda_events.progress": ("Progress", "RecentProgress"),
+            "kinesis_sdk.lambda_events.discarded": ("discarded_event",),
+            "kinesis_sdk.lambda_events.tables": ("ChangeEvent", "change_handler"),
             "kinesis_sdk.lambda_events.firehose": ("firehose_transform", "FirehoseRecord", "Transformed"),
         },
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kinesis_sdk.common.base64coding import decode
 from kinesis_sdk.common.errors import InvalidEventError
@@ -26,7 +26,7 @@ SOURCE = "aws:kinesis"
 
 
 class Delivery(NamedTuple):
-    """One Kinesis record of an event with its user records.
+    """One Kinesis record of an event with its user records; of the stream of a table, one change, which is both.
 
     Attributes:
         key: Stream ARN, shard id and sequence number as one text: the same in every event that has this record.
@@ -35,8 +35,26 @@ class Delivery(NamedTuple):
     """
 
     key: str
-    carrier: KinesisRecord
-    user_records: UserRecords
+    carrier: KinesisRecord | UserRecord
+    user_records: Sequence[UserRecord]
+
+
+class OpenedEvent(Protocol):
+    """Event of either source, as a handler reads it."""
+
+    stream_arn: str
+
+    @property
+    def shard_id(self) -> str:
+        """Shard of the records; empty if Lambda does not tell it."""
+
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[Delivery]: ...
+    def success(self) -> dict[str, Any]:
+        """Return the response that says that every record was processed."""
+
+    def failure_at(self, record: UserRecord | KinesisRecord) -> dict[str, Any]:
+        """Return the response that makes Lambda deliver the rest of the event again, from ``record`` on."""
 
 
 class KinesisEvent:

@@ -39,7 +39,7 @@ from kinesis_sdk.common.records import UserRecord
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.validation import check_bool, check_int, check_seconds
 from kinesis_sdk.lambda_events.copies import LOOK_UP_BYTES
-from kinesis_sdk.lambda_events.events import Delivery, KinesisEvent
+from kinesis_sdk.lambda_events.events import Delivery, KinesisEvent, OpenedEvent
 from kinesis_sdk.lambda_events.progress import Progress
 
 if TYPE_CHECKING:
@@ -127,24 +127,23 @@ def kinesis_handler(
     Raises:
         ConfigError: If an argument has the wrong type or is out of range.
     """
-    check_bool("report_batch_item_failures", report_batch_item_failures)
-    check_int("attempts", attempts, 1, 100)
-    check_seconds("time_reserve", time_reserve, 0, 900)
     check_int("look_up_bytes", look_up_bytes, 0, 1 << 40)
     check_bool("recognize", recognize)
     if look_up is not None and not hasattr(look_up, "get_shard_iterator"):
         raise ConfigError("look_up", type(look_up).__name__, "a boto3 client of Kinesis")
-    if attempts > 1 and dead_letter is None:
-        raise ConfigError("attempts", attempts, "1 without dead_letter: Lambda repeats failed records")
     if metrics is not None and not callable(getattr(metrics, "add", None)):
         raise ConfigError("metrics", metrics, "a metrics sink, for example EmbeddedMetrics(namespace)")
     measured = None if metrics is None else _measured(metrics)
-    errors = None
-    if dead_letter is not None:
-        if measured is not None:
-            dead_letter = measured.counted_letters(dead_letter)
-        errors = BisectBatch(dead_letter=_hook(dead_letter), attempts=attempts, retry_only=retry_only)
-    policy = _Policy(report_batch_item_failures, progress, errors, time_reserve)
+    if measured is not None and dead_letter is not None:
+        dead_letter = measured.counted_letters(dead_letter)
+    policy = make_policy(
+        report_batch_item_failures=report_batch_item_failures,
+        progress=progress,
+        dead_letter=dead_letter,
+        attempts=attempts,
+        retry_only=retry_only,
+        time_reserve=time_reserve,
+    )
     around = checked_interceptors(interceptors)
 
     def decorate(function: RecordFunction) -> LambdaHandler:
@@ -167,9 +166,9 @@ def kinesis_handler(
             )
             called = _intercepted(counted, around, opened) if around else counted
             if measured is None:
-                return _process(opened, context, called, policy)
+                return process_event(opened, context, called, policy)
             with measured.event(context, _stream_of(opened).name, opened.shard_id):
-                return _process(opened, context, called, policy)
+                return process_event(opened, context, called, policy)
 
         return handler
 
@@ -181,6 +180,27 @@ def _measured(metrics: Metrics) -> EventMetrics:
     from kinesis_sdk.lambda_events.measured import EventMetrics
 
     return EventMetrics(metrics)
+
+
+def make_policy(
+    *,
+    report_batch_item_failures: bool,
+    dead_letter: Callable[[UserRecord, Exception], None] | None,
+    attempts: int,
+    retry_only: tuple[type[Exception], ...],
+    time_reserve: float,
+    progress: Progress | None = None,
+) -> Policy:
+    """Check the arguments that the handlers of both sources share; raise ConfigError for one out of range."""
+    check_bool("report_batch_item_failures", report_batch_item_failures)
+    check_int("attempts", attempts, 1, 100)
+    check_seconds("time_reserve", time_reserve, 0, 900)
+    if attempts > 1 and dead_letter is None:
+        raise ConfigError("attempts", attempts, "1 without dead_letter: Lambda repeats failed records")
+    errors = None
+    if dead_letter is not None:
+        errors = BisectBatch(dead_letter=_hook(dead_letter), attempts=attempts, retry_only=retry_only)
+    return Policy(report_batch_item_failures, progress, errors, time_reserve)
 
 
 def _intercepted(
@@ -196,9 +216,9 @@ def _intercepted(
     return call
 
 
-def _stream_of(event: KinesisEvent) -> StreamId:
+def _stream_of(event: OpenedEvent) -> StreamId:
     arn = event.stream_arn.partition("/consumer/")[0]
-    return StreamId(arn.partition(":stream/")[2], arn or None)
+    return StreamId.of_table_stream(arn) or StreamId(arn.partition(":stream/")[2], arn or None)
 
 
 def _affordable_seconds(context: Any, time_reserve: float) -> float | None:
@@ -219,8 +239,8 @@ def _hook(dead_letter: Callable[[UserRecord, Exception], None]) -> DeadLetterHoo
     return take
 
 
-class _Policy:
-    """The arguments of `kinesis_handler`, and what they decide for one record."""
+class Policy:
+    """The arguments of a handler, and what they decide for one record."""
 
     def __init__(
         self,
@@ -234,7 +254,7 @@ class _Policy:
         self.time_reserve = time_reserve
         self._errors = errors
 
-    def process(self, function: RecordFunction, record: UserRecord, event: KinesisEvent) -> None:
+    def process(self, function: RecordFunction, record: UserRecord, event: OpenedEvent) -> None:
         """Process one record of an event; returns if it was processed or became a dead letter."""
         attempts = 0
         while True:
@@ -282,7 +302,10 @@ class _OutOfTimeError(TimeoutError):
     """The function's timeout is near."""
 
 
-def _process(event: KinesisEvent, context: Any, function: RecordFunction, policy: _Policy) -> dict[str, Any]:
+def process_event(
+    event: OpenedEvent, context: Any, function: RecordFunction, policy: Policy
+) -> dict[str, Any]:
+    """Call the function with each record of an event, and return the response; or raise what it raised."""
     for position, delivery in enumerate(event):
         try:
             _process_one(delivery, context, function, policy, event, first=position == 0)
@@ -298,8 +321,8 @@ def _process_one(
     delivery: Delivery,
     context: Any,
     function: RecordFunction,
-    policy: _Policy,
-    event: KinesisEvent,
+    policy: Policy,
+    event: OpenedEvent,
     *,
     first: bool,
 ) -> None:
@@ -347,14 +370,14 @@ def _place(record: UserRecord) -> str:
     return f"user record {record.sub_sequence_number} of Kinesis record {record.sequence_number}"
 
 
-def _log(error: Exception, position: int, event: KinesisEvent, delivery: Delivery) -> None:
+def _log(error: Exception, position: int, event: OpenedEvent, delivery: Delivery) -> None:
     late = isinstance(error, _OutOfTimeError)
     _LOGGER.log(
         logging.INFO if late else logging.ERROR,
-        "%s, Kinesis record %s of %s: %d of %d Kinesis records were processed; Lambda delivers the others again",
+        "%s, record %s of %s: %d of %d records of the event were processed; Lambda delivers the others again",
         "stopped in time" if late else f"failed with {type(error).__name__}",
         delivery.carrier.sequence_number,
-        event.shard_id,
+        event.shard_id or event.stream_arn,
         position,
         len(event),
         exc_info=None if late else loggable(error),

@@ -16,7 +16,9 @@ from botocore.validate import validate_parameters
 from kinesis_sdk.lambda_events import RecentProgress, kinesis_handler
 from kinesis_sdk.testing import FakeAws
 from tests.lambda_events.support import document, event
+from tests.lambda_events.test_discarded import message, stored
 from tests.lambda_events.test_firehose import event as firehose_event
+from tests.lambda_events.test_tables import event as table_event
 from tests.readme import ROOT, blocks, programs
 
 PAGE = ROOT / "docs" / "lambda.md"
@@ -32,7 +34,7 @@ def names_of(section: int) -> dict[str, Any]:
 
 def test_the_page_has_these_blocks() -> None:
     languages = [block.language for block in blocks(page=PAGE)]
-    assert len(programs(PAGE)) == 8  # each has a test below
+    assert len(programs(PAGE)) == 10  # each has a test below
     assert {"yaml", "text"} < set(languages)
 
 
@@ -90,8 +92,23 @@ def test_a_client_that_looks_up(monkeypatch: pytest.MonkeyPatch, capsys: Any) ->
     assert capsys.readouterr().out == "b'a'\nb'b'\n"
 
 
+def test_changes_of_a_table(capsys: Any) -> None:
+    assert names_of(7)["handler"](table_event(1, 2), None) == {"batchItemFailures": []}
+    assert capsys.readouterr().out.splitlines()[0] == "MODIFY {'id': Decimal('1')} None"
+
+
+def test_a_replay(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    names = names_of(8)
+    aws, numbers = stored(b"1", b"2")
+    names["kinesis"] = aws.client("kinesis")
+    names["handler"]({"Records": [{"body": json.dumps(message(numbers[0], numbers[1], 2))}]}, None)
+    assert capsys.readouterr().out == "again: b'1'\nagain: b'2'\n"
+
+
 def test_a_transformation() -> None:
-    response = names_of(7)["handler"](firehose_event(b'{"order": 1}', b'{"test": true}', b"no json"), None)
+    response = names_of(9)["handler"](firehose_event(b'{"order": 1}', b'{"test": true}', b"no json"), None)
     assert [item["result"] for item in response["records"]] == ["Ok", "Dropped", "ProcessingFailed"]
 
 

@@ -153,7 +153,7 @@ def test_a_failure_is_logged_with_its_cause_and_without_payloads(caplog: pytest.
     handler(event(["a"], ["b", "secret"]), None)
     (line,) = caplog.records
     assert line.getMessage() == (
-        f"failed with RuntimeError, Kinesis record 101 of {SHARD}: 1 of 2 Kinesis records were processed; "
+        f"failed with RuntimeError, record 101 of {SHARD}: 1 of 2 records of the event were processed; "
         "Lambda delivers the others again"
     )
     assert line.levelno == logging.ERROR

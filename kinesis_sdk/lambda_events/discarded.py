@@ -1,0 +1,128 @@
+"""Batches that Lambda gave up: the message to the on-failure destination tells where they are, and the stream still has them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from kinesis_sdk.common.base64coding import encode
+from kinesis_sdk.common.errors import ConfigError, InvalidEventError, ProtocolError
+from kinesis_sdk.common.sequence import is_sequence_number
+from kinesis_sdk.lambda_events.events import SOURCE
+
+if TYPE_CHECKING:
+    from kinesis_sdk.common.aws import KinesisClient
+
+MAX_MESSAGE = 1 << 20
+"""Maximum characters of a message; SQS and SNS pass at most 256 KiB on, since August 2025 1 MiB."""
+_MAX_RECORDS = 10_000
+"""Maximum records of a batch (Lambda API)."""
+_MAX_CALLS = 1_000
+"""GetRecords calls without the end of the batch, after which reading ends."""
+
+
+def discarded_event(message: str | Mapping[str, Any], client: KinesisClient) -> dict[str, Any]:
+    """Read a batch that Lambda sent to an on-failure destination from the stream, as the event that Lambda passed to the function.
+
+    The message has no records, only their place. So the batch can be processed again for as long as the stream keeps it:
+
+        handler(discarded_event(body, boto3.client("kinesis")), None)
+
+    The response of the handler must be looked at: what it names has failed again.
+
+    Args:
+        message: The message as text, or parsed: the body of a message in SQS, or the message of SNS; up to 1 MiB.
+        client: boto3 client of Kinesis in the region of the stream. It makes one GetShardIterator call, and GetRecords until the batch is read.
+
+    Raises:
+        InvalidEventError: If it is not a message about a batch of Kinesis.
+        ConfigError: If ``client`` is not a client of Kinesis.
+        AwsError: If a call fails.
+        ProtocolError: If the stream no longer has all records of the batch, or its end does not come.
+    """
+    if not hasattr(client, "get_shard_iterator"):
+        raise ConfigError("client", type(client).__name__, "a boto3 client of Kinesis")
+    batch = _batch(message)
+    arn, shard_id, size = batch["streamArn"], batch["shardId"], batch["batchSize"]
+    records = list(_records(client, batch))
+    if len(records) != size:
+        raise ProtocolError(
+            f"{shard_id}: {len(records)} of {size} records of the batch are in the stream; the retention has passed the others"
+        )
+    return {
+        "Records": [
+            {
+                "kinesis": {
+                    "kinesisSchemaVersion": "1.0",
+                    "partitionKey": record["PartitionKey"],
+                    "sequenceNumber": record["SequenceNumber"],
+                    "data": encode(record["Data"]).decode(),
+                    "approximateArrivalTimestamp": record["ApproximateArrivalTimestamp"].timestamp(),
+                },
+                "eventSource": SOURCE,
+                "eventID": f"{shard_id}:{record['SequenceNumber']}",
+                "eventSourceARN": arn,
+            }
+            for record in records
+        ]
+    }
+
+
+def _batch(message: str | Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the checked place of a batch."""
+    if isinstance(message, str):
+        if len(message) > MAX_MESSAGE:
+            raise InvalidEventError("message", f"expected at most {MAX_MESSAGE} characters")
+        try:
+            message = json.loads(message)
+        except (ValueError, RecursionError) as error:
+            raise InvalidEventError("message", f"not JSON: {error}") from error
+    batch = message.get("KinesisBatchInfo") if isinstance(message, Mapping) else None
+    if not isinstance(batch, Mapping):
+        raise InvalidEventError("KinesisBatchInfo", "expected the place of a batch of Kinesis")
+    for name in ("streamArn", "shardId"):
+        if not isinstance(batch.get(name), str):
+            raise InvalidEventError(f"KinesisBatchInfo.{name}", "expected text")
+    for name in ("startSequenceNumber", "endSequenceNumber"):
+        if not is_sequence_number(batch.get(name)):
+            raise InvalidEventError(f"KinesisBatchInfo.{name}", "expected decimal text of 1 to 129 digits")
+    size = batch.get("batchSize")
+    if type(size) is not int or not 1 <= size <= _MAX_RECORDS:
+        raise InvalidEventError("KinesisBatchInfo.batchSize", f"expected 1 to {_MAX_RECORDS}")
+    return batch
+
+
+def _records(client: KinesisClient, batch: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the records of the shard from the first to the last one of the batch."""
+    from kinesis_sdk.common.aws import translate_errors  # a function that replays nothing does not load it
+
+    arn, first, last = batch["streamArn"], int(batch["startSequenceNumber"]), int(batch["endSequenceNumber"])
+    left: int = batch["batchSize"]
+    with translate_errors("GetShardIterator", client):
+        iterator = client.get_shard_iterator(
+            StreamARN=arn.partition("/consumer/")[0],
+            ShardId=batch["shardId"],
+            ShardIteratorType="AT_SEQUENCE_NUMBER",
+            StartingSequenceNumber=batch["startSequenceNumber"],
+        ).get("ShardIterator")
+    for _ in range(_MAX_CALLS):
+        with translate_errors("GetRecords", client):
+            page = client.get_records(ShardIterator=iterator, Limit=_MAX_RECORDS)
+        for record in page["Records"]:
+            number = int(record["SequenceNumber"])
+            if number > last:
+                return
+            if number >= first:
+                left -= 1
+                if left < 0:
+                    raise ProtocolError(
+                        f"{batch['shardId']}: the batch has more records than its message says"
+                    )
+                yield record
+            if number == last:
+                return
+        iterator = page.get("NextShardIterator")
+        if iterator is None:
+            return
+    raise ProtocolError(f"{batch['shardId']}: the end of the batch did not come in {_MAX_CALLS} calls")
