@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -112,3 +113,21 @@ def test_a_program_runs_on_the_oldest_libraries(version: str, tmp_path: Path) ->
         "all": True,
         **{library: pins[library] for library in ("boto3", "protobuf", "tenacity")},
     }
+
+
+WITHOUT_POSIX = """
+import sys
+sys.modules.update(dict.fromkeys(["fcntl", "grp", "pty", "pwd", "resource", "termios"]))
+from kinesis_sdk import AsyncProducer, DynamoDBSink, Producer, SqlSink, Worker
+from kinesis_sdk.admin import Application
+from kinesis_sdk.cli.main import cli
+from kinesis_sdk.lambda_events import kinesis_handler
+from kinesis_sdk.spark import register
+from kinesis_sdk.testing import FakeAws
+"""
+
+
+def test_nothing_but_what_the_page_names_imports_modules_of_posix() -> None:
+    """docs/versions.md says so of Windows, which is not here."""
+    done = subprocess.run([sys.executable, "-c", WITHOUT_POSIX], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
