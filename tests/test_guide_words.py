@@ -29,3 +29,22 @@ def test_a_long_guide_has_headings(page: str) -> None:
     """A table of contents, and places to link to: one for each five hundred words."""
     text = (DOCS / page).read_text(encoding="utf-8")
     assert text.count("\n## ") + text.count("\n### ") >= max(2, GUIDES[page] / 500)
+
+
+WITHOUT_CODE_FIRST = {
+    "endpoints.md",
+    "failures.md",
+    "faq.md",
+    "migration.md",
+    "runbooks.md",
+    "sink-guarantees.md",
+    "sizing.md",
+}
+"""Guides that begin with a choice, or have no code; and `migration.md`, whose first block stands below its first heading."""
+
+
+@pytest.mark.parametrize("page", sorted(set(GUIDES) - WITHOUT_CODE_FIRST))
+def test_a_guide_begins_with_code(page: str) -> None:
+    before, fence, _ = (DOCS / page).read_text(encoding="utf-8").partition("```")
+    assert fence
+    assert words(before) <= 120, "show first what a reader types"
