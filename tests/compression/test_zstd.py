@@ -212,7 +212,8 @@ def test_compressed_forms_count_for_the_bound_of_the_buffer(aws: FakeAws) -> Non
         150_000 - charged - 10_000
     )  # fits beside the records, and not beside their compressed form, too
     config = ProducerConfig(compression="zstd", max_buffered_bytes=150_000, put_timeout=0)
-    with Producer(config, client=gate) as producer:
+    with Producer(config, client=gate) as producer, contextlib.ExitStack() as at_end:
+        at_end.callback(gate.open.set)  # or `close` would wait after a failure
         producer.put(STREAM, "k", b"first")
         producer.flush()
         gate.arrived.acquire()
