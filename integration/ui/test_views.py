@@ -11,12 +11,16 @@ from typing import Any
 
 import pytest
 
-from kinesis_sdk.admin import FleetView, LeaseState, LeaseView
+from kinesis_sdk.admin import Connection, FleetView, LeaseState, LeaseView
 from kinesis_sdk.admin.fleet.model import ErrorCode
 from kinesis_sdk.admin.recording.recorder import Recording
+from kinesis_sdk.cli.web.letters import LetterPages
 from kinesis_sdk.cli.web.wire import picture
+from kinesis_sdk.dead_letters import FileDeadLetters
+from kinesis_sdk.testing import FakeAws
 from tests import HANG
 from tests.cli.web.generated import HOSTILE, START, GeneratedBackend, GeneratedFleet, shard_name
+from tests.dead_letters.letters import letter
 
 LONG = HANG * 1000
 COUNT_NEW_NODES = """
@@ -642,3 +646,33 @@ def test_a_thousand_shards_stay_fluent(open_page, serve, owners: int) -> None:
     )
     made = page.evaluate("window.made")
     assert made < 100 * len(rest), "an update changes what is shown, and does not make it again"
+
+
+def test_dead_letters_are_grouped_shown_and_replayed(open_page, serve, keep_picture, tmp_path) -> None:
+    store = FileDeadLetters(tmp_path / "letters.jsonl")
+    for n in range(3):
+        store.keep(letter(n, error="KeyError" if n == 2 else HOSTILE[:60], data=b'{"order": %d}' % n))
+    aws = FakeAws(streams={"orders": 1}, throttle=False)
+    letters = LetterPages(
+        Connection(clients={"kinesis": aws.client("kinesis")}),
+        [store.location],
+        audit_log=tmp_path / "audit.jsonl",
+    )
+    backend = GeneratedBackend({"billing": GeneratedFleet(4, 2)})
+    page = open_page(serve(backend, letters=letters, allow_changes=True))
+    page.get_by_role("link", name="Dead letters").click(timeout=LONG)
+    page.get_by_role("button", name="Read").click()
+    page.get_by_text("3 letters").wait_for(timeout=LONG)
+    row = page.get_by_role("row").filter(has_text="KeyError")
+    row.get_by_role("button", name="Letters").click()
+    page.get_by_role("button", name="Show", exact=True).click(timeout=LONG)
+    page.get_by_role("heading", name="Letter").wait_for(timeout=LONG)
+    assert '"order"' not in page.locator("main").inner_text()
+    page.get_by_role("button", name="Show its 12 B").click()
+    page.get_by_text('"order": 2').wait_for(timeout=LONG)
+    keep_picture(page, "dead-letters")
+    page.get_by_role("button", name="Replay this group").last.click()
+    page.get_by_text("Replay 1 dead letter of").wait_for(timeout=LONG)
+    page.get_by_role("button", name="Confirm and write").click()
+    page.get_by_text("1 of 1 dead letters replayed").wait_for(timeout=LONG)
+    eventually(lambda: sum(one.state.value == "replayed" for one in store.letters()) == 1)

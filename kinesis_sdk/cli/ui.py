@@ -50,6 +50,13 @@ from kinesis_sdk.cli.recording import open_recording, recording_options
 @click.option(
     "--allow-changes", is_flag=True, help="Allow changes of leases; without it the console only reads."
 )
+@click.option(
+    "--dead-letters",
+    "places",
+    metavar="LOCATION",
+    multiple=True,
+    help="Place of dead letters to show, as for `dlq list`; can be given several times.",
+)
 @recording_options
 @JSON_OPTION
 @LEASE_STORE_OPTION
@@ -66,6 +73,7 @@ def ui(
     allowed_hosts: tuple[str, ...],
     failover_time: float,
     allow_changes: bool,
+    places: tuple[str, ...],
     recording_file: str | None,
     recording_size: int | None,
     recording_for: float | None,
@@ -88,6 +96,7 @@ def ui(
       kinesis-sdk ui billing
       kinesis-sdk ui --region eu-west-1 --allow-changes
       kinesis-sdk ui billing --recording fleet.db
+      kinesis-sdk ui --dead-letters sqlite:///letters.db --allow-changes
       kinesis-sdk ui billing --endpoint-url http://localhost:4566
       KINESIS_SDK_UI_TOKEN=$(openssl rand -hex 16) kinesis-sdk ui --host 0.0.0.0
     """
@@ -95,6 +104,7 @@ def ui(
     need("starlette", "ui")
     need("uvicorn", "ui")
     from kinesis_sdk.cli.web.admin_backend import AdminBackend
+    from kinesis_sdk.cli.web.letters import LetterPages
     from kinesis_sdk.cli.web.planner import AdminPlanner
     from kinesis_sdk.cli.web.server import ConsoleServer
     from kinesis_sdk.common.errors import AwsConfigError
@@ -109,6 +119,7 @@ def ui(
         AdminBackend(
             connection, applications=applications, stream=stream, table=table, failover_time=failover_time
         ),
+        letters=LetterPages(connection, places) if places else None,
         planner=AdminPlanner(connection, stream=stream, table=table, failover_time=failover_time),
         host=host,
         port=port,

@@ -68,6 +68,7 @@ class SqsDeadLetters:
 
     def letters(self, *, payload: bool = False) -> Iterator[DeadLetter]:
         """See `DeadLetterStore.letters`. At most 10,000 messages are received; a pass after `close` may see others."""
+        self.close()  # a plan was one pass, and the change after it is another
         self.unreadable = 0
         received = empty = 0
         while empty < _EMPTY and received < MAX_RECEIVED:

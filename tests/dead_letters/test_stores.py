@@ -275,6 +275,7 @@ def test_a_queue_hides_what_was_read_until_it_is_closed(monkeypatch: pytest.Monk
     assert read(store) == kept
     assert store.unreadable == 1
     assert read(other) == []
+    assert read(store) == kept, "a second pass begins again"
     store.close()
     monkeypatch.setattr(sqs, "MAX_RECEIVED", 20)
     assert len(read(other)) == 20

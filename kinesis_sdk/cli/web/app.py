@@ -26,6 +26,7 @@ from kinesis_sdk.admin.recording.recorder import Recording
 from kinesis_sdk.cli.web.backend import Backend, Planner
 from kinesis_sdk.cli.web.changes import ChangeJobs
 from kinesis_sdk.cli.web.hub import Channel
+from kinesis_sdk.cli.web.letters import LetterPages
 from kinesis_sdk.cli.web.overview import Overview
 from kinesis_sdk.cli.web.past import Past
 from kinesis_sdk.cli.web.searches import Searches
@@ -65,6 +66,7 @@ class Console:
 
     Args:
         planner: Plans changes; None for a console that has none.
+        letters: The places of dead letters; None for a console that has none.
         applications: Applications that the command line named; if empty, they are found by their tables.
         stream: Stream that the command line named; None if none.
         recording: None for one in memory.
@@ -77,6 +79,7 @@ class Console:
         policy: Policy,
         *,
         planner: Planner | None = None,
+        letters: LetterPages | None = None,
         applications: tuple[str, ...] = (),
         stream: str | None = None,
         recording: Recording | None = None,
@@ -87,6 +90,7 @@ class Console:
         self._backend = backend
         self._policy = policy
         self._planner = planner
+        self._letters = letters
         self._applications = applications
         self._stream = stream
         self._allow_changes = allow_changes
@@ -136,6 +140,10 @@ class Console:
             ("POST", "/api/applications/{application:path}/plans", self._plan),
             ("POST", "/api/plans/{plan}/run", self._run),
             ("GET", "/api/plans/{plan}", self._outcome),
+            ("GET", "/api/letters/{place:int}/groups", self._letter_groups),
+            ("GET", "/api/letters/{place:int}/list", self._letter_list),
+            ("GET", "/api/letters/{place:int}/letter", self._letter),
+            ("POST", "/api/letters/{place:int}/plans", self._plan_letters),
             ("GET", "/api/stream", self._lineage),
             ("GET", "/api/records", self._records),
             ("POST", "/api/searches", self._search),
@@ -171,6 +179,7 @@ class Console:
                 "applications": list(self._applications),
                 "stream": self._stream,
                 "options": list(self._backend.options),
+                "deadLetters": [] if self._letters is None else self._letters.places,
                 **await run_in_threadpool(self._backend.describe),
             }
         )
@@ -286,6 +295,37 @@ class Console:
         identity = None
         if self._allow_changes and not plan.get("empty"):
             identity = self._jobs.add(plan, act, self.channel(application).refresh)
+        return JSONResponse({"id": identity, **plan})
+
+    def _letter_pages(self) -> LetterPages:
+        if self._letters is None:
+            raise ConfigError("dead_letters", "", "a place: start the console with --dead-letters LOCATION")
+        return self._letters
+
+    async def _letter_groups(self, request: Request) -> Response:
+        pages, place = self._letter_pages(), request.path_params["place"]
+        return JSONResponse(await run_in_threadpool(pages.groups, place, request.query_params))
+
+    async def _letter_list(self, request: Request) -> Response:
+        pages, place = self._letter_pages(), request.path_params["place"]
+        return JSONResponse(await run_in_threadpool(pages.letters, place, request.query_params))
+
+    async def _letter(self, request: Request) -> Response:
+        pages, place, query = self._letter_pages(), request.path_params["place"], request.query_params
+        payload = query.get("payload") == "1"
+        found = await run_in_threadpool(lambda: pages.letter(place, query.get("id", ""), payload=payload))
+        return (
+            _problem(404, "missing", "There is no such letter any longer.")
+            if found is None
+            else JSONResponse(found)
+        )
+
+    async def _plan_letters(self, request: Request) -> Response:
+        pages, place = self._letter_pages(), request.path_params["place"]
+        plan, act = await run_in_threadpool(pages.plan, place, await _body(request))
+        identity = None
+        if self._allow_changes and not plan.get("empty"):
+            identity = self._jobs.add(plan, act)
         return JSONResponse({"id": identity, **plan})
 
     async def _run(self, request: Request) -> Response:

@@ -18,6 +18,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from kinesis_sdk.admin.recording.recorder import Recording
 from kinesis_sdk.cli.web.app import Console, new_token
 from kinesis_sdk.cli.web.backend import Backend, Planner
+from kinesis_sdk.cli.web.letters import LetterPages
 from kinesis_sdk.cli.web.security import Policy, is_address, is_loopback
 from kinesis_sdk.common.errors import ConfigError, KinesisSdkError
 
@@ -30,6 +31,7 @@ class ConsoleServer:
 
     Args:
         planner: Plans changes; None for a console that has none.
+        letters: The places of dead letters; None for a console that has none.
         host: Address to listen on. An address that other machines can reach needs a token. Changes need one on any
             address, because other users of this machine can connect, too.
         port: TCP port; 0 takes a free one.
@@ -51,6 +53,7 @@ class ConsoleServer:
         backend: Backend,
         *,
         planner: Planner | None = None,
+        letters: LetterPages | None = None,
         host: str = "127.0.0.1",
         port: int = 8787,
         token: str | None = None,
@@ -88,6 +91,7 @@ class ConsoleServer:
             backend,
             policy,
             planner=planner,
+            letters=letters,
             applications=applications,
             stream=stream,
             recording=recording,

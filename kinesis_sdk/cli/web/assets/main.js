@@ -8,6 +8,7 @@ import { themeButton } from "./theme.js";
 import { Travel } from "./travel.js";
 import { ApplicationsView, failure } from "./view-applications.js";
 import { FleetView, whyEmpty } from "./view-fleet.js";
+import { LettersView } from "./view-letters.js";
 import { ShardView } from "./view-shard.js";
 import { StreamView } from "./view-stream.js";
 
@@ -75,6 +76,7 @@ class App {
       }
     });
     if (VIEWS[view] && application) return { view, application, key: key ?? null, at, more };
+    if (view === "letters" && this.session.deadLetters.length) return { view, application: null, key: null, at: null, more };
     const only = this.session.applications.length === 1 && !location.hash ? this.session.applications[0] : null;
     return only ? { view: "fleet", application: only, key: null, at, more } : { view: "applications", application: null, key: null, at: null, more };
   }
@@ -156,10 +158,10 @@ class App {
     setClass(document.body, "is-past", this.at !== null);
     this.drawTravel();
     this.drawBar();
-    document.title = route.application ? `${route.application} · ${TITLES[route.view]}` : "kinesis-sdk";
+    document.title = route.application ? `${route.application} · ${TITLES[route.view]}` : route.view === "letters" ? "Dead letters · kinesis-sdk" : "kinesis-sdk";
     const main = byId("main");
-    if (route.view === "applications") {
-      this.view = new ApplicationsView(this);
+    if (route.view === "applications" || route.view === "letters") {
+      this.view = route.view === "letters" ? new LettersView(this) : new ApplicationsView(this);
       this.view.mount(main);
       this.tick();
     } else {
@@ -218,8 +220,8 @@ class App {
     setText(this.where, [...(application ? [] : ["console"]), ...place].join(" · "));
     // Two pages of two accounts or regions are told apart at a glance.
     byId("bar").style.borderTopColor = place.length ? `hsl(${hueOf(place.join())} 65% 50%)` : "transparent";
-    const link = (name, title) => h("a", { href: name === "applications" ? "#/" : `#/${name}/${encodeURIComponent(application)}${this.at === null ? "" : `?${query({ at: this.at })}`}`, "aria-current": name === view ? "page" : null }, title);
-    put(this.tabs, application ? [link("fleet", "Fleet"), link("stream", "Stream"), view === "shard" ? link("shard", "Shard") : null] : null, link("applications", "Applications"));
+    const link = (name, title) => h("a", { href: name === "applications" ? "#/" : name === "letters" ? "#/letters" : `#/${name}/${encodeURIComponent(application)}${this.at === null ? "" : `?${query({ at: this.at })}`}`, "aria-current": name === view ? "page" : null }, title);
+    put(this.tabs, application ? [link("fleet", "Fleet"), link("stream", "Stream"), view === "shard" ? link("shard", "Shard") : null] : null, link("applications", "Applications"), this.session.deadLetters.length ? link("letters", "Dead letters") : null);
   }
 
   /** Each second: how old is what one sees, and is it still true? */

@@ -36,8 +36,8 @@ class Steering {
     this.swap = h("input", { type: "checkbox" });
     this.swapLabel = h("label", { title: "The worker gives one of its leases to the present owner, so that the fleet does not move it back" }, this.swap, "swap");
     this.show = h("button", { type: "button", on: { click: () => this.plan() } }, "Show what it does");
-    this.result = h("div", { "aria-live": "polite" });
-    this.form = h("div", { class: "form" }, h("div", { class: "line" }, this.operation, this.to, this.worker, this.swapLabel, this.show), this.result);
+    this.card = new PlanCard(() => `/api/applications/${encodeURIComponent(app.route.application)}/plans`, () => this.closed);
+    this.form = h("div", { class: "form" }, h("div", { class: "line" }, this.operation, this.to, this.worker, this.swapLabel, this.show), this.card.element);
     this.changed();
   }
 
@@ -61,7 +61,7 @@ class Steering {
     this.to.hidden = needs !== "position";
     this.worker.hidden = needs !== "worker";
     this.swapLabel.hidden = this.operation.value !== "move" || this.subject().leases?.length !== 1;
-    put(this.result);
+    this.card.clear();
   }
 
   /** Fill the form, and show what it would do. */
@@ -80,15 +80,35 @@ class Steering {
     if (needs) body.to = needs === "worker" ? this.worker.value : this.to.value.trim();
     if (!this.swapLabel.hidden && this.swap.checked) body.swap = true;
     this.show.disabled = true;
-    put(this.result, h("p", { class: "quiet" }, "Reading the table and the stream …"));
+    await this.card.show(body);
+    this.show.disabled = false;
+  }
+}
+
+/** A plan: shown, confirmed, and followed until its outcome is known. */
+export class PlanCard {
+  /**
+   * @param {() => string} path Where plans are made.
+   * @param {() => boolean} isClosed Whether the page has left.
+   * @param {() => void} onDone Called when a change was made.
+   */
+  constructor(path, isClosed, onDone = () => {}) {
+    Object.assign(this, { path, isClosed, onDone });
+    this.element = h("div", { "aria-live": "polite" });
+  }
+
+  clear() {
+    put(this.element);
+  }
+
+  async show(body) {
+    put(this.element, h("p", { class: "quiet" }, "Reading what it concerns …"));
     let plan;
     try {
-      plan = await post(`/api/applications/${encodeURIComponent(this.app.route.application)}/plans`, body);
+      plan = await post(this.path(), body);
     } catch (error) {
-      put(this.result, h("p", { class: "error", role: "alert" }, `✕ ${show(error.message)}`));
+      put(this.element, h("p", { class: "error", role: "alert" }, `✕ ${show(error.message)}`));
       return;
-    } finally {
-      this.show.disabled = false;
     }
     this.draw(plan);
   }
@@ -96,9 +116,9 @@ class Steering {
   draw(plan) {
     const run = h("button", { type: "button", class: "primary", disabled: !plan.id }, "Confirm and write");
     const outcome = h("div");
-    const cancel = h("button", { type: "button", on: { click: () => put(this.result) } }, "Discard");
+    const cancel = h("button", { type: "button", on: { click: () => put(this.element) } }, "Discard");
     run.addEventListener("click", () => this.run(plan, run, cancel, outcome));
-    put(this.result, h("div", { class: "plan" },
+    put(this.element, h("div", { class: "plan" },
       h("div", { class: "words" },
         h("b", null, show(plan.title)),
         plan.effects.map((text) => h("p", null, show(text))),
@@ -122,6 +142,7 @@ class Steering {
         if (state.state === "done") {
           tell("good", [`✓ ${state.outcome.text}`]);
           setText(button, "Written");
+          this.onDone();
           break;
         }
         if (state.state === "failed") {
@@ -131,7 +152,7 @@ class Steering {
           break;
         }
         tell("dim", state.lines);
-        if (this.closed) return;
+        if (this.isClosed()) return;
         await new Promise((resolve) => setTimeout(resolve, POLL));
       }
     } catch (error) {
