@@ -141,7 +141,7 @@ def test_settings_are_immutable_and_take_keywords_only(kind):
 
 def test_a_field_name_occurs_in_one_group_only():
     names = [field.name for kind in (ConsumerConfig, *GROUPS.values()) for field in dataclasses.fields(kind)]
-    assert len(names) == len(set(names)) == 58 + len(GROUPS)
+    assert len(names) == len(set(names)) == 59 + len(GROUPS)
     assert {name: GROUPS[group] for name, group in GROUP_OF_FIELD.items()} == {
         field.name: kind for kind in GROUPS.values() for field in dataclasses.fields(kind)
     }
