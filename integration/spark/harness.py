@@ -285,7 +285,7 @@ def account_for(put: dict[str, list[bytes]], got: list[bytes]) -> dict[str, int]
 PERFECT = {"missing": 0, "duplicated": 0, "foreign": 0, "order breaks": 0}
 
 
-def wait_for(condition: Callable[[], bool], timeout: float = 900.0, what: str = "it") -> None:
+def wait_for(condition: Callable[[], bool], timeout: float = 1500.0, what: str = "it") -> None:
     deadline = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > deadline:
@@ -339,6 +339,6 @@ def drain(spark: Any, stream: TestStream, sink: Any, checkpoint: Path, **options
     for _ in range(1 if HAS_ADMISSION_CONTROL else 12):
         seen = sorted((checkpoint / "commits").glob("[0-9]*"))
         query = start(spark, stream, sink, checkpoint, trigger="now", **options)
-        assert query.awaitTermination(900), "the query does not end"
+        assert query.awaitTermination(1500), "the query does not end"
         if sorted((checkpoint / "commits").glob("[0-9]*")) == seen:
             return

@@ -41,7 +41,6 @@ def by_position(rows: list[Any]) -> dict[tuple[str, str, int], tuple[str, str]]:
 
 @pytest.mark.localstack
 @pytest.mark.scene
-@pytest.mark.timeout(600)
 def test_flights_through_kinesis_and_back(spark: Any, stream: Any, folder: Path) -> None:
     """Writer, streaming reader into Parquet, batch reader and the consumer's workers, with a split on the way."""
     flights = stream(2)
