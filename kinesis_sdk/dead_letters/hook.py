@@ -6,8 +6,11 @@ import threading
 from collections.abc import Awaitable
 
 from kinesis_sdk.common.clock import Clock, SystemClock
+from kinesis_sdk.common.dead_letters import Origin
 from kinesis_sdk.common.error_policy import PoisonRecord
-from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.common.errors import ConfigError, DeadLetterError
+from kinesis_sdk.common.records import UserRecord
+from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.dead_letters.letter import DeadLetter, check_application
 from kinesis_sdk.dead_letters.location import check_location, open_dead_letters
 from kinesis_sdk.dead_letters.sql import SqlDeadLetters
@@ -61,6 +64,24 @@ class DeadLetters:
             return store.keep_with(letter, poison.transaction)
         store.keep(letter)
         return None
+
+    def take(self, record: UserRecord, error: Exception) -> None:
+        """Keep a record, for functions that get it with its error: ``kinesis_handler(dead_letter=letters.take)`` in Lambda.
+
+        Args:
+            record: A record that a worker or a Lambda function delivered.
+            error: The error of its handler.
+
+        Raises:
+            ConsumerError: If the record does not know its stream and shard.
+            DeadLetterError: If it cannot be stored.
+        """
+        origin = Origin.parse(record.id)
+        if origin is None:
+            raise DeadLetterError(f"record {record.id[:80]!r} is of no stream, so it cannot be kept")
+        stream = StreamId(origin.stream)
+        poison = PoisonRecord(record=record, error=error, attempts=1, shard_id=origin.shard_id, stream=stream)
+        self._opened().keep(DeadLetter.of(poison, self._application, round(self._clock.time() * 1000)))
 
     def _opened(self) -> DeadLetterStore:
         with self._lock:

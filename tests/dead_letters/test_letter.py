@@ -8,7 +8,7 @@ import pytest
 
 from kinesis_sdk.common.dead_letters import History
 from kinesis_sdk.common.error_policy import PoisonRecord
-from kinesis_sdk.common.errors import ConfigError, DeadLetterError
+from kinesis_sdk.common.errors import ConfigError, ConsumerError, DeadLetterError
 from kinesis_sdk.common.records import UserRecord
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.dead_letters import DeadLetters, FileDeadLetters, Selection, State
@@ -37,6 +37,17 @@ def test_the_hook_keeps_a_record_that_can_be_delivered_again(tmp_path: Path) -> 
     assert again.headers["tenant"] == b"\xff"
     assert History.of(again.headers) == kept.history
     assert "secret" not in repr(kept)
+
+
+def test_a_record_of_a_lambda_function_is_kept_with_its_place(tmp_path: Path) -> None:
+    hook = DeadLetters(f"file:{tmp_path}/letters.jsonl")
+    record = letter(1).record()
+    hook.take(record._replace(headers={}), KeyError("secret"))
+    (kept,) = FileDeadLetters(tmp_path / "letters.jsonl").letters(payload=True)
+    assert kept.record().id == record.id
+    assert (kept.history.error, kept.history.attempt) == ("KeyError", 1)
+    with pytest.raises(ConsumerError):
+        hook.take(UserRecord(b"", "k", "1"), KeyError())
 
 
 def test_a_letter_that_fails_again_keeps_its_identity_and_its_first_failure() -> None:
