@@ -23,6 +23,9 @@ from tests.readme import ROOT, programs
 STREAMS = {"orders": 2, "raw": 1, "flights": 2, "copy": 1, "replay": 1, "clicks": 1, "bills": 1}
 """Streams that exist, with two records each, and their numbers of shards."""
 
+TIERS = ("orders.retry-60", "orders.retry-600", "orders.retry-3600")
+"""Streams that exist and are empty."""
+
 TABLES = ("orders", "orders-copy")
 """DynamoDB tables with the key ``id``, a stream, and one item."""
 
@@ -54,6 +57,8 @@ def prepare(environment: dict[str, str], folder: Path) -> None:
             kinesis.put_record(
                 StreamName=name, PartitionKey=f"customer-{number}", Data=b'{"amount": %d}' % number
             )
+    for name in TIERS:
+        kinesis.create_stream(StreamName=name, ShardCount=1)
     for name in TABLES:
         dynamodb.create_table(
             TableName=name,

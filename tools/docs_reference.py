@@ -47,6 +47,7 @@ PACKAGES = {
         "Places of records that were set aside, and the hook that keeps them.",
     ),
     "kinesis_sdk.relay": ("Relay", "From stream to stream, each record once."),
+    "kinesis_sdk.retries": ("Retries", "Records that fail and come again after a delay."),
     "kinesis_sdk.serialization": ("Serialization", "Codecs and schema registries."),
     "kinesis_sdk.metrics": ("Metrics", "Sinks for metrics, and the catalogue of all metrics."),
     "kinesis_sdk.admin": ("Administration", "Streams, applications, lag, and safe changes of leases."),

@@ -82,6 +82,8 @@ def is_shared(transaction: object, engine: Engine) -> bool:
     """Return whether the transaction of a sink is a connection to the database of an engine, so that both commit together."""
     from sqlalchemy.engine import Connection
 
+    if not transaction:  # the worker has no sink
+        return False
     connection = getattr(transaction, "sync_connection", transaction)  # of an AsyncConnection
     if not isinstance(connection, Connection):
         return False

@@ -82,14 +82,18 @@ class Tables:
             if needs_transactions:
                 self._check_transactions(failure)
 
-    def ensure_in(self, connection: Connection, failure: type[KinesisSdkError]) -> None:
-        """As `ensure`, in an open transaction: another connection could not write while SQLite's only lock is held."""
+    def ensure_in(self, connection: Connection, failure: type[KinesisSdkError]) -> bool:
+        """As `ensure`, in an open transaction: another connection could not write while SQLite's only lock is held.
+
+        Returns whether the tables were there before.
+        """
         self._metadata.create_all(connection)
         stored = self._version_in(connection, import_sqlalchemy(), self._part)
         if stored is None:
             connection.execute(self._versions.insert().values(part=self._part, version=self._version))
-            stored = self._version
+            return False
         self._check_version(stored, failure)
+        return True
 
     def exist(self, failure: type[KinesisSdkError]) -> bool:
         """Return whether the tables exist, without creating them; raise ``failure`` if their version is another one."""

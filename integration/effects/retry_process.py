@@ -1,0 +1,175 @@
+"""A worker whose handler fails on some records, and that kills itself at chosen steps of a retry."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import random
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy
+
+from integration.endtoend.producer_process import wait_for_end
+from integration.endtoend.worker_process import start_worker
+from kinesis_sdk.common.dead_letters import History
+from kinesis_sdk.common.error_policy import PoisonRecord
+from kinesis_sdk.common.stop_flag import StopFlag
+from kinesis_sdk.consumer import ConsumerConfig, LeaseConfig, RecordBatch, RetrievalConfig, SqlSink, Worker
+from kinesis_sdk.producer import Producer, ProducerConfig
+from kinesis_sdk.retries import RetryTable, RetryTiers, RetryWorker, StreamTiers
+
+DELAYS = (1, 2)
+_TABLES = sqlalchemy.MetaData()
+EFFECTS, DEAD = (
+    sqlalchemy.Table(
+        name,
+        _TABLES,
+        sqlalchemy.Column(
+            "place", sqlalchemy.BigInteger().with_variant(sqlalchemy.Integer, "sqlite"), primary_key=True
+        ),
+        sqlalchemy.Column("number", sqlalchemy.Integer, nullable=False),
+    )
+    for name in ("effects", "dead")
+)
+"""A repeated effect is a second row."""
+
+POINTS = ("before effect", "after effect", "before keep", "after keep", "before dead", "after dead")
+"""Steps at which a process kills itself: before and after the effects of a batch, the copy or row of a record that is set aside, and its
+dead letter. After each of them comes a commit or a checkpoint."""
+
+
+_CHANCES = dict(zip(POINTS, (0.1, 0.1, 0.3, 0.3, 0.7, 0.7), strict=True))
+"""Chance of a kill by point: the first ones are reached more often."""
+KILLS_AT_EACH = 3
+
+
+def fails(number: int, rounds: int) -> bool:
+    """Return whether the handler fails on a record that has failed in so many rounds: a fifth at first, a thirtieth always."""
+    return number % 5 == 0 and (rounds == 0 or (number % 15 == 0 and rounds == 1) or number % 30 == 0)
+
+
+class Process:
+    """Worker and tiers of one process.
+
+    Args:
+        settings: ``kind`` is ``stream``, ``table`` or ``order``; ``kills_itself`` tells whether it does.
+    """
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._settings = settings
+        self._rng = random.Random(settings["seed"])
+        self.has_sink = settings["kind"] != "stream"
+        self._engine = sqlalchemy.create_engine(settings["database"])
+        self._producer = Producer(
+            ProducerConfig(record_max_buffered_time=0.02),
+            endpoint_url=settings["endpoint_url"],
+            region_name="us-east-1",
+        )
+        self.table = RetryTable(
+            settings["database"], application_name="retried", keep_order=settings["kind"] == "order"
+        )
+        to: Any = self.table if self.has_sink else StreamTiers(self._producer, settings["stream"])
+        keep = to.keep
+        to.keep = lambda *given: self._around("keep", lambda: keep(*given))
+        self.tiers = RetryTiers(DELAYS, to=to, dead_letter=self._dead_letter, attempts=1)
+
+    def _at(self, point: str) -> None:
+        if not self._settings["kills_itself"] or self._rng.random() >= _CHANCES[point]:
+            return
+        with Path(self._settings["kills"]).open("a+") as kills:
+            kills.seek(0)
+            if kills.read().splitlines().count(point) >= KILLS_AT_EACH:
+                return
+            kills.write(f"{point}\n")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def _around(self, what: str, work: Callable[[], Any]) -> Any:
+        self._at(f"before {what}")
+        result = work()
+        self._at(f"after {what}")
+        return result
+
+    def _write(self, table: sqlalchemy.Table, transaction: Any, numbers: list[int]) -> None:
+        rows = [{"number": number} for number in numbers]
+        if transaction:
+            transaction.execute(table.insert(), rows)
+        else:
+            with self._engine.begin() as connection:
+                connection.execute(table.insert(), rows)
+
+    def _dead_letter(self, poison: PoisonRecord) -> None:
+        number = int(poison.record.data)
+        self._around("dead", lambda: self._write(DEAD, poison.transaction, [number]))
+
+    def handle(self, batch: RecordBatch) -> None:
+        """Write the effects of a batch; with a transaction before the failure, which has to undo them."""
+        numbers = [int(record.data) for record in batch.records]
+        histories = [History.of(record.headers) for record in batch.records]
+        has_failed = any(
+            fails(number, 0 if history is None else history.attempt)
+            for number, history in zip(numbers, histories, strict=True)
+        )
+        if has_failed and not self.has_sink:
+            raise ValueError("planned")
+        self._around("effect", lambda: self._write(EFFECTS, batch.transaction, numbers))
+        if has_failed:
+            raise ValueError("planned")
+
+    def workers(self) -> list[Callable[[], Worker]]:
+        """Return what makes the workers of this process."""
+        settings = self._settings
+        config = ConsumerConfig(
+            initial_position="TRIM_HORIZON",
+            on_handler_error=self.tiers,
+            batch_records=20,
+            checkpoint_interval=1.0,
+            leases=LeaseConfig(failover_time=3, balance_by="count"),
+            retrieval=RetrievalConfig(idle_time_between_reads=0.2),
+        )
+        more: dict[str, Any] = {
+            "config": config,
+            "endpoint_url": settings["endpoint_url"],
+            "region_name": "us-east-1",
+            "worker_id": settings["worker_id"],
+        }
+        handler = self.table.in_order(self.handle) if self.table.keeps_order else self.handle
+        sink = SqlSink(settings["database"]) if self.has_sink else None
+        made: list[Callable[[], Worker]] = [
+            lambda: Worker(settings["stream"], application_name="retried", handler=handler, sink=sink, **more)
+        ]
+        if not self.has_sink:
+            made.append(
+                lambda: Worker(
+                    streams=self.tiers.streams(), application_name="tiers", handler=self.handle, **more
+                )
+            )
+        return made
+
+
+def main() -> int:
+    """Process records until told to stop, or killed."""
+    settings = json.loads(sys.stdin.readline())
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    stop = StopFlag()
+    wait_for_end(stop)
+    process = Process(settings)
+    retries = RetryWorker(process.table, process.tiers, process.handle, poll_interval=0.2)
+    workers = [start_worker(make, stop) for make in process.workers()]
+    if process.has_sink:
+        retries.start()
+    while not stop.wait(0.2):
+        pass
+    retries.stop()
+    for worker in workers:
+        if worker is not None:
+            worker.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,465 @@
+"""`RetryTable`: records that failed wait in a table of the user's SQL database, as rows.
+
+```
+handler fails ─► take: INSERT row (tier 0) + position      ─┐
+later record of its key (in_order) ─► INSERT row + position ─┤  the transaction of the sink
+                                                             ▼
+RetryWorker: first due row ─► handler ─► returns: DELETE row + effects │ raises: row to the next tier │ last tier: dead letter, DELETE
+```
+Due times are written and compared by the database's clock alone.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kinesis_sdk.common.clock import Clock
+from kinesis_sdk.common.dead_letters import History, Origin, own_headers
+from kinesis_sdk.common.error_policy import PoisonRecord
+from kinesis_sdk.common.errors import ConfigError, ConsumerError, TransientSinkError
+from kinesis_sdk.common.headers import encode_headers, headers_in
+from kinesis_sdk.common.record_ids import located_record_type, record_id
+from kinesis_sdk.common.records import UserRecord
+from kinesis_sdk.common.validation import check_text
+from kinesis_sdk.consumer import RecordBatch
+from kinesis_sdk.consumer.sql import (
+    Tables,
+    dialect_of,
+    import_sqlalchemy,
+    is_shared,
+    open_engine,
+    run_in,
+    translated,
+)
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import Connection, Engine
+
+TABLE = "kinesis_sdk_retries"
+"""Default name of the table."""
+
+_VERSION = 1
+_KEYS = 500
+"""Partition keys of one query."""
+_NO_HANDLER = (
+    "the handler was never wrapped by in_order() in this process, so the order of keys would be lost"
+)
+
+
+class Waiting(NamedTuple):
+    """Rows of one tier.
+
+    Attributes:
+        tier: The tier, from 0.
+        records: Number of records, including those that wait for another one of their key.
+        late: Seconds since the oldest of them was due; 0 or less if none is.
+    """
+
+    tier: int
+    records: int
+    late: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """A record that waits.
+
+    Attributes:
+        place: Number in the order in which the rows were stored.
+        record: The record as a handler gets it: with its original id, and with its history in the headers.
+        stream: Name of its stream.
+        shard_id: Its shard.
+        tier: Its tier, from 0.
+        attempts: Failed deliveries in this tier.
+        has_failed: Whether it was set aside because it failed; otherwise it only waits for an earlier record of its key.
+    """
+
+    place: int
+    record: UserRecord
+    stream: str
+    shard_id: str
+    tier: int
+    attempts: int
+    has_failed: bool
+
+
+class RetryTable:
+    """Tiers of `RetryTiers` in a table of a SQL database (extra ``sql``): SQLite or PostgreSQL. Thread-safe.
+
+    With ``Worker(sink=SqlSink(…))`` on the same database, the row of a record is stored in the transaction that moves the position
+    past it, and deleted in the transaction of its effects: each record takes effect exactly once. With another sink or none, a crash
+    between the row and the checkpoint delivers the record again, and it is processed at least once.
+
+    A `RetryWorker` delivers the rows that are due.
+
+    Args:
+        database: URL of SQLAlchemy, for example ``sqlite:///totals.db``, or an engine: usually that of the sink.
+        application_name: Name of the application, 1 to 255 characters; several may share the table.
+        keep_order: Whether later records of a partition key wait for an earlier one in the table. Then the worker's handler has to be
+            ``in_order(handler)``, and its sink a `SqlSink` on this database.
+        table: Name of the table, which is created if it is missing.
+        clock: Wall clock instead of the database's, for tests.
+
+    Attributes:
+        engine: The engine.
+
+    Raises:
+        ConfigError: If an argument is not valid.
+        ImportError: If SQLAlchemy, or the driver, is not installed.
+    """
+
+    def __init__(
+        self,
+        database: str | Engine,
+        *,
+        application_name: str,
+        keep_order: bool = False,
+        table: str = TABLE,
+        clock: Clock | None = None,
+    ) -> None:
+        check_text("application_name", application_name, 1, 255)
+        sa = import_sqlalchemy()
+        self.engine: Engine = open_engine("database", database)
+        self.keeps_order: bool = keep_order
+        self._owns_engine = isinstance(database, str)
+        self._application = application_name
+        self._clock = clock
+        self._is_wrapped = False
+        self._delays: tuple[float, ...] = ()
+        self._dialect = dialect_of(self.engine)
+        metadata = sa.MetaData()
+        number, text = sa.BigInteger, sa.Text
+        self._rows = sa.Table(
+            table,
+            metadata,
+            # SQLite numbers only INTEGER by itself.
+            sa.Column("place", number().with_variant(sa.Integer, "sqlite"), primary_key=True),
+            sa.Column("application", sa.String(255), nullable=False),
+            sa.Column("record_id", sa.String(400), nullable=False),
+            sa.Column("stream", sa.String(128), nullable=False),
+            sa.Column("shard_id", sa.String(128), nullable=False),
+            # A database does not take every character of a key.
+            sa.Column("partition_key", sa.LargeBinary, nullable=False),
+            sa.Column("explicit_hash_key", text),
+            sa.Column("arrived", number),
+            sa.Column("headers", sa.LargeBinary, nullable=False),
+            sa.Column("data", sa.LargeBinary, nullable=False),
+            sa.Column("tier", sa.Integer, nullable=False),
+            sa.Column("attempts", sa.Integer, nullable=False),
+            sa.Column("has_failed", sa.Boolean, nullable=False),
+            sa.Column("due", number, nullable=False),
+            sa.UniqueConstraint("application", "record_id"),
+            sa.Index(f"{table}_due", "application", "due"),
+            sa.Index(f"{table}_key", "application", "stream", "partition_key"),
+            sqlite_autoincrement=True,  # a number is never used again, so it is an order
+        )
+        self._tables = Tables(self.engine, table, _VERSION, metadata)
+        self._ready = threading.Lock()
+        self._is_ready = False
+
+    # Storing
+
+    def begin(self, delays: Sequence[float]) -> None:
+        """See `TierStore.begin`."""
+        if self._delays:
+            raise ConfigError("to", self._application, "a RetryTable of its own for each RetryTiers")
+        self._delays = tuple(delays)
+
+    def ensure_ready(self) -> None:
+        """Create the table if it is missing, and check its version.
+
+        Raises:
+            TransientSinkError: If the database cannot be used now.
+        """
+        with self._ready:
+            if not self._is_ready:
+                self.guarded(lambda: self._tables.ensure(TransientSinkError))
+                self._is_ready = True
+
+    def tier_after(self, poison: PoisonRecord) -> int:  # noqa: ARG002 - a `RetryWorker` knows the tiers of rows
+        """Return 0: a record that a worker sets aside comes from the stream."""
+        return 0
+
+    def keep(self, poison: PoisonRecord, tier: int) -> Awaitable[None] | None:
+        """See `TierStore.keep`."""
+        if self.keeps_order and not self._is_wrapped:
+            raise ConsumerError(_NO_HANDLER)
+        now = self._now_millis()
+        delay = round(self._delays[tier] * 1000)
+        history = History.after(poison, now, delay)
+        values = self._values(
+            poison.record, poison.stream.name, poison.shard_id, history.headers(poison.record), tier=tier
+        )
+        if is_shared(poison.transaction, self.engine):
+            return run_in(
+                poison.transaction,
+                lambda connection: self._insert_in(connection, [values], delay, failed=True),
+            )
+        if self.keeps_order:
+            raise ConsumerError("keep_order needs a SqlSink on the database of the RetryTable")
+        self.ensure_ready()
+        self.guarded(lambda: self._store(values, delay))
+        return None
+
+    def _store(self, values: dict[str, Any], delay: int) -> None:
+        with self.engine.begin() as connection:
+            self._insert(connection, [values], delay, failed=True)
+
+    def _insert_in(
+        self, connection: Connection, values: Sequence[dict[str, Any]], delay: int, *, failed: bool
+    ) -> None:
+        self._ensure_in(connection)
+        self._insert(connection, values, delay, failed=failed)
+
+    def _ensure_in(self, connection: Connection) -> None:
+        if not self._is_ready:
+            # Not ready if it was created here: the transaction may yet be rolled back.
+            self._is_ready = self._tables.ensure_in(connection, TransientSinkError)
+
+    def _insert(
+        self, connection: Connection, values: Sequence[dict[str, Any]], delay: int, *, failed: bool
+    ) -> None:
+        sa = import_sqlalchemy()
+        from sqlalchemy.dialects import postgresql, sqlite
+
+        insert: Any = sqlite.insert if self._dialect.has_one_writer else postgresql.insert
+        due = self._now(sa) + delay
+        for one in values:
+            # The row of a record that is delivered again, because a crash came before its checkpoint, stays as it is.
+            statement = insert(self._rows).values(**one, has_failed=failed, due=due)
+            connection.execute(statement.on_conflict_do_nothing(index_elements=["application", "record_id"]))
+
+    def _values(
+        self, record: UserRecord, stream: str, shard_id: str, headers: dict[str, Any], *, tier: int
+    ) -> dict[str, Any]:
+        arrived = record.approximate_arrival_timestamp
+        return {
+            "application": self._application,
+            "record_id": record_id(stream, shard_id, record.sequence_number, record.sub_sequence_number),
+            "stream": stream,
+            "shard_id": shard_id,
+            "partition_key": record.partition_key.encode(),
+            "explicit_hash_key": record.explicit_hash_key,
+            "arrived": None if arrived is None else round(arrived.timestamp() * 1000),
+            "headers": encode_headers(headers),
+            "data": record.data,
+            "tier": tier,
+            "attempts": 0,
+        }
+
+    def in_order(self, handler: Callable[[RecordBatch], None]) -> Callable[[RecordBatch], None]:
+        """Return a handler that puts records behind an earlier one of their partition key in the table, and passes on all others.
+
+        For ``Worker(handler=table.in_order(handle), sink=SqlSink(…))``. Costs one query for each batch.
+
+        Args:
+            handler: A plain function of a batch.
+
+        Raises:
+            ConfigError: If the table does not keep the order, or the handler is not a function.
+        """
+        if not self.keeps_order:
+            raise ConfigError("keep_order", False, "True for in_order()")
+        if not callable(handler):
+            raise ConfigError("handler", handler, "a function of a RecordBatch")
+        self._is_wrapped = True
+
+        def handle(batch: RecordBatch) -> None:
+            if not is_shared(batch.transaction, self.engine) or hasattr(batch.transaction, "run_sync"):
+                raise ConsumerError("keep_order needs a SqlSink on the database of the RetryTable")
+            rest = self._put_behind(batch.transaction, batch)
+            if rest or not batch.records:
+                handler(batch if len(rest) == len(batch.records) else replace(batch, records=rest))
+
+        return handle
+
+    def _put_behind(self, connection: Connection, batch: RecordBatch) -> Sequence[UserRecord]:
+        """Store the records whose keys have rows; return the other ones."""
+        self._ensure_in(connection)
+        records, stream = batch.records, batch.stream.name
+        waiting = self._keys_with_rows(connection, stream, {record.partition_key for record in records})
+        if not waiting:
+            return records
+        behind = [record for record in records if record.partition_key in waiting]
+        rows = [
+            self._values(record, stream, batch.shard_id, dict(own_headers(record)), tier=0)
+            for record in behind
+        ]
+        self._insert(connection, rows, 0, failed=False)
+        return [record for record in records if record.partition_key not in waiting]
+
+    def _keys_with_rows(self, connection: Connection, stream: str, keys: Iterable[str]) -> set[str]:
+        """Return the keys that have rows, and lock these rows.
+
+        The lock waits for a `RetryWorker` that is delivering the last row of a key. Otherwise: it deletes that row, and a row put
+        behind it now would be delivered at once, although records of the key that come after this batch are not put behind it.
+        """
+        sa, rows, found = import_sqlalchemy(), self._rows, set()
+        encoded = sorted(key.encode() for key in keys)
+        for begin in range(0, len(encoded), _KEYS):
+            query = (
+                sa.select(rows.c.partition_key)
+                .where(
+                    rows.c.application == self._application,
+                    rows.c.stream == stream,
+                    rows.c.partition_key.in_(encoded[begin : begin + _KEYS]),
+                )
+                .order_by(rows.c.place)
+                .with_for_update()
+            )
+            found |= {bytes(key).decode() for key in connection.execute(query).scalars()}
+        return found
+
+    # Delivering, for `RetryWorker`
+
+    def lock_writers(self, connection: Connection) -> None:
+        """Become SQLite's one writer: its transactions begin with their first write, and what they read before may be outdated."""
+        if self._dialect.has_one_writer:
+            connection.execute(self._rows.delete().where(self._rows.c.place < 0))
+
+    def next_due(self, connection: Connection) -> Row | None:
+        """Return the row that has been due for longest, and lock it; None if none is due, or others have them locked."""
+        sa, rows = import_sqlalchemy(), self._rows
+        query = sa.select(rows).where(rows.c.application == self._application, rows.c.due <= self._now(sa))
+        if self.keeps_order:
+            earlier = rows.alias("earlier")
+            query = query.where(
+                ~sa.exists().where(
+                    earlier.c.application == rows.c.application,
+                    earlier.c.stream == rows.c.stream,
+                    earlier.c.partition_key == rows.c.partition_key,
+                    earlier.c.place < rows.c.place,
+                )
+            )
+        query = query.order_by(rows.c.due, rows.c.place).limit(1).with_for_update(skip_locked=True, of=rows)
+        found = connection.execute(query).one_or_none()
+        return None if found is None else _row(found)
+
+    def finish(self, connection: Connection, row: Row) -> None:
+        """Delete a row."""
+        connection.execute(self._rows.delete().where(self._rows.c.place == row.place))
+
+    def move(self, connection: Connection, row: Row, poison: PoisonRecord, tier: int) -> float:
+        """Move a row to a tier; return the delay in seconds."""
+        delay = self._delays[tier]
+        history = History.after(poison, self._now_millis(), round(delay * 1000))
+        sa = import_sqlalchemy()
+        connection.execute(
+            self._rows.update()
+            .where(self._rows.c.place == row.place)
+            .values(
+                headers=encode_headers(history.headers(poison.record)),
+                tier=tier,
+                attempts=0,
+                has_failed=True,
+                due=self._now(sa) + round(delay * 1000),
+            )
+        )
+        return delay
+
+    def try_again(self, connection: Connection, row: Row, after: float) -> None:
+        """Deliver a row again in the same tier, after so many seconds."""
+        sa = import_sqlalchemy()
+        connection.execute(
+            self._rows.update()
+            .where(self._rows.c.place == row.place)
+            .values(attempts=row.attempts + 1, due=self._now(sa) + round(after * 1000))
+        )
+
+    def seconds_to_next(self, connection: Connection) -> float | None:
+        """Return the seconds until the next row is due, negative if one is; None if there is no row."""
+        sa, rows = import_sqlalchemy(), self._rows
+        query = sa.select(sa.func.min(rows.c.due) - self._now(sa)).where(
+            rows.c.application == self._application
+        )
+        millis = connection.execute(query).scalar_one()
+        return None if millis is None else float(millis) / 1000
+
+    # For people
+
+    def waiting(self) -> list[Waiting]:
+        """Return the number of records in each tier, and how late they are. One query.
+
+        Raises:
+            TransientSinkError: If the database cannot be used now.
+        """
+        self.ensure_ready()
+        sa, rows = import_sqlalchemy(), self._rows
+        query = (
+            sa.select(rows.c.tier, sa.func.count(), self._now(sa) - sa.func.min(rows.c.due))
+            .where(rows.c.application == self._application)
+            .group_by(rows.c.tier)
+            .order_by(rows.c.tier)
+        )
+
+        def read() -> list[Waiting]:
+            with self.engine.connect() as connection:
+                found = connection.execute(query).all()
+            return [Waiting(int(tier), int(count), float(late) / 1000) for tier, count, late in found]
+
+        result: list[Waiting] = self.guarded(read)
+        return result
+
+    def close(self) -> None:
+        """Close the connections, unless the engine was passed in."""
+        if self._owns_engine:
+            self.engine.dispose()
+
+    def guarded(self, work: Callable[[], Any]) -> Any:
+        """Call a function; raise errors of the database as `TransientSinkError`."""
+        try:
+            return work()
+        except Exception as error:
+            found = translated(self._dialect, error, TransientSinkError, TransientSinkError)
+            if found is error:
+                raise
+            raise found from error
+
+    def transient(self, error: BaseException) -> TransientSinkError | None:
+        """Return a transient failure of the database that made a handler raise an error; None if there is none."""
+        found = translated(self._dialect, error, TransientSinkError)
+        return found if isinstance(found, TransientSinkError) else None
+
+    def _now(self, sa: Any) -> Any:
+        """Return the time in epoch milliseconds as an expression: by the clock of the database, which all workers share."""
+        if self._clock is not None:
+            return sa.literal(round(self._clock.time() * 1000), sa.BigInteger)
+        if self._dialect.has_one_writer:
+            return sa.cast((sa.func.julianday("now") - 2440587.5) * 86_400_000, sa.BigInteger)
+        return sa.cast(sa.extract("epoch", sa.func.clock_timestamp()) * 1000, sa.BigInteger)
+
+    def _now_millis(self) -> int:
+        """Return this machine's time, for headers that people read."""
+        clock = self._clock
+        return round((datetime.now(timezone.utc).timestamp() if clock is None else clock.time()) * 1000)
+
+
+def _row(found: Any) -> Row:
+    origin = Origin.parse(found.record_id)
+    assert origin is not None, "only `RetryTable` writes rows"
+    kind = located_record_type(UserRecord, found.stream, found.shard_id)
+    arrived = found.arrived
+    record = kind(
+        bytes(found.data),
+        bytes(found.partition_key).decode(),
+        origin.sequence_number,
+        None if arrived is None else datetime.fromtimestamp(arrived / 1000, timezone.utc),
+        None,
+        origin.sub_sequence_number,
+        found.explicit_hash_key,
+        False,
+        headers_in(bytes(found.headers)),
+    )
+    return Row(
+        int(found.place),
+        record,
+        found.stream,
+        found.shard_id,
+        int(found.tier),
+        int(found.attempts),
+        bool(found.has_failed),
+    )

@@ -1,0 +1,152 @@
+"""`RetryTiers`: an error policy that moves a failing record to a place where it waits for its next attempts."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Awaitable, Sequence
+from typing import Protocol
+
+from kinesis_sdk.common.error_policy import (
+    BisectBatch,
+    DeadLetterHook,
+    Decision,
+    Deferred,
+    Failure,
+    PoisonRecord,
+)
+from kinesis_sdk.common.errors import ConfigError, InvalidRecordError
+from kinesis_sdk.common.log_fields import FieldLogger
+from kinesis_sdk.common.validation import check_seconds
+from kinesis_sdk.consumer import StreamSpec
+
+_LOGGER = FieldLogger(logging.getLogger(__name__))
+
+_MAX_TIERS = 20
+_MAX_DELAY = 31_536_000
+"""The longest retention period of a stream, in seconds."""
+
+
+class TierStore(Protocol):
+    """Place where records wait: `StreamTiers`, `RetryTable`, or an object of your own. Thread-safe."""
+
+    def begin(self, delays: Sequence[float]) -> None:
+        """Take the delays of the tiers in seconds. Called once, by the `RetryTiers` that uses the store.
+
+        Raises:
+            ConfigError: If the store cannot keep records for so long, or belongs to another `RetryTiers`.
+        """
+        ...
+
+    def tier_after(self, poison: PoisonRecord) -> int:
+        """Return the tier for a record that has failed, from 0; at the number of delays or more, it becomes a dead letter."""
+        ...
+
+    def keep(self, poison: PoisonRecord, tier: int) -> Awaitable[None] | None:
+        """Store a record for a tier; it counts as processed when this returns.
+
+        Raises:
+            InvalidRecordError: If the store can never take this record; it becomes a dead letter.
+            Exception: If it was not stored. The record comes again.
+        """
+        ...
+
+
+class RetryTiers:
+    """Error policy that sets failing records aside for a while, so that the shard goes on.
+
+    A batch that fails is delivered ``attempts`` times, then halved until the failing records are alone, as by `BisectBatch`. Such a
+    record waits in the first tier, comes again to the same handler, waits in the next tier if that fails, and so on. After the last
+    tier, ``dead_letter`` gets it. Nothing is skipped: a record counts as processed only when the next place has it.
+
+    Later records of the same partition key do not wait for a record in a tier, unless ``to`` is a `RetryTable` that keeps the order.
+
+    Args:
+        delays: Seconds that a record waits in each tier, 1 to 20 of them, each 1 to 31,536,000.
+        to: The tiers: a `StreamTiers` or a `RetryTable`.
+        dead_letter: Called with a `PoisonRecord` after the last tier, for example a `DeadLetters`; may be a coroutine function. It also gets
+            records that the tiers can never take, because they would be too large.
+        attempts: Deliveries of a batch before it is halved, and of a single record before it is set aside, in each tier; 1 to 1000.
+        retry_only: Exception classes that say nothing about a record: they are retried in place, as by `BisectBatch`.
+        initial_delay: Seconds before the first retry in place, 0.001 to 3600; it doubles with each failure, with jitter.
+        max_delay: Maximum seconds before a retry in place, ``initial_delay`` to 3600.
+
+    Attributes:
+        delays: The delays.
+        dead_letter: The hook, which also gets records that an operator leaves out.
+
+    Raises:
+        ConfigError: If an argument is out of its range.
+    """
+
+    def __init__(
+        self,
+        delays: Sequence[float],
+        *,
+        to: TierStore,
+        dead_letter: DeadLetterHook,
+        attempts: int = 3,
+        retry_only: tuple[type[Exception], ...] = (),
+        initial_delay: float = 0.5,
+        max_delay: float = 30.0,
+    ) -> None:
+        if isinstance(delays, (str, bytes)) or not 1 <= len(tuple(delays)) <= _MAX_TIERS:
+            raise ConfigError("delays", delays, f"1 to {_MAX_TIERS} numbers of seconds")
+        for delay in delays:
+            check_seconds("delays", delay, 1, _MAX_DELAY)
+        if not callable(dead_letter):
+            raise ConfigError("dead_letter", dead_letter, "a function of a PoisonRecord")
+        self.delays: tuple[float, ...] = tuple(delays)
+        self.dead_letter: DeadLetterHook = dead_letter
+        self._to = to
+        self._inner = BisectBatch(
+            dead_letter=self._set_aside,
+            attempts=attempts,
+            retry_only=retry_only,
+            initial_delay=initial_delay,
+            max_delay=max_delay,
+        )
+        to.begin(self.delays)
+
+    def decide(self, failure: Failure) -> Decision:
+        """Return what happens to the records of a failed call."""
+        return self._inner.decide(failure)
+
+    def streams(self) -> list[StreamSpec]:
+        """Return the streams of the tiers, each with its delay, for ``Worker(streams=…)``.
+
+        Raises:
+            ConfigError: If the tiers are not streams.
+        """
+        streams = getattr(self._to, "streams", None)
+        if streams is None:
+            raise ConfigError(
+                "to", self._to, "a StreamTiers; rows of a RetryTable are delivered by a RetryWorker"
+            )
+        found: list[StreamSpec] = streams()
+        return found
+
+    def _set_aside(self, poison: PoisonRecord) -> Awaitable[Deferred | None] | Deferred | None:
+        tier = self._to.tier_after(poison)
+        if tier >= len(self.delays):
+            return self.dead_letter(poison)
+        try:
+            waiting = self._to.keep(poison, tier)
+        except InvalidRecordError as error:
+            _LOGGER.error(
+                "shard %s: record %s/%d cannot wait for a retry and becomes a dead letter: %s",
+                poison.shard_id,
+                poison.record.sequence_number,
+                poison.record.sub_sequence_number,
+                error,
+            )
+            return self.dead_letter(poison)
+        deferred = Deferred(self.delays[tier])
+        if not inspect.isawaitable(waiting):
+            return deferred
+
+        async def wait() -> Deferred:
+            await waiting
+            return deferred
+
+        return wait()

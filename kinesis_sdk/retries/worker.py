@@ -1,0 +1,269 @@
+"""`RetryWorker`: delivers the rows of a `RetryTable` that are due."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, cast
+
+from kinesis_sdk.common.error_policy import (
+    DEFAULT_PAUSES,
+    Failure,
+    HandlerErrorPolicy,
+    PoisonRecord,
+    Retry,
+    SetAside,
+    Stop,
+    pause_of,
+)
+from kinesis_sdk.common.errors import ConfigError, HandlerError
+from kinesis_sdk.common.log_fields import FieldLogger
+from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.common.validation import check_seconds
+from kinesis_sdk.consumer import RecordBatch
+from kinesis_sdk.retries.table import RetryTable, Row
+from kinesis_sdk.retries.tiers import RetryTiers
+
+_LOGGER = FieldLogger(logging.getLogger(__name__))
+
+
+class _NoCheckpoints:
+    """Stands for the checkpointer: the row is deleted in the transaction of the effects."""
+
+    def checkpoint(self, *_position: object, **_more: object) -> None:
+        """Do nothing."""
+
+
+class RetryWorker:
+    """Delivers the records of a `RetryTable` that are due, one in each transaction, to the handler of the worker.
+
+    ``batch.transaction`` is a connection to the database of the table. What the handler writes to it is stored together with the
+    removal of the row, when the handler returns; and not at all if it raises or the process dies. Several processes may run a
+    `RetryWorker` on one table.
+
+    Args:
+        table: The table.
+        tiers: The policy that the worker uses, with this table.
+        handler: The handler of the worker: a plain function of a batch. Not ``table.in_order(handler)``.
+        policy: Decides about failures; a `CircuitBreaker` around ``tiers``, for example. None takes ``tiers``.
+        poll_interval: Maximum seconds between two looks at the table, 0.01 to 3600.
+        rng: Source of jitter.
+
+    Raises:
+        ConfigError: If an argument is not valid.
+    """
+
+    def __init__(
+        self,
+        table: RetryTable,
+        tiers: RetryTiers,
+        handler: Callable[[RecordBatch], None],
+        *,
+        policy: HandlerErrorPolicy | None = None,
+        poll_interval: float = 1.0,
+        rng: random.Random | None = None,
+    ) -> None:
+        if not callable(handler) or isinstance(handler, type):
+            raise ConfigError("handler", handler, "a function of a RecordBatch")
+        check_seconds("poll_interval", poll_interval, 0.01, 3600)
+        self._table = table
+        self._tiers = tiers
+        self._handler = handler
+        self._policy: HandlerErrorPolicy = policy or tiers
+        self._poll_interval = poll_interval
+        self._rng = rng or random.Random()
+        self._row: tuple[type[BaseException] | None, int] = (None, 0)
+        self._failures = 0
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+
+    def step(self) -> float:
+        """Deliver one record that is due; return the seconds until the next step.
+
+        Raises:
+            HandlerError: If the policy stops the worker.
+            KinesisSdkError: If the database does not work; nothing of the step was stored.
+        """
+        self._table.ensure_ready()
+        seconds: float = self._table.guarded(self._step)
+        return seconds
+
+    def _step(self) -> float:
+        table = self._table
+        with table.engine.begin() as connection:
+            table.lock_writers(connection)
+            row = table.next_due(connection)
+            if row is None:
+                wait = table.seconds_to_next(connection)
+                # A row that is due and was not returned is locked, or waits for an earlier one of its key.
+                return self._poll_interval if wait is None or wait <= 0 else min(self._poll_interval, wait)
+            savepoint = connection.begin_nested()
+            try:
+                self._call(row, connection)
+            except Exception as error:
+                savepoint.rollback()
+                outage = self._table.transient(error)
+                if outage is not None:
+                    raise outage from error  # the database failed, and not the handler
+                return self._failed(row, connection, error)
+            savepoint.commit()
+            table.finish(connection, row)
+        self._row, self._failures = (None, 0), 0
+        return 0.0
+
+    def _call(self, row: Row, connection: Any) -> None:
+        batch = RecordBatch(
+            records=[row.record],
+            shard_id=row.shard_id,
+            stream=StreamId(row.stream),
+            checkpointer=cast("Any", _NoCheckpoints()),
+            transaction=connection,
+        )
+        result: object = self._handler(batch)
+        if hasattr(result, "__await__"):
+            cast("Any", result).close()
+            raise HandlerError(
+                "a RetryWorker needs a plain function as handler: use StreamTiers for coroutines"
+            )
+
+    def _failed(self, row: Row, connection: Any, error: Exception) -> float:
+        kind, before = type(error), self._row
+        self._row = (kind, before[1] + 1 if before[0] is kind else 1)
+        self._failures += 1
+        attempts = row.attempts + 1
+        decision = self._policy.decide(Failure(error=error, size=1, attempts=attempts, in_a_row=self._row[1]))
+        if isinstance(decision, Stop):
+            raise HandlerError(f"record {row.record.id}: the handler failed: {kind.__name__}") from error
+        if isinstance(decision, SetAside):
+            self._set_aside(row, connection, error, attempts)
+            return 0.0
+        is_open = isinstance(decision, Retry) and decision.circuit > 0
+        pause = pause_of(
+            decision if isinstance(decision, Retry) else Retry(DEFAULT_PAUSES), attempts, self._rng
+        )
+        _LOGGER.warning(
+            "record %s: the handler failed in tier %d (%s), %s in %.1f s",
+            row.record.id,
+            row.tier,
+            kind.__name__,
+            "circuit open, trying again" if is_open else "trying again",
+            pause,
+            exc_info=error,
+        )
+        if is_open:
+            return pause  # the service is down, so no other row is tried meanwhile
+        self._table.try_again(connection, row, pause)
+        return 0.0
+
+    def _set_aside(self, row: Row, connection: Any, error: Exception, attempts: int) -> None:
+        poison = PoisonRecord(
+            record=row.record,
+            error=error,
+            attempts=attempts,
+            shard_id=row.shard_id,
+            stream=StreamId(row.stream),
+            transaction=connection,
+        )
+        tier = row.tier + 1 if row.has_failed else 0
+        if tier < len(self._tiers.delays):
+            delay = self._table.move(connection, row, poison, tier)
+            _LOGGER.warning(
+                "record %s: delivered again in %.0f s (tier %d, %s)",
+                row.record.id,
+                delay,
+                tier,
+                type(error).__name__,
+                exc_info=error,
+            )
+            return
+        savepoint = connection.begin_nested()
+        try:
+            result: object = self._tiers.dead_letter(poison)
+            if hasattr(result, "__await__"):
+                cast("Any", result).close()
+                raise TypeError("a RetryWorker needs a plain function as dead_letter")
+        except Exception as hook_error:
+            savepoint.rollback()
+            pause = DEFAULT_PAUSES.pause(attempts, self._rng)
+            _LOGGER.exception(
+                "record %s: the dead-letter hook failed (%s), trying again in %.1f s",
+                row.record.id,
+                type(hook_error).__name__,
+                pause,
+            )
+            self._table.try_again(connection, row, pause)
+            return
+        savepoint.commit()
+        self._table.finish(connection, row)
+        _LOGGER.error(
+            "record %s: passed to the dead-letter hook after the last tier (%s)",
+            row.record.id,
+            type(error).__name__,
+            exc_info=error,
+        )
+
+    def run(self) -> None:
+        """Deliver records until `stop`, on this thread. Errors of the database are logged and tried again.
+
+        Raises:
+            HandlerError: If the policy stops the worker.
+        """
+        failures = 0
+        while not self._stop.is_set():
+            try:
+                wait = self.step()
+                failures = 0
+            except HandlerError:
+                raise
+            except Exception:
+                failures += 1
+                wait = DEFAULT_PAUSES.pause(failures, self._rng)
+                _LOGGER.exception("a step of the retry table failed, trying again in %.1f s", wait)
+            if wait:
+                self._stop.wait(wait)
+
+    def _run(self) -> None:
+        try:
+            self.run()
+        except BaseException as error:
+            self._error = error
+            _LOGGER.exception("the retry worker ended")
+
+    def start(self) -> None:
+        """Deliver records on a thread of its own, until `stop`.
+
+        Raises:
+            ConfigError: If it was started already.
+        """
+        if self._thread is not None:
+            raise ConfigError("start", True, "one start of a RetryWorker")
+        self._thread = threading.Thread(target=self._run, name="kinesis-retries", daemon=True)
+        self._thread.start()
+
+    def stop(self, timeout: float | None = None) -> None:
+        """Stop after the current record. Callable from any thread and from a signal handler.
+
+        Args:
+            timeout: Maximum seconds to wait for the end of the thread that `start` made; None waits for it.
+
+        Raises:
+            HandlerError: If the policy had stopped the worker.
+        """
+        self._stop.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout)
+        if self._error is not None:
+            raise self._error
+
+    def __enter__(self) -> RetryWorker:
+        self.start()
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self.stop()
