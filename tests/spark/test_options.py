@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 from typing import Any
 
 import pytest
@@ -12,10 +13,11 @@ from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.position import AfterSequence, AtSequence, AtTimestamp, Latest, TrimHorizon
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.spark.connection import ConnectionSettings
-from kinesis_sdk.spark.options import SinkOptions, SourceOptions
+from kinesis_sdk.spark.options import _SINK, _SOURCE, SinkOptions, SourceOptions
 from kinesis_sdk.spark.positions import StartingPosition
 from kinesis_sdk.testing import VirtualClock
 from tests import fuzz
+from tests.readme import DOCS
 
 NAME = {"streamName": "orders"}
 
@@ -30,6 +32,15 @@ def test_defaults() -> None:
     assert options.misplaced_aggregates == "deliver"
     assert options.records_per_fetch == 10_000
     assert (options.idle_probe_interval, options.max_tasks, options.shards_per_task) == (5.0, None, None)
+
+
+@pytest.mark.parametrize(("part", "table"), [("## Reader", _SOURCE), ("## Writer", _SINK)])
+def test_every_option_is_on_the_page(part: str, table: dict[str, Any]) -> None:
+    """Credentials are listed once, for the reader."""
+    page = (DOCS / "spark-options.md").read_text(encoding="utf-8")
+    section = page.split(part)[1].split("## Large records")[0]
+    wanted = set(table) if part == "## Reader" else set(table) - set(_SOURCE)
+    assert {name for name in wanted if not re.search(rf"`{name}`", section)} == set()
 
 
 def test_every_reader_option_in_any_case() -> None:
