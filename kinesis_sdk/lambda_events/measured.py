@@ -11,8 +11,7 @@ from kinesis_sdk.common.metrics import APPLICATION_NAME, SHARD_ID, STREAM_NAME, 
 from kinesis_sdk.common.records import UserRecord
 from kinesis_sdk.metrics import CATALOGUE
 
-_METRICS = {metric.name: metric for metric in CATALOGUE}
-_TIME = "RecordProcessor.processRecords.Time"
+_METRICS = {metric.snake_name: metric for metric in CATALOGUE if metric.operation == "ProcessTask"}
 
 
 class EventMetrics:
@@ -70,15 +69,15 @@ class EventMetrics:
         scope = Scope({APPLICATION_NAME: application, STREAM_NAME: stream, SHARD_ID: shard_id})
         metrics = BoundMetrics(self._sink, scope)
         for name, number in (
-            ("RecordsProcessed", self._records),
-            ("DataBytesProcessed", self._bytes),
-            ("HandlerFailures", self._failures),
-            ("RecordsDeadLettered", self._dead),
+            ("records_processed", self._records),
+            ("data_bytes_processed", self._bytes),
+            ("handler_failures", self._failures),
+            ("records_dead_lettered", self._dead),
         ):
-            if number or name == "RecordsProcessed":
+            if number or name == "records_processed":
                 metrics.add(_METRICS[name], number)
         if millis is not None:
-            metrics.add(_METRICS[_TIME], millis)
+            metrics.add(_METRICS["process_records_time"], millis)
         metrics.retire()
         flush = getattr(self._sink, "flush", None)
         if flush is not None:
