@@ -9,9 +9,10 @@ from collections.abc import Callable
 
 from kinesis_sdk.acknowledgement.gaps import MAX_UNACKNOWLEDGED, GapMap
 from kinesis_sdk.common.clock import Clock, SystemClock
-from kinesis_sdk.common.errors import ConfigError, UnacknowledgedError
+from kinesis_sdk.common.errors import ConfigError, SinkError, UnacknowledgedError
 from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.common.records import UserRecord, position_of
+from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.validation import check_int, check_seconds
 from kinesis_sdk.consumer import Checkpointer, RecordBatch, RecordHandler, ShardContext
@@ -73,6 +74,8 @@ class Acknowledging:
             lease is given up.
         clock: Monotonic clock; replaced in tests.
 
+    It cannot be combined with a sink: the worker stops with `SinkError`. ``concurrency`` has no effect.
+
     Raises:
         ConfigError: If ``function`` is not one, or a number is out of range.
     """
@@ -119,6 +122,7 @@ class _ShardHandler(RecordHandler):
         self._lock = threading.Lock()
         self._stored_at = clock.monotonic()
         self._begun = False
+        self._limited: Checkpointer | None = None
 
     def initialize(self, shard: ShardContext) -> None:
         """Continue with the acknowledgements of the earlier owner."""
@@ -145,6 +149,13 @@ class _ShardHandler(RecordHandler):
 
     def process_records(self, batch: RecordBatch) -> None:
         """Give each record to the function, unless it is acknowledged or in its hands."""
+        if batch.transaction is not RecordBatch.transaction:
+            # The sink commits the position of the whole batch, and the next owner would begin after records without an acknowledgement.
+            raise SinkError("Acknowledging cannot be combined with a sink: use one of the two")
+        if self._limited is not batch.checkpointer:
+            # With ``auto_checkpoint=True``, the worker would checkpoint what this call got.
+            batch.checkpointer.limit_to(self._watermark)
+            self._limited = batch.checkpointer
         self._store_if_due(batch.checkpointer)
         for record in batch.records:
             position = position_of(record)
@@ -161,6 +172,10 @@ class _ShardHandler(RecordHandler):
                     self._gaps.give_back(position)
                 raise
             self._store_if_due(batch.checkpointer)
+
+    def _watermark(self) -> ExtendedSequenceNumber | None:
+        with self._lock:
+            return self._gaps.watermark
 
     def _acknowledge(self, record: UserRecord) -> None:
         with self._lock:
@@ -192,6 +207,7 @@ class _ShardHandler(RecordHandler):
     def _store(self, checkpointer: Checkpointer) -> None:
         """Store the watermark and the gaps after it, in one write; nothing if nothing has changed."""
         self._stored_at = self._clock.monotonic()
+        largest = checkpointer.largest_delivered  # asks for the watermark, so not under the lock
         with self._lock:
             if not self._gaps.changed:
                 return
@@ -200,7 +216,7 @@ class _ShardHandler(RecordHandler):
             if watermark is not None:
                 # After a failed call, the next one may get fewer records, and the checkpoint must not pass those. The records between
                 # the two are in the state.
-                base = max(base, min(watermark, checkpointer.largest_delivered))
+                base = max(base, min(watermark, largest))
             is_told = self._gaps.is_complete and (watermark is None or watermark == base)
             state = None if is_told else self._gaps.to_state(base)
         try:

@@ -101,7 +101,7 @@ class Checkpointer:
         # First position delivered under this lease. It stays when a delivery fails.
         self._first: ExtendedSequenceNumber | None = None
         self._at_shard_end = False
-        # With a sink: returns the sink's position, which no checkpoint may pass.
+        # Returns the position that no checkpoint may pass: of a sink, or of single acknowledgements.
         self._limit: Callable[[], ExtendedSequenceNumber | None] | None = None
 
     @property
@@ -124,10 +124,14 @@ class Checkpointer:
 
     @property
     def _largest(self) -> ExtendedSequenceNumber:
-        last, bound = self._held.lease.checkpoint, self._bound
+        bound = self._bound
         if self._limit is not None:
             limit = self._limit()
             bound = None if bound is None or limit is None else min(bound, limit)
+        return self._at_least_stored(bound)
+
+    def _at_least_stored(self, bound: ExtendedSequenceNumber | None) -> ExtendedSequenceNumber:
+        last = self._held.lease.checkpoint
         return last if bound is None or bound < last else bound
 
     def checkpoint(
@@ -226,7 +230,9 @@ class Checkpointer:
         if self._held.gone is not None:
             raise LeaseLostError(f"lease {self.shard_id} is no longer held: {self._held.gone}")
         last = self._held.lease.checkpoint
-        if self._at_shard_end and position == self._largest:
+        if self._at_shard_end and position == self._at_least_stored(
+            self._bound
+        ):  # not at a limit before the end
             position = ExtendedSequenceNumber(SHARD_END)
         if self._precedes_deliveries(position, last):
             reason = (

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from kinesis_sdk import BisectBatch, ConsumerConfig
+from kinesis_sdk import BisectBatch, ConsumerConfig, InMemorySink, RecordBatch
 from kinesis_sdk.acknowledgement import Acknowledging, ReceivedRecord
-from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.acknowledgement.gaps import GapMap
+from kinesis_sdk.common.errors import ConfigError, SinkError
 from kinesis_sdk.common.records import position_of
+from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 
 CONFIG = ConsumerConfig(initial_position="TRIM_HORIZON")
 
@@ -105,7 +107,7 @@ def test_a_bound_stops_the_reading_until_gaps_close(kinesis_stream: Any, kinesis
     application.ack(1)
     application.run(60)
     assert application.numbers == [0, 1, 2, 3]
-    for _ in range(20):
+    for _ in range(8):
         application.ack(*range(20))
         application.run(60)
     assert application.numbers == list(range(20))
@@ -198,9 +200,74 @@ def test_a_quiet_shard_costs_no_write(application: Application) -> None:
     real = store.prepare, store.checkpoint
     store.prepare = lambda *given: calls.append(given) or real[0](*given)
     store.checkpoint = lambda *given: calls.append(given) or real[1](*given)
-    application.run(600)
+    application.run(120)
     assert calls == []
     assert application.row.pending_checkpoint_state == state
+
+
+def test_a_worker_that_checkpoints_by_itself_passes_no_gap(kinesis_stream: Any, kinesis_worker: Any) -> None:
+    kinesis_stream.put("k", *(b"%d" % n for n in range(4)))
+    config = ConsumerConfig(initial_position="TRIM_HORIZON", auto_checkpoint=True)
+    application = Application(kinesis_stream, kinesis_worker, config=config)
+    application.start()
+    application.run(120)
+    application.ack(0, 2, 3)
+    application.run(120)
+    assert application.row.checkpoint <= application.position(0)
+    application.start()
+    application.run()
+    assert 1 in application.numbers
+    application.ack(0, 1, 2, 3)
+    application.worker.stop()
+    application.start()
+    application.run()
+    assert application.numbers == []
+
+
+def test_a_sink_beside_it_stops_the_worker_before_anything_is_skipped(
+    kinesis_stream: Any, kinesis_worker: Any
+) -> None:
+    kinesis_stream.put("k", b"0")
+    got: list[ReceivedRecord] = []
+    worker = kinesis_worker(Acknowledging(got.append), CONFIG, sink=InMemorySink())
+    with pytest.raises(SinkError, match="cannot be combined with a sink"):
+        worker.run_for(60)
+    assert got == []
+
+
+class Bounded:
+    """A checkpointer after a failed call: the next call got fewer records, and no checkpoint may pass those."""
+
+    def __init__(self, largest: Any) -> None:
+        self.last_checkpoint = ExtendedSequenceNumber("TRIM_HORIZON")
+        self.largest_delivered = largest
+        self.stored: list[tuple[Any, Any]] = []
+
+    def limit_to(self, limit: Any) -> None:
+        """Take it."""
+
+    def checkpoint_with_state(self, position: Any, state: Any) -> None:
+        self.stored.append((position, state))
+
+
+def test_acknowledgements_behind_the_largest_checkpoint_are_in_the_state(application: Application) -> None:
+    records = application.stream.records
+    handler: Any = Acknowledging(ReceivedRecord.ack, clock=application.stream.aws.clock)()
+    checkpointer = Bounded(position_of(records[2]))
+    stream = application.got[0].stream
+    batch: Any = RecordBatch(
+        records=records,
+        shard_id="shardId-000000000000",
+        stream=stream,
+        checkpointer=cast("Any", checkpointer),
+    )
+    handler.process_records(batch)
+    handler.shutdown_requested(checkpointer)
+    ((base, state),) = checkpointer.stored
+    assert base == position_of(records[2])
+    heir = GapMap(10)
+    assert heir.restore(state, base)
+    assert not any(heir.receive(position_of(record)) for record in records[3:])
 
 
 async def coroutine(received: ReceivedRecord) -> None:

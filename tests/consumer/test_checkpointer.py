@@ -182,6 +182,14 @@ def test_a_position_and_its_state_are_stored_in_one_write():
             with_state(position, b"mine")
 
 
+def test_a_limit_before_the_end_of_the_shard_is_not_its_end():
+    scenario = Scenario()
+    scenario.checkpointer.limit_to(lambda: at(7))
+    scenario.checkpointer.end_shard()
+    scenario.checkpointer.checkpoint("7")
+    assert scenario.row.checkpoint == at(7)
+
+
 def test_state_is_bytes():
     with pytest.raises(InvalidCheckpointError, match="state must be bytes"):
         Scenario().checkpointer.prepare_checkpoint(state="text")

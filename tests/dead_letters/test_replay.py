@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
@@ -209,6 +209,25 @@ def test_records_are_put_back_with_their_key_and_history_and_once() -> None:
     elsewhere = StreamTarget(connection, "dead")
     assert list(elsewhere.replay([table])) == [(table, None)]
     elsewhere.close()
+
+
+def test_a_repetition_has_the_same_name_and_a_record_that_failed_again_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    aws = FakeAws(streams={"orders": 1}, throttle=False)
+    target = StreamTarget(Connection(clients={"kinesis": aws.client("kinesis")}))
+    put, names = target._producer.put, []
+
+    def named(*arguments: Any, dedup_id: str, **more: Any) -> Any:
+        names.append(dedup_id)
+        return put(*arguments, dedup_id=dedup_id, **more)
+
+    monkeypatch.setattr(target._producer, "put", named)
+    list(target.replay([letter(1), letter(1), letter(1, attempt=2), letter(2)]))
+    target.close()
+    first, repeated, failed_again, other = names
+    assert first == repeated
+    assert len({first, failed_again, other}) == 3
 
 
 def test_a_stream_that_does_not_take_a_record_fails_its_letter() -> None:
