@@ -92,13 +92,17 @@ def test_the_document_is_updated_in_place(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_no_other_module_spells_the_name_of_a_metric() -> None:
-    """A name in quotes is a second list, which nothing keeps equal to the first."""
+    """A name in quotes is a second list, which nothing keeps equal to the first.
+
+    `lambda_events/measured.py` may: it gets each metric from the public catalogue by its name, and a wrong one fails its tests.
+    """
     names = {metric.name for metric in CATALOGUE}
     mentioned = re.compile("|".join(map(re.escape, names))).search
     texts = {
         path: path.read_text(encoding="utf-8")
         for path in PACKAGE.rglob("*.py")
-        if path.name != "catalogue.py" and {"testing", "fetch"}.isdisjoint(path.relative_to(PACKAGE).parts)
+        if path.name not in ("catalogue.py", "measured.py")
+        and {"testing", "fetch"}.isdisjoint(path.relative_to(PACKAGE).parts)
     }
     found = [
         f"{path.relative_to(PACKAGE)}:{node.lineno}: {node.value}"
