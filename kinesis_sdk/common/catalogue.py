@@ -169,6 +169,7 @@ PRODUCER_METRICS = (
 
 # ----------------------------------------------------------------------------------- consumer: one shard, its lease
 
+# ``ProcessTask`` also for reads: the KCL's KinesisDataFetcher records them under this operation, too.
 _OF_SHARD: dict[str, Any] = {
     "operation": "ProcessTask",
     "dimensions": (APPLICATION_NAME, STREAM_NAME, SHARD_ID),

@@ -52,7 +52,7 @@ class MemoryMetrics(AccumulatingSink):
                 producer. A consumer's metrics have ``ApplicationName`` at every level; ``Operation`` is implied.
 
         Returns:
-            None without observations at this level.
+            None without observations at this level, and for a level that the metric does not have.
         """
         name = metric if isinstance(metric, str) else metric.name
         expected = sorted(dimensions.items())

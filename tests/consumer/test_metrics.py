@@ -595,6 +595,7 @@ def test_every_metric_of_the_catalogue_is_recorded():
     fleet.aws.faults.clear()
     fleet.freeze("a", 60)
     fleet.run(100)
+    # Rare ones, each with the test that records it.
     elsewhere = {
         catalogue.SHARD_QUARANTINED,  # test_a_quarantine_is_a_state_that_ends_with_the_repair
         catalogue.HANDLER_BATCH_SIZE,  # test_the_size_of_calls_is_measured_while_failures_keep_them_small

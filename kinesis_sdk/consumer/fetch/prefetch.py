@@ -50,6 +50,8 @@ class Prefetcher:
         self._ended = False
         self._closed = False
         self._reading: Reservation | None = None
+        # Without the lock: only `step` uses it, and the scheduler never runs two steps of a task at once. The shard's step calls
+        # the ``charge`` of a result later; a stale `expected` reserves too much or too little once.
         self._expansion = Expansion()
 
     def bind(self, wake: Callable[[], None]) -> None:
@@ -75,7 +77,7 @@ class Prefetcher:
 
     def fetch(self, now: float) -> FetchResult:
         """Return the next result without waiting; an empty one if there is none. See `Fetcher.fetch`."""
-        del now
+        del now  # the read was made by `step`
         with self._lock:
             if self._ready:
                 result = self._ready.popleft()

@@ -64,6 +64,7 @@ class DispatchPolicy(Protocol):
     def on_returned(self, entry: Entry, how: Returned, landed_in: str | None) -> None:
         """Note that the entry came back: exactly one final call for each `on_sent`, after any number of others.
 
+        An entry that comes back HALVED is still on its way: it leaves again in a smaller request, without another `on_sent`.
         ``landed_in`` is the shard that accepted it, if this is the response to its request.
         """
         ...
@@ -170,7 +171,7 @@ class Lane:
         for policy in self._policies:
             moment = max(moment, policy.may_send(entry, now))
             if moment == NEVER:
-                break
+                break  # not only for speed: while `Sealing` waits, policies behind it would read, and keep, the unsealed size
         return min(moment, self._next_expiry)
 
     def expedite(self) -> None:
@@ -248,7 +249,7 @@ class InFlightLimit:
 
     An entry leaves its lane only if a further request of its shard may go. Several entries may leave for the same request, but requests
     are cut later. `admits` checks again then, and entries without a free request return to their lane. Entries without a predicted shard
-    are not limited.
+    are not limited. `SendQueue` therefore calls two methods that no other policy has: `admits` and `on_request`.
     """
 
     __slots__ = ("_gathered", "_limit", "_max_count", "_number", "_requests", "_stages")

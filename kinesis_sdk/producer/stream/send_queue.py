@@ -88,6 +88,7 @@ class SendQueue:
         self.rate_limit: RateLimit = RateLimit(config.rate_limit, rng)
         self._barrier = ReshardBarrier(topology.require_load)
         self._in_flight_limit: InFlightLimit | None = None
+        # An entry leaves when all policies allow it, so their order matters only for `Sealing` (below).
         self.policies: tuple[DispatchPolicy, ...] = (self.rate_limit,)
         if self._in_order:
             self.policies = (OneInFlight(), self._barrier, self.rate_limit)

@@ -124,7 +124,10 @@ def play(
     codec: AggregateCodec | None = None,
     sealing_time: float = 0.0,
 ) -> Simulation:
-    """One schedule, drawn from its seed alone."""
+    """One schedule, drawn from its seed alone.
+
+    At most 120 records of up to 3,000 bytes: a limit has to be smaller than that to be reached.
+    """
     rng = random.Random(seed)
     config = ProducerConfig(
         aggregation_enabled=rng.random() < 0.9,
