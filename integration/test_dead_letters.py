@@ -9,17 +9,21 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import boto3
 import pytest
 
+from integration.postgres import postgres
 from kinesis_sdk import BisectBatch, ConsumerConfig, Producer, RecordBatch, Worker
 from kinesis_sdk.admin import Connection
 from kinesis_sdk.dead_letters import DeadLetters, DeadLetterStore, State, open_dead_letters
 from kinesis_sdk.testing import start_server_process
 from tests import HANG
 from tests.dead_letters.letters import letter
+
+__all__ = ["postgres"]
 
 LETTERS = 250
 HANDLER = """
@@ -56,6 +60,25 @@ def kept(folder: Path) -> tuple[str, DeadLetterStore]:
     for n in range(LETTERS):
         store.keep(letter(n))
     return place, store
+
+
+def test_postgresql_keeps_what_no_text_of_its_own_can_hold(postgres: str) -> None:
+    store = open_dead_letters(postgres)
+    assert list(store.letters()) == []
+    letters = [letter(n, partition_key="a\0\ud800", data=bytes(range(256))) for n in range(4)]
+    for one in letters:
+        store.keep(one)
+    store.mark(letters[:2], State.REPLAYED)
+    store.drop(letters[2:3])
+    store.keep(letters[0])
+    again = open_dead_letters(postgres)
+    assert list(again.letters(payload=True)) == [
+        letters[0],
+        replace(letters[1], state=State.REPLAYED),
+        letters[3],
+    ]
+    again.close()
+    store.close()
 
 
 def states(store: DeadLetterStore) -> Counter[State]:
