@@ -35,7 +35,8 @@ class GapMap:
         # Unacknowledged records in the order of the shard, each with the position that was received just before it: None for the first
         # one under this lease.
         self._open: dict[ExtendedSequenceNumber, ExtendedSequenceNumber | None] = {}
-        self._held: set[ExtendedSequenceNumber] = set()
+        # Those of them on which the function failed; it holds the other ones.
+        self._failed: set[ExtendedSequenceNumber] = set()
         self._last: ExtendedSequenceNumber | None = None
         # From an earlier owner: up to `_end`, only the records of `_left` are not acknowledged.
         self._end: ExtendedSequenceNumber | None = None
@@ -52,10 +53,9 @@ class GapMap:
         """The oldest of them."""
         return next(iter(self._open), None)
 
-    @property
-    def is_full(self) -> bool:
-        """Whether no new record may be received."""
-        return len(self._open) >= self._most
+    def has_room(self, position: ExtendedSequenceNumber) -> bool:
+        """Return whether a record may be received: at the bound, only one that was received before."""
+        return len(self._open) < self._most or (self._last is not None and position <= self._last)
 
     @property
     def is_complete(self) -> bool:
@@ -73,28 +73,43 @@ class GapMap:
     def receive(self, position: ExtendedSequenceNumber) -> bool:
         """Note a record, and return whether the function is to get it: it is neither acknowledged nor in the function's hands."""
         if self._last is not None and position <= self._last:
-            if position not in self._open or position in self._held:
-                return False
-            self._held.add(position)
-            return True
+            is_wanted = position in self._failed
+            self._failed.discard(position)
+            return is_wanted
         before, self._last = self._last, position
         self.changed = True
         if self._end is not None and position <= self._end and position not in self._left:
             return False
         self._left.discard(position)
         self._open[position] = before
-        self._held.add(position)
         return True
 
     def give_back(self, position: ExtendedSequenceNumber) -> None:
         """Note that the function failed on a record, which is then received again."""
-        self._held.discard(position)
+        if position in self._open:
+            self._failed.add(position)
+
+    def pass_over(self, position: ExtendedSequenceNumber, *, itself: bool) -> None:
+        """Note that the worker has finished all records before a position, and perhaps the one at it.
+
+        Those that the function failed on, or never got, were set aside: they do not come again.
+        """
+
+        def is_passed(one: ExtendedSequenceNumber) -> bool:
+            return one < position or (itself and one == position)
+
+        for one in filter(is_passed, tuple(self._failed)):
+            self.acknowledge(one)
+        passed = set(filter(is_passed, self._left))
+        if passed:
+            self._left -= passed
+            self.changed = True
 
     def acknowledge(self, position: ExtendedSequenceNumber) -> None:
         """Note that a record is done. A second time has no effect."""
         if position in self._open:
             del self._open[position]
-            self._held.discard(position)
+            self._failed.discard(position)
             self.changed = True
 
     def to_state(self, base: ExtendedSequenceNumber) -> bytes:

@@ -156,11 +156,16 @@ class _ShardHandler(RecordHandler):
             # With ``auto_checkpoint=True``, the worker would checkpoint what this call got.
             batch.checkpointer.limit_to(self._watermark)
             self._limited = batch.checkpointer
+        if batch.records:
+            with self._lock:
+                self._gaps.pass_over(position_of(batch.records[0]), itself=False)
+        else:
+            self._pass_delivered(batch.checkpointer)
         self._store_if_due(batch.checkpointer)
         for record in batch.records:
             position = position_of(record)
             with self._lock:
-                if self._gaps.is_full:
+                if not self._gaps.has_room(position):
                     self._fail(batch.shard_id)
                 wanted = self._gaps.receive(position)
             if not wanted:
@@ -183,10 +188,12 @@ class _ShardHandler(RecordHandler):
 
     def shutdown_requested(self, checkpointer: Checkpointer) -> None:
         """Store what is acknowledged."""
+        self._pass_delivered(checkpointer)
         self._store(checkpointer)
 
     def shard_ended(self, checkpointer: Checkpointer) -> None:
         """End the shard once every record is acknowledged."""
+        self._pass_delivered(checkpointer)
         with self._lock:
             unacknowledged = self._gaps.unacknowledged
         if not unacknowledged:
@@ -194,6 +201,12 @@ class _ShardHandler(RecordHandler):
             return
         self._store(checkpointer)
         self._fail(checkpointer.shard_id)
+
+    def _pass_delivered(self, checkpointer: Checkpointer) -> None:
+        """Note that no call is running, so the worker has finished every record up to the last delivered one."""
+        if checkpointer.delivered is not None:
+            with self._lock:
+                self._gaps.pass_over(checkpointer.delivered, itself=True)
 
     def _fail(self, shard_id: str) -> None:
         raise UnacknowledgedError(

@@ -149,6 +149,46 @@ def test_a_function_that_raises_gets_the_record_again_and_only_that(
     assert calls == [0, 1, 1, 2]
 
 
+def test_at_the_bound_the_record_that_failed_comes_again(kinesis_stream: Any, kinesis_worker: Any) -> None:
+    calls: list[int] = []
+
+    def handle(received: ReceivedRecord) -> None:
+        calls.append(int(received.record.data))
+        if len(calls) == 1:
+            raise ConnectionError("no database")
+        received.ack()
+
+    kinesis_stream.put("k", b"0", b"1")
+    handler = Acknowledging(handle, max_unacknowledged=1, clock=kinesis_stream.aws.clock)
+    kinesis_worker(handler, CONFIG).run_for(60)
+    assert calls == [0, 0, 1]
+
+
+@pytest.mark.parametrize("poison", [1, 3])
+def test_a_record_that_is_set_aside_counts_as_acknowledged(
+    kinesis_stream: Any, kinesis_worker: Any, poison: int
+) -> None:
+    dead: list[Any] = []
+
+    def handle(received: ReceivedRecord) -> None:
+        if int(received.record.data) == poison:
+            raise ValueError("poison")
+        received.ack()
+
+    kinesis_stream.put("k", b"0", b"1", b"2", b"3")
+    config = ConsumerConfig(
+        initial_position="TRIM_HORIZON", on_handler_error=BisectBatch(dead_letter=dead.append)
+    )
+    worker = kinesis_worker(Acknowledging(handle, clock=kinesis_stream.aws.clock), config)
+    worker.run_for(60)
+    assert [int(one.record.data) for one in dead] == [poison]
+    (lease,) = worker.leases.scan().leases
+    assert (lease.checkpoint, lease.pending_checkpoint_state) == (
+        position_of(kinesis_stream.records[3]),
+        None,
+    )
+
+
 def test_a_shard_ends_when_its_last_record_is_acknowledged(application: Application) -> None:
     client = application.stream.client
     client.split_shard(
@@ -241,6 +281,7 @@ class Bounded:
     def __init__(self, largest: Any) -> None:
         self.last_checkpoint = ExtendedSequenceNumber("TRIM_HORIZON")
         self.largest_delivered = largest
+        self.delivered = None
         self.stored: list[tuple[Any, Any]] = []
 
     def limit_to(self, limit: Any) -> None:
