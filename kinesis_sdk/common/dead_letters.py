@@ -144,12 +144,14 @@ class History:
             due=None if delay_millis is None else now_millis + delay_millis,
         )
 
-    def headers(self, record: UserRecord) -> dict[str, str | bytes]:
-        """Return all headers for a copy of a record: its own ones and this history.
+    def headers(
+        self, record: UserRecord, also: Mapping[str, str | bytes] | None = None
+    ) -> dict[str, str | bytes]:
+        """Return all headers for a copy of a record: its own ones, this history, and some others, at most 2 KB.
 
-        Its own headers from the end are left out if they do not fit beside the history. ``retry-left-out`` counts them.
+        Its own headers from the end are left out if they do not fit beside the rest. ``retry-left-out`` counts them.
         """
-        told: dict[str, str | bytes] = {ORIGIN: str(self.origin), ATTEMPT: str(self.attempt)}
+        told: dict[str, str | bytes] = {**(also or {}), ORIGIN: str(self.origin), ATTEMPT: str(self.attempt)}
         if self.error:
             told[ERROR] = self.error
         if self.first_failed is not None:

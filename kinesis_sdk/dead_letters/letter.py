@@ -119,15 +119,33 @@ class DeadLetter:
         """Return the letter without its payload."""
         return replace(self, data=None)
 
+    def copy_headers(self) -> dict[str, str | bytes]:
+        """Return the headers of a copy of the record in a stream: its own, its history, and the application.
+
+        Raises:
+            DeadLetterError: If its payload was not read.
+        """
+        application = {APPLICATION: self.application} if self.application else None
+        return self.history.headers(self._bare(), application)
+
     def record(self) -> UserRecord:
         """Return the record as a handler gets it: with its original ``id``, and with its history in the headers.
 
         Raises:
             DeadLetterError: If its payload was not read.
         """
+        bare = self._bare()
+        headers = {
+            name: value if isinstance(value, bytes) else value.encode()
+            for name, value in self.history.headers(bare).items()
+        }
+        return bare._replace(headers=headers)
+
+    def _bare(self) -> UserRecord:
+        """Return the record with its own headers only."""
         origin = self.history.origin
         kind = located_record_type(UserRecord, origin.stream, origin.shard_id)
-        bare = kind(
+        return kind(
             self.payload,
             self.partition_key,
             origin.sequence_number,
@@ -138,11 +156,6 @@ class DeadLetter:
             False,
             self.headers,
         )
-        headers = {
-            name: value if isinstance(value, bytes) else value.encode()
-            for name, value in self.history.headers(bare).items()
-        }
-        return bare._replace(headers=headers)
 
     def failed_again(self, error: BaseException, now_millis: int) -> DeadLetter:
         """Return the letter after a replay in which its handler raised ``error``."""
@@ -254,6 +267,10 @@ def _text(item: Mapping[str, Any], field: str, most: int) -> str:
     value = item.get(field)
     if not isinstance(value, str) or len(value) > most:
         raise ValueError(f"{field}: not a text of at most {most} characters")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{field}: not a text of at most {most} characters") from None
     return value
 
 

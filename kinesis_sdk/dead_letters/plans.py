@@ -12,7 +12,7 @@ from kinesis_sdk.admin import ChangeDescription, Command, Result, Status, Write
 from kinesis_sdk.common.text import printable
 from kinesis_sdk.dead_letters.letter import DeadLetter, State
 from kinesis_sdk.dead_letters.replay import ReplayProgress, Target, replay
-from kinesis_sdk.dead_letters.store import DeadLetterStore, Group, Grouped, Selection
+from kinesis_sdk.dead_letters.store import MAX_LETTERS, DeadLetterStore, Group, Grouped, Selection
 
 _DROP_CHUNK = 500
 
@@ -30,6 +30,7 @@ class LetterChange:
         command: The command that makes the change.
         target: What they are replayed to; None to drop them.
         limit: Maximum letters; None for all.
+        among: Identities of the letters of an earlier plan, which was shown; None for all letters.
         audit: The audit log.
         report: Called with the progress.
         now_millis: Returns epoch milliseconds.
@@ -40,18 +41,37 @@ class LetterChange:
     command: Command
     target: Target | None
     limit: int | None = None
+    among: frozenset[str] | None = None
     audit: Audit = lambda *_, **__: None
     report: Callable[[ReplayProgress], None] = lambda _: None
     now_millis: Callable[[], int] = lambda: round(time.time() * 1000)
     found: Grouped = field(init=False)
+    _planned: set[str] = field(init=False, default_factory=set)
     _progress: ReplayProgress | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        self.found = Grouped.of(self._chosen(payload=False))
+        letters, among = self.store.letters(payload=False), self.among
+        if among is not None:
+            letters = (letter for letter in letters if letter.id in among)
+        chosen = filter(self.selection.accepts, letters)
+        self.found = Grouped.of(map(self._noted, islice(chosen, self.limit)))
+
+    @property
+    def identities(self) -> frozenset[str]:
+        """Identities of the letters of this plan, before it is carried out."""
+        return frozenset(self._planned)
+
+    def _noted(self, letter: DeadLetter) -> DeadLetter:
+        if len(self._planned) < MAX_LETTERS:
+            self._planned.add(letter.id)
+        return letter
 
     def _chosen(self, *, payload: bool) -> Iterator[DeadLetter]:
-        chosen = filter(self.selection.accepts, self.store.letters(payload=payload))
-        return islice(chosen, self.limit)
+        """Yield the letters of the plan that are still chosen: letters that arrived since were not shown to anyone who agreed."""
+        for letter in self.store.letters(payload=payload):
+            if letter.id in self._planned and self.selection.accepts(letter):
+                self._planned.remove(letter.id)  # in a queue, it comes again in this pass if it fails again
+                yield letter
 
     @property
     def description(self) -> ChangeDescription:
@@ -65,6 +85,10 @@ class LetterChange:
         if self.store.unreadable:
             warnings.append(
                 f"{self.store.unreadable:,} entries of {self.store.location} are not dead letters and stay as they are"
+            )
+        if found.letters > MAX_LETTERS:
+            warnings.append(
+                f"only the first {MAX_LETTERS:,} are done now: run the command again for the rest"
             )
         replaying = sum(group.replaying for group in found.groups)
         if self.target is not None and replaying:

@@ -17,7 +17,7 @@ from kinesis_sdk.common.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from kinesis_sdk.common.shards import is_table_shard_id
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer import Checkpointer, RecordBatch, RecordHandler, ShardContext
-from kinesis_sdk.dead_letters.letter import APPLICATION, DeadLetter, State
+from kinesis_sdk.dead_letters.letter import DeadLetter, State
 from kinesis_sdk.dead_letters.store import DeadLetterStore
 from kinesis_sdk.producer import PendingRecord, Producer, ProducerConfig
 
@@ -101,15 +101,12 @@ class StreamTarget:
                 origin.stream,
                 "a Kinesis stream: the record is a change of a DynamoDB table, so name one with --to",
             )
-        headers = letter.history.headers(letter.record())
-        if letter.application:
-            headers = {**headers, APPLICATION: letter.application}
         return self._producer.put(
             self._stream or StreamId.parse(origin.stream),
             letter.partition_key,
             letter.payload,
             explicit_hash_key=letter.explicit_hash_key,
-            headers=headers,
+            headers=letter.copy_headers(),
             # With the attempt: a record that has failed again is another replay.
             dedup_id=f"dead-letter/{letter.id}/{letter.history.attempt}",
         )
@@ -293,6 +290,7 @@ def _settle(
     now_millis: Callable[[], int],
 ) -> None:
     if done:
+        # Of a record that is in the stream, the next failure may have been kept already: it stays open.
         store.mark(done, State.REPLAYED)
     if failed and target.keeps_errors:
         for letter, error in failed:

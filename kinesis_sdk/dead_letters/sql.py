@@ -169,6 +169,8 @@ class SqlDeadLetters:
     def mark(self, letters: Sequence[DeadLetter], state: State) -> None:
         """See `DeadLetterStore.mark`."""
         update = self._rows.update().values(state=state.value)
+        if state is State.REPLAYED:
+            update = update.where(self._rows.c.state == State.REPLAYING.value)
         self._each(letters, lambda part: update.where(self._rows.c.id.in_(part)))
 
     def drop(self, letters: Sequence[DeadLetter]) -> None:

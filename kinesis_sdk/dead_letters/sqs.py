@@ -63,7 +63,9 @@ class SqsDeadLetters:
         request: dict[str, Any] = {"QueueUrl": self._url, "MessageBody": body}
         if self._is_fifo:
             request["MessageGroupId"] = letter.history.origin.shard_id
-            request["MessageDeduplicationId"] = f"{letter.id}-{letter.history.attempt}"
+            # With the time: SQS takes a record silently and without effect if it had the same id within five minutes, although
+            # the message may have been replayed and deleted since.
+            request["MessageDeduplicationId"] = f"{letter.id}-{letter.history.attempt}-{letter.set_aside}"
         self._call("SendMessage", **request)
 
     def letters(self, *, payload: bool = False) -> Iterator[DeadLetter]:

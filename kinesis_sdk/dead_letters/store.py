@@ -48,7 +48,11 @@ class DeadLetterStore(Protocol):
         """
 
     def mark(self, letters: Sequence[DeadLetter], state: State) -> None:
-        """Store the state of letters that `letters` has yielded; unknown ones are ignored. Raises as `keep`."""
+        """Store the state of letters that `letters` has yielded; unknown ones are ignored.
+
+        ``REPLAYED`` is stored only for letters that are ``REPLAYING``. One that is open again was kept meanwhile: its record was put
+        back into the stream and has failed there before the replay ended. Raises as `keep`.
+        """
 
     def drop(self, letters: Sequence[DeadLetter]) -> None:
         """Remove letters that `letters` has yielded, for good; unknown ones are ignored. Raises as `keep`."""
@@ -206,7 +210,7 @@ class LetterLog:
             return  # the letter has expired, or the mark is forged
         if state is None:
             del self._last[identity]
-        else:
+        elif state is not State.REPLAYED or found[1] is State.REPLAYING:
             self._last[identity] = (found[0], state)
 
     def state_of(self, identity: str, position: Hashable) -> State | None:

@@ -64,10 +64,7 @@ class StreamDeadLetters:
 
     def keep(self, letter: DeadLetter) -> None:
         """See `DeadLetterStore.keep`."""
-        headers = letter.history.headers(letter.record())
-        if letter.application:
-            headers = {**headers, APPLICATION: letter.application}
-        self._put([(letter, letter.payload, headers)])
+        self._put([(letter, letter.payload, letter.copy_headers())])
 
     def mark(self, letters: Sequence[DeadLetter], state: State) -> None:
         """See `DeadLetterStore.mark`."""

@@ -55,7 +55,10 @@ class MemoryLetters:
             yield one if payload else one.without_payload()
 
     def mark(self, letters: Sequence[DeadLetter], state: State) -> None:
-        self._write({one.id: replace(self._letters[one.id], state=state) for one in letters})
+        changed = [self._letters[one.id] for one in letters]
+        if state is State.REPLAYED:
+            changed = [one for one in changed if one.state is State.REPLAYING]
+        self._write({one.id: replace(one, state=state) for one in changed})
 
     def drop(self, letters: Sequence[DeadLetter]) -> None:
         self._write({one.id: None for one in letters})

@@ -9,6 +9,7 @@ import pytest
 from kinesis_sdk.common.dead_letters import History
 from kinesis_sdk.common.error_policy import PoisonRecord
 from kinesis_sdk.common.errors import ConfigError, ConsumerError, DeadLetterError
+from kinesis_sdk.common.headers import encode_headers
 from kinesis_sdk.common.records import UserRecord
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.dead_letters import DeadLetters, FileDeadLetters, Selection, State
@@ -57,6 +58,16 @@ def test_a_letter_that_fails_again_keeps_its_identity_and_its_first_failure() ->
     assert (again.history.error, again.history.attempt) == ("TimeoutError", 2)
     assert again.history.first_failed == first.history.first_failed
     assert again.record().headers["tenant"] == b"a\xff"
+
+
+@pytest.mark.parametrize("own", [{f"header-{n}": b"" for n in range(64)}, {"big": b"x" * 8_000}])
+def test_headers_of_a_copy_fit_with_the_name_of_the_application(own: dict[str, bytes]) -> None:
+    one = letter(1, headers=own, application="\U0001f600" * 255)
+    headers = one.copy_headers()
+    assert encode_headers(headers)
+    left_out = int(headers.get("retry-left-out", 0))
+    assert left_out
+    assert len([name for name in headers if name in own]) + left_out == len(own)
 
 
 def test_a_copy_in_a_stream_is_a_letter_only_with_its_origin() -> None:

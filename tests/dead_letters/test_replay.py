@@ -11,7 +11,7 @@ from kinesis_sdk.admin import Command, Connection
 from kinesis_sdk.common.dead_letters import History, Origin
 from kinesis_sdk.common.errors import ConfigError, ConsumerError, DeadLetterError
 from kinesis_sdk.consumer import RecordBatch, RecordHandler, ShardContext
-from kinesis_sdk.dead_letters import Selection, State, StreamDeadLetters
+from kinesis_sdk.dead_letters import Selection, State, StreamDeadLetters, plans
 from kinesis_sdk.dead_letters import replay as module
 from kinesis_sdk.dead_letters.letter import DeadLetter
 from kinesis_sdk.dead_letters.plans import LetterChange
@@ -167,6 +167,23 @@ def test_letters_are_dropped(store: MemoryLetters) -> None:
     assert planned.apply().summary == "2 of 2 dead letters dropped."
     assert states(store) == "ooo"
     assert audit == [("begin", {"letters": 2}), ("done", {"done": 2, "failed": 0})]
+
+
+@pytest.mark.parametrize("target", [None, Scripted("....")])
+def test_what_arrived_after_the_plan_is_left_alone(store: MemoryLetters, target: Target | None) -> None:
+    planned = change(store, target, limit=4)
+    store.drop([letter(0)])
+    store.keep(letter(7))
+    assert planned.apply().summary.startswith("3 of 4 ")
+    assert states(store) == ("oo" if target is None else "dddoo")
+
+
+def test_a_plan_has_a_maximum_of_letters(store: MemoryLetters, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plans, "MAX_LETTERS", 3)
+    planned = change(store, None)
+    assert "only the first 3 are done now: run the command again for the rest" in planned.description.warnings
+    result = planned.apply()
+    assert (result.summary, result.rest) == ("3 of 5 dead letters dropped.", planned.command)
 
 
 def test_chunks_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:

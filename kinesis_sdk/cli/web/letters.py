@@ -114,11 +114,12 @@ class LetterPages:
         with self._opened(place) as store, _target(self._connection, operation) as target:
             change = self._change(store, operation, wanted, target)
             planned = show(change.description, "", options_of(self._connection))
+            among = change.identities
 
         def act(line: Any) -> Plain:
             with self._opened(place) as store, _target(self._connection, operation) as target:
                 change = self._change(
-                    store, operation, wanted, target, report=lambda one: line(_progress(one))
+                    store, operation, wanted, target, among=among, report=lambda one: line(_progress(one))
                 )
                 return {"text": change.apply().summary}
 

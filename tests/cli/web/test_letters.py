@@ -106,6 +106,16 @@ def test_a_replay_is_planned_confirmed_and_followed(
     assert dropped["title"].startswith("Drop 1 dead letter of")
 
 
+def test_a_plan_that_was_agreed_to_changes_no_letter_that_arrived_since(
+    pages: LetterPages, store: FileDeadLetters
+) -> None:
+    before = [one.id for one in store.letters() if one.history.error != "ValueError"]
+    _, act = pages.plan(0, {"operation": "drop-letters", "error": "ValueError"})
+    store.keep(letter(50))
+    act(lambda _: None)
+    assert [one.id for one in store.letters()] == [*before, letter(50).id]
+
+
 def test_a_read_only_console_keeps_no_plan(pages: LetterPages) -> None:
     _, plan = post(
         app_of(pages, allow_changes=False),
