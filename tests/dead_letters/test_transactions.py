@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from kinesis_sdk.consumer import BisectBatch
 from kinesis_sdk.dead_letters import DeadLetters, SqlDeadLetters
 from tests.consumer.sinks.test_rules import CONFIG, House
+from tests.dead_letters.letters import letter
 
 sqlalchemy = pytest.importorskip("sqlalchemy")
 
@@ -82,3 +84,17 @@ def test_only_a_connection_to_the_same_database_is_shared(tmp_path):
         assert run_in(connection, lambda given: given) is connection
     for nothing in (None, [], object()):
         assert not is_shared(nothing, one)
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_an_error_of_the_database_shows_no_record(tmp_path, is_shared):
+    letters = SqlDeadLetters(f"sqlite:///{tmp_path}/all.db")
+    letters.keep(letter(1))
+    with letters._engine.begin() as connection:
+        connection.execute(sqlalchemy.text("DROP TABLE kinesis_sdk_dead_letters"))
+        connection.execute(sqlalchemy.text("CREATE TABLE kinesis_sdk_dead_letters (id TEXT)"))
+    wrong = letter(2, partition_key="sec" + "ret", data=b"x")
+    with pytest.raises(Exception, match="no such column") as caught, letters._engine.begin() as connection:
+        letters.keep_with(wrong, connection if is_shared else None)
+    assert "secret" not in "".join(traceback.format_exception(caught.value))
+    letters.close()

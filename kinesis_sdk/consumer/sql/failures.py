@@ -72,6 +72,7 @@ def translated(
         if found is None:
             return error
     elif isinstance(error, exc.SQLAlchemyError):
+        hide_parameters(error)
         found, kind = error, transient if is_transient(dialect, error) else permanent
     else:
         return error
@@ -80,6 +81,14 @@ def translated(
     text = without_userinfo(str(cause)).strip().partition("\n")[0]
     text += dialect.hint(found, of_handler=permanent is None)
     return kind(f"the database failed: {type(cause).__name__}: {text}")
+
+
+def hide_parameters(error: BaseException) -> None:
+    """Leave the parameters of a statement of this package out of its error's text, which a traceback in a log shows, too."""
+    from sqlalchemy import exc
+
+    if isinstance(error, exc.StatementError):
+        error.hide_parameters = True
 
 
 def _transient_cause(
