@@ -34,7 +34,7 @@ FAILOVER_TIME_OPTION = click.option(
 TABLE_OPTION = click.option(
     "--table",
     metavar="NAME",
-    help="Lease table; by default it has the application's name. In another database than DynamoDB, the name that the rows have.",
+    help="Lease table; by default it has the application's name. In a database other than DynamoDB: the name that is in its rows.",
 )
 """``--table``: the lease table of the one application."""
 
@@ -168,7 +168,7 @@ ALL_APPS_OPTION = click.option(
     is_flag=True,
     is_eager=True,
     callback=_note_all_apps,
-    help="Look at every application of the account and region instead of APP, worst first.",
+    help="Check every application of the account and region instead of APP, worst first.",
 )
 """``--all-apps``, with which APP of `application_options` is None."""
 
@@ -238,4 +238,6 @@ def check_table(table: str | None, applications: tuple[str, ...]) -> None:
         ConfigError: If it is given for none or for several.
     """
     if table is not None and len(applications) != 1:
-        raise ConfigError("table", table, f"exactly one APP, not {len(applications)}: it is the table of one")
+        raise ConfigError(
+            "table", table, f"exactly one APP, not {len(applications)}: a table belongs to one application"
+        )

@@ -21,7 +21,7 @@ from kinesis_sdk.cli.output import note, print_json, with_exit_codes
     "--watch-for",
     type=DURATION,
     default="0s",
-    help="Watch for this long before the answer, such as 25s, so that workers that fell silent get no share.",
+    help="Watch for this long first, such as 25s, so that workers that no longer renew their leases get no share.",
 )
 @JSON_OPTION
 @with_exit_codes

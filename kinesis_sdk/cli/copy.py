@@ -42,13 +42,13 @@ from kinesis_sdk.common.position import Position
     "--state",
     type=click.Path(dir_okay=False),
     metavar="FILE",
-    help="Record in this file what is done, so that the same command can continue a run that was stopped.",
+    help="Track progress in this file, so that the same command can resume a run that was stopped.",
 )
 @click.option(
     "--ordered/--unordered",
     default=True,
     show_default=True,
-    help="Store the records of a key in their order; costs throughput.",
+    help="Keep the order of the records of each key; costs throughput.",
 )
 @click.option(
     "--aggregate/--no-aggregate", default=True, show_default=True, help="Pack small records together."

@@ -75,13 +75,13 @@ _UI_DURATION = 90.0
 @click.option(
     "--freeze-worker/--no-freeze-worker",
     default=True,
-    help="Freeze a worker (SIGSTOP) for longer than its leases last, and let it go on.",
+    help="Freeze a worker (SIGSTOP) for longer than its leases last, then resume it.",
     show_default=True,
 )
 @click.option(
     "--lose-responses/--no-lose-responses",
     default=True,
-    help="Let the fake AWS that the demo starts lose responses of PutRecords, and store one request after its repetition.",
+    help="Make the demo's fake AWS lose responses to PutRecords, and store one request only after its retry.",
     show_default=True,
 )
 @click.option(

@@ -79,7 +79,7 @@ _SELECTION = (
         "errors",
         multiple=True,
         metavar="CLASS",
-        help="Only this class of error, such as ValueError; several times.",
+        help="Only this class of error, such as ValueError; can be given several times.",
     ),
     click.option(
         "--shard",
@@ -89,22 +89,34 @@ _SELECTION = (
         help="Only letters of this shard; can be given several times.",
     ),
     click.option(
-        "--key", "keys", multiple=True, metavar="KEY", help="Only this partition key; several times."
+        "--key",
+        "keys",
+        multiple=True,
+        metavar="KEY",
+        help="Only this partition key; can be given several times.",
     ),
     click.option(
         "--application",
         "applications",
         multiple=True,
         metavar="APP",
-        help="Only letters of this application; several times.",
+        help="Only letters of this application; can be given several times.",
     ),
     click.option(
-        "--since", type=Ending(), help="Only letters that were set aside then or later: -2h, or a time."
+        "--since",
+        type=Ending(),
+        help="Only letters set aside at this time or later: a time, or -2h for two hours ago.",
     ),
-    click.option("--until", type=Ending(), help="Only letters that were set aside before: -2h, or a time."),
-    click.option("--replayed", is_flag=True, help="Also letters that were replayed already."),
+    click.option(
+        "--until",
+        type=Ending(),
+        help="Only letters set aside before this time: a time, or -2h for two hours ago.",
+    ),
+    click.option("--replayed", is_flag=True, help="Include letters that were already replayed."),
 )
-_EVERY = click.option("--all", "every", is_flag=True, help="All letters, without another choice.")
+_EVERY = click.option(
+    "--all", "every", is_flag=True, help="All letters; cannot be combined with the options that choose some."
+)
 
 
 def selecting(command: _F) -> _F:
@@ -323,7 +335,7 @@ def letter_to_dict(letter: DeadLetter) -> dict[str, Any]:
 @click.command()
 @_LOCATION
 @click.argument("letter", metavar="ID")
-@click.option("--payload", is_flag=True, help="Print the payload and the values of the headers, too.")
+@click.option("--payload", is_flag=True, help="Also print the payload and the values of the headers.")
 @JSON_OPTION
 @connection_options
 @with_exit_codes
@@ -504,7 +516,7 @@ def _check_chosen(parameters: dict[str, Any], *, every: bool) -> None:
         raise ConfigError(
             "all",
             every,
-            "either --all, or a choice: --letter, --error, --shard, --key, --application, --since, --until",
+            "either --all, or options that choose some: --letter, --error, --shard, --key, --application, --since, --until",
         )
 
 

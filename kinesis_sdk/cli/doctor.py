@@ -24,8 +24,8 @@ _SIGNS = {"green": "✓", "note": "·", "yellow": "!", "red": "✕"}
     "roles",
     multiple=True,
     type=click.Choice(["consumer", "producer", "admin"]),
-    help="What these credentials are for; repeatable. A denied action of a role is red, and other roles are not tried. "
-    "By default all are tried, and only what a consumer lacks is red.",
+    help="Role that these credentials are for; repeatable. An action that it needs and is denied is red; other roles are not "
+    "checked. By default all roles are checked, and only what a consumer lacks is red.",
 )
 @click.option(
     "--samples",
@@ -35,7 +35,7 @@ _SIGNS = {"green": "✓", "note": "·", "yellow": "!", "red": "✕"}
     help="Open shards from which records are read; 0 reads none.",
 )
 @click.option("--strict", is_flag=True, help="Exit with 1 for yellow findings as well.")
-@click.option("--all", "show_all", is_flag=True, help="Show notes and what is in order, too.")
+@click.option("--all", "show_all", is_flag=True, help="Also show notes and passed checks.")
 @LEASE_STORE_OPTION
 @connection_options
 @JSON_OPTION

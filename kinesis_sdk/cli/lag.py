@@ -13,7 +13,7 @@ from kinesis_sdk.cli.output import with_exit_codes
 @application_options
 @ALL_APPS_OPTION
 @click.option("--max-lag", type=DURATION, help="Exit with 1 if a shard is more than this behind, such as 5m.")
-@click.option("--watch", is_flag=True, help="Keep looking until Ctrl-C; with --json one line for each look.")
+@click.option("--watch", is_flag=True, help="Repeat until Ctrl-C; with --json, print one line each time.")
 @click.option("--all", "show_all", is_flag=True, help="Show all shards of a large application.")
 @JSON_OPTION
 @with_exit_codes
@@ -82,6 +82,4 @@ def _check_alone(*, watch: bool, show_all: bool) -> None:
     ]
     typed += [label for given, label in ((watch, "--watch"), (show_all, "--all")) if given]
     if typed:
-        raise click.UsageError(
-            f"--all-apps looks once at every application: leave {' and '.join(typed)} out."
-        )
+        raise click.UsageError(f"--all-apps checks every application once: leave out {' and '.join(typed)}.")

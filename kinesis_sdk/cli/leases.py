@@ -84,7 +84,7 @@ def list_leases(
     "--watch-for",
     type=DURATION,
     default="0s",
-    help="Watch for this long before the answer, such as 25s: only then is it known which owners are silent.",
+    help="Watch for this long first, such as 25s; otherwise it is not known which owners are silent.",
 )
 @click.option(
     "--all", "show_all", is_flag=True, help="Show all rows of a large application, finished ones too."

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     "-l",
     "--log-configuration",
     metavar="FILE",
-    help="Accepted and not used: the Java daemon's logback.xml. See --log-level.",
+    help="Accepted but ignored: the Java daemon's logback.xml. See --log-level.",
 )
 @click.option(
     "--on-child-failure",

@@ -21,7 +21,7 @@ from kinesis_sdk.cli.output import print_json, with_exit_codes
     type=click.Choice(FORMATS),
     default="auto",
     show_default=True,
-    help="auto goes by the name of the file; standard input has lines.",
+    help="auto infers the format from the file name, and reads standard input as lines.",
 )
 @click.option(
     "--key",
@@ -38,7 +38,7 @@ from kinesis_sdk.cli.output import print_json, with_exit_codes
     "--state",
     type=click.Path(dir_okay=False),
     metavar="FILE",
-    help="Record in this file what is done, so that the same command can continue a run that was stopped.",
+    help="Track progress in this file, so that the same command can resume a run that was stopped.",
 )
 @click.option(
     "--spool",
@@ -50,7 +50,7 @@ from kinesis_sdk.cli.output import print_json, with_exit_codes
     "--ordered/--unordered",
     default=False,
     show_default=True,
-    help="Store the records of a key in their order; costs throughput.",
+    help="Keep the order of the records of each key; costs throughput.",
 )
 @click.option(
     "--aggregate/--no-aggregate", default=True, show_default=True, help="Pack small records together."

@@ -30,14 +30,14 @@ def recording_options(command: _F) -> _F:
         click.option(
             "--recording-size",
             type=Bytes(1 << 20, 1 << 40),
-            help="Size above which the oldest changes of --recording make room; 256M by default.",
+            help="Size above which --recording drops its oldest changes; 256M by default.",
         ),
         click.option(
             "--recording",
             "recording_file",
             type=click.Path(dir_okay=False),
             metavar="FILE",
-            help="Keep what is seen in this file (SQLite), so that views can go back in time. Several commands may share it.",
+            help="Record every view in this file (SQLite), so that you can go back in time. Several commands may share it.",
         ),
     ):
         command = option(command)
@@ -55,7 +55,7 @@ def open_recording(
     if recording_file is None:
         for name, value in (("recording-size", recording_size), ("recording-for", recording_for)):
             if value is not None:
-                raise ConfigError(name, value, "--recording FILE beside it")
+                raise ConfigError(name, value, "--recording FILE as well")
         return None
     from kinesis_sdk.admin.recording.recorder import MAX_AGE, Recording
 

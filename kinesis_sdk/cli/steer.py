@@ -408,7 +408,7 @@ import_leases: click.Command = change_command(
             is_flag=True,
             flag_value=sys.maxsize,
             default=None,
-            help="List the rows that need no change, too.",
+            help="Also list the rows that need no change.",
         ),
     ),
 )
@@ -455,7 +455,7 @@ undrain: click.Command = change_command(
 _SKIP_UNREADABLE = click.option(
     "--skip-unreadable",
     is_flag=True,
-    help="Save the other rows if some cannot be read. An import does not bring back the positions of their shards.",
+    help="Save the other rows if some cannot be read. An import does not restore the positions in the unreadable ones.",
 )
 
 

@@ -131,7 +131,7 @@ def _show(lineage: Lineage, loads: dict[str, ShardLoad] | None) -> None:
 @stream.command(short_help="Show the picture of a stream live.")
 @click.argument("name", metavar="STREAM")
 @click.option(
-    "--interval", type=DURATION, default="5s", show_default=True, help="Time between two looks, at least 2s."
+    "--interval", type=DURATION, default="5s", show_default=True, help="Time between updates, at least 2s."
 )
 @click.option(
     "--load/--no-load", default=True, show_default=True, help="Measure the load with one read of each shard."
@@ -247,7 +247,7 @@ def _tag(text: str) -> tuple[str, str]:
 
 @stream.command(short_help="Delete a stream with all its records.")
 @click.argument("name", metavar="STREAM")
-@click.option("--with-consumers", is_flag=True, help="Also if fan-out consumers are registered.")
+@click.option("--with-consumers", is_flag=True, help="Delete it even if fan-out consumers are registered.")
 @click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until the stream is gone.")
 @_TIMEOUT
 @YES_OPTION
@@ -370,7 +370,7 @@ def merge(
         click.echo(f"{shard} + {adjacent} → {shard_label(child)}")
 
 
-@stream.command(short_help="Bring a stream to a number of equal shards.")
+@stream.command(short_help="Scale a stream to a number of equal shards.")
 @click.argument("name", metavar="STREAM")
 @click.argument("target", type=int)
 @click.option(
@@ -378,7 +378,7 @@ def merge(
     type=click.Choice(METHODS),
     default="auto",
     show_default=True,
-    help="auto takes the way with fewer calls.",
+    help="auto takes the method with fewer calls.",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be changed, and change nothing.")
 @_TIMEOUT

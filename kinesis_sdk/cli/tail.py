@@ -65,8 +65,10 @@ def clock_and_sleep() -> dict[str, Any]:
 @click.option(
     "--shard", "shards", multiple=True, metavar="SHARD", help="Only this shard; can be given several times."
 )
-@click.option("--key", "keys", multiple=True, metavar="KEY", help="Only this partition key; several times.")
-@click.option("--grep", metavar="REGEX", help="Only payloads that contain it.")
+@click.option(
+    "--key", "keys", multiple=True, metavar="KEY", help="Only this partition key; can be given several times."
+)
+@click.option("--grep", metavar="REGEX", help="Only payloads that contain this text.")
 @click.option(
     "--where",
     metavar="JMESPATH",
@@ -77,7 +79,7 @@ def clock_and_sleep() -> dict[str, Any]:
     "--schema-registry", is_flag=True, help="Decode payloads of a Glue Schema Registry, before --grep."
 )
 @click.option(
-    "--headers", is_flag=True, help="Print the headers of each record, too; --json always has them."
+    "--headers", is_flag=True, help="Also print the headers of each record; --json always has them."
 )
 @click.option("--raw", is_flag=True, help="Payloads only, one a line, unchanged.")
 @JSON_OPTION

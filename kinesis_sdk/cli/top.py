@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @click.option(
     "--allow-changes",
     is_flag=True,
-    help="Let the keys r, k, l and m change the lease table, after the exact write was shown and confirmed.",
+    help="Let the keys r, k, l and m change the lease table, each after you have seen and confirmed the exact write.",
 )
 @LAG_OPTION
 @recording_options
@@ -66,9 +66,9 @@ def top(
     recording = open_recording(recording_file, recording_size, recording_for)
     if as_json:
         if recording is not None:
-            raise ConfigError("recording", recording_file, "a terminal: with --json, use what it prints")
+            raise ConfigError("recording", recording_file, "no --json: save its output instead")
         if allow_changes:
-            raise ConfigError("allow-changes", True, "a terminal: with --json, nothing can be confirmed")
+            raise ConfigError("allow-changes", True, "no --json: changes have to be confirmed in a terminal")
         from kinesis_sdk.cli.lag_view import watch_lag
 
         application = app.open()

@@ -55,7 +55,7 @@ from kinesis_sdk.cli.recording import open_recording, recording_options
     "places",
     metavar="LOCATION",
     multiple=True,
-    help="Place of dead letters to show, as for `dlq list`; can be given several times.",
+    help="Location of dead letters to show, as for `dlq list`; can be given several times.",
 )
 @recording_options
 @JSON_OPTION

@@ -53,25 +53,25 @@ Service = Literal["aws", "endpoint", "fake"]
     default=1.0,
     show_default=True,
     metavar="USD",
-    help="Stop before the costs exceed this. If the plan alone is dearer, nothing is made.",
+    help="Stop before the costs exceed this. If the plan alone costs more, nothing is created.",
 )
 @click.option(
     "--max-time",
     type=Duration(1.0, 86_400.0),
     default="60m",
     show_default=True,
-    help="Stop after this time; then what was made is removed.",
+    help="Stop after this time, then remove what the run created.",
 )
 @click.option("--fake", "on_fake", is_flag=True, help="Try it against the fake AWS, without an account.")
 @click.option(
     "--report",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Write the JSON into this file as well.",
+    help="Also write the JSON to this file.",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be changed, and change nothing.")
-@click.option("--remove", "is_removal", is_flag=True, help="Remove what interrupted runs have left, and end.")
-@click.option("--run", "run_id", metavar="ID", help="With --remove: only what this run has left.")
+@click.option("--remove", "is_removal", is_flag=True, help="Only remove what interrupted runs left behind.")
+@click.option("--run", "run_id", metavar="ID", help="With --remove: only what this run left behind.")
 @YES_OPTION
 @JSON_OPTION
 @connection_options
@@ -154,9 +154,7 @@ def _connect(account: ConnectionOptions, *, on_fake: bool) -> tuple[Connection, 
         connection = account.connect().resolved()
         return connection, "aws" if connection.endpoint_url is None else "endpoint"
     if account.endpoint_url is not None or account.profile is not None:
-        raise click.UsageError(
-            "--fake is an account of its own: it goes without --endpoint-url and --profile."
-        )
+        raise click.UsageError("--fake has an account of its own: leave out --endpoint-url and --profile.")
     from kinesis_sdk.admin import Connection
     from kinesis_sdk.testing import FakeAws
 

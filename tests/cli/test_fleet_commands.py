@@ -158,7 +158,7 @@ def test_lag_of_all_applications_worst_first(account: Account) -> None:
 def test_all_applications_or_one(account: Account) -> None:
     refused = account.run("lag", "billing", "--all-apps", "--stream", "orders", "--watch")
     assert refused.exit_code == 2
-    assert "leave APP and --stream and --watch out" in refused.stderr
+    assert "leave out APP and --stream and --watch" in refused.stderr
     missing = account.run("lag")
     assert missing.exit_code == 2
     assert "Missing argument 'APP'" in missing.stderr
@@ -280,7 +280,7 @@ def test_the_exporter_tells_programs_where_it_serves(
 def test_bounds_of_a_recording_need_its_file(command: tuple[str, ...], tmp_path: Path) -> None:
     result = CliRunner().invoke(cli, [*command, "--recording-size", "64M"])
     assert result.exit_code == 2
-    assert "expected --recording FILE beside it" in result.stderr
+    assert "expected --recording FILE as well" in result.stderr
     foreign = tmp_path / "notes.txt"
     foreign.write_text("no database " * 100)
     result = CliRunner().invoke(cli, [*command, "--recording", str(foreign), "--region", "us-east-1"])

@@ -57,7 +57,7 @@ def test_a_run_prints_a_report_and_saves_the_json(tmp_path: Path) -> None:
         (("--fake", "--only", "none"), 2, "only='none' is invalid: expected one of contracts"),
         (("--fake", "--run", "0123abcd"), 2, "--run is for --remove"),
         (("--fake", "--remove", "--run", "abc"), 2, "eight hexadecimal digits"),
-        (("--fake", "--endpoint-url", "http://x"), 2, "--fake is an account of its own"),
+        (("--fake", "--endpoint-url", "http://x"), 2, "--fake has an account of its own"),
         (("--fake", "--max-usd", "0"), 2, "max-usd"),
     ],
 )

@@ -81,7 +81,7 @@ def test_the_number_of_searches_is_bounded() -> None:
     searches = Searches(spawn=begun.append)
     for _ in range(searches_module._AT_ONCE):
         Reading().begin(searches)
-    with pytest.raises(ConfigError, match="one search less"):
+    with pytest.raises(ConfigError, match="fewer running searches"):
         Reading().begin(searches)
     for work in begun:
         work()
