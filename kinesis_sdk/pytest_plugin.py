@@ -210,7 +210,9 @@ class SteppedWorker:
             TimeoutError: If it has not ended after a virtual hour, for example because the handler always raises.
         """
         if self._engine is not None:
-            raise RuntimeError("the worker runs already; run() is for one that was not stepped")
+            raise RuntimeError(
+                "the worker is already running; run() is only for a worker that was not stepped"
+            )
         self._start(until="now")
         ends = self._clock.monotonic() + _LONGEST_RUN
         while self.step():

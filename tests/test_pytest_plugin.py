@@ -105,7 +105,7 @@ def test_a_worker_runs_to_the_end_and_another_continues_at_its_checkpoint(
     kinesis_stream.put("k", b"3")
     kinesis_worker(handle, worker_id="worker-2", leases=first.leases).run()
     assert seen == [b"1", b"2", b"3"]
-    with pytest.raises(RuntimeError, match="runs already"):
+    with pytest.raises(RuntimeError, match="already running"):
         first.run()
 
 

@@ -136,14 +136,14 @@ class _ShardHandler(RecordHandler):
             fits = self._gaps.restore(state, shard.checkpoint)
         except ValueError as error:
             _LOGGER.warning(
-                "shard %s: the stored acknowledgements cannot be read (%s); records after the checkpoint come again",
+                "shard %s: the stored acknowledgements cannot be read (%s); records after the checkpoint are delivered again",
                 shard.shard_id,
                 error,
             )
         else:
             if not fits:
                 _LOGGER.info(
-                    "shard %s: the stored acknowledgements belong to another checkpoint; records after this one come again",
+                    "shard %s: the stored acknowledgements belong to another checkpoint; records after the current one are delivered again",
                     shard.shard_id,
                 )
 

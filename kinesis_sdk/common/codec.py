@@ -79,7 +79,7 @@ def codec_named(name: str) -> AggregateCodec:
             raise CodecUnavailableError(
                 name,
                 f"this version knows no such codec (known: {known}). Update this reader; if no producer of yours wrote the record, "
-                "let workers leave it out with `kinesis-sdk leases skip-to`",
+                "make workers skip it with `kinesis-sdk leases skip-to`",
             )
         module, _, kind = home.partition(":")
         try:

@@ -78,7 +78,9 @@ class DeadLetters:
         """
         origin = Origin.parse(record.id)
         if origin is None:
-            raise DeadLetterError(f"record {record.id[:80]!r} is of no stream, so it cannot be kept")
+            raise DeadLetterError(
+                f"record {record.id[:80]!r} does not name its stream and shard, so it cannot be kept"
+            )
         stream = StreamId(origin.stream)
         poison = PoisonRecord(record=record, error=error, attempts=1, shard_id=origin.shard_id, stream=stream)
         self._opened().keep(DeadLetter.of(poison, self._application, round(self._clock.time() * 1000)))

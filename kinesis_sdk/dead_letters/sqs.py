@@ -120,7 +120,7 @@ class SqsDeadLetters:
             failed = answer.get("Failed", [])
             if failed and operation == "DeleteMessageBatch":
                 raise DeadLetterError(
-                    f"{self.location}: {len(failed)} letters could not be deleted ({failed[0].get('Code', 'no code')}); they come again"
+                    f"{self.location}: {len(failed)} letters could not be deleted ({failed[0].get('Code', 'no code')}); they will be received again"
                 )
 
     def _call(self, operation: str, **request: Any) -> Any:

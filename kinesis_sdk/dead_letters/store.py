@@ -199,7 +199,7 @@ class LetterLog:
         """Note that a letter was kept at a position of the log."""
         if identity not in self._last and len(self._last) >= self._most:
             raise DeadLetterError(
-                f"{self._place} has more than {self._most:,} dead letters, the most that one pass reads: keep so many in a database"
+                f"{self._place} has more than {self._most:,} dead letters, the maximum for one pass: keep this many in a database"
             )
         self._last[identity] = (position, State.OPEN)
 

@@ -48,7 +48,7 @@ def discarded_event(message: str | Mapping[str, Any], client: KinesisClient) -> 
     records = list(_records(client, batch))
     if len(records) != size:
         raise ProtocolError(
-            f"{shard_id}: {len(records)} of {size} records of the batch are in the stream; the retention has passed the others"
+            f"{shard_id}: {len(records)} of {size} records of the batch are in the stream; the other records have expired"
         )
     return {
         "Records": [
@@ -80,7 +80,7 @@ def _batch(message: str | Mapping[str, Any]) -> Mapping[str, Any]:
             raise InvalidEventError("message", f"not JSON: {error}") from error
     batch = message.get("KinesisBatchInfo") if isinstance(message, Mapping) else None
     if not isinstance(batch, Mapping):
-        raise InvalidEventError("KinesisBatchInfo", "expected the place of a batch of Kinesis")
+        raise InvalidEventError("KinesisBatchInfo", "expected the position of a batch in Kinesis")
     for name in ("streamArn", "shardId"):
         if not isinstance(batch.get(name), str):
             raise InvalidEventError(f"KinesisBatchInfo.{name}", "expected text")

@@ -83,7 +83,7 @@ class EmbeddedMetrics(AccumulatingSink):
         taken = {"_aws", *(metric.name for metric in CATALOGUE)}
         for dimension in custom:
             if dimension.name in taken:
-                raise ConfigError("custom_dimensions", dimension.name, "names that no metric has")
+                raise ConfigError("custom_dimensions", dimension.name, "a name that no metric has")
         self._namespace = namespace
         self._write = write
         self._clock: Clock = clock or SystemClock()

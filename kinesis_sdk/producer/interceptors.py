@@ -151,7 +151,7 @@ class Interceptors:
         self, one: ProducerInterceptor, method: str, stream: str | StreamId, error: BaseException
     ) -> None:
         self._errors.log(
-            "an interceptor raised (%d times so far) in %s.%s; its record or request goes on",
+            "an interceptor raised (%d times so far) in %s.%s; its record or request is not affected",
             type(one).__qualname__,
             method,
             error=error,

@@ -648,7 +648,7 @@ class Producer:
         if self._names is None:
             raise InvalidRecordError(
                 "dedup_id",
-                "needs ProducerConfig(idempotent=True, dedup_namespace=…), because names of different services must not meet",
+                "needs ProducerConfig(idempotent=True, dedup_namespace=…), because names of different services must not collide",
             )
         return self._names.identity(dedup_id, dedup_window, hash_key)
 

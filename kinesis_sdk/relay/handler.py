@@ -60,7 +60,7 @@ class Relay:
             raise ConfigError(
                 "producer",
                 "a producer without a dedup_namespace",
-                "Producer(ProducerConfig(idempotent=True, dedup_namespace=…)): readers recognize outputs by their names in it",
+                "Producer(ProducerConfig(idempotent=True, dedup_namespace=…)): readers recognize outputs by their ids in this namespace",
             )
         if (
             not callable(function)

@@ -374,7 +374,7 @@ class KinesisPartitionWriter:
             raise ConfigError(
                 "dedup_id",
                 dedup_id,
-                "a producer with idempotent=True and a dedup_namespace in the settings, because names of different services must not meet",
+                "a producer with idempotent=True and a dedup_namespace in the settings, because names of different services must not collide",
             )
 
     def __call__(self, rows: Iterable[Any]) -> None:

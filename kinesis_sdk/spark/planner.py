@@ -576,7 +576,9 @@ class StreamPlanner:
             )
         except ResourceNotFoundError:
             return False
-        _LOGGER.warning("stream %s: ListShards omits shard %s, which exists; reading it on", name, shard_id)
+        _LOGGER.warning(
+            "stream %s: ListShards omits shard %s, which exists; continuing to read it", name, shard_id
+        )
         return True
 
     def _is_closed(self, key: Key) -> bool:

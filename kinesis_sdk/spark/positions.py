@@ -101,7 +101,7 @@ class StartingPosition:
                 option,
                 text,
                 f"either stream names or shard ids as keys, not both: {next(iter(found))} is a stream name, "
-                f"and {next(iter(shards))} a shard id. A shard's position belongs into the object of its stream: "
+                f"and {next(iter(shards))} a shard id. A shard's position belongs in the object of its stream: "
                 f'{{"<stream name>": {{"{next(iter(shards))}": …}}}}',
             )
         if shards and streams is not None:

@@ -197,7 +197,9 @@ def write_batches(
             names = None if columns.dedup_id is None else batch.column(columns.dedup_id).to_pylist()
             if keys and (seconds := waits_until - clock.monotonic()) > 0:
                 _LOGGER.info(
-                    "%s: waits for %.0f s, in which another attempt of the batch may write", stream, seconds
+                    "%s: waiting for %.0f s, because another attempt of the batch may still write",
+                    stream,
+                    seconds,
                 )
                 sleep(seconds)
             producer.put_columns(

@@ -277,7 +277,7 @@ def _read(
                 rows += batch.num_rows
                 yield batch
     _LOGGER.info(
-        "%s: %d rows of %d shards read by this task, without %d repetitions, for which the stream was read again %d times",
+        "%s: %d rows of %d shards read by this task, %d repetitions dropped; the stream was read again %d times to find them",
         options.stream_names,
         rows,
         len(ranges),

@@ -326,7 +326,9 @@ class Spans:
 
     def log(self, error: Exception) -> None:
         """Log that a span or its headers are missing: no record and no call of a handler depends on them."""
-        self._errors.log("tracing failed (%d times so far); records and batches go on", error=error)
+        self._errors.log(
+            "tracing failed (%d times so far); records and batches are not affected", error=error
+        )
 
 
 def mark_failed(span: trace.Span, error_type: str) -> None:

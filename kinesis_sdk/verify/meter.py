@@ -101,7 +101,7 @@ class Meter:
     def check(self, more: Mapping[str, float] | None = None) -> None:
         """Raise `LimitReachedError` if the run has taken too long, or would be too dear with these units."""
         if self.seconds > self.max_seconds:
-            raise LimitReachedError(f"the time is over: {self.max_seconds:.0f} s")
+            raise LimitReachedError(f"the run has reached its time limit of {self.max_seconds:.0f} s")
         usd = (
             self.usd + sum(amount * PRICES[name].usd for name, amount in (more or {}).items()) * self._factor
         )

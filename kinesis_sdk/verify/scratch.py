@@ -126,10 +126,10 @@ class Scratch:
         names = [str(name) for name in _names_in(request)]
         is_empty = not {"RequestItems", "TransactItems"}.isdisjoint(request)  # a batch of nothing
         if not names and not is_empty and not operation.startswith(_READS):
-            raise AdminError(f"{operation} names no stream or table of this run, so it is not made")
+            raise AdminError(f"{operation} names no stream or table of this run, so the call is not made")
         for name in names:
             if self.prefix not in name and not _INVALID.search(name):
-                raise AdminError(f"{operation}: {name} is not of this run, so it is not touched")
+                raise AdminError(f"{operation}: {name} does not belong to this run, so the call is not made")
 
 
 def _names_in(request: Mapping[str, Any]) -> Iterator[Any]:

@@ -280,7 +280,7 @@ def test_a_look_up_beyond_its_budget_delivers_and_counts(
     assert scene.count(catalogue.REPETITIONS_UNKNOWN) == 2
     assert scene.count(catalogue.REPETITION_LOOK_UPS_OVER_BUDGET) == 1
     assert scene.count(catalogue.REPETITION_LOOK_UP_BYTES) == 0
-    assert "max_look_up_bytes ended a search for earlier copies; record " in caplog.text
+    assert "max_look_up_bytes ended a search for earlier copies, most of it for record " in caplog.text
 
 
 def test_a_look_up_that_is_denied_delivers_and_counts(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:

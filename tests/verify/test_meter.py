@@ -155,7 +155,7 @@ MINE = "kinesis-sdk-verify-0123abcd-001x"
 )
 def test_what_a_run_has_not_made_is_not_touched(service: str, method: str, request_: dict[str, Any]) -> None:
     run, aws = scratch()
-    with pytest.raises(AdminError, match=r"not of this run|names no stream or table"):
+    with pytest.raises(AdminError, match=r"not belong to this run|names no stream or table"):
         getattr(run.client(service), method)(**request_)
     assert aws.stats()["calls"] == {}
 

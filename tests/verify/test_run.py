@@ -172,7 +172,7 @@ def test_a_run_stops_when_its_time_is_over() -> None:
     account = Account(stream_delay=600)
     report = account.verification("kinesis-streams", max_seconds=60).run()
     assert (report.steps[0].status, report.complete) == ("stopped", False)
-    assert "the time is over" in report.steps[0].problem
+    assert "time limit" in report.steps[0].problem
     assert account.names() == []
 
 

@@ -45,7 +45,7 @@ def plan_app_deletion(desk: Desk) -> SingleChange:
         # The confirmation may have taken minutes, and a worker may have started meanwhile.
         if _counters(desk.leases()) != counters:
             raise ChangeRefusedError(
-                f"a worker has written to {desk.application.table_name} since the question; nothing was deleted"
+                f"a worker has written to {desk.application.table_name} since you were asked; nothing was deleted"
             )
         audit = desk.audit(command)
         for part in tables:

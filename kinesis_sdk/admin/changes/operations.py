@@ -177,7 +177,7 @@ _SWAP_HELP = "Give one of the worker's leases to the present owner in return; fo
 _SWAP = Parameter(name="swap", help=_SWAP_HELP, required=False, is_flag=True)
 _REWIND_TO = Parameter(
     name="to",
-    help="A time (2026-11-21T09:00:00Z, or -15m: so long ago), TRIM_HORIZON, LATEST, or a record (at:<sequence number>).",
+    help="A time (2026-11-21T09:00:00Z, or -15m: 15 minutes ago), TRIM_HORIZON, LATEST, or a record (at:<sequence number>).",
     placeholder="START",
     expected="a position",
     parse=_rewind_start,

@@ -416,7 +416,7 @@ class FleetPoller:
             look()
         except Exception as error:
             if not isinstance(error, KinesisSdkError):
-                _LOGGER.exception("the look at %s of %s failed", what, printable(self._application.name))
+                _LOGGER.exception("reading %s of %s failed", what, printable(self._application.name))
             with self._memory:
                 count = self._failures[what] = self._failures.get(what, 0) + 1
                 text = f"{what} could not be read: {printable(str(error), 400)}"

@@ -101,7 +101,7 @@ def first_copy(
     record = page.records[0] if page.records else None
     if record is None or record.sequence_number != sequence_number:
         raise ConfigError(
-            "sequence_number", sequence_number, f"that of a record that shard {shard_id} still has"
+            "sequence_number", sequence_number, f"the number of a record that shard {shard_id} still has"
         )
     last = len(deaggregate([record])) - 1
     if not 0 <= sub_sequence_number <= last:

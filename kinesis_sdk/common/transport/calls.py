@@ -162,7 +162,7 @@ class Transport:
         if response.status_code >= 400 and self._was_understood:
             self._was_understood = False
             _LOGGER.warning(
-                "a request in CBOR failed with status %d and a response of type %r: if all calls fail, the endpoint knows JSON only, "
+                "a request in CBOR failed with status %d and a response of type %r: if all calls fail, the endpoint accepts only JSON, "
                 'so set wire_format="json"',
                 response.status_code,
                 kind[:100],

@@ -435,7 +435,7 @@ class LeaseCoordinator:
             self._drain_log.log(
                 seen_at,
                 "drain",
-                "worker %s: drains, and no other worker is known that could take its leases: their shards are not consumed "
+                "worker %s: draining, but no other worker is known that could take its leases: their shards are not consumed "
                 "until another worker takes them, or until a drain ends",
                 self._worker_id,
             )

@@ -577,7 +577,9 @@ class ShardConsumer:
                 if not error.retryable:
                     raise
                 self._logger.debug(
-                    "shard %s: the next heartbeat tells of the failure: %s", self.shard_id, error
+                    "shard %s: cannot report the failure yet, the next heartbeat does: %s",
+                    self.shard_id,
+                    error,
                 )
 
     def _should_free_memory(self, delivery: Delivery) -> bool:

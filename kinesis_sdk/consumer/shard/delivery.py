@@ -613,7 +613,7 @@ class Delivery:
             return
         if isinstance(result, Deferred):
             self._logger.warning(
-                "shard %s: record %s is delivered again in %.0f s after %d attempts (%s)",
+                "shard %s: record %s is deferred for %.0f s after %d attempts (%s)",
                 self._held.shard_id,
                 position_of(record),
                 result.seconds,

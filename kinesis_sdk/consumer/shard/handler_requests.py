@@ -62,7 +62,7 @@ class HandlerRequests:
         except KinesisSdkError as error:
             self._end_at = now + _REPEAT_AFTER
             self._logger.warning(
-                "shard %s: request %s is carried out, and cannot be removed from the row yet: %s",
+                "shard %s: request %s was carried out, but cannot be removed from the row yet: %s",
                 self._held.shard_id,
                 request.id,
                 error,

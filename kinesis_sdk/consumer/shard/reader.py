@@ -431,7 +431,7 @@ class ShardReader:
             self._warning_throttle.log(
                 now,
                 "budget",
-                "shard %s: max_look_up_bytes ended a search for earlier copies; record %s asked for most. What may be a repetition is delivered",
+                "shard %s: max_look_up_bytes ended a search for earlier copies, most of it for record %s; possible repetitions are delivered",
                 self._held.shard_id,
                 look_up.over_budget,
             )

@@ -146,7 +146,7 @@ class Identities:
         if topology.described and not self._untagged_logged:
             self._untagged_logged = True
             _LOGGER.warning(
-                "stream %s places records itself, so they are sent as without idempotent=True, and repetitions are not recognized",
+                "stream %s places records itself (record distribution AUTO), so idempotent=True has no effect for it, and repetitions are not recognized",
                 self._stream,
                 extra=log_fields(stream=self._stream),
             )

@@ -337,7 +337,7 @@ def test_a_hook_that_keeps_a_record_for_later_makes_no_dead_letter(caplog):
     assert [numbers for _, numbers in calls] == [[1]]
     assert scene.checkpointer.largest_delivered == at(1)
     assert (scene.delivery.records_delivered, scene.delivery.records_dead_lettered) == (1, 0)
-    assert "is delivered again in 60 s after 1 attempts (KeyError)" in caplog.text
+    assert "is deferred for 60 s after 1 attempts (KeyError)" in caplog.text
 
 
 class Down:

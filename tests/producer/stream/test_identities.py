@@ -602,7 +602,7 @@ def test_a_stream_that_places_records_gets_what_it_got_before(caplog: pytest.Log
     assert [table for _, table in sent] == [None] * 4
     messages = [record.getMessage() for record in caplog.records]
     assert messages == [
-        "stream orders places records itself, so they are sent as without idempotent=True, and repetitions are not recognized"
+        "stream orders places records itself (record distribution AUTO), so idempotent=True has no effect for it, and repetitions are not recognized"
     ]
 
 

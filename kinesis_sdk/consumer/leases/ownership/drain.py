@@ -70,7 +70,7 @@ class Drain:
             if not self.active:
                 self.active, self.since = True, now
                 _LOGGER.info(
-                    "worker %s: drains: hands off all leases, and takes none until its mark is removed from the lease table",
+                    "worker %s: draining: it hands off all leases, and takes none until its mark is removed from the lease table",
                     self._worker_id,
                     extra=log_fields(worker=self._worker_id),
                 )
