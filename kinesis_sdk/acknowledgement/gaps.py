@@ -1,4 +1,4 @@
-"""`GapMap`: which records of a shard are acknowledged, and the state that tells it to the next owner."""
+"""`GapMap`: which records of a shard are acknowledged, and the state that passes this on to the next owner."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber, is_sequence_number
 
 MAX_UNACKNOWLEDGED = 2_000
-"""Maximum of unacknowledged records of a shard: so many positions, compressed, fit into the row of a lease with room to spare."""
+"""Maximum unacknowledged records of a shard: this many positions, compressed, fit into the row of a lease with room to
+spare."""
 
 _VERSION = 1
 _MAX_STATE = 512 * 1024
@@ -20,8 +21,8 @@ _MAX_SUB_DIGITS = 12
 class GapMap:
     """Acknowledgements of one shard. Not thread-safe.
 
-    Records are received in the order of the shard, and again after a failed call or a restart of the shard. What is behind the
-    *watermark* is acknowledged. After it there are gaps, the records that are not acknowledged.
+    Records are received in the order of the shard, and again after a failed call or a restart of the shard. All records up to
+    the *watermark* are acknowledged. The records beyond it that are not acknowledged are the gaps.
 
     Args:
         most: Maximum unacknowledged records.
@@ -50,7 +51,7 @@ class GapMap:
 
     @property
     def oldest(self) -> ExtendedSequenceNumber | None:
-        """The oldest of them."""
+        """Position of the oldest unacknowledged record; None if there is none."""
         return next(iter(self._open), None)
 
     def has_room(self, position: ExtendedSequenceNumber) -> bool:
@@ -59,7 +60,7 @@ class GapMap:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the watermark tells everything: no record after it is acknowledged."""
+        """Whether the watermark says everything: no record after it is acknowledged."""
         is_past = self._end is None or (self._last is not None and self._last >= self._end)
         return not self._open and not self._left and is_past
 
@@ -131,7 +132,8 @@ class GapMap:
             base: Checkpoint of the lease.
 
         Returns:
-            Whether the state belongs to this checkpoint. An operator may have changed the position, for records to come again.
+            Whether the state belongs to this checkpoint. An operator may have changed the position, so that records are
+            delivered again.
 
         Raises:
             ValueError: If it is not such a state.

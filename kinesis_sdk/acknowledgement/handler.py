@@ -1,4 +1,4 @@
-"""`Acknowledging`: a handler that gives single records to a function, and checkpoints behind the oldest unacknowledged one."""
+"""`Acknowledging`: a handler that gives single records to a function, and never checkpoints past an unacknowledged one."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class ReceivedRecord:
         self._acknowledge = acknowledge
 
     def ack(self) -> None:
-        """Note that the record is done: it is not delivered again, once that is stored.
+        """Acknowledge the record: once this is stored, the record is not delivered again.
 
-        From any thread, in any order, at any time; a second time has no effect, and neither has it after the loss of the lease. It
-        makes no call.
+        May be called from any thread, in any order, at any time. A second call has no effect, nor has a call after the lease
+        was lost. It makes no call to AWS.
         """
         self._acknowledge(self.record)
 
@@ -61,14 +61,14 @@ class Acknowledging:
     Worker("orders", application_name="billing", handler=Acknowledging(handle)).run()
     ```
 
-    The checkpoint is behind the oldest unacknowledged record; which later records are acknowledged is stored beside it, in one write. After
-    a restart, unacknowledged records come again and acknowledged ones do not, but for those of the last ``store_interval`` before a
-    crash. If the function raises, its error goes to ``on_handler_error``, and the record comes again.
+    The checkpoint never passes an unacknowledged record. Which later records are acknowledged is stored with it, in one write.
+    After a restart, only unacknowledged records are delivered again; after a crash, also those acknowledged in the last
+    ``store_interval``. If the function raises, its error goes to ``on_handler_error``, and the record is delivered again.
 
     Args:
         function: Called with a `ReceivedRecord`, in the order of the shard; not a coroutine function.
-        max_unacknowledged: Unacknowledged records of a shard at which it is not read further, 1 to 2,000 (default 1,000). The handler
-            then counts as failing with `UnacknowledgedError`, which every view shows; the shard goes on within 30 s after
+        max_unacknowledged: Unacknowledged records at which reading of the shard pauses, 1 to 2,000 (default 1,000). The handler
+            then counts as failing with `UnacknowledgedError`, which every view shows; the shard resumes within 30 s after
             acknowledgements.
         store_interval: Seconds between two writes of acknowledgements of a shard, 0.1 to 3600 (default 1). They are also written when the
             lease is given up.

@@ -1,4 +1,4 @@
-"""An operation with its parameters, which each face spells in its own way: as words of a command line, or as a button."""
+"""An operation with its parameters, which each user interface shows in its own way: as a command line, or as a button."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def incident_report(
         lease_keys: Leases in question; if empty, the worst ones are listed.
         history: History of the first of them.
         link: Address of the page with the same moment.
-        spell: Writes a command that helps, as the reader can give it.
+        spell: Formats a command that helps, so that the reader can run it.
     """
     totals = view.totals
     lines = [f"## {_code(view.application)} at {_moment(view.at)}", ""]

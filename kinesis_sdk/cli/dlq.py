@@ -55,8 +55,8 @@ def dlq() -> None:
     r"""List dead letters, show them, replay them to their handler, and drop them.
 
     LOCATION is where the hook `DeadLetters` keeps them: the URL of a database (sqlite:///letters.db, postgresql+psycopg://user@host/db),
-    file:letters.jsonl, stream:orders-dead (a Kinesis stream), or sqs: and the URL of a queue. KINESIS_SDK_DEAD_LETTERS has it if it
-    contains a password.
+    file:letters.jsonl, stream:orders-dead (a Kinesis stream), or sqs: and the URL of a queue. If it contains a password, give
+    it in the environment variable KINESIS_SDK_DEAD_LETTERS.
     """
 
 
@@ -221,7 +221,7 @@ def list_letters(
 ) -> None:
     r"""Count the letters of LOCATION by application, class of error, stream and shard. No payload is printed.
 
-    A letter is open until it is replayed or dropped; one with a replay that was killed is still listed.
+    A letter is open until it is replayed or dropped; a letter whose replay was killed is still listed.
 
     \b
     Examples:
@@ -311,7 +311,7 @@ def _print_letters(store: DeadLetterStore, letters: list[DeadLetter], *, as_json
 
 
 def letter_to_dict(letter: DeadLetter) -> dict[str, Any]:
-    """Return what a letter is as data for JSON, without its payload and the values of its headers."""
+    """Return a letter as data for JSON, without its payload and the values of its headers."""
     history, origin = letter.history, letter.history.origin
     return {
         "id": letter.id,
@@ -433,8 +433,9 @@ def replay(
     In the stream, a record has its key, its headers, and the headers retry-*, which say where it came from. All applications that read
     the stream get it; --handler calls one handler only. A handler that fails leaves its letter open, with the new error.
 
-    Ctrl-C and kill are safe: run the same command again. What was in hand then, at most 100 records of a stream or one call of a
-    handler, is repeated. Readers of this package leave out the repetition of a record for 300 s; a handler sees the same record.id.
+    Ctrl-C and kill are safe: run the same command again. It repeats only the work that was in progress: at most 100 records of
+    a stream, or one call of a handler. Readers of this package drop a record that is repeated within 300 s; a handler sees the
+    same record.id.
 
     \b
     Examples:

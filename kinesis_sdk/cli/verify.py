@@ -92,7 +92,7 @@ def verify(
 ) -> None:
     r"""Run the SDK in your own AWS account, at a bounded cost, and compare AWS with the built-in fake.
 
-    First the plan and its price are shown, and a question is asked. Then come the steps: requests to Kinesis and DynamoDB
+    The command shows the plan and its price, and asks. Then it runs the steps: requests to Kinesis and DynamoDB
     whose answers are compared with those of the fake, the rules of lease stores and sinks, a producer and two workers with a split
     and a merge, enhanced fan-out, and an idempotent producer whose responses are cut off. --dry-run shows the steps, the
     price and the permissions that are needed, and calls nothing.
@@ -100,7 +100,7 @@ def verify(
     Only streams and tables that the run makes itself are touched: their names begin with kinesis-sdk-verify-, and they
     have a tag with the id of the run. They are removed at the end, also after an error, Ctrl-C or SIGTERM. After a kill, or a second
     Ctrl-C, --remove finds them by name and tag. Each call is counted before it is made, and the run stops before
-    --max-usd. Every hour of a shard that has begun counts as a whole one.
+    --max-usd. Each hour of a shard that has begun counts as a full hour.
 
     The JSON names no account, stream or worker, and holds no payload, so it can be published.
 

@@ -37,8 +37,8 @@ class Failure:
         size: Records of the call that are not finished; 0 for a callback that gets no records, such as ``initialize``.
         attempts: Consecutive failed calls with exactly these records; 0 if this call also got others and finished them.
         halved: Whether they are a half of a call that was bisected.
-        in_a_row: Consecutive failed calls of the shard with errors of this class. A call that succeeds ends the row; a record
-            that was set aside does not.
+        in_a_row: Consecutive failed calls of the shard with errors of this class. A successful call resets it; setting a record
+            aside does not.
     """
 
     error: BaseException
@@ -301,9 +301,9 @@ class CircuitBreaker:
     Attributes:
         policy: Decides while the circuit is closed.
         failures: Failed calls in a row that open the circuit, 2 to 10,000. Up to as many records may be set aside before that.
-        of: Exception classes that may open it, without errors that are due to a record, if possible.
-        first_pause: Longest seconds of the first pause, 0.001 to 3600; it doubles with each failure, with jitter.
-        longest_pause: Longest seconds of any pause, ``first_pause`` to 3600.
+        of: Exception classes that may open it; leave out those that a record can cause, if possible.
+        first_pause: Maximum seconds of the first pause, 0.001 to 3600; it doubles with each failure, with jitter.
+        longest_pause: Maximum seconds of any pause, ``first_pause`` to 3600.
 
     Raises:
         ConfigError: If a value is outside its range or has the wrong type.

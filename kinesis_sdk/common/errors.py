@@ -259,7 +259,7 @@ class CodecUnavailableError(KinesisSdkError):
         sequence_number: str | None = None,
         records: int | None = None,
     ) -> CodecUnavailableError:
-        """Return this error with more of what is known of the aggregate; see the class for the arguments. None keeps what it says."""
+        """Return this error with more facts about the aggregate; None keeps a value. See the class for the arguments."""
         found = CodecUnavailableError(
             self.codec,
             self.problem,
@@ -511,7 +511,7 @@ class TransientSinkError(SinkError):
 
 
 class UnacknowledgedError(ConsumerError):
-    """So many records of a shard are not acknowledged that it is not read further. No policy sets a record aside for it, or stops.
+    """Too many records of a shard are not acknowledged, so reading it pauses. No policy sets records aside or stops for it.
 
     See `kinesis_sdk.acknowledgement`.
     """

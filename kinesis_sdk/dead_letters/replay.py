@@ -1,4 +1,4 @@
-"""Replays of dead letters: which one is in hand, which is done, and what a replay that was killed leaves behind.
+"""Replays of dead letters: which letters are in progress, which are done, and what a killed replay leaves behind.
 
 A letter is marked as *replaying* before anything happens to it, and as *replayed* when its record is stored again or its handler has
 returned. A replay that ends in between leaves the letters of one chunk as *replaying*, and the next one takes them again.
@@ -40,7 +40,7 @@ class Target(Protocol):
     Attributes:
         at_once: Maximum letters of a chunk: what a replay that is killed may repeat.
         name: The target, in a sentence after "to".
-        keeps_errors: Whether an error is the handler's, so that the letter tells it from then on.
+        keeps_errors: Whether an error comes from the handler, and is stored with the letter.
     """
 
     at_once: int
@@ -206,7 +206,7 @@ class HandlerTarget:
 
 
 class _NoCheckpoints:
-    """Stands for the checkpointer: letters have no lease."""
+    """Stands in for the checkpointer: letters have no lease."""
 
     def __init__(self, shard_id: str) -> None:
         self.shard_id = shard_id
@@ -260,7 +260,7 @@ def replay(
 
     Raises:
         DeadLetterError: If the store fails.
-        KeyboardInterrupt: As it came; what was known by then is in the store.
+        KeyboardInterrupt: If the user interrupts it; the results so far are in the store.
     """
     for chunk in _chunks(letters, target.at_once):
         store.mark(chunk, State.REPLAYING)

@@ -29,8 +29,9 @@ class SqsDeadLetters:
     """Dead letters in an SQS queue.
 
     A queue cannot be read without hiding its messages from other readers: for ten minutes, or until `close`. It stores no marks. So two
-    commands at once see different letters, and a replay that is killed begins again with the letters that it had in hand. A replayed
-    letter is deleted. Letters are lost when the queue's retention ends (at most 14 days), or its own redrive policy moves them.
+    commands at once see different letters, and after a replay was killed, the next one repeats the letters that were in
+    progress. A replayed letter is deleted. Letters are lost when the queue's retention ends (at most 14 days), or its own redrive
+    policy moves them.
 
     Args:
         url: URL of the queue, as GetQueueUrl returns it.
@@ -105,7 +106,7 @@ class SqsDeadLetters:
         self._each("DeleteMessageBatch", handles, {})
 
     def close(self) -> None:
-        """Let other readers see the messages again that were read and not deleted."""
+        """Make the messages that were read and not deleted visible to other readers again."""
         handles = [handle for several in self._handles.values() for handle in several] + self._others
         self._handles, self._others = {}, []
         self._each("ChangeMessageVisibilityBatch", handles, {"VisibilityTimeout": 0})

@@ -18,7 +18,7 @@ MAX_GROUPS = 1_000
 class DeadLetterStore(Protocol):
     """A place of dead letters. Thread-safe for `keep`; the other methods are for one thread at a time.
 
-    A letter that is kept again, because its record failed again, is open again.
+    Keeping a letter again, because its record failed again, reopens it.
 
     Attributes:
         location: The place as text, without passwords.
@@ -58,7 +58,7 @@ class DeadLetterStore(Protocol):
         """Remove letters that `letters` has yielded, for good; unknown ones are ignored. Raises as `keep`."""
 
     def close(self) -> None:
-        """Release connections and, of a queue, the messages that were read."""
+        """Release connections and, for a queue, the messages that were read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +115,7 @@ class Group:
         letters: Number of letters.
         size: Bytes of their payloads.
         oldest: Epoch milliseconds at which the first of them was set aside.
-        newest: The same of the last one.
+        newest: Epoch milliseconds at which the last of them was set aside.
         replaying: Letters whose replay has begun and has no known end.
         example: Identity of the newest letter.
     """
@@ -183,7 +183,7 @@ class Grouped:
 class LetterLog:
     """Index of a log of letters and marks, in which the last entry of a letter counts.
 
-    A first pass over the log tells it every entry. A second pass asks it for each letter of the log whether it still counts.
+    A first pass over the log adds every entry. A second pass asks for each letter of the log whether it still counts.
 
     Args:
         place: The log, for errors.

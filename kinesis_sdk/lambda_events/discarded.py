@@ -1,4 +1,4 @@
-"""Batches that Lambda gave up: the message to the on-failure destination tells where they are, and the stream still has them."""
+"""Batches that Lambda discarded: the message to the on-failure destination says where they are in the stream."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ _MAX_CALLS = 1_000
 
 
 def discarded_event(message: str | Mapping[str, Any], client: KinesisClient) -> dict[str, Any]:
-    """Read a batch that Lambda sent to an on-failure destination from the stream, as the event that Lambda passed to the function.
+    """Read a batch that Lambda discarded from the stream, as the event that Lambda passed to the function.
 
-    The message has no records, only their place. So the batch can be processed again for as long as the stream keeps it:
+    The message to the on-failure destination has no records, only their positions. The batch can be processed again for as long
+    as the stream keeps it:
 
         handler(discarded_event(body, boto3.client("kinesis")), None)
 
-    The response of the handler must be looked at: what it names has failed again.
+    Check the handler's response: the records that it names have failed again.
 
     Args:
         message: The message as text, or parsed: the body of a message in SQS, or the message of SNS; up to 1 MiB.
@@ -39,7 +40,7 @@ def discarded_event(message: str | Mapping[str, Any], client: KinesisClient) -> 
         InvalidEventError: If it is not a message about a batch of Kinesis.
         ConfigError: If ``client`` is not a client of Kinesis.
         AwsError: If a call fails.
-        ProtocolError: If the stream no longer has all records of the batch, or its end does not come.
+        ProtocolError: If the stream no longer has all records of the batch, or the end of the batch is not reached.
     """
     if not hasattr(client, "get_shard_iterator"):
         raise ConfigError("client", type(client).__name__, "a boto3 client of Kinesis")
@@ -70,7 +71,7 @@ def discarded_event(message: str | Mapping[str, Any], client: KinesisClient) -> 
 
 
 def _batch(message: str | Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the checked place of a batch."""
+    """Return the position of a batch, checked."""
     if isinstance(message, str):
         if len(message) > MAX_MESSAGE:
             raise InvalidEventError("message", f"expected at most {MAX_MESSAGE} characters")

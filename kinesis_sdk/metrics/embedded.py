@@ -4,7 +4,8 @@ CloudWatch makes metrics of log lines in this format, so a function makes no cal
 JSON object. Its member ``_aws`` says which of the other members are metrics and which are dimensions. All metrics of one shard, or
 stream, are in one line: each level of its dimensions is a set of names there, and CloudWatch adds up the lines of each level.
 
-The lines keep the limits of the format: 100 metrics, 30 dimensions in a set, and the 256 KiB that every version of CloudWatch Logs takes.
+The lines stay within the limits of the format: 100 metrics, 30 dimensions in a set, and the 256 KiB that every version of
+CloudWatch Logs takes.
 """
 
 from __future__ import annotations

@@ -46,8 +46,8 @@ class Relay:
         producer: Puts the outputs; with ``idempotent=True`` and a ``dedup_namespace``. It is not closed.
         function: Called with each `UserRecord`. Returns a `Put`, an iterable of them (a generator function is fine), at most 10,000, or None
             for no output. It is a plain function. If it raises, ``on_handler_error`` decides about the record.
-        name: Name of the relay, 1 to 100 characters. Of all relays with one ``dedup_namespace``, each needs a name of its own, and keeps
-            it: under another name, records that are delivered again have other outputs.
+        name: Name of the relay, 1 to 100 characters. Each relay with the same ``dedup_namespace`` needs its own name, and must
+            keep it: under another name, the outputs of a record that is delivered again have other ids.
 
     Raises:
         ConfigError: If an argument is not valid.
@@ -73,8 +73,8 @@ class Relay:
         self._function = function
         self._name = name
         self._lock = Lock()
-        # Ids of outputs that are stored, of calls that failed because of other outputs. By acquisition of the shard: the next
-        # acquisition, after a rewind for example, has to put them.
+        # Ids of stored outputs of calls in which another output failed. Kept by acquisition of the shard: the next acquisition,
+        # for example after a rewind, has to put them again.
         self._stored: WeakKeyDictionary[Checkpointer, dict[str, None]] = WeakKeyDictionary()
 
     def __call__(self, batch: RecordBatch) -> None:
@@ -82,7 +82,7 @@ class Relay:
 
         Raises:
             RecordFailedError: If an output was not stored.
-            ValueError: If the function returned what cannot be put.
+            ValueError: If the function returned something that cannot be put.
             Exception: What the function raised, or `Producer.put`.
         """
         with self._lock:

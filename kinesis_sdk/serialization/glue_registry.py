@@ -122,7 +122,7 @@ class GlueSchemaRegistry:
         compression: ``"zlib"`` compresses payloads. Readers see which payloads are compressed.
         description: Description of a schema that has to be created, at most 2,048 characters.
         tags: Tags of a schema that has to be created.
-        metadata: Metadata of a version that has to be registered, besides the name of the stream.
+        metadata: Metadata added to each version that is registered, besides the name of the stream.
         cache_size: Maximum number of schema versions kept for writing, and for reading; 1 or more.
         time_to_live: Seconds after which a schema version is requested again; 0 or more.
         timeout: Maximum seconds for which a call is retried, and for which `put` waits until the compatibility of a new version is checked;

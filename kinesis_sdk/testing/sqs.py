@@ -31,7 +31,7 @@ class _Message:
 
 
 class FakeSqs:
-    """SQS in memory. Thread-safe. A message that is hidden, and whose time has not come, is not received."""
+    """SQS in memory. Thread-safe. A hidden message is not received until its time has come."""
 
     target_prefix = "AmazonSQS"
 
@@ -70,7 +70,7 @@ class FakeSqs:
         return {"QueueUrl": url}
 
     def send_message(self, request: dict[str, Any]) -> dict[str, Any]:
-        """SendMessage: up to 1 MiB; a FIFO queue takes a message of an id once."""
+        """SendMessage: up to 1 MiB; a FIFO queue accepts a message id only once."""
         url, body = request["QueueUrl"], request["MessageBody"]
         if len(body.encode()) > _MAX_MESSAGE:
             raise AwsError(

@@ -158,7 +158,7 @@ class Instruments:
 class Spans:
     """Makes spans, writes their contexts into headers and reads contexts there. Thread-safe.
 
-    The arguments are those of `Tracing`, which `max_links` is, too; `fields` are the names of the propagator's headers.
+    The arguments are those of `Tracing`. Attributes: `max_links`, and `fields`, the names of the propagator's headers.
     """
 
     def __init__(
@@ -214,7 +214,7 @@ class Spans:
         root: bool = False,
         nanos: int | None = None,
     ) -> trace.Span:
-        """Start the span of an operation, as a child of the current one unless it is a root. ``nanos`` is its start since 1970 if it is past."""
+        """Start the span of an operation, as a child of the current one unless it is a root. ``nanos``: its start; None for now."""
         operation = str(attributes["messaging.operation.name"])
         return self._tracer.start_span(
             f"{operation} {attributes['messaging.destination.name']}",
@@ -228,7 +228,7 @@ class Spans:
     def past(
         self, attributes: Mapping[str, str | int], links: Iterable[trace.Link], began: float, ended: float
     ) -> None:
-        """Make the span and the metrics of an operation that is over: a root. ``began`` and ``ended`` are monotonic seconds."""
+        """Make the root span and the metrics of an operation that has ended; ``began`` and ``ended`` are monotonic seconds."""
         wall, now = self.clock.time(), self.clock.monotonic()
         span = self.start(attributes, links, root=True, nanos=int((wall - now + began) * 1e9))
         self.end(span, int((wall - now + ended) * 1e9))

@@ -32,7 +32,7 @@ KEYS = 20
 ROUND = 200
 """Records of a round."""
 CUT_EVERY = 3
-"""Of so many responses one is cut off."""
+"""One of this many responses is cut off."""
 ROUNDS_OF_CUTS = 12
 
 _FIRST = "shardId-000000000000"
@@ -88,7 +88,7 @@ class Account:
 
 
 class CutResponses:
-    """A Kinesis client that makes every call and throws some responses of PutRecords away, as a cut connection does."""
+    """A Kinesis client that makes every call, and drops some responses of PutRecords, as a broken connection does."""
 
     def __init__(self, client: Any, every: int) -> None:
         self._client = client

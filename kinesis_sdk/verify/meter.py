@@ -99,7 +99,7 @@ class Meter:
         return sum(amount * PRICES[name].usd for name, amount in self.units().items()) * self._factor
 
     def check(self, more: Mapping[str, float] | None = None) -> None:
-        """Raise `LimitReachedError` if the run has taken too long, or would be too dear with these units."""
+        """Raise `LimitReachedError` if the run has taken too long, or would cost too much with these units."""
         if self.seconds > self.max_seconds:
             raise LimitReachedError(f"the run has reached its time limit of {self.max_seconds:.0f} s")
         usd = (
@@ -111,10 +111,10 @@ class Meter:
             )
 
     def reserve(self, **units: float) -> None:
-        """Bill what others will use whose calls are not counted here, by the names of `PRICES`.
+        """Bill units of calls that are not counted here, by the names of `PRICES`, before they are made.
 
         Raises:
-            LimitReachedError: If that is too dear; nothing is billed.
+            LimitReachedError: If that costs too much; nothing is billed.
         """
         with self._lock:
             self.check(units)

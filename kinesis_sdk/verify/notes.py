@@ -89,7 +89,7 @@ class Notes:
                 raise AdminError(f"gave up after {self._patience:g} s: waited until {what}")
             self.wait(self._poll)
 
-    # -- streams and tables, which are gone afterwards ------------------------------------------------------------
+    # -- streams and tables, which are deleted afterwards --------------------------------------------------------
 
     def name(self) -> str:
         """Return a new name."""
@@ -97,7 +97,7 @@ class Notes:
 
     @property
     def absent(self) -> str:
-        """A name of this run that nothing has."""
+        """A name of this run that no stream or table has."""
         return f"{self.scratch.prefix}absent"
 
     def stream(self, shards: int = 1, **more: Any) -> str:

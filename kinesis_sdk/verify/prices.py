@@ -43,7 +43,7 @@ PRICES: Mapping[str, Price] = {
 
 
 def factor(region: str | None) -> float:
-    """Return by what the prices are multiplied in a region.
+    """Return the factor by which the prices are multiplied in a region.
 
     Args:
         region: Name of the region; None if it is not known.

@@ -246,7 +246,7 @@ class Verification:
         return removal
 
     def _script_clients(self) -> dict[str, Any]:
-        """Return clients that send wrong requests too: the service has to answer them, not botocore."""
+        """Return clients that send invalid requests, too, so that the service rejects them and not botocore."""
         if self._service == "fake":
             return {service: self._connection.client(service) for service in SERVICES}
         place = self._connection

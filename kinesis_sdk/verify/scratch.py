@@ -51,8 +51,8 @@ class Scratch:
     """Streams and tables of one run, and the clients that make them. Thread-safe.
 
     Args:
-        clients: Clients of scripts, by service: they send wrong requests too.
-        direct: Clients of workers and producers, by service; None for the same.
+        clients: Clients of scripts, by service: they send invalid requests, too.
+        direct: Clients of workers and producers, by service; None uses ``clients``.
         run: Id of the run.
         meter: Counts the calls of scripts.
         sleep: Called with the seconds to wait.
@@ -85,7 +85,7 @@ class Scratch:
         self._made: dict[tuple[str, str], bool] = {}
 
     def name(self) -> str:
-        """Return a new name; none is the beginning of another one."""
+        """Return a new name, which is not the beginning of another one."""
         with self._lock:
             self._count += 1
             return f"{self.prefix}{self._count:03}x"
@@ -306,7 +306,7 @@ class Remover:
 
         Args:
             run: Id of the run; None for all runs.
-            also: Kind and name of what this process knows that it made, whatever the lists and tags say.
+            also: Kind and name of everything that this process has made, whether or not lists and tags show it.
             timeout: Maximum seconds to wait until all is gone.
             tell: Called with a sentence about the progress.
 

@@ -122,7 +122,7 @@ def parse_export(lines: Iterable[str], file: str = "-") -> Export:
 
 
 def restored(row: Row) -> Lease:
-    """Return an exported row as it is put into a table: without owners, heartbeats, marks and pending checkpoints of that time."""
+    """Return an exported row as an import writes it: without its owner, heartbeats, marks and pending checkpoint."""
     extra = {name: value for name, value in row.lease.extra.items() if name != attributes.CHANGED_BY}
     return replace(
         row.lease,

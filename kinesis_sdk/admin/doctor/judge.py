@@ -28,7 +28,7 @@ from kinesis_sdk.consumer.leases import attributes, default_intervals, scan_read
 from kinesis_sdk.consumer.leases.java import MIGRATION_KEY, is_upgrading_from_2x
 
 _SETTINGS = ProblemSettings(near_horizon=0.25, horizon_soon=0.5, no_lease=0.0)
-"""Thresholds of the rules: an examination is made before something happens, and it looks once."""
+"""Thresholds of the rules for an examination, which looks once and should warn before something happens."""
 _FULL, _BUSY = 0.95, 0.7
 """Shares of a shard's write limit from which a finding is red or yellow."""
 _UNEVEN = 4.0
@@ -484,7 +484,7 @@ def _sentence(words: str) -> str:
 
 
 def _view(facts: Facts) -> FleetView:
-    """Return what one look at the application shows, as the commands for a fleet would see it."""
+    """Return what a single observation of the application shows, as the commands for a fleet would see it."""
     leases = facts.leases or ()
     observer = FleetObserver(facts.application, settings=_SETTINGS)
     scan = TableScan(leases=list(leases), unreadable=dict(facts.unreadable), others=dict(facts.others))

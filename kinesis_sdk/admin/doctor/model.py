@@ -52,7 +52,7 @@ class Report:
     """All findings of one examination.
 
     Attributes:
-        stream: The stream, as it was named.
+        stream: Name or ARN of the stream, as the user gave it.
         application: Name of the application and of its lease table.
         findings: Worst first.
         calls: API calls that the examination made, by operation.

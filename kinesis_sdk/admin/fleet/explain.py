@@ -30,7 +30,7 @@ def explain(view: FleetView, lease_key: str, spell: Callable[[Command], str] = s
     Args:
         view: The fleet. Times are known only after watching it for about two failover times.
         lease_key: The lease.
-        spell: Writes a command that helps, as the reader can give it.
+        spell: Formats a command that helps, so that the reader can run it.
 
     Raises:
         KeyError: If the view has no such lease.

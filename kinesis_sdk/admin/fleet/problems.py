@@ -35,9 +35,9 @@ class Rule:
     """Severity, title and reach of a problem, without its numbers.
 
     Attributes:
-        severity: How bad it is; a problem that time may cure can be less bad.
+        severity: Severity at its worst; a problem that may pass by itself can be reported as less severe.
         title: Two or three words for people.
-        states: States of the leases that a problem concerns which names no lease.
+        states: For a problem that names no lease: states of the leases that it concerns.
         needs_workers: Whether it is a problem only while the application is meant to run.
     """
 

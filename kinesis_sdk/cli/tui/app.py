@@ -429,7 +429,7 @@ class TopApp(App[None]):
     # Keys
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
-        """Leave the keys to a page that is open above the fleet."""
+        """Let a page that is open above the fleet handle its own keys."""
         own = ("help", "filter", "sort", "problems", "explain", "tail", "change", "copy", "drop", "travel")
         if action == "quit":
             return self.screen is self._main and not self._is_typing()

@@ -85,7 +85,7 @@ class LetterPages:
         return {"letters": [_about(one) for one in found[:MAX_LETTERS]], "more": len(found) > MAX_LETTERS}
 
     def letter(self, place: int, identity: str, *, payload: bool) -> Plain | None:
-        """Return a letter; None if it is gone. Its payload, and the values of its headers, only if they are asked for."""
+        """Return a letter; None if it is gone. Its payload and the values of its headers are there only if asked for."""
         with self._opened(place) as store:
             found = next((one for one in store.letters(payload=payload) if one.id == identity), None)
         if found is None:
@@ -102,7 +102,7 @@ class LetterPages:
     def plan(self, place: int, request: Mapping[str, Any]) -> tuple[Plain, Act]:
         """Plan a replay into the streams of the letters, or a drop; see `Planner.plan`.
 
-        A browser names no handler: what it says must not be run in the console's process.
+        A browser cannot name a handler: it must not choose code that runs in the console's process.
         """
         operation = request.get("operation")
         if operation not in ("replay-letters", "drop-letters"):

@@ -160,8 +160,8 @@ _KEPT = frozenset({"NextShardIterator", "MillisBehindLatest", "ChildShards"})
 class _Reader:
     """Reads the items of one document in order.
 
-    A slice that passes the end of the document is short, and no method looks for that: each advances `pos` by the length that
-    it read, so that a further read raises IndexError, and `check_end` finds the rest.
+    No method checks whether a slice was cut short by the end of the document: each advances `pos` by the length that the item
+    declares, so that the next read raises IndexError, or `check_end` finds `pos` behind the end.
     """
 
     __slots__ = ("_body", "_left", "pos")

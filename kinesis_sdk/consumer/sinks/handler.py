@@ -131,7 +131,7 @@ class SinkHandler(RecordHandler):
     def _in_transaction(
         self, given: Sequence[UserRecord], work: Callable[[Sequence[UserRecord], Any], _Flow[object]]
     ) -> _Flow[object]:
-        """Do the work for those of the given records that are not yet in the sink, and store the position of the last one.
+        """Do the work for the given records that are not yet in the sink, and store the position of the last one.
 
         Returns the result of the work; None if a commit whose response was lost has stored all of them.
         """

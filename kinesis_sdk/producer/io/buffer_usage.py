@@ -1,8 +1,9 @@
 """Accounting of the producer's buffer: bytes, records and flush epochs.
 
 A record is charged from `put` until its final result: payload, key and a fixed overhead against ``max_buffered_bytes``, one against
-``max_buffered_records``. The sealed form of a Kinesis record is charged from the moment it exists: it makes the next `put` wait, but is never
-refused itself, because it is smaller than its records and makes them leave. A record also counts for the flush epoch in which it was put, until its callbacks have run. A flush ends the current
+``max_buffered_records``. The sealed form of a Kinesis record is charged from the moment it exists: it makes the next `put`
+wait, but is never rejected itself, because it is smaller than its records and makes them leave. A record also counts for the
+flush epoch in which it was put, until its callbacks have run. A flush ends the current
 epoch and waits until no record of this epoch or an earlier one is left.
 
 Listeners let an event loop wait without a thread: each is called once, when there may be room or when a flush completes. Pure and not

@@ -314,7 +314,7 @@ def scenario_iterators(notes: Notes) -> None:
 
 
 def scenario_reading(notes: Notes) -> None:
-    """Read records by pages, with their members and the lag."""
+    """Read pages of records; note the members of a record and the lag."""
     kinesis = notes.kinesis
     stream = notes.stream(1)
     arn = notes.active(stream)["StreamARN"]
