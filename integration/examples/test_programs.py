@@ -43,6 +43,16 @@ def test_dead_letters(account: Account, tmp_path: Path) -> None:
     assert all(letter.headers["retry-error"] == b"JSONDecodeError" for letter in letters)
 
 
+def test_retries_with_delays(account: Account, tmp_path: Path) -> None:
+    account.create_stream("orders", 2)
+    printed = account.run("retry_tiers.py", folder=tmp_path)
+    assert "orders: 99" in printed, "one fails in every tier"
+    database = sqlite3.connect(tmp_path / "retried.db")
+    letters = database.execute("SELECT data FROM kinesis_sdk_dead_letters").fetchall()
+    database.close()
+    assert letters == [(b"77",)]
+
+
 def counted(path: Path) -> int:
     if not path.exists():
         return 0
