@@ -229,6 +229,7 @@ class StreamPlanner:
         ``unlimited`` ignores the limits of the options.
 
         Raises:
+            ConfigError: If the query starts at a time in the future, or at a shard that does not exist.
             DataLossError: If records that ``start`` needs are deleted.
             OffsetError: If the offset is of other streams.
             AwsError: If a call failed permanently.
@@ -308,7 +309,7 @@ class StreamPlanner:
         Parents and children are read in parallel: completely, but without an order between shards.
 
         Raises:
-            ConfigError: If the starting position is LATEST, or a shard is named that does not exist.
+            ConfigError: If the starting position is LATEST or in the future, or a shard is named that does not exist.
             AwsError: If a call failed permanently.
         """
         options = self._options
@@ -338,14 +339,8 @@ class StreamPlanner:
                 reads.append(_Read(name, shard_id, start))
         for shard_id in sorted(missing):
             raise ConfigError("shardIds", shard_id, "ids of shards that the stream lists")
+        self._refuse_future(read.start for read in reads)
         now = self._now()
-        for read in reads:
-            if isinstance(read.start, AtTimestamp) and read.start.millis > now + _AHEAD:
-                raise ConfigError(
-                    "startingPosition",
-                    f"AT_TIMESTAMP {read.start.millis}",
-                    "a time in the past for a batch read",
-                )
         until = now + _STOP_MARGIN if before is None else min(now + _STOP_MARGIN, before + _ARRIVAL_MARGIN)
         cut = Cut(until, now, until > now)
         ends: dict[_Read, End] = {}
@@ -406,6 +401,13 @@ class StreamPlanner:
         """Return the time at Kinesis in epoch milliseconds: the earliest estimate from the responses of the streams."""
         return min(io.service_clock.millis() for io in self._io.values())
 
+    def _refuse_future(self, starts: Iterable[ShardPosition | Latest]) -> None:
+        """Raise an error if a position is a time that has not come: Kinesis rejects it, and every retry until then."""
+        now = self._now()
+        for start in starts:
+            if isinstance(start, AtTimestamp) and start.millis > now + _AHEAD:
+                raise ConfigError("startingPosition", str(start), "a time in the past")
+
     def _check_streams(self, offset: QueryOffset) -> None:
         for name in offset.streams:
             if name not in self._streams:
@@ -446,6 +448,7 @@ class StreamPlanner:
         listing = self._listings[name]
         starting = StartingPosition.parse(start.starting).for_stream(name)
         started = start.started if start.cut is None else start.cut
+        self._refuse_future((starting.default, *starting.shards.values()))
         candidates: Iterable[str] = listing.graph.shards
         if isinstance(starting.default, Latest):
             # Not the shards that are open now: the parent of a child created since the query started has records to deliver.

@@ -738,6 +738,20 @@ def test_a_checkpoint_is_a_loss_from_the_retention_period_on(beyond: float, is_l
         assert not query.plan() or query.read() == []
 
 
+def test_an_empty_shard_after_the_retention_period_is_no_proof_that_nothing_was_lost() -> None:
+    """A record that was put and deleted meanwhile leaves no trace: Kinesis answers as if nothing had ever arrived."""
+    world = World()
+    query = Query(world, TRIM)
+    world.put(1)
+    assert query.run_batch() == 1
+    world.clock.advance(DAY)
+    world.put(1)  # is deleted before the query starts again, and the shard is empty as before
+    world.clock.advance(2 * DAY)
+    query.restart()
+    with pytest.raises(DataLossError, match=r"72\.0 h ago.*may be deleted"):
+        query.plan()
+
+
 def test_a_position_beyond_the_retention_is_read_from_the_horizon() -> None:
     """The service need not know its sequence number any more."""
     world = World()
@@ -1099,12 +1113,16 @@ def test_a_batch_read_from_latest_is_refused() -> None:
         Query(World(), starting("LATEST")).planner.plan_read()
 
 
-def test_a_batch_read_from_the_future_is_refused_at_once() -> None:
+@pytest.mark.parametrize("position", ["@{}", '{{"default": "TRIM_HORIZON", "shardId-000000000000": "@{}"}}'])
+@pytest.mark.parametrize("is_batch", [True, False])
+def test_a_start_in_the_future_is_refused_at_once(position: str, is_batch: bool) -> None:
+    """Kinesis rejects each call until that time, so the query failed after ``retryTimeout`` in GetShardIterator."""
     world = World()
     began = world.clock.monotonic()
-    later = round((world.clock.time() + 600) * 1000)
-    with pytest.raises(ConfigError, match=r"startingPosition.*in the past for a batch read"):
-        Query(world, starting(f"AT_TIMESTAMP {later}")).planner.plan_read()
+    text = position.format(round((world.clock.time() + 600) * 1000))
+    query = Query(world, starting(text))
+    with pytest.raises(ConfigError, match=r"startingPosition.*AT_TIMESTAMP 17.*a time in the past"):
+        query.planner.plan_read() if is_batch else query.plan()
     assert world.clock.monotonic() - began < 1
 
 
