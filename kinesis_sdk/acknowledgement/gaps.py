@@ -93,7 +93,7 @@ class GapMap:
     def pass_over(self, position: ExtendedSequenceNumber, *, itself: bool) -> None:
         """Note that the worker has finished all records before a position, and perhaps the one at it.
 
-        Those that the function failed on, or never got, were set aside: they do not come again.
+        Those that the function failed on, or never got, were set aside: they are not delivered again.
         """
 
         def is_passed(one: ExtendedSequenceNumber) -> bool:

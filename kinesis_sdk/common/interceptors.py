@@ -66,7 +66,7 @@ class ConsumerInterceptor:
         handler raises, it gets the error and cannot suppress it. Its own errors count as errors of the handler, so the batch is
         delivered again. With a sink, the transaction begins and ends inside the context manager.
 
-        It is called for each attempt, so the same records may come again, also in smaller batches. With ``concurrency``, it is
+        It is called for each attempt, so the same records may be delivered again, also in smaller batches. With ``concurrency``, it is
         called on several threads at once.
         """
         return nullcontext()

@@ -24,7 +24,7 @@ class DeadLetters:
     policy = BisectBatch(dead_letter=DeadLetters("sqlite:///letters.db", application="billing"))
     ```
 
-    The record counts as processed once it is stored. If it cannot be stored, the hook raises, and the record comes again.
+    The record counts as processed once it is stored. If it cannot be stored, the hook raises, and the record is delivered again.
 
     Args:
         place: Location such as ``sqlite:///letters.db``, ``file:letters.jsonl``, ``stream:orders-dead`` or ``sqs:`` and the URL of a

@@ -273,7 +273,7 @@ def replay(
                 else:
                     failed.append((letter, error))
         finally:
-            # Ctrl-C in the middle of a chunk: what is stored already must not come again.
+            # Ctrl-C in the middle of a chunk: what is stored already must not be delivered again.
             _settle(store, target, done, failed, now_millis)
             progress.replayed += len(done)
             progress.failed += len(failed)

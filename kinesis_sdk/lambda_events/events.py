@@ -181,7 +181,7 @@ class KinesisEvent:
     def failure_at(self, record: UserRecord | KinesisRecord) -> dict[str, Any]:
         """Return the response that makes Lambda deliver the rest of the event again, from the Kinesis record of ``record`` on.
 
-        All user records of that Kinesis record come again, even those before ``record``. Everything before it must have
+        All user records of that Kinesis record are delivered again, even those before ``record``. Everything before it must have
         been processed. If the mapping lacks the response type ``ReportBatchItemFailures``, Lambda ignores this response
         and **takes the whole batch as processed**; raise an error there instead.
 

@@ -98,14 +98,14 @@ def kinesis_handler(
       Lambda delivers the batch again, halved if the mapping has ``BisectBatchOnFunctionError``.
     - Otherwise the response names the Kinesis record, and Lambda delivers it again with everything behind it.
 
-    Either way the user records before the failed one in the same aggregate come again, so the function should be idempotent;
+    Either way the user records before the failed one in the same aggregate are delivered again, so the function should be idempotent;
     ``progress`` makes repetitions rare. The function is available as ``handler.__wrapped__``.
 
     Args:
         function: The function of one record; its result is ignored.
         report_batch_item_failures: Whether the event source mapping has ``ReportBatchItemFailures`` among its
             ``FunctionResponseTypes``. **If it is True and the mapping lacks it, Lambda takes failed records as processed.**
-        progress: Memory of what was processed: records that come again are skipped.
+        progress: Memory of what was processed: records that are delivered again are skipped.
         dead_letter: Called with a record whose function failed, and the error. When it returns, the record counts as processed;
             if it raises, the record has failed with that error. Without it, one poison record takes its whole aggregate to the
             mapping's on-failure destination, because Lambda does not know user records.
@@ -113,7 +113,7 @@ def kinesis_handler(
         retry_only: Exception classes that say nothing about a record, for example of a database that is down. They never lead
             to the dead letter. Errors of this package count as such, with the exceptions that `BisectBatch` lists.
         time_reserve: Seconds before the function's timeout at which no further record is begun; the rest of the event then
-            comes again, as after a failure. The first record of an event is always processed. 0 to 900; 0 means to continue
+            is delivered again, as after a failure. The first record of an event is always processed. 0 to 900; 0 means to continue
             until Lambda ends the process, which repeats the whole batch.
         look_up: boto3 client of Kinesis that looks for earlier copies of records from idempotent producers, see
             `KinesisEvent`. If its calls keep failing, the handler raises their error, and Lambda delivers the batch again.

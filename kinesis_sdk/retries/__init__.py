@@ -1,4 +1,4 @@
-"""Retries with delays: records that fail wait in tiers, and come again to the same handler.
+"""Retries with delays: records that fail wait in tiers, and are delivered to the same handler again.
 
     tiers = RetryTiers((60, 600, 3600), to=StreamTiers(producer, "orders"), dead_letter=keep)
     config = ConsumerConfig(on_handler_error=tiers)

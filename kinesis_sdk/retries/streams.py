@@ -119,7 +119,7 @@ class StreamTiers:
             client: boto3 client for Kinesis. Costs one DescribeStreamSummary call for each stream.
 
         Raises:
-            ConfigError: If one does not suit; the message has the command that mends it.
+            ConfigError: If one is not suitable; the message has the command that corrects it.
             AwsError: If a stream cannot be described.
         """
         for stream, delay in zip(self._streams, self._delays, strict=True):

@@ -47,7 +47,7 @@ class TierStore(Protocol):
 
         Raises:
             InvalidRecordError: If the store can never take this record; it becomes a dead letter.
-            Exception: If it was not stored. The record comes again.
+            Exception: If it was not stored. The record is delivered again.
         """
         ...
 
@@ -56,8 +56,8 @@ class RetryTiers:
     """Error policy that sets failing records aside for a while, so that the shard goes on.
 
     A batch that fails is delivered ``attempts`` times, then halved until the failing records are alone, as by `BisectBatch`. Such a
-    record waits in the first tier, comes again to the same handler, waits in the next tier if that fails, and so on. After the last
-    tier, ``dead_letter`` gets it. Nothing is skipped: a record counts as processed only when the next place has it.
+    record waits in the first tier, is delivered to the same handler again, waits in the next tier if that fails, and so on.
+    After the last tier, ``dead_letter`` gets it. Nothing is skipped: a record counts as processed only when the next place has it.
 
     Later records of the same partition key do not wait for a record in a tier, unless ``to`` is a `RetryTable` that keeps the order.
 

@@ -31,7 +31,7 @@ _LOGGER = FieldLogger(logging.getLogger(__name__))
 
 
 class _NoCheckpoints:
-    """Stands for the checkpointer: the row is deleted in the transaction of the effects."""
+    """Stands in for the checkpointer: the row is deleted in the transaction of the effects."""
 
     def checkpoint(self, *_position: object, **_more: object) -> None:
         """Do nothing."""
@@ -49,7 +49,7 @@ class RetryWorker:
         tiers: The policy that the worker uses, with this table.
         handler: The handler of the worker: a plain function of a batch. Not ``table.in_order(handler)``.
         policy: Decides about failures; a `CircuitBreaker` around ``tiers``, for example. None takes ``tiers``.
-        poll_interval: Maximum seconds between two looks at the table, 0.01 to 3600.
+        poll_interval: Maximum seconds between two reads of the table, 0.01 to 3600.
         rng: Source of jitter.
 
     Raises:

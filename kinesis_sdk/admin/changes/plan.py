@@ -409,7 +409,7 @@ def rewind_goals(
 
     ``starts`` are the positions of the shards that were open at the start; ``shards`` are these and all born later (ListShards
     with ``FROM_TIMESTAMP``). The former get their position. The latter get TRIM_HORIZON, so that they wait for their parents
-    and come again completely. A shard that was not read yet, because an ancestor is still being read, gets no row: it would be
+    and are delivered again completely. A shard that was not read yet, because an ancestor is still being read, gets no row: it would be
     read at once, from the position, and the records before it would be lost. If ``chosen`` is not empty, only its shards are
     rewound.
     """
