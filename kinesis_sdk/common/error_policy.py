@@ -37,8 +37,9 @@ class Failure:
         size: Records of the call that are not finished; 0 for a callback that gets no records, such as ``initialize``.
         attempts: Consecutive failed calls with exactly these records; 0 if this call also got others and finished them.
         halved: Whether they are a half of a call that was bisected.
-        in_a_row: Consecutive failed calls of the shard with errors of this class. A successful call resets it; setting a record
-            aside does not.
+        in_a_row: Records of the shard on which calls failed one after another with errors of this class, this one included. What
+            is delivered again, or halved, counts once, by its first record. A successful call resets it; setting a record aside
+            does not.
     """
 
     error: BaseException
@@ -290,9 +291,10 @@ class BisectBatch:
 class CircuitBreaker:
     """Policy that pauses a shard while a service is down, and leaves all other failures to another policy.
 
-    Without it, a policy that sets records aside sets aside every record of an outage. After ``failures`` failed calls in a row
-    whose errors have one class, the circuit is open: the shard pauses, then tries a single record, and pauses longer with each
-    failure. A call that succeeds closes the circuit. Each shard has its own. With ``concurrency``, each partition key pauses and
+    Without it, a policy that sets records aside sets aside every record of an outage. After ``failures`` records in a row on which
+    calls failed with one class of errors, or as many failed calls with records that the other policy only retries, the circuit is
+    open: the shard pauses, then tries a single record, and pauses longer with each failure. So one record that always fails does
+    not open it. A call that succeeds closes the circuit. Each shard has its own. With ``concurrency``, each partition key pauses and
     tries a record of its own.
 
     Views name the shard as one with a failing handler, with the words "circuit open" before the error; the metric is
@@ -300,7 +302,7 @@ class CircuitBreaker:
 
     Attributes:
         policy: Decides while the circuit is closed.
-        failures: Failed calls in a row that open the circuit, 2 to 10,000. Up to as many records may be set aside before that.
+        failures: Records, or failed calls, in a row that open the circuit, 2 to 10,000. Fewer records are set aside before that.
         of: Exception classes that may open it; leave out those that a record can cause, if possible.
         first_pause: Maximum seconds of the first pause, 0.001 to 3600; it doubles with each failure, with jitter.
         longest_pause: Maximum seconds of any pause, ``first_pause`` to 3600.
@@ -333,9 +335,13 @@ class CircuitBreaker:
 
     def decide(self, failure: Failure) -> Decision:
         """Return what happens to the records of a failed call."""
-        pauses = failure.in_a_row - self.failures + 1
+        decision = self.policy.decide(failure)
+        pauses = 0 if failure.in_a_row < self.failures else max(1, failure.attempts)
+        if isinstance(decision, Retry) and not decision.together:
+            # It never sets the record aside, so no other one would count.
+            pauses = max(pauses, failure.attempts - self.failures + 1)
         if not failure.size or pauses < 1 or not isinstance(failure.error, self.of):
-            return self.policy.decide(failure)
+            return decision
         return Retry(Backoff(self.first_pause, self.longest_pause), may_reread=True, circuit=pauses)
 
 

@@ -6,6 +6,7 @@ import logging
 import random
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, cast
 
@@ -28,6 +29,9 @@ from kinesis_sdk.retries.table import RetryTable, Row
 from kinesis_sdk.retries.tiers import RetryTiers
 
 _LOGGER = FieldLogger(logging.getLogger(__name__))
+
+_LONGEST_ROW = 10_000
+"""Maximum records in a row that are counted for `Failure`, as in a worker."""
 
 
 class _NoCheckpoints:
@@ -75,8 +79,10 @@ class RetryWorker:
         self._policy: HandlerErrorPolicy = policy or tiers
         self._poll_interval = poll_interval
         self._rng = rng or random.Random()
-        self._row: tuple[type[BaseException] | None, int] = (None, 0)
-        self._failures = 0
+        # Class of the last error, the rows that failed with it one after another, and the pauses of an open circuit.
+        self._row_of: type[BaseException] | None = None
+        self._row: set[int] = set()
+        self._pauses = 0
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
@@ -112,7 +118,8 @@ class RetryWorker:
                 return self._failed(row, connection, error)
             savepoint.commit()
             table.finish(connection, row)
-        self._row, self._failures = (None, 0), 0
+        self._row.clear()
+        self._pauses = 0
         return 0.0
 
     def _call(self, row: Row, connection: Any) -> None:
@@ -131,17 +138,25 @@ class RetryWorker:
             )
 
     def _failed(self, row: Row, connection: Any, error: Exception) -> float:
-        kind, before = type(error), self._row
-        self._row = (kind, before[1] + 1 if before[0] is kind else 1)
-        self._failures += 1
+        kind = type(error)
+        if self._row_of is not kind:
+            self._row_of = kind
+            self._row.clear()
+        if len(self._row) < _LONGEST_ROW:
+            self._row.add(row.place)
         attempts = row.attempts + 1
-        decision = self._policy.decide(Failure(error=error, size=1, attempts=attempts, in_a_row=self._row[1]))
+        decision = self._policy.decide(
+            Failure(error=error, size=1, attempts=attempts, in_a_row=len(self._row))
+        )
         if isinstance(decision, Stop):
             raise HandlerError(f"record {row.record.id}: the handler failed: {kind.__name__}") from error
         if isinstance(decision, SetAside):
             self._set_aside(row, connection, error, attempts)
             return 0.0
         is_open = isinstance(decision, Retry) and decision.circuit > 0
+        if isinstance(decision, Retry) and is_open:
+            self._pauses += 1
+            decision = replace(decision, circuit=self._pauses)  # the row's attempts do not grow meanwhile
         pause = pause_of(
             decision if isinstance(decision, Retry) else Retry(DEFAULT_PAUSES), attempts, self._rng
         )

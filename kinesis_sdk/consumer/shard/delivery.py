@@ -56,6 +56,9 @@ _LOGGER = FieldLogger(logging.getLogger(__name__))
 _REREAD_AFTER = 3
 """Consecutive failures of a handler after which its batch may be dropped and read again later, if other shards need the memory."""
 
+_LONGEST_ROW = 10_000
+"""Maximum records in a row that are counted for `Failure`: no policy of this package asks for more."""
+
 _LONGEST_STEP = 0.01
 """Seconds after which a step begins no further call of a single lane. A new step costs 30 µs, so short calls share one. A request
 to stop waits at most for this time and one call."""
@@ -202,8 +205,9 @@ class Delivery:
         self._is_stopping_worker = False
         self.may_reread: bool = False
         self.waits_until: float = float("-inf")
-        # Class of the last error, and the number of consecutive failed calls with it.
-        self._row: tuple[type[BaseException] | None, int] = (None, 0)
+        # Class of the last error, and the first records of the consecutive failed calls with it.
+        self._row_of: type[BaseException] | None = None
+        self._row: set[ExtendedSequenceNumber] = set()
         self._is_circuit_open = False
         # By key of the lane, in the order in which the lanes began to fail. Other threads read `failing`, never the dict, because
         # it may change while they iterate.
@@ -388,7 +392,7 @@ class Delivery:
             self._metrics.add(catalogue.PROCESS_RECORDS_TIME, (call.finished_at - call.started_at) * 1000)
             if call.count:
                 lane.size.succeeded(call.count)
-            self._row = (None, 0)
+            self._row.clear()
             if self._is_circuit_open:
                 self._close_circuit()
             self._works_again(lane)
@@ -443,8 +447,9 @@ class Delivery:
         self._metrics.add(catalogue.HANDLER_FAILURES, 1)
         self.failures += 1
         self.last_error = f"process_records: {type(error).__name__}: {error}"
-        kind, row = type(error), self._row
-        self._row = (kind, row[1] + 1 if row[0] is kind and not checkpointed else 1)
+        if checkpointed or self._row_of is not type(error):
+            self._row_of = type(error)
+            self._row.clear()
         if checkpointed:
             self._works_again(lane)
             lane.size.got_on()
@@ -457,6 +462,8 @@ class Delivery:
             self._go_on(lane)
             return
         self._note_failing(lane, count, error, now)
+        if len(self._row) < _LONGEST_ROW:
+            self._row.add(position_of(sub_batch.records[sub_batch.begin]))
         if isinstance(error, SinkError) and not error.retryable:
             raise error
         if not checkpointed:  # otherwise, no call has yet got exactly the remaining records
@@ -468,7 +475,7 @@ class Delivery:
                 size=count,
                 attempts=sub_batch.failures,
                 halved=sub_batch.halved,
-                in_a_row=self._row[1],
+                in_a_row=len(self._row),
             )
         )
         if isinstance(decision, Retry) and not decision.together:

@@ -369,18 +369,34 @@ def test_an_open_circuit_pauses_and_tries_one_record_instead_of_setting_all_asid
     scene.run(500)
     assert scene.delivery.failing.error == "circuit open: ConnectionError: away"
     assert scene.delivery.last_error == "circuit open: process_records: ConnectionError: away"
-    probes = handler.calls[8:]
+    assert len(aside) == 7
+    probes = handler.calls[-8:]
     assert {size for _, size in probes} == {1}
     pauses = [after - before for (before, _), (after, _) in itertools.pairwise(probes)]
     assert all(pause <= 60 for pause in pauses)
     assert pauses[-1] >= 30
-    assert len(aside) <= 8
-    set_aside = len(aside)
     scene.run()
-    assert len(aside) == set_aside
+    assert len(aside) == 7
     assert scene.delivery.records_delivered == 100
     assert scene.delivery.failing is None
     assert "the circuit is closed" in caplog.text
+
+
+@pytest.mark.parametrize("breaker", [{}, {"failures": 2}])
+def test_one_record_that_always_fails_is_set_aside_and_opens_no_circuit(breaker):
+    """It is the first one, so the batch and all of its halves fail one after another."""
+    aside = []
+
+    def handle(batch):
+        if any(int(one.sequence_number) == 1 for one in batch.records):
+            raise ValueError("poison")
+
+    policy = CircuitBreaker(BisectBatch(dead_letter=aside.append, attempts=5), **breaker)
+    scene = Scene(handle, policy=policy)
+    scene.offer(*map(record, range(1, 1001)))
+    assert scene.run() is None
+    assert [int(one.record.sequence_number) for one in aside] == [1]
+    assert scene.delivery.records_delivered == 1000
 
 
 def test_errors_of_another_class_end_the_row_and_do_not_open_the_circuit():
@@ -395,12 +411,12 @@ def test_errors_of_another_class_end_the_row_and_do_not_open_the_circuit():
     assert len(aside) == 3
 
 
-def test_a_call_that_succeeds_ends_the_row():
-    policy = Own(*[Retry(1.0)] * 3)
+def test_a_row_counts_records_and_ends_with_a_call_that_succeeds():
+    policy = Own(*[Retry(1.0)] * 2, SetAside(lambda _: None), *[Retry(1.0)] * 2)
     rows = []
     decide = policy.decide
     policy.decide = lambda failure: (rows.append(failure.in_a_row), decide(failure))[1]
-    handler = iter([KeyError(), KeyError(), None, KeyError(), None])
+    handler = iter([KeyError(), KeyError(), KeyError(), KeyError(), None, KeyError(), None])
 
     def handle(_batch):
         error = next(handler)
@@ -408,11 +424,10 @@ def test_a_call_that_succeeds_ends_the_row():
             raise error
 
     scene = Scene(handle, policy=policy)
-    scene.offer(record(1))
-    assert scene.run() is None
-    scene.offer(record(2))
-    assert scene.run() is None
-    assert rows == [1, 2, 1]
+    for number in (1, 2, 3):
+        scene.offer(record(number))
+        assert scene.run() is None
+    assert rows == [1, 1, 1, 2, 1]
 
 
 def test_with_keys_side_by_side_the_row_is_the_shards():
