@@ -11,6 +11,7 @@ from kinesis_sdk.common.clock import Clock, SystemClock
 from kinesis_sdk.common.dead_letters import History
 from kinesis_sdk.common.error_policy import PoisonRecord
 from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.common.record_ids import record_id
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer import StreamSpec
 
@@ -101,8 +102,12 @@ class StreamTiers:
         history = History.after(poison, now, round(self._delays[tier] * 1000))
         more: dict[str, Any] = {"headers": history.headers(record)}
         if self._has_names:
-            # The same for each put of this record into this tier, so readers drop a copy that a crash has put again.
-            more["dedup_id"] = f"{history.origin}/{tier}"[-256:]
+            # The same for each put of this record into this tier, so readers drop a copy that a crash has put again. Not by its origin:
+            # that may be forged, and a dead letter that is replayed and soon fails again has the same one.
+            place = record_id(
+                poison.stream.name, poison.shard_id, record.sequence_number, record.sub_sequence_number
+            )
+            more["dedup_id"] = f"{place}/{tier}"[-256:]
         stream = self._streams[tier]
         self._producer.put(
             stream,

@@ -183,6 +183,20 @@ def test_forged_headers_change_neither_tier_nor_time():
     assert scene.got == [b"forged"]
 
 
+def test_records_that_claim_one_origin_are_no_repetitions_of_each_other():
+    """One is forged, or is a dead letter that was replayed and fails again soon: readers would drop the second copy."""
+    scene = Scene(bad=lambda record: record.data == b"claims")
+    scene.producer.config.dedup_namespace = "billing"
+    scene.begin()
+    for _ in range(2):
+        aggregate = Aggregate(2**20, 2**30)
+        claimed = {ORIGIN: "orders/shardId-000000000000/1/0", ATTEMPT: "1"}
+        aggregate.try_append("k", None, b"claims", hash_partition_key("k"), headers=encode_headers(claimed))
+        scene.raw.put_record(StreamName="orders", PartitionKey="k", Data=aggregate.encode())
+    assert scene.run(30, lambda: len(scene.producer.names) == 2)
+    assert len({names["dedup_id"] for names in scene.producer.names}) == 2
+
+
 def test_an_outage_does_not_empty_the_stream_into_its_tiers():
     scene = Scene(
         bad=lambda record: scene.clock.monotonic() < 1040,
