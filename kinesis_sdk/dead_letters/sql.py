@@ -10,7 +10,6 @@ from kinesis_sdk.common.errors import DeadLetterError, without_userinfo
 from kinesis_sdk.consumer.sql import (
     Tables,
     dialect_of,
-    hide_parameters,
     import_sqlalchemy,
     is_shared,
     open_engine,
@@ -107,17 +106,11 @@ class SqlDeadLetters:
         return run_in(transaction, lambda connection: self._keep_in(connection, letter))
 
     def _keep_in(self, connection: Connection, letter: DeadLetter) -> None:
-        from sqlalchemy import exc
-
         self._tables.ensure_in(connection, DeadLetterError)
         rows, row = self._rows, self._row(letter)
         # Another worker cannot set aside the same record now: the sink's transaction belongs to the owner of its shard.
-        try:
-            if not connection.execute(rows.update().where(rows.c.id == letter.id).values(row)).rowcount:
-                connection.execute(rows.insert().values(row))
-        except exc.StatementError as error:
-            hide_parameters(error)  # the sink needs the error as it is, to know whether it is transient
-            raise
+        if not connection.execute(rows.update().where(rows.c.id == letter.id).values(row)).rowcount:
+            connection.execute(rows.insert().values(row))
 
     @staticmethod
     def _row(letter: DeadLetter) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.dead_letters import History, Origin, own_headers
@@ -271,7 +271,10 @@ class RetryTable:
         def handle(batch: RecordBatch) -> None:
             if not is_shared(batch.transaction, self.engine) or hasattr(batch.transaction, "run_sync"):
                 raise ConsumerError("keep_order needs a SqlSink on the database of the RetryTable")
-            rest = self._put_behind(batch.transaction, batch)
+            rest = cast(
+                "Sequence[UserRecord]",
+                run_in(batch.transaction, lambda connection: self._put_behind(connection, batch)),
+            )
             if rest or not batch.records:
                 handler(batch if len(rest) == len(batch.records) else replace(batch, records=rest))
 

@@ -331,3 +331,24 @@ def test_the_clock_of_the_database_decides(tmp_path):
     )
     assert 0 < worker.step() <= 1
     table.close()
+
+
+def test_an_error_of_the_database_shows_no_record(tmp_path):
+    scene = Scene(tmp_path, keep_order=True)
+    handle = scene.table.in_order(scene.handle)
+    with scene.sink.engine.begin() as connection:
+        scene.table._ensure_in(connection)
+        connection.execute(sqlalchemy.text("ALTER TABLE kinesis_sdk_retries RENAME COLUMN stream TO other"))
+    keep = scene.table.keep
+    for store in (handle, lambda batch: keep(replace(poison(), transaction=batch.transaction), 0)):
+        with scene.sink.engine.begin() as connection:
+            batch = RecordBatch(
+                records=[poison().record],
+                shard_id="s",
+                stream=StreamId("orders"),
+                checkpointer=None,
+                transaction=connection,
+            )
+            with pytest.raises(sqlalchemy.exc.OperationalError, match="SQL parameters hidden"):
+                store(batch)
+    scene.sink.close()

@@ -3,14 +3,13 @@
 from kinesis_sdk.consumer.sql.dialect import dialect_of
 from kinesis_sdk.consumer.sql.driver import import_sqlalchemy
 from kinesis_sdk.consumer.sql.engines import counted_engine, is_shared, open_engine, run_in
-from kinesis_sdk.consumer.sql.failures import hide_parameters, translated
+from kinesis_sdk.consumer.sql.failures import translated
 from kinesis_sdk.consumer.sql.tables import Tables
 
 __all__ = [
     "Tables",
     "counted_engine",
     "dialect_of",
-    "hide_parameters",
     "import_sqlalchemy",
     "is_shared",
     "open_engine",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kinesis_sdk.common.errors import ConfigError, without_userinfo
 from kinesis_sdk.consumer.sql.dialect import Dialect, dialect_named
 from kinesis_sdk.consumer.sql.driver import import_sqlalchemy
+from kinesis_sdk.consumer.sql.failures import hide_parameters
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL, Connection, Engine
@@ -96,9 +97,20 @@ def is_shared(transaction: object, engine: Engine) -> bool:
 
 
 def run_in(transaction: Any, work: Callable[[Connection], _T]) -> Awaitable[_T] | _T:
-    """Call ``work`` with the connection of the ``transaction`` of a sink; return its result, or for an `AsyncSqlSink` an awaitable of it."""
+    """Call ``work`` with the connection of the ``transaction`` of a sink; return its result, or for an `AsyncSqlSink` an awaitable of it.
+
+    The text of an error has no parameters. Its class stays: the sink has to know whether it is transient.
+    """
+
+    def guarded(connection: Connection) -> _T:
+        try:
+            return work(connection)
+        except Exception as error:
+            hide_parameters(error)
+            raise
+
     run_sync = getattr(transaction, "run_sync", None)
-    result: Awaitable[_T] | _T = work(transaction) if run_sync is None else run_sync(work)
+    result: Awaitable[_T] | _T = guarded(transaction) if run_sync is None else run_sync(guarded)
     return result
 
 
