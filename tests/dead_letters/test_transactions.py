@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import traceback
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -82,6 +83,13 @@ def test_only_a_connection_to_the_same_database_is_shared(tmp_path):
         assert is_shared(in_memory, memory)
         assert not is_shared(in_memory, sqlalchemy.create_engine("sqlite://"))
         assert run_in(connection, lambda given: given) is connection
+    socket = sqlalchemy.engine.Connection.__new__(sqlalchemy.engine.Connection)
+    socket.engine = SimpleNamespace(
+        url=sqlalchemy.make_url("postgresql:///letters?host=/run/a&sslmode=disable")
+    )
+    for query, is_same in (("host=/run/a", True), ("host=/run/b", False)):
+        url = sqlalchemy.make_url(f"postgresql:///letters?{query}")
+        assert is_shared(socket, SimpleNamespace(url=url)) == is_same
     for nothing in (None, [], object()):
         assert not is_shared(nothing, one)
 

@@ -90,10 +90,14 @@ def is_shared(transaction: object, engine: Engine) -> bool:
         return False
     ours, theirs = engine.url, connection.engine.url
     return connection.engine is engine or (
-        (ours.get_backend_name(), ours.host, ours.port, ours.database)
-        == (theirs.get_backend_name(), theirs.host, theirs.port, theirs.database)
-        and ours.database not in (None, "", ":memory:")
+        _place(ours) == _place(theirs) and ours.database not in (None, "", ":memory:")
     )
+
+
+def _place(url: URL) -> tuple[object, ...]:
+    """Return what says where the tables of a database are; the query may do so for PostgreSQL."""
+    query = (url.query.get(name) for name in ("host", "hostaddr", "port", "service", "dbname", "options"))
+    return (url.get_backend_name(), url.host, url.port, url.database, *query)
 
 
 def run_in(transaction: Any, work: Callable[[Connection], _T]) -> Awaitable[_T] | _T:
