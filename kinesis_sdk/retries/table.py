@@ -18,7 +18,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from kinesis_sdk.common.clock import Clock
-from kinesis_sdk.common.dead_letters import History, Origin, own_headers
+from kinesis_sdk.common.dead_letters import History, Origin
 from kinesis_sdk.common.error_policy import PoisonRecord
 from kinesis_sdk.common.errors import ConfigError, ConsumerError, TransientSinkError
 from kinesis_sdk.common.headers import encode_headers, headers_in
@@ -289,8 +289,7 @@ class RetryTable:
             return records
         behind = [record for record in records if record.partition_key in waiting]
         rows = [
-            self._values(record, stream, batch.shard_id, dict(own_headers(record)), tier=0)
-            for record in behind
+            self._values(record, stream, batch.shard_id, dict(record.headers), tier=0) for record in behind
         ]
         self._insert(connection, rows, 0, failed=False)
         return [record for record in records if record.partition_key not in waiting]

@@ -196,6 +196,30 @@ def test_later_records_of_a_key_wait_behind_it(tmp_path):
     scene.sink.close()
 
 
+def test_a_record_that_waits_behind_another_one_keeps_its_history(tmp_path):
+    """It is a dead letter that was replayed: its handler knows it by its origin, and its next failure is another attempt."""
+    scene = Scene(tmp_path, keep_order=True)
+    headers = {"own": b"1", "retry-origin": b"orders/shardId-000000000000/1/0", "retry-attempt": b"7"}
+    handle = scene.table.in_order(pytest.fail)
+    with scene.sink.engine.begin() as connection:
+        scene.table.keep(poison(transaction=connection), 0)
+        batch = RecordBatch(
+            records=[UserRecord(b"y", "k", "2", headers=headers)],
+            shard_id="shardId-000000000000",
+            stream=StreamId("orders"),
+            checkpointer=None,
+            transaction=connection,
+        )
+        handle(batch)
+    scene.clock.advance(5)
+    got = []
+    worker = RetryWorker(scene.table, scene.tiers, lambda one: got.extend(one.records))
+    assert [worker.step(), worker.step()] == [0.0, 0.0]
+    assert [record.data for record in got] == [b"x", b"y"]
+    assert got[1].headers == headers
+    scene.sink.close()
+
+
 @pytest.mark.fuzz
 @pytest.mark.parametrize("seed", fuzz.seeds(unit=1, fuzz=20))
 def test_each_key_keeps_its_order_whatever_fails(tmp_path, seed):
