@@ -18,6 +18,8 @@ MAX_MESSAGE = 1 << 20
 """Maximum characters of a message; SQS and SNS pass at most 256 KiB on, since August 2025 1 MiB."""
 _MAX_RECORDS = 10_000
 """Maximum records of a batch (Lambda API)."""
+_MAX_BYTES = 6 * 1024 * 1024
+"""Maximum bytes of the records of a batch: Lambda passes no larger event to a function."""
 _MAX_CALLS = 1_000
 """GetRecords calls without the end of the batch, after which reading ends."""
 
@@ -100,6 +102,7 @@ def _records(client: KinesisClient, batch: Mapping[str, Any]) -> Iterator[Mappin
 
     arn, first, last = batch["streamArn"], int(batch["startSequenceNumber"]), int(batch["endSequenceNumber"])
     left: int = batch["batchSize"]
+    room = _MAX_BYTES
     with translate_errors("GetShardIterator", client):
         iterator = client.get_shard_iterator(
             StreamARN=arn.partition("/consumer/")[0],
@@ -116,6 +119,9 @@ def _records(client: KinesisClient, batch: Mapping[str, Any]) -> Iterator[Mappin
                 return
             if number >= first:
                 left -= 1
+                room -= len(record["Data"])
+                if room < 0:
+                    raise ProtocolError(f"{batch['shardId']}: the batch has more than {_MAX_BYTES:,} bytes")
                 if left < 0:
                     raise ProtocolError(
                         f"{batch['shardId']}: the batch has more records than its message says"

@@ -9,7 +9,7 @@ import pytest
 
 from kinesis_sdk import ConfigError, InvalidEventError, ProtocolError
 from kinesis_sdk.common.errors import AwsError
-from kinesis_sdk.lambda_events import KinesisEvent, discarded_event
+from kinesis_sdk.lambda_events import KinesisEvent, discarded, discarded_event
 from kinesis_sdk.testing import FakeAws
 from tests.lambda_events.support import aggregate
 
@@ -81,6 +81,15 @@ class Endless:
     def get_records(self, **_request: Any) -> dict[str, Any]:
         self.calls += 1
         return {"Records": [], "NextShardIterator": "i"}
+
+
+def test_the_bytes_of_a_batch_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(discarded, "_MAX_BYTES", 10)
+    aws, numbers = stored(b"12345", b"12345", b"1")
+    client = aws.client("kinesis")
+    assert len(discarded_event(message(numbers[0], numbers[1], 2), client)["Records"]) == 2
+    with pytest.raises(ProtocolError, match="more than 10 bytes"):
+        discarded_event(message(numbers[0], numbers[2], 3), client)
 
 
 def test_the_calls_are_bounded() -> None:
