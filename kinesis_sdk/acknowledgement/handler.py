@@ -34,9 +34,9 @@ class ReceivedRecord:
     def __init__(
         self, record: UserRecord, shard_id: str, stream: StreamId, acknowledge: Callable[[UserRecord], None]
     ) -> None:
-        self.record = record
-        self.shard_id = shard_id
-        self.stream = stream
+        self.record: UserRecord = record
+        self.shard_id: str = shard_id
+        self.stream: StreamId = stream
         self._acknowledge = acknowledge
 
     def ack(self) -> None:

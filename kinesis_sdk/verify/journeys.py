@@ -95,7 +95,7 @@ class CutResponses:
         self._every = every
         self._lock = threading.Lock()
         self._answered = 0
-        self.cut = 0
+        self.cut: int = 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
@@ -161,7 +161,7 @@ def fan_out(notes: Notes) -> None:
     notes.fact("registered consumers", len(consumers))
 
 
-FAN_OUT_UNITS = {
+FAN_OUT_UNITS: dict[str, float] = {
     "shard_hour": 1,
     "put_unit": 6 * ROUND,
     "fan_out_hour": 1,
@@ -194,7 +194,7 @@ def idempotence(notes: Notes) -> None:
 
 IDEMPOTENCE_UNITS = {"shard_hour": 1, "put_unit": 3 * ROUND, "write_unit": 3_000, "read_unit": 6_000}
 
-IDEMPOTENCE = {
+IDEMPOTENCE: dict[str, int] = {
     "acknowledged": ROUND // ROUNDS_OF_CUTS * ROUNDS_OF_CUTS,
     "lost": 0,
     "out of order": 0,

@@ -74,8 +74,8 @@ class Scratch:
         sleep: Callable[[float], None],
     ) -> None:
         self.run = run
-        self.prefix = f"{PREFIX}{run}-"
-        self.tags = {TAG: run}
+        self.prefix: str = f"{PREFIX}{run}-"
+        self.tags: dict[str, str] = {TAG: run}
         self.meter = meter
         self.sleep = sleep
         self.direct: Mapping[str, Any] = clients if direct is None else direct

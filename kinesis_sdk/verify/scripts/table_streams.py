@@ -6,7 +6,7 @@ from typing import Any
 
 from kinesis_sdk.verify.notes import Notes
 
-VIEW = {"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"}
+VIEW: dict[str, bool | str] = {"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"}
 
 
 def _arn(notes: Notes, name: str) -> str:
