@@ -10,7 +10,12 @@ KinesisSdkError
 
 from __future__ import annotations
 
+import logging
+from contextlib import ContextDecorator
+
 from kinesis_sdk.common.errors import KinesisSdkError
+
+_LOGGER = logging.getLogger(__name__)
 
 
 class OffsetError(KinesisSdkError, ValueError):
@@ -34,3 +39,19 @@ class DataLossError(KinesisSdkError):
 
 class StalledError(KinesisSdkError):
     """A shard returned no error, but did not return the records of a range within ``retryTimeout``."""
+
+
+class BriefErrors(ContextDecorator):
+    """Raises the package's errors without their causes and without the calls inside of the package.
+
+    Spark prints all of that before the message, which says what a user has to know: an endpoint that could not be reached
+    stood behind more than a hundred lines. The log has it at level INFO. Other errors are defects, and pass with their traceback.
+    """
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        if isinstance(error, KinesisSdkError):
+            _LOGGER.info("traceback of an error that Spark shows", exc_info=error)
+            raise error.with_traceback(None) from None

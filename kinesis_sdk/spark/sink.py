@@ -25,6 +25,7 @@ from kinesis_sdk.spark import logs
 from kinesis_sdk.spark.arrow import COLUMNS
 from kinesis_sdk.spark.attempts import FirstAttempts, StreamTask
 from kinesis_sdk.spark.connection import ConnectionSettings, shared_client
+from kinesis_sdk.spark.errors import BriefErrors
 from kinesis_sdk.spark.gc_tuning import exclude_loaded_objects, rare_collections
 from kinesis_sdk.spark.options import SinkOptions
 from kinesis_sdk.spark.partition import describe_row, shared_producer
@@ -283,6 +284,7 @@ class KinesisWriter(DataSourceArrowWriter):  # type: ignore[misc]
         self._options = options
         self._columns = columns
 
+    @BriefErrors()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write the rows of one task. See `write_batches`."""
         return write_batches(self._options, self._columns, iterator)
@@ -303,6 +305,7 @@ class KinesisStreamWriter(_StreamWriter):  # type: ignore[misc]
         self._options = options
         self._columns = columns
 
+    @BriefErrors()
     def write(self, iterator: Iterator[Any]) -> Written:
         """Write the rows of one task of a batch. See `write_batches`."""
         batches = iterator if _STREAM_BASE is not None else _batches_of_rows(iterator)

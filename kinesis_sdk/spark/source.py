@@ -32,6 +32,7 @@ from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.spark import logs
 from kinesis_sdk.spark.arrow import COLUMN_NAMES, COLUMNS, DDL, HEADERS, BatchBuilder
 from kinesis_sdk.spark.connection import shared_client
+from kinesis_sdk.spark.errors import BriefErrors
 from kinesis_sdk.spark.gc_tuning import exclude_loaded_objects, rare_collections
 from kinesis_sdk.spark.offsets import QueryOffset
 from kinesis_sdk.spark.options import SinkOptions, SourceOptions
@@ -103,6 +104,7 @@ class KinesisDataSource(DataSource):  # type: ignore[misc]
         """Return the name of the format."""
         return FORMAT
 
+    @BriefErrors()
     def schema(self) -> StructType:
         """Return the columns of the reader.
 
@@ -120,6 +122,7 @@ class KinesisDataSource(DataSource):  # type: ignore[misc]
             fields[0].metadata = {METADATA_KEY: created}
         return StructType(fields)
 
+    @BriefErrors()
     def reader(self, schema: Any) -> KinesisReader:
         """Return a reader of everything between two positions.
 
@@ -128,6 +131,7 @@ class KinesisDataSource(DataSource):  # type: ignore[misc]
         """
         return KinesisReader(*_read_request(self.options, schema))
 
+    @BriefErrors()
     def streamReader(self, schema: Any) -> KinesisStreamReader:  # noqa: N802 — Spark's name
         """Return a reader of the stream in micro-batches.
 
@@ -143,6 +147,7 @@ class KinesisDataSource(DataSource):  # type: ignore[misc]
             )
         return KinesisStreamReader(options, columns)
 
+    @BriefErrors()
     def writer(self, schema: Any, overwrite: bool) -> KinesisWriter:
         """Return a writer of the rows of a DataFrame.
 
@@ -154,6 +159,7 @@ class KinesisDataSource(DataSource):  # type: ignore[misc]
         options = SinkOptions.parse(check_write_options(self.options))
         return KinesisWriter(options, plan_columns(schema, options, overwrite=overwrite))
 
+    @BriefErrors()
     def streamWriter(self, schema: Any, overwrite: bool) -> KinesisStreamWriter:  # noqa: N802 — Spark's name
         """Return a writer of the rows of a streaming query.
 
@@ -253,7 +259,7 @@ def _read(
     repetitions: dict[tuple[str, str], RangeRepetitions] = {}
     rows = 0
     exclude_loaded_objects()
-    with rare_collections():
+    with rare_collections(), BriefErrors():
         for item, records in read_ranges(make_io, ranges, policy):
             known = repetitions.get((item.stream.name, item.shard_id))
             if known is None:
@@ -300,6 +306,7 @@ class KinesisReader(DataSourceReader):  # type: ignore[misc]
         self._options = options
         self._columns = tuple(columns)
 
+    @BriefErrors()
     def partitions(self) -> list[InputPartition]:
         """Return the ranges that each task reads.
 
@@ -334,12 +341,14 @@ class KinesisStreamReader(_StreamReader):  # type: ignore[misc]
             self._planner = _new_planner(self._options)
         return self._planner
 
+    @BriefErrors()
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 — Spark's name
         """Return the offset from which a new query starts. Spark 4.2 and later call it twice, with the same result."""
         if self._initial is None:
             self._initial = self.planner.initial()
         return self._initial.to_dict()
 
+    @BriefErrors()
     def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802 — Spark's name
         """Return the end of the next batch.
 
@@ -377,6 +386,7 @@ class KinesisStreamReader(_StreamReader):  # type: ignore[misc]
             return ReadAllAvailable()
         return ReadMaxRows(_UNBOUNDED_ROWS)
 
+    @BriefErrors()
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 — Spark's name
         """Stop at the records that the stream has now."""
         self.planner.stop_at_now()
@@ -385,6 +395,7 @@ class KinesisStreamReader(_StreamReader):  # type: ignore[misc]
         """Return the cut and the lag of the query, for ``sources[].latestOffset`` of the query's progress (4.2 and later)."""
         return self.planner.report()
 
+    @BriefErrors()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return the ranges that each task of a batch reads: the same for the same offsets, also after a restart."""
         begin, goal = QueryOffset.from_dict(start), QueryOffset.from_dict(end)
