@@ -1,6 +1,6 @@
 """One measurement of `bench_producer.py` in a process of its own.
 
-    python benchmarks/producer_candidates.py NAME ENDPOINT COUNT [keys=1000 streams=1 shards=64 size=100]
+    python benchmarks/producer_candidates.py NAME ENDPOINT COUNT [keys=1000 streams=1 shards=64 size=100 cbor=0]
 
 Prints a JSON object of numbers. Runs with this package's environment or with the peers', so that nothing is
 imported before it is needed. Every candidate puts the same user records and waits until all of them are
@@ -36,17 +36,23 @@ Record = tuple[str, bytes]
 
 
 class Shape(NamedTuple):
-    """What a cost may grow with: distinct partition keys, streams in turn, shards of each, bytes of a payload."""
+    """What a cost may grow with: distinct partition keys, streams in turn, shards of each, bytes of a payload; 1 for CBOR."""
 
     keys: int = 1_000
     streams: int = 1
     shards: int = 64
     size: int = SIZE
+    cbor: int = 0
 
     @property
     def names(self) -> list[str]:
         """The streams; the sink reads the number of shards from the name."""
         return [f"{STREAM}{number}-{self.shards}" for number in range(self.streams)]
+
+    @property
+    def wire_format(self) -> str:
+        """Ours, for `ProducerConfig`."""
+        return "cbor" if self.cbor else "json"
 
 
 def workload(count: int, shape: Shape, seed: int = 7) -> list[Record]:
@@ -161,7 +167,8 @@ def make_producer(endpoint: str, shape: Shape, **settings: Any) -> Any:
 
     if shape != Shape():
         settings["rate_limit"] = 10_000  # what is measured is the producer, and not what few shards take
-    producer = Producer(ProducerConfig(**settings), region_name=REGION, endpoint_url=endpoint)
+    config = ProducerConfig(wire_format=shape.wire_format, **settings)
+    producer = Producer(config, region_name=REGION, endpoint_url=endpoint)
     for _ in range(3):
         for stream in shape.names:
             producer.put(stream, "warm-up", b"x")
@@ -169,10 +176,10 @@ def make_producer(endpoint: str, shape: Shape, **settings: Any) -> Any:
     return producer
 
 
-def run_ours(endpoint: str, count: int, shape: Shape, *, read: bool = False, **settings: Any) -> Numbers:
+def run_ours(endpoint: str, count: int, shape: Shape, *, read: bool = False) -> Numbers:
     """`put` each record, keep its future, wait for all."""
     turns = in_turn(count, shape)
-    with make_producer(endpoint, shape, **settings) as producer:
+    with make_producer(endpoint, shape) as producer:
 
         def trial() -> int:
             put, records = producer.put, next(turns)
@@ -195,11 +202,6 @@ def run_ours(endpoint: str, count: int, shape: Shape, *, read: bool = False, **s
 def ours(endpoint: str, count: int, shape: Shape) -> Numbers:
     """As `run_ours`."""
     return run_ours(endpoint, count, shape)
-
-
-def ours_cbor(endpoint: str, count: int, shape: Shape) -> Numbers:
-    """As `ours`, with requests in CBOR."""
-    return run_ours(endpoint, count, shape, wire_format="cbor")
 
 
 def ours_read(endpoint: str, count: int, shape: Shape) -> Numbers:
@@ -302,9 +304,7 @@ class Wrapped:
         return getattr(self._client, name)
 
 
-def run_large(
-    endpoint: str, count: int, shape: Shape, *, plain: bool = False, wire_format: Any = "json"
-) -> Numbers:
+def run_large(endpoint: str, count: int, shape: Shape, *, plain: bool = False) -> Numbers:
     """50 KiB records through a producer."""
     from kinesis_sdk.common.aws import make_client
     from kinesis_sdk.producer import Producer, ProducerConfig
@@ -313,7 +313,7 @@ def run_large(
     shape = shape._replace(size=LARGE)
     (stream,) = shape.names
     records = workload(count, shape)
-    config = ProducerConfig(rate_limit=10_000, wire_format=wire_format)
+    config = ProducerConfig(rate_limit=10_000, wire_format=shape.wire_format)
     with Producer(config, client=Wrapped(client) if plain else client) as producer:
 
         def trial() -> int:
@@ -328,11 +328,6 @@ def run_large(
 def large(endpoint: str, count: int, shape: Shape) -> Numbers:
     """Large records on the fast path."""
     return run_large(endpoint, count, shape)
-
-
-def large_cbor(endpoint: str, count: int, shape: Shape) -> Numbers:
-    """Large records on the fast path, in CBOR."""
-    return run_large(endpoint, count, shape, wire_format="cbor")
 
 
 def large_plain(endpoint: str, count: int, shape: Shape) -> Numbers:
@@ -491,13 +486,11 @@ CANDIDATES: dict[str, Callable[[str, int, Shape], Numbers]] = {
     "floor": floor,
     "ours": ours,
     "ours_read": ours_read,
-    "ours_cbor": ours_cbor,
     "ours_called": ours_called,
     "ours_unkept": ours_unkept,
     "ours_many": ours_many,
     "call": call,
     "large": large,
-    "large_cbor": large_cbor,
     "large_plain": large_plain,
     "latency": latency,
     "boto3_plain": boto3_plain,
