@@ -20,8 +20,8 @@ _HERE = Path(__file__).parent
 LOCK = _HERE / f"kpl-{KPL}.jars"
 
 
-def putter(version: str = KPL) -> str:
-    """Return the class path of ``Put.java`` with a version of the KPL; install and compile what is missing.
+def program(source: Path, version: str = KPL) -> str:
+    """Return the class path of a Java program with a version of the KPL; install and compile what is missing.
 
     Raises:
         CannotInstallError: If the machine lacks Java or Maven, or the registry cannot be reached.
@@ -29,11 +29,16 @@ def putter(version: str = KPL) -> str:
     """
     require("java", 17, "The real KPL")
     jars = maven.install(_HERE / f"kpl-{version}.jars")
-    return f"{kcl.compiled(_HERE / 'Put.java', jars, f'kpl-put-{version}')}:{jars}/*"
+    return f"{kcl.compiled(source, jars, f'kpl-{source.stem.lower()}-{version}')}:{jars}/*"
+
+
+def putter(version: str = KPL) -> str:
+    """Return the class path of ``Put.java``; see `program`."""
+    return program(_HERE / "Put.java", version)
 
 
 def judge() -> str:
-    """Return the class path of ``Deaggregate.java``; see `putter`."""
+    """Return the class path of ``Deaggregate.java``; see `program`."""
     jars = kcl.class_path(JUDGE)
     return f"{kcl.compiled(_HERE / 'Deaggregate.java', jars, 'kcl-deaggregate')}:{jars}/*"
 

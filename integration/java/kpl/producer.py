@@ -72,6 +72,29 @@ class Stored(NamedTuple):
     errors: tuple[str, ...]
 
 
+def write_properties(folder: Path, endpoint_url: str, ca_file: str, **more: object) -> Path:
+    """Write a KPL's properties file: one endpoint for all services, without metrics, and `more` settings; return the file."""
+    url = urlsplit(endpoint_url)
+    properties = {
+        "Region": "us-east-1",
+        **{
+            f"{service}{part}": value
+            for service in ("Kinesis", "Cloudwatch", "Sts")
+            for part, value in (("Endpoint", url.hostname), ("Port", url.port))
+        },
+        "CaCertFile": ca_file,
+        "MetricsLevel": "none",
+        "LogLevel": "warning",
+        "TempDirectory": folder,
+        # Long enough that no record expires on a busy machine.
+        "RecordTtl": 120_000,
+        **more,
+    }
+    file = folder / "kpl.properties"
+    file.write_text("".join(f"{key} = {value}\n" for key, value in properties.items()))
+    return file
+
+
 class Kpl:
     """A KPL. A context manager, which waits until every record has its result. The fake of `stage` must speak TLS.
 
@@ -82,23 +105,7 @@ class Kpl:
     def __init__(self, stage: Stage, stream: str, version: str = KPL) -> None:
         folder = stage.folder / f"kpl-{stream}"
         folder.mkdir()
-        url = urlsplit(stage.kinesis_url)
-        properties = {
-            "Region": "us-east-1",
-            **{
-                f"{service}{part}": value
-                for service in ("Kinesis", "Cloudwatch", "Sts")
-                for part, value in (("Endpoint", url.hostname), ("Port", url.port))
-            },
-            "CaCertFile": stage.ca_file,
-            "MetricsLevel": "none",
-            "LogLevel": "warning",
-            "TempDirectory": folder,
-            # Long enough that no record expires on a busy machine.
-            "RecordTtl": 120_000,
-        }
-        file = folder / "kpl.properties"
-        file.write_text("".join(f"{key} = {value}\n" for key, value in properties.items()))
+        file = write_properties(folder, stage.kinesis_url, str(stage.ca_file))
         self._results = folder / "results"
         self.log = folder / "log"
         with self.log.open("wb") as log:
