@@ -32,6 +32,7 @@ TABLES = ("orders", "orders-copy")
 FILES = {
     "app.properties": "applicationName = billing\nstreamName = orders\nregionName = us-east-1\n"
     "AwsCredentialsProvider = EnvironmentVariableCredentialsProvider\n",
+    "kpl.properties": "Region = us-east-1\nRecordMaxBufferedTime = 100\nThreadPoolSize = 4\n",
 }
 """Files in the working folder of the blocks."""
 
