@@ -43,8 +43,8 @@ from kinesis_sdk.spark.positions import StartingPosition
 from kinesis_sdk.testing import FakeAws
 from tests import HANG
 from tests.admin.changes.operators import SteeredFleet
-from tests.consumer.sinks.test_objects import Bucket
-from tests.consumer.sinks.test_rules import House
+from tests.consumer.sinks.bucket import Bucket
+from tests.consumer.sinks.house import House
 from tests.lambda_events import test_copies as copies
 from tests.readme import DOCS
 from tests.spark.support import Query, World

@@ -25,7 +25,7 @@ from kinesis_sdk.testing import start_server_process
 from kinesis_sdk.testing.contracts.sinks import KEY, SINK_CHECKS, SinkUnderTest
 from tests import HANG
 from tests.consumer.sinks.books import Books, Unreliable
-from tests.consumer.sinks.test_rules import House
+from tests.consumer.sinks.house import House
 
 sqlalchemy = pytest.importorskip("sqlalchemy")
 

@@ -21,7 +21,7 @@ from kinesis_sdk.consumer.sinks.sink import SinkRow
 from kinesis_sdk.testing.contracts.sinks import KEY, SINK_CHECKS, SinkUnderTest
 from tests import HANG
 from tests.consumer.sinks.books import Books, Unreliable
-from tests.consumer.sinks.test_dynamodb import create_table, record, write
+from tests.consumer.sinks.effects_table import create_table, user_record, write
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +92,7 @@ def test_a_transaction_with_all_its_actions_is_accepted(tables: Tables) -> None:
     for number in range(MAX_ACTIONS):
         tables.put(transaction.handle, f"{number}")
     with pytest.raises(EffectRejectedError, match=rf"record 3/3: its effect is number {MAX_ACTIONS + 1}"):
-        transaction.handle.put(record(3), TableName=tables.table, Item={"id": {"S": "too many"}})
+        transaction.handle.put(user_record(3), TableName=tables.table, Item={"id": {"S": "too many"}})
     assert transaction.commit(AFTER)
     assert len(tables.effects()) == MAX_ACTIONS
 
@@ -108,7 +108,7 @@ def test_a_transaction_that_just_fits_is_accepted_and_the_next_item_is_not(table
         EffectRejectedError, match=r"record 3/3: with its effect of .* bytes the transaction has"
     ):
         transaction.handle.put(
-            record(3), TableName=tables.table, Item={"id": {"S": "large"}, "data": {"B": b"x" * size}}
+            user_record(3), TableName=tables.table, Item={"id": {"S": "large"}, "data": {"B": b"x" * size}}
         )
     assert transaction.commit(AFTER)
     assert len(tables.effects()) == count
@@ -119,7 +119,7 @@ def test_a_condition_that_fails_names_the_record(tables: Tables) -> None:
     tables.client.put_item(TableName=tables.table, Item={"id": {"S": "there"}})
     tables.put(transaction.handle, "other")
     transaction.handle.put(
-        record(3),
+        user_record(3),
         TableName=tables.table,
         Item={"id": {"S": "there"}},
         ConditionExpression="attribute_not_exists(id)",

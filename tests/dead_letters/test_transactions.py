@@ -11,7 +11,7 @@ import pytest
 
 from kinesis_sdk.consumer import BisectBatch
 from kinesis_sdk.dead_letters import DeadLetters, SqlDeadLetters
-from tests.consumer.sinks.test_rules import CONFIG, House
+from tests.consumer.sinks.house import CONFIG, House
 from tests.dead_letters.letters import letter
 
 sqlalchemy = pytest.importorskip("sqlalchemy")

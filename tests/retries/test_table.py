@@ -16,7 +16,7 @@ from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer import CircuitBreaker, RecordBatch, StopWorker
 from kinesis_sdk.retries import RetryTable, RetryTiers, RetryWorker
 from tests import fuzz
-from tests.consumer.sinks.test_rules import CONFIG, House
+from tests.consumer.sinks.house import CONFIG, House
 
 sqlalchemy = pytest.importorskip("sqlalchemy")
 

@@ -17,8 +17,9 @@ from kinesis_sdk.consumer.sinks.memory import InMemorySink
 from kinesis_sdk.consumer.sinks.sink import SinkRow
 from kinesis_sdk.testing.contracts.sinks import SINK_CHECKS, SinkUnderTest
 from tests import HANG, fuzz
-from tests.consumer.sinks.books import Books
-from tests.consumer.sinks.test_rules import CONFIG, House
+from tests.consumer.sinks.coroutines import AsyncMemory, CoroutineBooks, append
+from tests.consumer.sinks.house import CONFIG, House
+from tests.consumer.sinks.sql_effects import EFFECTS
 
 sqlalchemy = pytest.importorskip("sqlalchemy")
 pytest.importorskip("aiosqlite")
@@ -26,48 +27,6 @@ pytest.importorskip("aiosqlite")
 from sqlalchemy.ext.asyncio import create_async_engine  # noqa: E402
 
 from kinesis_sdk.consumer.sinks.sql import AsyncSqlSink, SqlSink  # noqa: E402
-
-
-class AsyncMemory:
-    """`InMemorySink` with coroutines, each of which waits for the event loop once."""
-
-    max_records = None
-
-    def __init__(self, inner=None):
-        self.inner = inner or InMemorySink()
-
-    def __getattr__(self, name):
-        return getattr(self.inner, name)
-
-    async def ensure_ready(self):
-        await asyncio.sleep(0)
-        self.inner.ensure_ready()
-
-    async def read(self, key):
-        await asyncio.sleep(0)
-        return self.inner.read(key)
-
-    async def write(self, key, seen, row):
-        await asyncio.sleep(0)
-        return self.inner.write(key, seen, row)
-
-    async def begin(self, key, seen):
-        await asyncio.sleep(0)
-        transaction = self.inner.begin(key, seen)
-        return None if transaction is None else AsyncMemoryTransaction(transaction)
-
-
-class AsyncMemoryTransaction:
-    def __init__(self, inner):
-        self.inner, self.handle = inner, inner.handle
-
-    async def commit(self, row):
-        await asyncio.sleep(0)
-        return self.inner.commit(row)
-
-    async def rollback(self):
-        await asyncio.sleep(0)
-        self.inner.rollback()
 
 
 @pytest.mark.parametrize("check", SINK_CHECKS, ids=lambda check: check.__name__)
@@ -83,16 +42,6 @@ def test_contract_in_memory(check):
 @pytest.fixture
 def url(tmp_path):
     return f"sqlite+aiosqlite:///{tmp_path}/effects.db"
-
-
-EFFECTS = sqlalchemy.Table(
-    "effects",
-    sqlalchemy.MetaData(),
-    sqlalchemy.Column("number", sqlalchemy.Integer, primary_key=True),
-    sqlalchemy.Column("shard", sqlalchemy.Text),
-    sqlalchemy.Column("record_id", sqlalchemy.Text),
-    sqlalchemy.Column("data", sqlalchemy.Text),
-)
 
 
 class Database:
@@ -132,40 +81,6 @@ def test_contract_on_sqlite(check, database):
             lambda: [record_id for _, record_id, _ in database.effects()],
         )
     )
-
-
-class CoroutineBooks(Books):
-    """A fleet whose handlers are coroutines. A fleet that goes on while one of them is frozen has another thread and event loop."""
-
-    def handler(self, name):
-        books = self
-
-        class Handler(RecordHandler):
-            shard_id = "?"
-
-            async def initialize(self, shard):
-                self.shard_id = shard.shard_id
-
-            async def process_records(self, batch):
-                books.at(name, "begin")
-                for record in batch.records:
-                    effect = (self.shard_id, record.id, record.data)
-                    await books.write(batch.transaction, effect)
-                    books.handled.add(record.data)
-                books.at(name, "end")
-
-        return Handler
-
-    def run(self, seconds, until=lambda: False):
-        thread = threading.Thread(target=super().run, args=(seconds, until))
-        thread.start()
-        thread.join(HANG)
-        assert not thread.is_alive()
-
-
-async def append(transaction, effect):
-    await asyncio.sleep(0)
-    transaction.append(effect)
 
 
 @pytest.mark.fuzz

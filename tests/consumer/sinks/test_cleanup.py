@@ -13,8 +13,8 @@ from kinesis_sdk.consumer.shard_sync.cleanup import plan_forgotten
 from kinesis_sdk.consumer.sinks.memory import InMemorySink
 from kinesis_sdk.consumer.sinks.sink import SinkKey
 from tests.consumer.fleet.engines import STREAM
-from tests.consumer.sinks.test_async import AsyncMemory
-from tests.consumer.sinks.test_rules import House
+from tests.consumer.sinks.coroutines import AsyncMemory
+from tests.consumer.sinks.house import House
 
 DAY = 24 * 3600
 # What a worker does for other reasons, it does rarely: more than a day passes.

@@ -13,7 +13,6 @@ from kinesis_sdk.common.errors import (
     SinkError,
     TransientSinkError,
 )
-from kinesis_sdk.common.records import UserRecord
 from kinesis_sdk.consumer import BisectBatch, ConsumerConfig
 from kinesis_sdk.consumer.sinks.dynamodb import MAX_ACTIONS, DynamoDBSink
 from kinesis_sdk.consumer.sinks.sink import SinkRow
@@ -21,19 +20,8 @@ from kinesis_sdk.testing import FakeAws
 from kinesis_sdk.testing.contracts.sinks import KEY, SINK_CHECKS, SinkUnderTest
 from tests import fuzz
 from tests.consumer.sinks.books import Books, Unreliable
-from tests.consumer.sinks.test_rules import House
-
-
-def create_table(client, name, *keys):
-    client.create_table(
-        TableName=name,
-        AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"} for key in keys],
-        KeySchema=[
-            {"AttributeName": key, "KeyType": kind}
-            for key, kind in zip(keys, ("HASH", "RANGE"), strict=False)
-        ],
-        BillingMode="PAY_PER_REQUEST",
-    )
+from tests.consumer.sinks.effects_table import create_table, user_record, write
+from tests.consumer.sinks.house import House
 
 
 class Tables:
@@ -61,17 +49,6 @@ def put_id(handle, effect):
 def test_contract(check):
     tables = Tables()
     check(SinkUnderTest(tables.sink(), put_id, lambda: [item["id"]["S"] for item in tables.items()]))
-
-
-def write(transaction, effect, table="effects"):
-    """An effect that fails if it happens twice."""
-    shard, record_id, data = effect
-    transaction.put(
-        None,
-        TableName=table,
-        Item={"id": {"S": record_id}, "shard": {"S": shard}, "data": {"S": data.decode()}},
-        ConditionExpression="attribute_not_exists(id)",
-    )
 
 
 @pytest.mark.fuzz
@@ -185,15 +162,11 @@ def begun():
     return transaction
 
 
-def record(number):
-    return UserRecord(b"", "k", str(number), None, None, 3)
-
-
 def test_too_many_effects_name_the_record(begun):
     for number in range(MAX_ACTIONS):
-        begun.handle.put(record(number), TableName="effects", Item={"id": {"S": f"{number}"}})
+        begun.handle.put(user_record(number), TableName="effects", Item={"id": {"S": f"{number}"}})
     with pytest.raises(EffectRejectedError, match=r"record 99/3: its effect is number 100 .* accepts 99"):
-        begun.handle.put(record(99), TableName="effects", Item={"id": {"S": "99"}})
+        begun.handle.put(user_record(99), TableName="effects", Item={"id": {"S": "99"}})
     assert begun.commit(SinkRow(fence=1))
     assert len(begun.tables.items()) == MAX_ACTIONS, "DynamoDB accepts what is not refused"
 
@@ -201,31 +174,33 @@ def test_too_many_effects_name_the_record(begun):
 def test_too_many_bytes_name_the_record(begun):
     body = {"S": "x" * 399_000}
     for number in range(10):
-        begun.handle.put(record(number), TableName="effects", Item={"id": {"S": f"{number}"}, "body": body})
+        begun.handle.put(
+            user_record(number), TableName="effects", Item={"id": {"S": f"{number}"}, "body": body}
+        )
     with pytest.raises(EffectRejectedError, match=r"record 10/3: with its effect of 399\d+ bytes"):
-        begun.handle.put(record(10), TableName="effects", Item={"id": {"S": "10"}, "body": body})
+        begun.handle.put(user_record(10), TableName="effects", Item={"id": {"S": "10"}, "body": body})
     with pytest.raises(EffectRejectedError, match=r"record 11/3: its item has \d+ bytes, .* 409600"):
         begun.handle.put(
-            record(11), TableName="effects", Item={"id": {"S": "11"}, "body": {"B": b"x" * 409_600}}
+            user_record(11), TableName="effects", Item={"id": {"S": "11"}, "body": {"B": b"x" * 409_600}}
         )
 
 
 def test_two_effects_on_one_item_name_both_records(begun):
-    begun.handle.put(record(1), TableName="effects", Item={"id": {"S": "x"}, "data": {"S": "1"}})
-    begun.handle.put(record(2), TableName="pairs", Item={"a": {"S": "x"}, "b": {"S": "1"}})
-    begun.handle.put(record(3), TableName="pairs", Item={"a": {"S": "x"}, "b": {"S": "2"}})
+    begun.handle.put(user_record(1), TableName="effects", Item={"id": {"S": "x"}, "data": {"S": "1"}})
+    begun.handle.put(user_record(2), TableName="pairs", Item={"a": {"S": "x"}, "b": {"S": "1"}})
+    begun.handle.put(user_record(3), TableName="pairs", Item={"a": {"S": "x"}, "b": {"S": "2"}})
     for method in ("delete", "check", "update"):
         with pytest.raises(EffectRejectedError, match=r"record 4/3: .* as that of record 1/3"):
-            getattr(begun.handle, method)(record(4), TableName="effects", Key={"id": {"S": "x"}})
+            getattr(begun.handle, method)(user_record(4), TableName="effects", Key={"id": {"S": "x"}})
     with pytest.raises(EffectRejectedError, match=r"record 5/3: .* as that of record 3/3"):
-        begun.handle.put(record(5), TableName="pairs", Item={"b": {"S": "2"}, "a": {"S": "x"}})
+        begun.handle.put(user_record(5), TableName="pairs", Item={"b": {"S": "2"}, "a": {"S": "x"}})
     assert begun.commit(SinkRow(fence=1))
 
 
 def test_a_table_of_another_region_names_the_record(begun):
     with pytest.raises(EffectRejectedError, match=r"record 1/3: table other is in region eu-west-9"):
         begun.handle.put(
-            record(1),
+            user_record(1),
             TableName="arn:aws:dynamodb:eu-west-9:123456789012:table/other",
             Item={"id": {"S": "x"}},
         )
@@ -233,7 +208,7 @@ def test_a_table_of_another_region_names_the_record(begun):
 
 def test_an_incomplete_effect_names_the_record(begun):
     with pytest.raises(EffectRejectedError, match="record 1/3: Update needs TableName and Key"):
-        begun.handle.update(record(1), TableName="effects")
+        begun.handle.update(user_record(1), TableName="effects")
 
 
 def test_a_limit_is_a_failure_of_the_batch_that_bisection_cures():
@@ -269,7 +244,7 @@ def test_a_condition_of_the_handler_names_the_record_and_stores_nothing(begun):
     begun.tables.client.put_item(TableName="effects", Item={"id": {"S": "2"}})
     for number in (1, 2):
         begun.handle.put(
-            record(number),
+            user_record(number),
             TableName="effects",
             Item={"id": {"S": f"{number}"}},
             ConditionExpression="attribute_not_exists(id)",
@@ -309,7 +284,7 @@ def test_errors_of_a_transaction(begun, monkeypatch, error, kind, text):
     def fail(**_request):
         raise error
 
-    begun.handle.put(record(1), TableName="effects", Item={"id": {"S": "1"}})
+    begun.handle.put(user_record(1), TableName="effects", Item={"id": {"S": "1"}})
     monkeypatch.setattr(begun.tables.client, "transact_write_items", fail, raising=False)
     with pytest.raises(kind, match=text) as caught:
         begun.commit(SinkRow(fence=1))

@@ -13,7 +13,8 @@ import pytest
 from kinesis_sdk.common.errors import TransientSinkError
 from kinesis_sdk.consumer.sinks.memory import InMemorySink
 from tests.consumer.sinks.books import Books, CrashError
-from tests.consumer.sinks.test_async import EFFECTS, AsyncMemory, CoroutineBooks, append
+from tests.consumer.sinks.coroutines import AsyncMemory, CoroutineBooks, append
+from tests.consumer.sinks.sql_effects import EFFECTS
 from tests.fuzz import seeds
 
 sqlalchemy = pytest.importorskip("sqlalchemy")

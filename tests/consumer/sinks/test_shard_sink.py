@@ -14,7 +14,7 @@ from kinesis_sdk.consumer.sinks.memory import InMemorySink
 from kinesis_sdk.consumer.sinks.shard_sink import ShardSink, finished
 from kinesis_sdk.consumer.sinks.sink import SinkRow
 from kinesis_sdk.testing.contracts.sinks import KEY
-from tests.consumer.sinks.test_async import AsyncMemory
+from tests.consumer.sinks.coroutines import AsyncMemory
 
 
 def at(number):

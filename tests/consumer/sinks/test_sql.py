@@ -20,21 +20,13 @@ from kinesis_sdk.testing.contracts.sinks import (
 )
 from tests import fuzz
 from tests.consumer.sinks.books import Books, Unreliable
-from tests.consumer.sinks.test_rules import House
+from tests.consumer.sinks.house import House
+from tests.consumer.sinks.sql_effects import EFFECTS
 
 sqlalchemy = pytest.importorskip("sqlalchemy")
 
 from kinesis_sdk.consumer.sinks.sql import SqlSink  # noqa: E402
 from kinesis_sdk.consumer.sql.dialect import Postgresql  # noqa: E402
-
-EFFECTS = sqlalchemy.Table(
-    "effects",
-    sqlalchemy.MetaData(),
-    sqlalchemy.Column("number", sqlalchemy.Integer, primary_key=True),
-    sqlalchemy.Column("shard", sqlalchemy.Text),
-    sqlalchemy.Column("record_id", sqlalchemy.Text),
-    sqlalchemy.Column("data", sqlalchemy.Text),
-)
 
 
 @pytest.fixture
