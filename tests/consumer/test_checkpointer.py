@@ -15,31 +15,15 @@ from kinesis_sdk.common.errors import (
 from kinesis_sdk.common.records import UserRecord
 from kinesis_sdk.common.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
 from kinesis_sdk.consumer.checkpointer import Checkpointer
-from tests.consumer.leases.test_held_lease import Scenario as HeldScenario
+from tests.consumer.checkpoint_scenario import Scenario
+from tests.consumer.leases.held_lease import Scenario as HeldScenario
+from tests.consumer.leases.held_lease import at
 
 END = ExtendedSequenceNumber(SHARD_END)
 
 
-def at(number, sub=0):
-    return ExtendedSequenceNumber(str(number), sub)
-
-
 def record(number, sub=0):
     return UserRecord(b"x", "k", str(number), None, None, sub, None, True)
-
-
-class Scenario(HeldScenario):
-    def __init__(self):
-        super().__init__()
-        self.checkpointer = Checkpointer(
-            self.held, clock=self.clock, sleep=self.clock.advance, rng=Random(1), timeout=3.0
-        )
-        self.checkpointer.begin_at(at(5, 2))
-        self.checkpointer.advance(at(9, 4))
-
-    @property
-    def row(self):
-        return self.store.get("s")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from kinesis_sdk.consumer.leases.ownership.handoff import OutgoingHandoffs
 from kinesis_sdk.consumer.runtime.scheduler import Scheduler
 from kinesis_sdk.testing import VirtualClock
 from tests.common.once.steps import steps_of
-from tests.consumer.engine.test_engine import Deferred
+from tests.consumer.engine.deferred import Deferred
 from tests.consumer.fleet.renewals import Renewals
 
 PACKAGE = "kinesis_sdk/consumer"

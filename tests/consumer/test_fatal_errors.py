@@ -17,9 +17,9 @@ from kinesis_sdk.consumer import BisectBatch, InMemoryLeaseStore
 from kinesis_sdk.consumer.runtime.scheduler import Scheduler
 from kinesis_sdk.consumer.shard import delivery
 from kinesis_sdk.testing import VirtualClock
-from tests.consumer.fetch.test_fanout import GOOD, Rig
+from tests.consumer.fetch.fan_out import GOOD, Rig
 from tests.consumer.fleet.engines import Fleet
-from tests.consumer.test_worker import QUICK, Scenario
+from tests.consumer.worker_scenario import QUICK, Scenario, run_to_its_end
 from tests.fuzz import share
 
 FIRST = "shardId-000000000000"
@@ -52,25 +52,6 @@ class Garbling:
             if self.broken:
                 answer["Records"] = [{**record, **self._change} for record in answer["Records"]]
         return answer
-
-
-def run_to_its_end(worker):
-    """Return what `run` raises; fail if it does not return."""
-    outcome = []
-
-    def run():
-        try:
-            worker.run()
-        except BaseException as error:  # noqa: BLE001 - the test looks at it
-            outcome.append(error)
-        else:
-            outcome.append(None)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(30)
-    assert outcome, f"run has not returned: {worker.health()}"
-    return outcome[0]
 
 
 def owners(scenario):

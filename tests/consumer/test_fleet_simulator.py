@@ -6,20 +6,15 @@ from random import Random
 
 import pytest
 
-from kinesis_sdk.consumer import ConsumerConfig, CoordinationConfig
 from kinesis_sdk.consumer.leases import Lease
 from kinesis_sdk.consumer.leases.intervals import retry_pause
 from tests.consumer.fleet.balance import unfair
 from tests.consumer.fleet.connection import TableFaults
 from tests.consumer.fleet.coordinators import CoordinatorFleet, FixedRateMeter
-from tests.consumer.fleet.runs import chaos, rest, settle
+from tests.consumer.fleet.runs import HORIZON, chaos, rest, settle
 from tests.consumer.fleet.sql import sqlite_engine
 from tests.fuzz import how_many, seeds, share
 
-HORIZON = ConsumerConfig(
-    initial_position="TRIM_HORIZON",
-    coordination=CoordinationConfig(shard_sync_interval=3600, lease_cleanup_interval=3600),
-)
 SEEDS = seeds(unit=16, fuzz=2000)
 """Random runs. A failure names its seed, and ``chaos(seed)`` replays it."""
 ON_SQLITE = seeds(unit=2, fuzz=400)

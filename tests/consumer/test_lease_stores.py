@@ -13,7 +13,7 @@ from kinesis_sdk.consumer import (
     Worker,
 )
 from kinesis_sdk.consumer import worker as worker_module
-from tests.consumer.test_worker import QUICK, Scenario
+from tests.consumer.worker_scenario import QUICK, Scenario
 
 pytest.importorskip("sqlalchemy")
 

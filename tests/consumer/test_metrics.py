@@ -21,7 +21,7 @@ from kinesis_sdk.metrics import MemoryMetrics
 from kinesis_sdk.producer import Producer, ProducerConfig
 from kinesis_sdk.testing import FakeAws, Fault
 from tests.consumer.fleet.engines import Fleet
-from tests.consumer.test_streams import Streams
+from tests.consumer.fleet.streams import Streams
 
 CONFIG = ConsumerConfig(initial_position="TRIM_HORIZON", failure=FailureConfig(stall_timeout=30.0))
 SHARD = "shardId-000000000000"

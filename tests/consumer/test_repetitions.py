@@ -21,7 +21,7 @@ from kinesis_sdk.metrics.memory import MemoryMetrics
 from kinesis_sdk.testing import Fault
 from kinesis_sdk.testing.accounting.stored_copies import deliveries, read_copies
 from tests.common.once.streams import aggregate
-from tests.consumer.fetch.test_fanout import FanOutEngine
+from tests.consumer.fetch.fan_out import FanOutEngine
 from tests.consumer.fleet import engines
 from tests.consumer.fleet.engines import STREAM, Fleet
 from tests.fuzz import seeds

@@ -21,8 +21,8 @@ from kinesis_sdk.consumer.shard_sync.audit import find_cycles
 from kinesis_sdk.consumer.shard_sync.plan import plan_sync
 from kinesis_sdk.testing import FakeAws, VirtualClock
 from tests.consumer.fleet.table import LeaseTable
-from tests.consumer.leases.test_handoff import key, on_dynamodb
-from tests.consumer.shard_sync.test_plan import shard
+from tests.consumer.leases.handoffs import key, on_dynamodb
+from tests.consumer.shard_sync.shards import shard
 from tests.fuzz import how_many
 
 START = ExtendedSequenceNumber(TRIM_HORIZON)

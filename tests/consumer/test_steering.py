@@ -15,7 +15,7 @@ from kinesis_sdk.consumer.leases import Conflict
 from kinesis_sdk.consumer.leases.table.handler_request import HandlerRequest, HandlerVerb
 from tests.consumer.fleet.engines import Fleet
 from tests.consumer.fleet.operator import set_position
-from tests.consumer.leases.test_handoff import on_dynamodb
+from tests.consumer.leases.handoffs import on_dynamodb
 
 HORIZON = ConsumerConfig(initial_position="TRIM_HORIZON")
 NOTICE = 1.1

@@ -20,13 +20,12 @@ from kinesis_sdk.common.errors import (
 from kinesis_sdk.consumer import ConsumerConfig, InMemoryLeaseStore, Lease, RecordHandler
 from kinesis_sdk.consumer.leases.ownership.standby import StandbyHeartbeats
 from kinesis_sdk.consumer.runtime.runtime import InlineRuntime
-from tests.consumer.engine.test_engine import Deferred
+from tests.consumer.checkpoint_scenario import Scenario as CheckpointScenario
+from tests.consumer.engine.deferred import Deferred
 from tests.consumer.fleet.engines import Fleet
 from tests.consumer.fleet.table import LeaseTable
-from tests.consumer.test_checkpointer import Scenario as CheckpointScenario
-from tests.consumer.test_checkpointer import at
-from tests.consumer.test_fatal_errors import run_to_its_end
-from tests.consumer.test_worker import Scenario
+from tests.consumer.leases.held_lease import at
+from tests.consumer.worker_scenario import Scenario, run_to_its_end
 from tests.fuzz import seeds, share
 
 METHODS = (

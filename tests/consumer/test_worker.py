@@ -26,50 +26,12 @@ from kinesis_sdk.consumer import (
     DynamoDBLeaseStore,
     InMemoryLeaseStore,
     Lease,
-    LeaseConfig,
     RecordHandler,
-    RetrievalConfig,
     Worker,
 )
-from kinesis_sdk.testing import FakeAws, Fault
+from kinesis_sdk.testing import Fault
 from tests import HANG
-
-QUICK = ConsumerConfig(
-    initial_position="TRIM_HORIZON",
-    leases=LeaseConfig(lease_scan_interval=0.1),
-    retrieval=RetrievalConfig(idle_time_between_reads=0.2),
-)
-
-
-class Scenario:
-    def __init__(self, shards=2):
-        self.aws = FakeAws()
-        self.kinesis = self.aws.client("kinesis")
-        self.kinesis.create_stream(StreamName="orders", ShardCount=shards)
-        self.got = []
-        self.arrived = threading.Condition()
-
-    def put(self, *data):
-        self.kinesis.put_records(
-            StreamName="orders", Records=[{"Data": one, "PartitionKey": one.decode()} for one in data]
-        )
-
-    def handle(self, batch):
-        with self.arrived:
-            self.got += [record.data for record in batch.records]
-            self.arrived.notify_all()
-
-    def wait(self, count):
-        with self.arrived:
-            assert self.arrived.wait_for(lambda: len(self.got) >= count, HANG)
-
-    def worker(self, handler=None, *, config=QUICK, **more):
-        more.setdefault("kinesis_client", self.kinesis)
-        if "lease_store" not in more:
-            more.setdefault("dynamodb_client", self.aws.client("dynamodb"))
-        return Worker(
-            "orders", application_name="billing", handler=handler or self.handle, config=config, **more
-        )
+from tests.consumer.worker_scenario import Scenario
 
 
 def test_importing_the_consumer_imports_no_boto3():

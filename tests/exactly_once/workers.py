@@ -22,7 +22,7 @@ from kinesis_sdk.consumer.engine.engine import ConsumerEngine
 from kinesis_sdk.consumer.leases import Lease
 from kinesis_sdk.consumer.leases.table.attributes import CHANGED_BY
 from tests import HANG
-from tests.consumer.fetch.test_fanout import FanOutEngine
+from tests.consumer.fetch.fan_out import FanOutEngine
 from tests.consumer.fleet import engines
 from tests.consumer.fleet.engines import Fleet
 from tests.consumer.fleet.table import LeaseTable

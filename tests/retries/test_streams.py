@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from types import SimpleNamespace
 
 import pytest
@@ -12,8 +13,11 @@ from kinesis_sdk.common.errors import ConfigError, InvalidRecordError
 from kinesis_sdk.common.hashkeys import hash_partition_key
 from kinesis_sdk.common.headers import encode_headers
 from kinesis_sdk.consumer import CircuitBreaker, ConsumerConfig, LeaseConfig
+from kinesis_sdk.consumer.engine.engine import ConsumerEngine
+from kinesis_sdk.consumer.handler import HandlerSource
+from kinesis_sdk.consumer.runtime.runtime import InlineRuntime
 from kinesis_sdk.retries import RetryTable, RetryTiers, StreamTiers
-from tests.consumer.test_streams import ConsumerEngine, HandlerSource, InlineRuntime, Random, Streams
+from tests.consumer.fleet.streams import Streams
 
 DELAYS = (10, 30)
 TIERS = ("orders.retry-10", "orders.retry-30")

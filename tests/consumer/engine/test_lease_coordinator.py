@@ -13,8 +13,8 @@ from tests.consumer.fleet.coordinators import CoordinatorFleet, WorkerProcess
 from tests.consumer.fleet.engines import Fleet
 from tests.consumer.fleet.table import LeaseTable
 from tests.consumer.java import JavaLeader
-from tests.consumer.leases.test_handoff import key, on_dynamodb
-from tests.consumer.leases.test_membership import Heart, join, tables
+from tests.consumer.leases.handoffs import key, on_dynamodb
+from tests.consumer.leases.java_membership import Heart, join, tables
 
 HORIZON = ConsumerConfig(initial_position="TRIM_HORIZON")
 

@@ -6,6 +6,7 @@ All fleets share one timeline (`timeline`), one checked lease table (`table`), o
     plans         the lease strategies only: 1,000 workers and 10,000 leases take seconds
     coordinators  + lease coordinator, renewals, handoffs, on a table whose calls are lost, delayed and rejected
     engines       + shard consumers, handlers and records, on the fake AWS
+    streams       engines that read several streams
 
 `connection` and `ownership` belong to `coordinators`: faults of single calls, and who may write a lease. `runs` plays random
 runs of a `coordinators` fleet, each from one seed.

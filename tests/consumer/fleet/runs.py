@@ -12,6 +12,12 @@ from tests.consumer.fleet.coordinators import CoordinatorFleet
 from tests.consumer.fleet.operator import set_position
 from tests.consumer.fleet.sql import move_to_sql
 
+HORIZON = ConsumerConfig(
+    initial_position="TRIM_HORIZON",
+    coordination=CoordinationConfig(shard_sync_interval=3600, lease_cleanup_interval=3600),
+)
+"""Syncs with the stream and cleanups of leases are an hour apart."""
+
 
 def chaos(seed: int, *, engine: Any = None) -> CoordinatorFleet:
     """Play a random run of a fleet, then let it settle. In the runs of odd seeds, operators change the table meanwhile.

@@ -27,7 +27,7 @@ from kinesis_sdk.consumer import (
     TakeReason,
 )
 from tests.consumer.fleet.coordinators import CoordinatorFleet
-from tests.consumer.test_fleet_simulator import HORIZON
+from tests.consumer.fleet.runs import HORIZON
 
 
 def example():

@@ -11,58 +11,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
-from kinesis_sdk.consumer import ConsumerConfig, DynamoDBLeaseStore, InMemoryLeaseStore, Lease, LeaseConfig
+from kinesis_sdk.consumer import ConsumerConfig, InMemoryLeaseStore, Lease, LeaseConfig
 from kinesis_sdk.consumer.leases import Conflict
 from kinesis_sdk.consumer.leases.ownership.handoff import IncomingHandoffs, supports_handoff
 from kinesis_sdk.testing import Fault
-from tests.consumer.engine.test_engine import Deferred
+from tests.consumer.engine.deferred import Deferred
 from tests.consumer.fleet.engines import Fleet
 from tests.consumer.java import JavaLeader, JavaWorker
+from tests.consumer.leases.handoffs import add, duplicates, keep_putting, key, moves, on_dynamodb
 from tests.fuzz import how_many, share
 
 START = ExtendedSequenceNumber("TRIM_HORIZON")
-
-
-def on_dynamodb(shards=1, **more):
-    fleet = Fleet(shards=shards, **more)
-    fleet.store = DynamoDBLeaseStore(
-        fleet.aws.client("dynamodb"), "app", sleep=fleet.clock.advance, monotonic=fleet.clock.monotonic
-    )
-    return fleet
-
-
-def add(fleet, name, **more):
-    return fleet.add(name, fleet.recorder(name, checkpoint=False, last_words=True), **more)
-
-
-def duplicates(fleet):
-    data = fleet.data()
-    return len(data) - len(set(data))
-
-
-def keep_putting(fleet, seconds, until=lambda: False):
-    """Two records a shard and 0.1 s, so that a batch is always fresh."""
-    end = fleet.clock.monotonic() + seconds
-    while fleet.clock.monotonic() < end and not until():
-        fleet.put(4)
-        fleet.run(0.1)
-
-
-def moves(fleet):
-    """(shard, from, to, seconds between the old owner's last words and the new owner's first) in order."""
-    result = []
-    left: dict[str, tuple[float, str]] = {}
-    for moment, name, shard, what in fleet.events:
-        if what == "shutdown_requested":
-            left[shard] = (moment, name)
-        elif what == "initialize" and shard in left:
-            since, former = left.pop(shard)
-            result.append((shard, former, name, moment - since))
-    return result
-
-
-def key(n):
-    return f"shardId-{n:012d}"
 
 
 @pytest.mark.fuzz

@@ -3,70 +3,15 @@
 from __future__ import annotations
 
 import json
-from uuid import uuid4
 
 import pytest
 
-from kinesis_sdk.consumer import ConsumerConfig, LeaseConfig
 from kinesis_sdk.consumer.leases.java.leader_lock import LeaderLock, LeaderLockMonitor
-from kinesis_sdk.consumer.leases.java.worker_metrics import JavaMembership, metrics_item
+from kinesis_sdk.consumer.leases.java.worker_metrics import metrics_item
 from kinesis_sdk.testing import Fault
 from tests.consumer.java import RENEW, JavaLeader, JavaWorker
-from tests.consumer.leases.test_handoff import add, duplicates, keep_putting, key, moves, on_dynamodb
-
-COUNT = ConsumerConfig(initial_position="TRIM_HORIZON", leases=LeaseConfig(balance_by="count"))
-
-
-def tables(fleet):
-    """The two tables of KCL 3.0 to 3.4."""
-    client = fleet.aws.client("dynamodb")
-    for name, hash_key in (("app-WorkerMetricStats", "wid"), ("app-CoordinatorState", "key")):
-        client.create_table(
-            TableName=name,
-            AttributeDefinitions=[{"AttributeName": hash_key, "AttributeType": "S"}],
-            KeySchema=[{"AttributeName": hash_key, "KeyType": "HASH"}],
-            BillingMode="PAY_PER_REQUEST",
-        )
-    return client
-
-
-def membership(fleet, name, mode="separate_table"):
-    return JavaMembership(
-        fleet.aws.client("dynamodb"),
-        mode=mode,
-        application_name="app",
-        table_name="app",
-        worker_id=name,
-        clock=fleet.clock,
-    )
-
-
-def join(fleet, name, mode="separate_table"):
-    fleet.more = {"membership": membership(fleet, name, mode)}
-    engine = add(fleet, name)
-    fleet.more = {}
-    return engine
-
-
-class Heart:
-    """The leader's lock, with a heartbeat of 30 s."""
-
-    def __init__(self, fleet, table="app-CoordinatorState", hash_key="key", **more):
-        self.client = fleet.aws.client("dynamodb")
-        self.table, self.key, self.more = table, hash_key, more
-
-    def __call__(self, now):
-        self.client.put_item(
-            TableName=self.table,
-            Item={
-                self.key: {"S": "Leader"},
-                "ownerName": {"S": "java"},
-                "leaseDuration": {"S": "120000"},
-                "recordVersionNumber": {"S": str(uuid4())},
-                **self.more,
-            },
-        )
-        return now + 30.0
+from tests.consumer.leases.handoffs import duplicates, keep_putting, key, moves, on_dynamodb
+from tests.consumer.leases.java_membership import COUNT, Heart, join, membership, tables
 
 
 def test_the_item_is_the_kcls(java_items):

@@ -16,7 +16,7 @@ from kinesis_sdk.consumer.leases.strategies import Kcl2Strategy, group_of
 from kinesis_sdk.consumer.leases.strategies.by_count import fair_shares
 from kinesis_sdk.consumer.leases.strategies.by_throughput import MARGIN, weights_of
 from tests.consumer.fleet.coordinators import CoordinatorFleet
-from tests.consumer.leases.test_balanced import NO_LIMIT, lease, moves, plan, reasons, rounds
+from tests.consumer.leases.balanced_plans import NO_LIMIT, lease, moves, plan, reasons, rounds
 from tests.fuzz import how_many
 
 HORIZON = ConsumerConfig(initial_position="TRIM_HORIZON")

@@ -17,7 +17,7 @@ from kinesis_sdk.consumer import (
 )
 from kinesis_sdk.consumer.runtime.threads import EventLoopThread
 from tests import HANG
-from tests.consumer.test_worker import QUICK, Scenario
+from tests.consumer.worker_scenario import QUICK, Scenario
 
 ONE_THREAD = ConsumerConfig(
     initial_position="TRIM_HORIZON",

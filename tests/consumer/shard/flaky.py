@@ -9,8 +9,9 @@ from random import Random
 
 from kinesis_sdk.common.errors import RestartShardError
 from kinesis_sdk.consumer import BisectBatch, ConsumerConfig, RecordHandler
-from tests.consumer.shard.test_delivery import Scene, at, record
-from tests.consumer.sinks.test_rules import House
+from tests.consumer.leases.held_lease import at
+from tests.consumer.shard.delivery_scene import Scene, record
+from tests.consumer.sinks.house import House
 
 TOTAL = 2_500
 CHANCE = 0.0034

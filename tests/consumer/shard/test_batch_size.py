@@ -29,9 +29,10 @@ from kinesis_sdk.consumer import BisectBatch, ConsumerConfig, RetryBatch, StopWo
 from kinesis_sdk.consumer.shard.batch_size import BatchSize
 from kinesis_sdk.consumer.sinks.memory import InMemorySink
 from tests import fuzz
+from tests.consumer.leases.held_lease import at
+from tests.consumer.shard.delivery_scene import Scene, record
 from tests.consumer.shard.flaky import WAYS, best, play
-from tests.consumer.shard.test_delivery import Scene, at, record
-from tests.consumer.sinks.test_rules import House
+from tests.consumer.sinks.house import House
 
 
 @pytest.fixture(autouse=True)

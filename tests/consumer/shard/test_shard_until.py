@@ -14,8 +14,8 @@ from kinesis_sdk.consumer.leases.table.lease import ProcessedUntil
 from kinesis_sdk.consumer.shard.consumer import ShardConsumer
 from kinesis_sdk.consumer.shard.state import ShardState, ShutdownReason
 from kinesis_sdk.consumer.until import Until
-from tests.consumer.leases.test_held_lease import at
-from tests.consumer.shard.test_consumer import CHILD, Scene
+from tests.consumer.leases.held_lease import at
+from tests.consumer.shard.consumer_scene import CHILD, Scene
 
 UNTIL = Until(100_000)
 

@@ -21,7 +21,7 @@ from kinesis_sdk.consumer import ConsumerConfig, Lease, RecordHandler
 from kinesis_sdk.consumer.fetch.budget import ByteBudget
 from kinesis_sdk.consumer.fetch.fetcher import FetchResult
 from kinesis_sdk.consumer.shard.start import resolve_start
-from tests.consumer.shard.test_consumer import AT_TIP, ENDED, Scene, aggregate, got
+from tests.consumer.shard.consumer_scene import AT_TIP, ENDED, Scene, aggregate, got
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 NOON_MILLIS = 1_769_860_800_000

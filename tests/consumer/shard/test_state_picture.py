@@ -6,7 +6,7 @@ from kinesis_sdk.common.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from kinesis_sdk.consumer.leases.table.lease import Lease
 from kinesis_sdk.consumer.shard.consumer import ShardConsumer
 from kinesis_sdk.consumer.shard.state import ShardState
-from tests.consumer.shard.test_consumer import END, ENDED, FULL, got, recorded, restarting
+from tests.consumer.shard.consumer_scene import END, ENDED, FULL, got, recorded, restarting
 from tools.pictures import PICTURES, read_picture
 
 PICTURE = read_picture((PICTURES / "shard-states.txt").read_text(encoding="utf-8"))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kinesis_sdk.common.errors import ProtocolError
 from kinesis_sdk.common.hashkeys import MAX_HASH_KEY, HashKeyRange
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
-from kinesis_sdk.common.shards import Shard, ShardGraph
+from kinesis_sdk.common.shards import ShardGraph
 from kinesis_sdk.consumer.leases import InMemoryLeaseStore, Lease
 from kinesis_sdk.consumer.shard_sync import (
     ChildLeases,
@@ -21,20 +21,8 @@ from kinesis_sdk.consumer.shard_sync import (
     plan_cleanup,
     plan_sync,
 )
+from tests.consumer.shard_sync.shards import shard
 from tests.fuzz import how_many
-
-
-def shard(number, parents=(), *, closed=False, start=0, low=0, high=10):
-    names = [f"s{parent}" for parent in parents]
-    return Shard(
-        f"s{number}",
-        HashKeyRange(low, high),
-        names[0] if names else None,
-        names[1] if len(names) > 1 else None,
-        str(start),
-        "999" if closed else None,
-    )
-
 
 # The example of the KCL's lease life cycle document: three epochs, of which the last one is open.
 #   0 1 2 3 4 5     until 102
