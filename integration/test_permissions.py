@@ -30,6 +30,7 @@ from kinesis_sdk.cli import steer
 from kinesis_sdk.cli.main import cli
 from kinesis_sdk.cli.options import ConnectionOptions
 from kinesis_sdk.common.errors import AwsError, SinkError
+from kinesis_sdk.common.once.table import REPEAT
 from kinesis_sdk.common.records import UserRecord
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer import DynamoDBLeaseStore
@@ -45,7 +46,7 @@ from tests import HANG
 from tests.admin.changes.operators import SteeredFleet
 from tests.consumer.sinks.bucket import Bucket
 from tests.consumer.sinks.house import House
-from tests.lambda_events import test_copies as copies
+from tests.lambda_events import repetitions
 from tests.readme import DOCS
 from tests.spark.support import Query, World
 
@@ -609,20 +610,22 @@ LOOK_UP = ("kinesis:GetShardIterator", "kinesis:GetRecords", "kinesis:ListShards
 
 def look_up(account: Account) -> list[int]:
     """Handle two events that have later copies of records before them: one in the shard, one in its parent."""
-    world = copies.World()
+    world = repetitions.World()
     account.aws = world.aws
     account.statements = json.loads(json.dumps(account.statements).replace("eu-west-1", "us-east-1"))
     account.stream_arn = world.client.describe_stream_summary(StreamName="orders")[
         "StreamDescriptionSummary"
     ]["StreamARN"]
     account.allowed = {"LambdaRead"}
-    world.put(1, keys=[copies.LEFT])
-    world.put(1, flags=copies.REPEAT, keys=[copies.LEFT])
+    world.put(1, keys=[repetitions.LEFT])
+    world.put(1, flags=REPEAT, keys=[repetitions.LEFT])
     events = [world.event(1)]
-    world.client.split_shard(StreamName="orders", ShardToSplit=copies.SHARD, NewStartingHashKey=str(2**127))
+    world.client.split_shard(
+        StreamName="orders", ShardToSplit=repetitions.SHARD, NewStartingHashKey=str(2**127)
+    )
     world.clock.advance(5)
-    world.put(1, flags=copies.REPEAT, keys=[copies.LEFT], made_for=copies.CHILD)
-    events.append(world.event(shard_id=copies.CHILD))
+    world.put(1, flags=REPEAT, keys=[repetitions.LEFT], made_for=repetitions.CHILD)
+    events.append(world.event(shard_id=repetitions.CHILD))
     seen: list[int] = []
     handler = kinesis_handler(lambda record: seen.append(int(record.data)), look_up=account.client("kinesis"))
     for event in events:

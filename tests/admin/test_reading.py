@@ -19,8 +19,8 @@ from kinesis_sdk.common.once.table import REPEAT, Run
 from kinesis_sdk.common.position import AfterSequence, Ended, Latest, Position, TrimHorizon
 from kinesis_sdk.common.records import UserRecord
 from kinesis_sdk.testing import FakeAws, Fault, VirtualClock
-from tests.admin.test_records import aggregate
 from tests.common.once import streams as once
+from tests.common.reference import aggregate_of
 from tests.fuzz import how_many
 
 HORIZON = TrimHorizon()
@@ -47,7 +47,7 @@ class Stream:
         key = key or f"k{self.random.randrange(20)}"
         texts = [f"{key}:{len(self.put_so_far) + part}" for part in range(parts)]
         self.put_so_far += texts
-        data = texts[0].encode() if parts == 1 else aggregate(*(one.encode() for one in texts), key=key)
+        data = texts[0].encode() if parts == 1 else aggregate_of(*(one.encode() for one in texts), key=key)
         self.client.put_record(StreamName="s", PartitionKey=key, Data=data)
 
     def reshard(self) -> None:

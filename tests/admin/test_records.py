@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 
 from kinesis_sdk.admin.connection import Connection
 from kinesis_sdk.admin.records import read_page
-from kinesis_sdk.common.aggregate_writer import Aggregate
 from kinesis_sdk.common.errors import ConfigError, InvalidPositionError
-from kinesis_sdk.common.hashkeys import hash_partition_key
 from kinesis_sdk.common.position import (
     AfterSequence,
     AtTimestamp,
@@ -22,18 +20,11 @@ from kinesis_sdk.common.position import (
 )
 from kinesis_sdk.common.position_text import parse_position
 from kinesis_sdk.testing import FakeAws, Fault, VirtualClock
+from tests.common.reference import aggregate_of
 from tests.fuzz import how_many
 
 SHARD = "shardId-000000000000"
 START = TrimHorizon()
-
-
-def aggregate(*payloads: bytes, key: str = "k") -> bytes:
-    made = Aggregate(max_size=51_200, max_count=1000)
-    for payload in payloads:
-        assert made.try_append(key, None, payload, hash_partition_key(key))
-    made.seal()
-    return made.encode()
 
 
 class Shard:
@@ -92,7 +83,7 @@ def test_pages_have_each_user_record_once(sizes: list[int], limit: int, closed: 
     for number, size in enumerate(sizes):
         payloads = [f"{number}-{part}".encode() for part in range(size)]
         expected += payloads
-        shard.put(payloads[0] if size == 1 else aggregate(*payloads))
+        shard.put(payloads[0] if size == 1 else aggregate_of(*payloads))
     if closed:
         shard.client.split_shard(StreamName="s", ShardToSplit=SHARD, NewStartingHashKey="9")
     assert shard.pages(limit) == expected
@@ -146,7 +137,7 @@ def test_a_page_after_many_empty_answers_goes_on_and_skips_nothing(shard: Shard)
 
 
 def test_an_iterator_that_has_expired_is_replaced(shard: Shard) -> None:
-    shard.put(aggregate(b"a", b"b", b"c"))
+    shard.put(aggregate_of(b"a", b"b", b"c"))
     first = shard.page(limit=1)
     shard.aws.faults.add(Fault(kind="empty_read", count=4))
     empty = shard.page(first.next_position)
@@ -164,7 +155,7 @@ def test_throttled_reads_are_repeated(shard: Shard) -> None:
 
 def test_a_page_as_data_for_json(shard: Shard) -> None:
     (number,) = shard.put(b'{"a": 1}')
-    shard.put(aggregate(b"x", b"\xff"))
+    shard.put(aggregate_of(b"x", b"\xff"))
     data = json.loads(json.dumps(shard.page(limit=2).to_dict()))
     assert [(one["encoding"], one["data"]) for one in data["records"]] == [("json", {"a": 1}), ("text", "x")]
     assert data["records"][0]["sequence_number"] == number

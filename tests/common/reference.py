@@ -100,3 +100,8 @@ def filled(items: Iterable[Item]) -> Aggregate:
     for item in items:
         assert append(aggregate, item)
     return aggregate
+
+
+def aggregate_of(*payloads: bytes, key: str = "k") -> bytes:
+    """The bytes of an aggregate with these payloads, all under one partition key."""
+    return filled((key, None, payload) for payload in payloads).encode()

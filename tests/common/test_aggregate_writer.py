@@ -12,22 +12,11 @@ from kinesis_sdk.common import aggregate_writer
 from kinesis_sdk.common.aggregate_reader import AGGREGATE_PARTITION_KEY, OVERHEAD, Aggregate, decode
 from kinesis_sdk.common.hashkeys import MAX_HASH_KEY, explicit_hash_key_to_bytes, hash_partition_key
 from tests import fuzz
+from tests.common.drawn import DATA, HASHES, KEYS
 
 from . import reference
 from .reference import Item, append, filled, place
 
-KEYS = st.one_of(
-    st.sampled_from(["a", "key", "schlüssel", "鍵", "🔑", "x" * 127, "x" * 128, "é" * 64]),
-    st.text(min_size=1, max_size=256).filter(lambda text: text.isprintable() or not text.isascii()),
-)
-HASHES = st.one_of(
-    st.none(), st.sampled_from(["0", "5", str(MAX_HASH_KEY)]), st.integers(0, MAX_HASH_KEY).map(str)
-)
-DATA = st.one_of(
-    st.binary(max_size=20),
-    st.integers(115, 135).map(lambda size: b"d" * size),  # one-byte to two-byte lengths
-    st.integers(16_370, 16_390).map(lambda size: b"D" * size),  # two to three
-)
 ITEMS = st.lists(st.tuples(KEYS, HASHES, DATA), min_size=1, max_size=30)
 
 

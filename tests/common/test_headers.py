@@ -34,9 +34,9 @@ from kinesis_sdk.common.headers import (
 from kinesis_sdk.common.once.table import TAG_KEY, Run, encode_table
 from kinesis_sdk.common.records import KinesisRecord, UserRecord
 from tests import fuzz
+from tests.common.drawn import DATA, HASHES
 
 from .reference import AggregatedRecord, seal
-from .test_aggregate_writer import DATA, HASHES
 
 NAMES = st.sampled_from(["traceparent", "b", "a-b", "x" * 128, "k11"])
 VALUES = st.one_of(st.binary(max_size=12), st.text(max_size=12), st.just(b"v" * 130))

@@ -19,11 +19,11 @@ from kinesis_sdk.common.once.table import TAG_KEY
 from kinesis_sdk.common.records import KinesisRecord
 from tests import fuzz
 from tests.codecs import Deflated, Identity
+from tests.common.drawn import DATA, HASHES, KEYS
+from tests.common.tagged import forged, runs_in, value_of
 
 from . import reference
-from .reference import Item, filled, message, place
-from .test_aggregate_writer import DATA, HASHES, KEYS
-from .test_tagged_aggregates import runs_in, value_of
+from .reference import Item, filled, place
 
 ITEMS: list[Item] = [("alpha", "5", b"one"), ("beta", None, b""), ("alpha", None, b"three")]
 APPENDS = st.lists(st.tuples(KEYS | st.just("key"), HASHES, DATA), min_size=1, max_size=12)
@@ -39,14 +39,6 @@ def known() -> Iterator[None]:
 
 def carrier(data: bytes, number: int = 1) -> KinesisRecord:
     return KinesisRecord(data, "a", str(number))
-
-
-def forged(sealed: bytes, *tags: tuple[str, str], count: int = 1) -> bytes:
-    """An aggregate with such tags on its first record."""
-    found = message([("k", None, sealed)] * count)
-    for key, value in tags:
-        found.records[0].tags.add(key=key, value=value)
-    return reference.seal(found.SerializeToString())
 
 
 @settings(max_examples=fuzz.how_many(unit=60, fuzz=3_000))

@@ -9,16 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinesis_sdk.common.aggregate_reader import AGGREGATE_PARTITION_KEY, MAGIC, Aggregate, decode
-from kinesis_sdk.common.aggregate_writer import Runs
 from kinesis_sdk.common.hashkeys import hash_partition_key
-from kinesis_sdk.common.once.table import TAG_KEY, Run, encode_table
+from kinesis_sdk.common.once.table import TAG_KEY
 from tests import fuzz
+from tests.common.drawn import DATA, HASHES, KEYS
+from tests.common.tagged import runs_in, value_of
 
 from . import reference
 from .reference import Item, place
-from .test_aggregate_writer import DATA, HASHES, KEYS
-
-STREAM, SHARD = "orders", "shardId-000000000003"
 
 # Item, whether it begins a run, whether it has an identity.
 APPENDS = st.lists(
@@ -26,19 +24,6 @@ APPENDS = st.lists(
     min_size=1,
     max_size=12,
 )
-
-
-def value_of(counts: list[int]) -> str:
-    return encode_table(
-        STREAM,
-        SHARD,
-        [Run(count, 4, 1, bytes(8), 1_700_000_000_000, number) for number, count in enumerate(counts)],
-    )
-
-
-def runs_in(aggregate: Aggregate) -> Runs:
-    assert aggregate.runs is not None
-    return aggregate.runs
 
 
 def counts_of(aggregate: Aggregate) -> list[int]:

@@ -29,7 +29,7 @@ from kinesis_sdk.producer import Producer, ProducerConfig
 from kinesis_sdk.producer.records.record import cost_of
 from kinesis_sdk.testing import FakeAws
 from tests.common.reference import Item, filled
-from tests.common.test_sealed_aggregates import forged
+from tests.common.tagged import forged
 from tests.producer.simulation import STREAM
 from tests.producer.support import LONG, Gate
 

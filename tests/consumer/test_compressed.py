@@ -14,7 +14,7 @@ from kinesis_sdk.consumer import ConsumerConfig, RecordBatch, RecordHandler
 from kinesis_sdk.metrics.memory import MemoryMetrics
 from tests.codecs import Deflated
 from tests.common.reference import Item, filled
-from tests.common.test_sealed_aggregates import forged
+from tests.common.tagged import forged
 from tests.consumer.fleet.engines import STREAM, Fleet
 
 LOW, HIGH = 5, 2**127 + 5

@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from kinesis_sdk.testing import FakeAws
 from tests.common.reference import filled
 
 DATA = Path(__file__).parent / "data"
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
 SHARD = "shardId-000000000000"
+TABLE_ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/2026-11-26T00:00:00.000"
 
 Event = dict[str, Any]
 Record = dict[str, Any]
@@ -108,3 +110,75 @@ class EventSourceMapping:
         if not numbers or not self.report:
             return [], False
         return [item for item in batch if int(item["kinesis"]["sequenceNumber"]) >= min(numbers)], False
+
+
+def firehose_event(*payloads: bytes) -> dict[str, Any]:
+    """An event of a Firehose stream into which producers put records directly."""
+    return {
+        "invocationId": "1",
+        "deliveryStreamArn": "arn:aws:firehose:us-east-1:123456789012:deliverystream/d",
+        "region": "us-east-1",
+        "records": [
+            {
+                "recordId": f"r{index}",
+                "approximateArrivalTimestamp": 1510772160000,
+                "data": b64encode(data).decode(),
+            }
+            for index, data in enumerate(payloads)
+        ],
+    }
+
+
+def table_change(number: int, **images: Any) -> dict[str, Any]:
+    """A record as Lambda's documentation shows it; bytes are base64, times are epoch seconds."""
+    return {
+        "eventID": f"id-{number}",
+        "eventName": "MODIFY",
+        "eventVersion": "1.1",
+        "eventSource": "aws:dynamodb",
+        "awsRegion": "us-east-1",
+        "dynamodb": {
+            "ApproximateCreationDateTime": 1764115200.0,
+            "Keys": {"id": {"N": str(number)}},
+            "SequenceNumber": str(100 + number),
+            "SizeBytes": 26,
+            "StreamViewType": "NEW_AND_OLD_IMAGES",
+            **images,
+        },
+        "eventSourceARN": TABLE_ARN,
+    }
+
+
+def table_event(*numbers: int) -> dict[str, Any]:
+    return {"Records": [table_change(number) for number in numbers]}
+
+
+def stored(*payloads: bytes) -> tuple[FakeAws, list[str]]:
+    """A stream with one shard and these records, and their sequence numbers."""
+    aws = FakeAws(streams={"orders": 1})
+    client = aws.client("kinesis")
+    return aws, [
+        client.put_record(StreamName="orders", PartitionKey="k", Data=payload)["SequenceNumber"]
+        for payload in payloads
+    ]
+
+
+def discarded_message(first: str, last: str, size: int, **more: Any) -> dict[str, Any]:
+    """The message of Lambda's documentation about a batch of Kinesis."""
+    place = {
+        "shardId": SHARD,
+        "startSequenceNumber": first,
+        "endSequenceNumber": last,
+        "approximateArrivalOfFirstRecord": "2026-11-26T00:38:06.021Z",
+        "approximateArrivalOfLastRecord": "2026-11-26T00:38:06.021Z",
+        "batchSize": size,
+        "streamArn": ARN,
+        **more,
+    }
+    return {
+        "requestContext": {"condition": "RetryAttemptsExhausted", "approximateInvokeCount": 1},
+        "responseContext": {"statusCode": 200, "functionError": "Unhandled"},
+        "version": "1.0",
+        "timestamp": "2026-11-26T00:38:06.021Z",
+        "KinesisBatchInfo": place,
+    }

@@ -11,47 +11,13 @@ from kinesis_sdk import ConfigError, InvalidEventError, ProtocolError
 from kinesis_sdk.common.errors import AwsError
 from kinesis_sdk.lambda_events import KinesisEvent, discarded, discarded_event
 from kinesis_sdk.testing import FakeAws
-from tests.lambda_events.support import aggregate
-
-ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
-SHARD = "shardId-000000000000"
-
-
-def stored(*payloads: bytes) -> tuple[FakeAws, list[str]]:
-    """A stream with one shard and these records, and their sequence numbers."""
-    aws = FakeAws(streams={"orders": 1})
-    client = aws.client("kinesis")
-    return aws, [
-        client.put_record(StreamName="orders", PartitionKey="k", Data=payload)["SequenceNumber"]
-        for payload in payloads
-    ]
-
-
-def message(first: str, last: str, size: int, **more: Any) -> dict[str, Any]:
-    """The message of Lambda's documentation about a batch of Kinesis."""
-    place = {
-        "shardId": SHARD,
-        "startSequenceNumber": first,
-        "endSequenceNumber": last,
-        "approximateArrivalOfFirstRecord": "2026-11-26T00:38:06.021Z",
-        "approximateArrivalOfLastRecord": "2026-11-26T00:38:06.021Z",
-        "batchSize": size,
-        "streamArn": ARN,
-        **more,
-    }
-    return {
-        "requestContext": {"condition": "RetryAttemptsExhausted", "approximateInvokeCount": 1},
-        "responseContext": {"statusCode": 200, "functionError": "Unhandled"},
-        "version": "1.0",
-        "timestamp": "2026-11-26T00:38:06.021Z",
-        "KinesisBatchInfo": place,
-    }
+from tests.lambda_events.support import ARN, SHARD, aggregate, discarded_message, stored
 
 
 @pytest.mark.parametrize("as_text", [True, False])
 def test_the_event_has_the_records_of_the_batch(as_text: bool) -> None:
     aws, numbers = stored(b"before", b"1", aggregate(["2", "3"]), b"4", b"after")
-    told: Any = message(numbers[1], numbers[3], 3)
+    told: Any = discarded_message(numbers[1], numbers[3], 3)
     opened = KinesisEvent(discarded_event(json.dumps(told) if as_text else told, aws.client("kinesis")))
     assert [record.data for record in opened.user_records] == [b"1", b"2", b"3", b"4"]
     assert (opened.stream_arn, opened.shard_id) == (ARN, SHARD)
@@ -62,11 +28,11 @@ def test_a_batch_that_is_not_complete_is_an_error() -> None:
     aws, numbers = stored(b"1", b"2")
     client = aws.client("kinesis")
     with pytest.raises(ProtocolError, match="2 of 3 records"):
-        discarded_event(message(numbers[0], numbers[1], 3), client)
+        discarded_event(discarded_message(numbers[0], numbers[1], 3), client)
     with pytest.raises(ProtocolError, match="more records"):
-        discarded_event(message(numbers[0], numbers[1], 1), client)
+        discarded_event(discarded_message(numbers[0], numbers[1], 1), client)
     with pytest.raises(AwsError):
-        discarded_event(message(numbers[0], numbers[1], 2, shardId="shardId-000000000009"), client)
+        discarded_event(discarded_message(numbers[0], numbers[1], 2, shardId="shardId-000000000009"), client)
 
 
 class Endless:
@@ -87,15 +53,15 @@ def test_the_bytes_of_a_batch_are_bounded(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(discarded, "_MAX_BYTES", 10)
     aws, numbers = stored(b"12345", b"12345", b"1")
     client = aws.client("kinesis")
-    assert len(discarded_event(message(numbers[0], numbers[1], 2), client)["Records"]) == 2
+    assert len(discarded_event(discarded_message(numbers[0], numbers[1], 2), client)["Records"]) == 2
     with pytest.raises(ProtocolError, match="more than 10 bytes"):
-        discarded_event(message(numbers[0], numbers[2], 3), client)
+        discarded_event(discarded_message(numbers[0], numbers[2], 3), client)
 
 
 def test_the_calls_are_bounded() -> None:
     client: Any = Endless()
     with pytest.raises(ProtocolError, match="did not come in 1000 calls"):
-        discarded_event(message("1", "2", 2), client)
+        discarded_event(discarded_message("1", "2", 2), client)
     assert client.calls == 1000
 
 
@@ -106,10 +72,10 @@ def test_the_calls_are_bounded() -> None:
         ("[" * 100_000, "not JSON"),
         (" " * (1 << 21), "at most"),
         ({"DDBStreamBatchInfo": {}}, "KinesisBatchInfo"),
-        (message("1", "2", 0), "batchSize"),
-        (message("1", "2", 10_001), "batchSize"),
-        (message("x", "2", 1), "startSequenceNumber"),
-        (message("1", "2", 1, streamArn=None), "streamArn"),
+        (discarded_message("1", "2", 0), "batchSize"),
+        (discarded_message("1", "2", 10_001), "batchSize"),
+        (discarded_message("x", "2", 1), "startSequenceNumber"),
+        (discarded_message("1", "2", 1, streamArn=None), "streamArn"),
     ],
 )
 def test_a_wrong_message_is_named(broken: Any, place: str) -> None:
@@ -119,4 +85,4 @@ def test_a_wrong_message_is_named(broken: Any, place: str) -> None:
 
 def test_a_client_of_another_service_is_named() -> None:
     with pytest.raises(ConfigError, match="client"):
-        discarded_event(message("1", "2", 1), FakeAws().client("dynamodb"))
+        discarded_event(discarded_message("1", "2", 1), FakeAws().client("dynamodb"))

@@ -15,10 +15,14 @@ from botocore.validate import validate_parameters
 
 from kinesis_sdk.lambda_events import RecentProgress, kinesis_handler
 from kinesis_sdk.testing import FakeAws
-from tests.lambda_events.support import document, event
-from tests.lambda_events.test_discarded import message, stored
-from tests.lambda_events.test_firehose import event as firehose_event
-from tests.lambda_events.test_tables import event as table_event
+from tests.lambda_events.support import (
+    discarded_message,
+    document,
+    event,
+    firehose_event,
+    stored,
+    table_event,
+)
 from tests.readme import ROOT, blocks, programs
 
 PAGE = ROOT / "docs" / "lambda.md"
@@ -103,7 +107,7 @@ def test_a_replay(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     names = names_of(8)
     aws, numbers = stored(b"1", b"2")
     names["kinesis"] = aws.client("kinesis")
-    names["handler"]({"Records": [{"body": json.dumps(message(numbers[0], numbers[1], 2))}]}, None)
+    names["handler"]({"Records": [{"body": json.dumps(discarded_message(numbers[0], numbers[1], 2))}]}, None)
     assert capsys.readouterr().out == "again: b'1'\nagain: b'2'\n"
 
 

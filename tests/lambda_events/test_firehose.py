@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from base64 import b64decode, b64encode
+from base64 import b64decode
 from datetime import datetime, timezone
 from typing import Any
 
@@ -12,24 +12,7 @@ import pytest
 from kinesis_sdk import ConfigError, InvalidEventError
 from kinesis_sdk.lambda_events import FirehoseRecord, Transformed, firehose_transform
 from kinesis_sdk.lambda_events.firehose import MAX_RESPONSE
-from tests.lambda_events.support import aggregate, document
-
-
-def event(*payloads: bytes) -> dict[str, Any]:
-    """An event of a Firehose stream into which producers put records directly."""
-    return {
-        "invocationId": "1",
-        "deliveryStreamArn": "arn:aws:firehose:us-east-1:123456789012:deliverystream/d",
-        "region": "us-east-1",
-        "records": [
-            {
-                "recordId": f"r{index}",
-                "approximateArrivalTimestamp": 1510772160000,
-                "data": b64encode(data).decode(),
-            }
-            for index, data in enumerate(payloads)
-        ],
-    }
+from tests.lambda_events.support import aggregate, document, firehose_event
 
 
 def results(response: dict[str, Any]) -> list[tuple[str, str, bytes]]:
@@ -79,7 +62,9 @@ def test_an_aggregate_has_one_result_with_the_outputs_of_all_its_user_records() 
         seen.append((record.record_id, record.partition_key, record.sub_sequence_number, record.aggregated))
         return upper(record)
 
-    response = firehose_transform(function)(event(aggregate(["a", "drop", "c"]), b"d", b"drop"), None)
+    response = firehose_transform(function)(
+        firehose_event(aggregate(["a", "drop", "c"]), b"d", b"drop"), None
+    )
     assert results(response) == [("r0", "Ok", b"A\nC\n"), ("r1", "Ok", b"D\n"), ("r2", "Dropped", b"drop")]
     assert seen == [
         ("r0", "key-a", 0, True),
@@ -94,7 +79,7 @@ def test_a_failed_user_record_sends_its_whole_record_to_the_error_output(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     whole = aggregate(["a", "bad", "c"])
-    response = firehose_transform(upper)(event(whole, b"d"), None)
+    response = firehose_transform(upper)(firehose_event(whole, b"d"), None)
     assert results(response) == [("r0", "ProcessingFailed", whole), ("r1", "Ok", b"D\n")]
     assert "Firehose record r0 failed" in caplog.text
     assert "bad record" in caplog.text
@@ -105,12 +90,12 @@ def test_an_error_that_says_nothing_about_the_record_fails_the_invocation() -> N
         raise ConnectionError("no database")
 
     with pytest.raises(ConnectionError):
-        firehose_transform(retry_only=(ConnectionError,))(function)(event(b"a"), None)
+        firehose_transform(retry_only=(ConnectionError,))(function)(firehose_event(b"a"), None)
 
 
 @pytest.mark.parametrize("output", [7, ["x"], bytearray(b"x")])
 def test_another_output_is_a_failure(output: Any, caplog: pytest.LogCaptureFixture) -> None:
-    response = firehose_transform(lambda _: output)(event(b"a"), None)
+    response = firehose_transform(lambda _: output)(firehose_event(b"a"), None)
     assert results(response) == [("r0", "ProcessingFailed", b"a")]
     assert f"returned {type(output).__name__}" in caplog.text
 
@@ -119,7 +104,7 @@ def test_keys_for_dynamic_partitioning() -> None:
     def function(record: FirehoseRecord) -> Transformed:
         return Transformed(record.data, {"customer": record.data.decode()[0]})
 
-    response = firehose_transform(function)(event(aggregate(["a1", "a2"]), b"b"), None)
+    response = firehose_transform(function)(firehose_event(aggregate(["a1", "a2"]), b"b"), None)
     assert [item["metadata"] for item in response["records"]] == [
         {"partitionKeys": {"customer": "a"}},
         {"partitionKeys": {"customer": "b"}},
@@ -136,7 +121,7 @@ def test_keys_for_dynamic_partitioning() -> None:
     ],
 )
 def test_one_result_cannot_have_two_partition_keys(outputs: dict[bytes, Any]) -> None:
-    response = firehose_transform(lambda r: outputs[r.data])(event(aggregate(["a", "b"])), None)
+    response = firehose_transform(lambda r: outputs[r.data])(firehose_event(aggregate(["a", "b"])), None)
     assert [item["result"] for item in response["records"]] == ["ProcessingFailed"]
 
 
@@ -144,7 +129,7 @@ def test_one_result_cannot_have_two_partition_keys(outputs: dict[bytes, Any]) ->
 def test_an_output_without_keys_has_none_however_it_says_so(first: Any) -> None:
     outputs = [first, b"b" if isinstance(first, Transformed) else Transformed(b"b", {})]
     response = firehose_transform(lambda r: outputs[r.sub_sequence_number])(
-        event(aggregate(["a", "b"])), None
+        firehose_event(aggregate(["a", "b"])), None
     )
     assert results(response) == [("r0", "Ok", b"ab")]
     assert response["records"][0]["metadata"] == {"partitionKeys": {}}
@@ -153,7 +138,7 @@ def test_an_output_without_keys_has_none_however_it_says_so(first: Any) -> None:
 def test_records_that_do_not_fit_into_the_response_go_to_the_error_output(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    response = firehose_transform(lambda r: r.data * 1_000_000)(event(*[b"x"] * 9), None)
+    response = firehose_transform(lambda r: r.data * 1_000_000)(firehose_event(*[b"x"] * 9), None)
     assert len(json.dumps(response)) <= MAX_RESPONSE
     assert [item["result"] for item in response["records"]] == ["Ok"] * 4 + ["ProcessingFailed"] * 5
     assert "data" not in response["records"][-1]

@@ -10,38 +10,14 @@ import pytest
 
 from kinesis_sdk import ConfigError, InvalidEventError
 from kinesis_sdk.lambda_events import ChangeEvent, change_handler
+from tests.lambda_events.support import TABLE_ARN, table_change, table_event
 
-ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/2026-11-26T00:00:00.000"
 NONE: dict[str, Any] = {"batchItemFailures": []}
-
-
-def change(number: int, **images: Any) -> dict[str, Any]:
-    """A record as Lambda's documentation shows it; bytes are base64, times are epoch seconds."""
-    return {
-        "eventID": f"id-{number}",
-        "eventName": "MODIFY",
-        "eventVersion": "1.1",
-        "eventSource": "aws:dynamodb",
-        "awsRegion": "us-east-1",
-        "dynamodb": {
-            "ApproximateCreationDateTime": 1764115200.0,
-            "Keys": {"id": {"N": str(number)}},
-            "SequenceNumber": str(100 + number),
-            "SizeBytes": 26,
-            "StreamViewType": "NEW_AND_OLD_IMAGES",
-            **images,
-        },
-        "eventSourceARN": ARN,
-    }
-
-
-def event(*numbers: int) -> dict[str, Any]:
-    return {"Records": [change(number) for number in numbers]}
 
 
 def test_a_change_has_the_types_of_a_worker() -> None:
     image = {"id": {"N": "1"}, "blob": {"B": "AAE="}, "tags": {"SS": ["a"]}}
-    (found,) = ChangeEvent({"Records": [change(1, NewImage=image)]}).changes
+    (found,) = ChangeEvent({"Records": [table_change(1, NewImage=image)]}).changes
     assert (found.event_name, found.keys, found.old_image) == ("MODIFY", {"id": Decimal(1)}, None)
     new = found.new_image
     assert new is not None
@@ -65,14 +41,14 @@ def test_the_response_names_the_change_that_failed(number: int, seen: list[int])
     found: list[int] = []
     handler = change_handler(report_batch_item_failures=True)(fail_at(number, found))
     named = [{"itemIdentifier": str(100 + number)}] if number in seen else []
-    assert handler(event(1, 2, 3), None) == {"batchItemFailures": named}
+    assert handler(table_event(1, 2, 3), None) == {"batchItemFailures": named}
     assert found == seen
 
 
 def test_the_first_change_and_a_mapping_without_reports_raise() -> None:
     for handler in (change_handler(fail_at(1, [])), change_handler(fail_at(2, []))):
         with pytest.raises(RuntimeError):
-            handler(event(1, 2), None)
+            handler(table_event(1, 2), None)
 
 
 def test_a_dead_letter_gets_the_change() -> None:
@@ -80,7 +56,7 @@ def test_a_dead_letter_gets_the_change() -> None:
     handler = change_handler(
         attempts=2, dead_letter=lambda found, error: dead.append((found.event_id, str(error)))
     )(fail_at(1, seen := []))
-    assert handler(event(1, 2), None) == NONE
+    assert handler(table_event(1, 2), None) == NONE
     assert (seen, dead) == ([1, 1, 2], [("id-1", "no")])
 
 
@@ -89,9 +65,9 @@ def test_a_dead_letter_gets_the_change() -> None:
     [
         ({"Records": 7}, "Records"),
         ({"Records": [{"eventSource": "aws:kinesis"}]}, r"Records\[0\].eventSource"),
-        ({"Records": [change(1) | {"dynamodb": {}}]}, r"Records\[0\].dynamodb"),
-        ({"Records": [change(1, SequenceNumber="x")]}, "SequenceNumber"),
-        ({"Records": [change(1, ApproximateCreationDateTime=1e300)]}, "ApproximateCreationDateTime"),
+        ({"Records": [table_change(1) | {"dynamodb": {}}]}, r"Records\[0\].dynamodb"),
+        ({"Records": [table_change(1, SequenceNumber="x")]}, "SequenceNumber"),
+        ({"Records": [table_change(1, ApproximateCreationDateTime=1e300)]}, "ApproximateCreationDateTime"),
     ],
 )
 def test_a_damaged_event_is_named(broken: Any, place: str) -> None:
@@ -104,7 +80,7 @@ def test_wrong_arguments_are_named() -> None:
         change_handler(attempts=2)
     with pytest.raises(ConfigError, match="function"):
         change_handler(7)  # type: ignore[call-overload]
-    opened = ChangeEvent(event(1))
-    assert (repr(opened), len(opened)) == (f"<ChangeEvent: 1 changes of {ARN}>", 1)
+    opened = ChangeEvent(table_event(1))
+    assert (repr(opened), len(opened)) == (f"<ChangeEvent: 1 changes of {TABLE_ARN}>", 1)
     with pytest.raises(ValueError, match="999"):
         opened.failure_at(opened.changes[0]._replace(sequence_number="999"))

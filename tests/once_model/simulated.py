@@ -23,7 +23,7 @@ from kinesis_sdk.producer.records.entry import Entry
 from kinesis_sdk.testing import Fault
 from kinesis_sdk.testing.accounting.stored_copies import CopyPosition, deliveries, read_copies
 from tests.producer.simulation import STREAM, Simulation, run_together
-from tests.producer.stream.test_schedules import reshard
+from tests.producer.stream.schedules import reshard
 
 LATEST_STORE = 250.0
 """Seconds after which the last late write is stored. Copies that are farther apart than 900 s are not recognized."""

@@ -16,7 +16,7 @@ from tests import fuzz
 from tests.consumer.fleet.engines import Fleet
 from tests.once_model.simulated import _Patient, _plan_puts, _WithAnyClock
 from tests.producer.simulation import STREAM
-from tests.producer.stream.test_schedules import reshard
+from tests.producer.stream.schedules import reshard
 
 HORIZON = 20.0
 

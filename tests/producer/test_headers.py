@@ -10,17 +10,16 @@ from typing import Any
 
 import pytest
 
-from kinesis_sdk.common.aggregate_reader import MAGIC, deaggregate
+from kinesis_sdk.common.aggregate_reader import MAGIC
 from kinesis_sdk.common.errors import InvalidRecordError, PutManyError, RecordFailedError
-from kinesis_sdk.common.records import KinesisRecord
-from kinesis_sdk.common.shards import list_shards
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer import AsyncProducer, Producer, ProducerConfig, Put
 from kinesis_sdk.producer.stream.identities import WRAPPING
 from kinesis_sdk.producer.stream.topology import Admission, StreamFacts, Topology
 from kinesis_sdk.testing import FakeAws, Fault
 from tests.producer.simulation import STREAM
-from tests.producer.stream.test_keyless import AUTO, BY_KEY, DENIED, simulate, switch
+from tests.producer.stored import stored, stored_headers
+from tests.producer.stream.distribution import AUTO, BY_KEY, DENIED, simulate, switch
 from tests.producer.support import LONG
 
 HEADERS: Mapping[str, str | bytes] = {"traceparent": "00-ab", "bin": b"\xff"}
@@ -38,22 +37,6 @@ def aws() -> FakeAws:
 def made(aws: FakeAws, **settings: Any) -> Producer:
     settings = {"record_max_buffered_time": 0.005, **settings}
     return Producer(ProducerConfig(**settings), client=aws.client("kinesis"))
-
-
-def stored(aws: FakeAws) -> list[KinesisRecord]:
-    client = aws.client("kinesis")
-    found: list[KinesisRecord] = []
-    for shard in list_shards(client, StreamId(STREAM)):
-        iterator = client.get_shard_iterator(
-            StreamName=STREAM, ShardId=shard.shard_id, ShardIteratorType="TRIM_HORIZON"
-        )["ShardIterator"]
-        page = client.get_records(ShardIterator=iterator)
-        found.extend(map(KinesisRecord.from_api, page["Records"]))
-    return found
-
-
-def stored_headers(aws: FakeAws) -> dict[bytes, Mapping[str, bytes]]:
-    return {record.data: record.headers for record in deaggregate(stored(aws))}
 
 
 PUT = Put(STREAM, "k", b"x", headers=HEADERS)

@@ -22,8 +22,8 @@ from kinesis_sdk.producer import (
     SendRequest,
 )
 from kinesis_sdk.testing import FakeAws, Fault
+from tests.producer.stored import stored, stored_headers
 from tests.producer.support import LONG
-from tests.producer.test_headers import stored, stored_headers
 
 STREAM = "orders"
 

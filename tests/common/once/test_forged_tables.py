@@ -12,9 +12,9 @@ from kinesis_sdk.common.once import pieces
 from kinesis_sdk.common.once.memory import MAX_BYTES
 from kinesis_sdk.common.once.table import FIRST, MAX_RUNS, NAMED, REPEAT, Run, decode_table, encode_table
 from tests.common.once.forged import FORGED, OWNER, SHARD, cost
+from tests.common.once.oracle import dropped_by_search
 from tests.common.once.steps import steps_of
 from tests.common.once.streams import EPOCH, STREAM, Calls, LookUp, Stream, carry_out, read
-from tests.common.once.test_decisions import dropped_by_search
 from tests.fuzz import seeds
 
 SIZE = 30

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 import functools
 import gzip
 import json
 import logging
 import re
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -19,9 +17,8 @@ import botocore.session
 import pytest
 from botocore import UNSIGNED
 from botocore.auth import SigV4Auth
-from botocore.awsrequest import AWSRequest, AWSResponse
+from botocore.awsrequest import AWSRequest
 from botocore.client import BaseClient
-from botocore.config import Config
 from botocore.credentials import RefreshableCredentials
 from botocore.exceptions import (
     ConnectionClosedError,
@@ -32,7 +29,6 @@ from botocore.exceptions import (
 )
 from botocore.stub import Stubber
 from moto import mock_aws
-from moto.core.models import botocore_stubber
 
 from kinesis_sdk.common.aws import reject_truncated_responses
 from kinesis_sdk.common.errors import (
@@ -42,7 +38,6 @@ from kinesis_sdk.common.errors import (
     ThrottledError,
 )
 from kinesis_sdk.common.transport import (
-    GetRecordsPage,
     Transport,
     calls,
     get_records,
@@ -50,123 +45,11 @@ from kinesis_sdk.common.transport import (
 )
 from kinesis_sdk.common.transport import get as reading
 from kinesis_sdk.common.transport.hooks import HookCheck
+from tests.common.transport.wire import ARN, CHILDREN, POSITION, SESSION, URL, Wire, get, outcome, page
 
-SESSION = botocore.session.Session()
-URL = "http://stream.example:4567"
-ARN = "arn:aws:kinesis:eu-central-1:123456789012:stream/orders"
-DATE = "Sat, 01 Aug 2026 10:00:00 GMT"
 ITERATOR = {"ShardIterator": "first", "Limit": 100}
-POSITION = {
-    "StreamName": "orders",
-    "ShardId": "shardId-000000000000",
-    "ShardIteratorType": "AFTER_SEQUENCE_NUMBER",
-    "StartingSequenceNumber": "49590338271490256608559692538361571095921575989136588802",
-}
 
 
-class _Raw:
-    def __init__(self, body: bytes) -> None:
-        self.body = body
-
-    def stream(self, *_: Any, **__: Any) -> Iterator[bytes]:
-        yield self.body
-
-
-class FakeSession:
-    """Takes the place of botocore's HTTP session. ``responses`` are used one by one, the last one stays."""
-
-    def __init__(self) -> None:
-        self.requests: list[Any] = []
-        self.responses: list[Any] = [(200, page())]
-
-    def send(self, request: Any) -> AWSResponse:
-        self.requests.append(request)
-        response = self.responses.pop(0) if len(self.responses) > 1 else self.responses[0]
-        if callable(response):
-            response = response(request)
-        if isinstance(response, Exception):
-            raise response
-        status, body, *more = response
-        headers = {
-            "x-amzn-RequestId": "id",
-            "Date": DATE,
-            "content-type": "application/x-amz-json-1.1",
-            "Content-Length": str(len(body)),
-            **(more[0] if more else {}),
-        }
-        return AWSResponse(request.url, status, headers, _Raw(body))
-
-    @property
-    def last_was_lean(self) -> bool:
-        """Whether the last request was made without boto3, whose headers are not a plain dict."""
-        return type(self.requests[-1].headers) is dict
-
-
-class Wire:
-    """A client of boto3 with a fake session, plain and lean."""
-
-    def __init__(
-        self, *, service: str = "kinesis", endpoint: str | None = URL, creator: Any = None, **config: Any
-    ) -> None:
-        keys = {} if creator else {"aws_access_key_id": "AKID", "aws_secret_access_key": "secret"}
-        self.client = (creator or SESSION).create_client(
-            service,
-            region_name="eu-central-1",
-            endpoint_url=endpoint,
-            **keys,
-            config=Config(**{"retries": {"total_max_attempts": 1, "mode": "standard"}, **config}),
-        )
-        # moto adds a hook to every client that is created after its import.
-        self.client.meta.events.unregister("before-send", botocore_stubber)
-        self.session = self.client._endpoint.http_session = FakeSession()
-        self.lean = Transport(self.client)
-
-    def both(self, call: Callable[[Any], Any]) -> tuple[Any, Any]:
-        """Outcomes of a call by boto3 and of the same call without it, with as many requests."""
-        script = list(self.session.responses)
-        self.session.responses = [(200, page())]
-        get(self.lean)
-        self.session.responses = [(200, b'{"ShardIterator": "x"}')]
-        self.lean.get_shard_iterator(**POSITION)
-        outcomes = []
-        for client in (self.client, self.lean):
-            self.session.responses, before = list(script), len(self.session.requests)
-            outcomes.append(
-                (outcome(lambda client=client: call(client)), len(self.session.requests) - before)
-            )
-        return outcomes[0], outcomes[1]
-
-
-def outcome(call: Callable[[], Any]) -> Any:
-    try:
-        return call()
-    except Exception as error:  # noqa: BLE001 - compared with another
-        return type(error), str(error), getattr(error, "response", None)
-
-
-def page(count: int = 0, **more: Any) -> bytes:
-    items = [
-        {
-            "SequenceNumber": str(49 * 10**54 + index),
-            "ApproximateArrivalTimestamp": 1785578400.123 + index,
-            "Data": base64.b64encode(b"x" * index).decode(),
-            "PartitionKey": f"key-{index}",
-        }
-        for index in range(count)
-    ]
-    document = {"Records": items, "NextShardIterator": "next", "MillisBehindLatest": 12, **more}
-    return json.dumps({name: value for name, value in document.items() if value is not None}).encode()
-
-
-CHILDREN = [
-    {
-        "ShardId": f"shardId-00000000000{index}",
-        "ParentShards": ["shardId-000000000000"],
-        "HashKeyRange": {"StartingHashKey": "0", "EndingHashKey": "9"},
-        "FieldOfTheFuture": 1,
-    }
-    for index in (1, 2)
-]
 END = page(2, NextShardIterator=None, ChildShards=CHILDREN)
 
 
@@ -186,10 +69,6 @@ def used_wire(one_wire: Wire) -> Wire:
     one_wire.session.requests.clear()
     one_wire.session.responses = [(200, page())]
     return one_wire
-
-
-def get(client: Any) -> GetRecordsPage:
-    return get_records(client, "first", 100)
 
 
 def open_iterator(client: Any) -> Any:

@@ -29,9 +29,9 @@ from kinesis_sdk.common.transport import (
     put_records,
 )
 from tests import fuzz
-from tests.common.transport.test_calls import ARN, CHILDREN, Wire, outcome
-from tests.common.transport.test_decoding import meaning
-from tests.common.transport.test_records import STREAM, child_shards, plain_put, signer_of, wire_items
+from tests.common.transport.pages import child_shards, meaning, wire_items
+from tests.common.transport.signatures import signer_of
+from tests.common.transport.wire import ARN, CHILDREN, STREAM, Wire, outcome, plain_put
 
 LARGE = bytes(cbor.LARGE)
 

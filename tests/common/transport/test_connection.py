@@ -18,7 +18,7 @@ from urllib3.util import Timeout
 from kinesis_sdk.common.errors import KinesisSdkError, TransientAwsError
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.transport import PutEntry, connection, get_records, put_records
-from tests.common.transport.test_calls import URL, FakeSession, Wire, outcome, page
+from tests.common.transport.wire import URL, FakeSession, Wire, outcome, page
 
 
 class Socket:

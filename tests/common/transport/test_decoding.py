@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from kinesis_sdk.common.errors import ProtocolError
 from kinesis_sdk.common.transport import decoding, get_records
 from tests import fuzz
-from tests.common.transport.test_calls import Wire, outcome
+from tests.common.transport.pages import meaning
+from tests.common.transport.wire import Wire, outcome
 
 GOOD = {
     "Data": "eA==",
@@ -47,14 +48,6 @@ documents = st.fixed_dictionaries(
         "SomethingNew": values,
     },
 )
-
-
-def meaning(found: Any) -> Any:
-    """What a page is made from: members that are absent or null say the same, and unknown ones nothing."""
-    if not isinstance(found, decoding.Content):
-        return found
-    known = ("Records", "NextShardIterator", "MillisBehindLatest", "ChildShards")
-    return found.records, {name: found.rest[name] for name in known if found.rest.get(name) is not None}
 
 
 @pytest.mark.fuzz

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
-import hmac
 import json
 import subprocess
 import sys
@@ -14,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timezone
 from typing import Any
 from unittest import mock
-from urllib.parse import urlsplit
 
 import botocore.session
 import pytest
@@ -42,9 +39,9 @@ from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.transport import GetRecordsPage, PutEntry, get_records, put_records
 from kinesis_sdk.testing import FakeAws, VirtualClock
 from tests import HANG, fuzz
-from tests.common.transport.test_calls import ARN, Wire, outcome
-
-STREAM = StreamId("orders")
+from tests.common.transport.pages import child_shards, wire_items
+from tests.common.transport.signatures import signer_of
+from tests.common.transport.wire import ARN, STREAM, Wire, outcome, plain_put
 
 
 @pytest.fixture
@@ -82,17 +79,6 @@ def bodies(wire: Wire) -> list[Any]:
 def stored(count: int) -> tuple[int, bytes]:
     entry = {"SequenceNumber": "49", "ShardId": "shardId-000000000000"}
     return 200, json.dumps({"FailedRecordCount": 0, "Records": [entry] * count}).encode()
-
-
-def plain_items(entries: list[PutEntry]) -> list[dict[str, Any]]:
-    names = ("Data", "PartitionKey", "ExplicitHashKey")
-    return [{n: v for n, v in zip(names, e, strict=True) if v is not None} for e in entries]
-
-
-def plain_put(client: Any, stream: StreamId, entries: list[PutEntry]) -> dict[str, Any]:
-    with translate_errors("PutRecords", client):
-        response: dict[str, Any] = client.put_records(Records=plain_items(entries), **stream.request)
-    return response
 
 
 def item(index: int, size: int = 3, **more: Any) -> dict[str, Any]:
@@ -189,38 +175,6 @@ def test_the_first_put_of_a_form_is_boto3s(used_wire: Wire) -> None:
         assert len(bodies(used_wire)[-1]["Records"]) == 2
 
 
-def signer_of(request: Any, secret: str = "secret") -> str:
-    """Check SigV4 of what arrived, by the book and not by botocore, and return the access key."""
-    headers = {
-        name.lower(): value.decode() if isinstance(value, bytes) else str(value)
-        for name, value in request.headers.items()
-    }
-    url = urlsplit(request.url)
-    headers.setdefault("host", url.netloc)
-    fields = dict(part.strip().split("=", 1) for part in headers["authorization"].split(" ", 1)[1].split(","))
-    _, day, region, service, terminator = fields["Credential"].split("/")
-    signed = fields["SignedHeaders"]
-    canonical = "\n".join(
-        [
-            request.method,
-            url.path or "/",
-            url.query,
-            *(f"{name}:{' '.join(headers[name].split())}" for name in signed.split(";")),
-            "",
-            signed,
-            hashlib.sha256(request.body).hexdigest(),
-        ]
-    )
-    scope = f"{day}/{region}/{service}/{terminator}"
-    digest = hashlib.sha256(canonical.encode()).hexdigest()
-    text = "\n".join(["AWS4-HMAC-SHA256", headers["x-amz-date"], scope, digest])
-    key = f"AWS4{secret}".encode()
-    for part in (day, region, service, terminator):
-        key = hmac.digest(key, part.encode(), "sha256")
-    assert fields["Signature"] == hmac.digest(key, text.encode(), "sha256").hex()
-    return fields["Credential"].split("/")[0]
-
-
 # -- responses --------------------------------------------------------------------------------------------------
 
 
@@ -234,33 +188,6 @@ def plain_get(client: Any, iterator: str = "it", limit: int = 100) -> GetRecords
         response.get("ChildShards"),
         response["ResponseMetadata"],
     )
-
-
-moments = (
-    st.integers(0, 4 * 10**12).map(lambda millis: millis / 1000)
-    | st.integers(0, 4 * 10**9)
-    | st.just("2026-08-01T10:00:00Z")
-    | st.none()
-)
-wire_items = st.fixed_dictionaries(
-    {"SequenceNumber": st.integers(0, 10**56).map(str), "Data": st.binary(max_size=40)},
-    optional={
-        "PartitionKey": st.text(max_size=8) | st.none(),
-        "ApproximateArrivalTimestamp": moments,
-        "EncryptionType": st.sampled_from(["NONE", "KMS", None]),
-        "SomethingNew": st.none() | st.integers(),
-    },
-)
-child_shards = st.none() | st.lists(
-    st.fixed_dictionaries(
-        {
-            "ShardId": st.just("shardId-000000000001"),
-            "ParentShards": st.lists(st.just("shardId-000000000000"), max_size=2),
-            "HashKeyRange": st.just({"StartingHashKey": "0", "EndingHashKey": "9"}),
-        }
-    ),
-    max_size=2,
-)
 
 
 @pytest.mark.fuzz

@@ -32,8 +32,8 @@ from kinesis_sdk.producer import (
 )
 from kinesis_sdk.producer.failures import spool as module
 from kinesis_sdk.testing import FakeAws, VirtualClock
+from tests.producer.stored import stored_headers
 from tests.producer.support import LONG
-from tests.producer.test_headers import stored_headers
 
 NOON = datetime(2026, 1, 2, 12, 0, 0, 250_000, tzinfo=timezone.utc)
 

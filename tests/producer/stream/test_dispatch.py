@@ -12,7 +12,7 @@ from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.producer.stream.dispatch import NEVER, CallPause, InFlightLimit, Lane, Returned
 from kinesis_sdk.producer.stream.ordered import OneInFlight, ReshardBarrier
 from tests.producer.simulation import Simulation
-from tests.producer.stream.test_schedules import play
+from tests.producer.stream.schedules import play
 from tests.producer.support import make_entry, shard_map
 
 HALF = 2**127

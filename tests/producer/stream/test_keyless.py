@@ -19,29 +19,9 @@ from kinesis_sdk.producer.stream.collector import Batch
 from kinesis_sdk.producer.stream.topology import Admission, StreamFacts, Topology
 from kinesis_sdk.testing import FakeAws, Fault
 from tests.producer.simulation import STREAM, Simulation
-from tests.producer.stream.test_schedules import SCHEDULES
+from tests.producer.stream.distribution import AUTO, BY_KEY, DENIED, simulate, switch
+from tests.producer.stream.schedules import SCHEDULES
 from tests.producer.support import LONG, make_entry
-
-AUTO = {"StreamModeDetails": {"StreamMode": "ON_DEMAND"}, "RecordDistributionStrategy": "AUTO"}
-BY_KEY = {"StreamModeDetails": {"StreamMode": "ON_DEMAND"}}
-DENIED = Fault(kind="error", operation="DescribeStreamSummary", code="AccessDeniedException", status=400)
-
-
-def simulate(config: ProducerConfig | None = None, *, seed: int = 0, **stream: Any) -> Simulation:
-    simulation = Simulation(config, seed=seed, throttle=False)
-    if stream:
-        simulation.client.delete_stream(StreamName=STREAM)
-        simulation.client.create_stream(StreamName=STREAM, **stream)
-    return simulation
-
-
-def switch(simulation: Simulation, strategy: str) -> None:
-    arn = simulation.client.describe_stream_summary(StreamName=STREAM)["StreamDescriptionSummary"][
-        "StreamARN"
-    ]
-    simulation.client.update_stream_record_distribution_strategy(
-        StreamARN=arn, RecordDistributionStrategy=strategy
-    )
 
 
 def sent(simulation: Simulation) -> list[Entry]:

@@ -20,7 +20,7 @@ from kinesis_sdk.producer.stream.topology import Topology
 from tests.codecs import Deflated, Drawn, Identity
 from tests.fuzz import how_many
 from tests.producer.simulation import Simulation
-from tests.producer.stream.test_schedules import check, drawn_limit, play
+from tests.producer.stream.schedules import check, drawn_limit, play
 from tests.producer.support import make_entry
 
 KIB, MIB = 1024, 1024 * 1024

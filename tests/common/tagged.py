@@ -1,0 +1,33 @@
+"""Aggregates whose first record has tags: tables of runs, and tags that nothing of ours writes."""
+
+from __future__ import annotations
+
+from kinesis_sdk.common.aggregate_reader import Aggregate
+from kinesis_sdk.common.aggregate_writer import Runs
+from kinesis_sdk.common.once.table import Run, encode_table
+
+from . import reference
+from .reference import message
+
+STREAM, SHARD = "orders", "shardId-000000000003"
+
+
+def value_of(counts: list[int]) -> str:
+    return encode_table(
+        STREAM,
+        SHARD,
+        [Run(count, 4, 1, bytes(8), 1_700_000_000_000, number) for number, count in enumerate(counts)],
+    )
+
+
+def runs_in(aggregate: Aggregate) -> Runs:
+    assert aggregate.runs is not None
+    return aggregate.runs
+
+
+def forged(sealed: bytes, *tags: tuple[str, str], count: int = 1) -> bytes:
+    """An aggregate with such tags on its first record."""
+    found = message([("k", None, sealed)] * count)
+    for key, value in tags:
+        found.records[0].tags.add(key=key, value=value)
+    return reference.seal(found.SerializeToString())
