@@ -15,6 +15,14 @@ DESIGN = (
     ROOT / "integration" / "DESIGN.md",
 )
 """The design: what all packages share, and a page beside each package."""
+PAGES = [
+    README,
+    *sorted(DOCS.rglob("*.md")),
+    *(ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *DESIGN,
+    ROOT / "examples" / "README.md",
+]
+"""Pages whose commands and blocks are checked."""
 GUIDES = (README, *(DOCS / f"{name}.md" for name in ("quickstart", "producer", "consumer", "spark-guide")))
 """Pages whose programs run against the fake AWS, in the order in which a user reads them."""
 

@@ -23,8 +23,7 @@ from kinesis_sdk.consumer import BisectBatch
 from kinesis_sdk.consumer.leases import Conflict, Lease
 from kinesis_sdk.multilang.settings import parse_settings
 from tests.cli.tui.views import make_view
-from tests.readme import DOCS, ROOT, blocks
-from tests.test_page_commands import PAGES
+from tests.readme import DOCS, PAGES, ROOT, blocks
 
 CLAIMED = {
     ("docs/dynamodb-streams.md", "json"): "tests/test_page_blocks.py::test_a_policy_has_statements",

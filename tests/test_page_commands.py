@@ -17,30 +17,22 @@ from pathlib import Path
 
 import click
 import pytest
-from click.exceptions import NoArgsIsHelpError
 
 from kinesis_sdk.cli.main import cli
-from tests.readme import DESIGN, DOCS, README, ROOT, blocks
+from tests.cli.commands import parse
+from tests.readme import PAGES, ROOT, blocks
 
 try:
     import tomllib
 except ModuleNotFoundError:  # Python 3.10
     import tomli as tomllib
 
-PAGES = [
-    README,
-    *sorted(DOCS.rglob("*.md")),
-    *(ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")),
-    *DESIGN,
-    ROOT / "examples" / "README.md",
-]
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 OURS = ("benchmarks.", "integration.", "kinesis_sdk.", "tests.", "tools.")
 """Packages whose programs are parsed here; of others, such as pytest, only the files that they get."""
 
 _PROGRAM = re.compile(r"(?:\$ )?(?:\w+=\S+ )*(?:\S*/)?(kinesis-sdk|make|python3?|pip) (?!…)")
 _ENDS = {"|", "||", "&&", ";", "&", ">", "2>"}
-_PLACEHOLDER = re.compile(r"[A-Z][A-Z_]*…?|…")
 
 
 @dataclass(frozen=True)
@@ -108,45 +100,6 @@ def alternatives(words: list[str]) -> Iterator[list[str]]:
                 yield from alternatives([*words[:number], one, *words[number + 1 :]])
             return
     yield words
-
-
-def parse(
-    command: click.Command, words: list[str], *, quoted: bool, parent: click.Context | None = None
-) -> None:
-    """Parse a command and its subcommands with all options and arguments.
-
-    Raises:
-        click.UsageError: If the command does not take them.
-    """
-    try:
-        context = command.make_context(command.name, list(words), parent=parent)
-    except click.exceptions.Exit:  # --help, --version
-        return
-    except (click.MissingParameter, NoArgsIsHelpError):
-        if quoted:
-            return  # "`kinesis-sdk leases` changes leases"
-        raise
-    except click.BadOptionUsage as error:
-        if quoted and "requires an argument" in error.message and words[-1] == error.option_name:
-            return  # "`kinesis-sdk multilang --in-process` needs no child"
-        raise
-    except click.BadParameter as error:
-        if stands_for_something(error, words):
-            return
-        raise
-    if isinstance(command, click.Group):
-        rest = [*context._protected_args, *context.args]
-        _, subcommand, rest = command.resolve_command(context, rest)
-        assert subcommand is not None
-        parse(subcommand, rest, quoted=quoted, parent=context)
-
-
-def stands_for_something(error: click.BadParameter, words: list[str]) -> bool:
-    """Return whether the value that was refused is a placeholder such as N, or the name of a file that the reader has."""
-    missing = re.search(r"(?:File|Path) '(.+)' does not exist|(\S+)'?: No such file", error.message)
-    if missing is not None:
-        return True
-    return any(_PLACEHOLDER.fullmatch(word) and f"'{word}'" in error.message for word in words)
 
 
 def test_a_wrong_command_is_refused() -> None:

@@ -9,8 +9,8 @@ from itertools import pairwise
 import pytest
 
 from kinesis_sdk.cli.main import cli
+from tests.cli.commands import parse
 from tests.readme import DOCS
-from tests.test_page_commands import parse
 from tools.record_session import (
     CAST,
     HEIGHT,

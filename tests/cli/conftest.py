@@ -10,6 +10,7 @@ import pytest
 
 from kinesis_sdk.admin.plain import plain
 from kinesis_sdk.cli import output
+from tests.cli.operators import operator  # noqa: F401 - a fixture
 
 
 @cache

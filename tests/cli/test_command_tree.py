@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
 
 import click
 import pytest
@@ -14,6 +13,7 @@ from click.testing import CliRunner
 from kinesis_sdk.cli.main import cli
 from kinesis_sdk.cli.options import DURATION
 from kinesis_sdk.testing.__main__ import build_parser
+from tests.cli.commands import ALL
 
 SHARED = ("--json", "--region", "--profile", "--endpoint-url")
 
@@ -47,21 +47,6 @@ HELP_DIFFERS = {
     "--watch-for": "what becomes known meanwhile",
 }
 """Options of one meaning whose help has to say more than that."""
-
-
-def commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
-    """Yield each command that can be run, with its name."""
-    if not isinstance(command, click.Group):
-        yield " ".join(path), command
-        return
-    context = click.Context(command)
-    for name in command.list_commands(context):
-        found = command.get_command(context, name)
-        assert found is not None
-        yield from commands(found, (*path, name))
-
-
-ALL = dict(commands(cli))
 
 
 def options_of(name: str) -> set[str]:

@@ -14,7 +14,7 @@ from kinesis_sdk.consumer import RecordBatch, RetryBatch
 from kinesis_sdk.consumer.leases.table.handler_request import HandlerRequest, HandlerVerb
 from tests.admin.changes.operators import SHARD
 from tests.admin.changes.places import both_places, place  # noqa: F401 - a fixture
-from tests.cli.test_steer import Operator, operator  # noqa: F401 - a fixture
+from tests.cli.operators import Operator
 
 
 class Poisoned:
@@ -53,7 +53,7 @@ class Poisoned:
 
 
 @pytest.fixture
-def poisoned(operator: Any, monkeypatch: Any) -> Any:  # noqa: F811 - the fixture
+def poisoned(operator: Any, monkeypatch: Any) -> Any:
     def make(**more: Any) -> tuple[Operator, Poisoned]:
         one = operator(workers=())
         return one, Poisoned(one, monkeypatch, **more)

@@ -5,75 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from datetime import datetime
-from operator import attrgetter
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
-from kinesis_sdk.admin import Connection
 from kinesis_sdk.admin.fleet import poller as poller_module
-from kinesis_sdk.admin.fleet import reader as reader_module
-from kinesis_sdk.admin.fleet.calls import CallCounter
 from kinesis_sdk.admin.fleet.model import FleetView
 from kinesis_sdk.admin.fleet.poller import FleetPoller
 from kinesis_sdk.cli import exporter as exporter_module
 from kinesis_sdk.cli.exporter import ErrorNotes
 from kinesis_sdk.cli.main import cli
-from kinesis_sdk.cli.options import ConnectionOptions
 from kinesis_sdk.common import page_server
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
-from kinesis_sdk.common.shards import list_shards
-from kinesis_sdk.common.stream import StreamId
-from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
 from kinesis_sdk.consumer.leases.table.lease import Lease
-from kinesis_sdk.consumer.leases.table.sql import SqlLeaseStore
-from kinesis_sdk.testing import FakeAws, VirtualClock
-
-Store: TypeAlias = "DynamoDBLeaseStore | SqlLeaseStore"
-
-
-class Account:
-    """A fake account with one application on one stream, whose leases are in DynamoDB or in another database."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, lease_store: str | None = None) -> None:
-        self.clock = VirtualClock()
-        self.aws = FakeAws(clock=self.clock)
-        self.kinesis, self.dynamodb = self.aws.client("kinesis"), self.aws.client("dynamodb")
-        clients = {"kinesis": self.kinesis}
-        if lease_store is None:
-            clients["dynamodb"] = self.dynamodb
-        self.connection = Connection(clients=clients, lease_store=lease_store)
-        monkeypatch.setattr(ConnectionOptions, "connect", lambda _: self.connection)
-        # The machine has the time of the account; its monotonic clock is the real one, for commands that wait.
-        monkeypatch.setattr(reader_module, "CallCounter", lambda _: CallCounter(self.clock))
-        monkeypatch.setenv("COLUMNS", "100")
-
-    @property
-    def is_sql(self) -> bool:
-        return self.connection.lease_store is not None
-
-    def make(self, application: str, stream: str, shards: int) -> Store:
-        self.kinesis.create_stream(StreamName=stream, ShardCount=shards)
-        store: Store
-        if self.is_sql:
-            store = SqlLeaseStore(self.connection.database, application, sleep=self.clock.advance)
-        else:
-            store = DynamoDBLeaseStore(
-                self.dynamodb, application, sleep=self.clock.advance, monotonic=self.clock.monotonic
-            )
-        store.ensure_ready()
-        for shard in list_shards(self.kinesis, StreamId(stream)):
-            store.create_if_absent(Lease.for_shard(shard, "TRIM_HORIZON"))
-        return store
-
-    def take(self, store: Store, *workers: str) -> None:
-        for lease, worker in zip(sorted(store.list(), key=attrgetter("lease_key")), workers, strict=False):
-            store.take(lease, worker)
-
-    def run(self, *arguments: str) -> Result:
-        return CliRunner().invoke(cli, list(arguments))
+from tests.cli.accounts import Account
 
 
 @pytest.fixture(params=["dynamodb", "sqlite"])

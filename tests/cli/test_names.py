@@ -15,8 +15,8 @@ from kinesis_sdk.cli import names as names_module
 from kinesis_sdk.cli.main import cli
 from kinesis_sdk.cli.names import Name, in_time
 from kinesis_sdk.cli.options import ConnectionOptions
-from tests.cli.test_command_tree import ALL
-from tests.cli.test_fleet_commands import Account
+from tests.cli.accounts import Account
+from tests.cli.commands import ALL
 
 
 @pytest.fixture

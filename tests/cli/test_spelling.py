@@ -11,7 +11,7 @@ import pytest
 from kinesis_sdk.admin import OPERATIONS, Command
 from kinesis_sdk.cli.main import cli
 from kinesis_sdk.cli.spelling import QUESTIONS, spell, words_of
-from tests.admin.fleet.test_problems import SCENES, healthy
+from tests.admin.fleet.scenes import SCENES, healthy
 
 OPTIONS = ["--lease-store", "postgresql://ann@host/leases", "--region", "eu-west-1"]
 

@@ -8,44 +8,15 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from click.testing import CliRunner
 
 from kinesis_sdk.admin.changes.deletions import plan_row_deletion
 from kinesis_sdk.admin.lease_tables.dynamodb import DynamoDBLeaseTable
 from kinesis_sdk.cli import steer
-from kinesis_sdk.cli.main import cli
-from kinesis_sdk.cli.options import ConnectionOptions
 from kinesis_sdk.common.errors import ChangeRefusedError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer import ConsumerConfig
-from tests.admin.changes.operators import SHARD, SLOW, SteeredFleet
+from tests.admin.changes.operators import SHARD, SLOW
 from tests.admin.changes.places import any_place, both_places, place  # noqa: F401 - fixtures
-
-
-class Operator:
-    def __init__(self, fleet, tmp_path):
-        self.fleet, self.audit = fleet, tmp_path / "audit.jsonl"
-
-    def run(self, *arguments, stdin=""):
-        return CliRunner().invoke(cli, [*arguments], input=stdin)
-
-    def change(self, *arguments):
-        return self.run(*arguments, "--yes", "--stream", "orders", "--audit-log", str(self.audit))
-
-
-@pytest.fixture
-def operator(tmp_path, monkeypatch):
-    def make(workers=("a",), **more):
-        fleet = SteeredFleet(tmp_path, **more)
-        monkeypatch.setattr(ConnectionOptions, "connect", lambda _: fleet.connection)
-        monkeypatch.setattr(steer, "clock_and_sleep", lambda: {"clock": fleet.clock, "sleep": fleet.run})
-        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-        for name in workers:
-            fleet.add(name, fleet.checkpointer(name, "each batch"))
-        fleet.load(8)
-        return Operator(fleet, tmp_path)
-
-    return make
 
 
 def iso(moment):

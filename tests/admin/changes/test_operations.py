@@ -11,7 +11,7 @@ from kinesis_sdk.admin.changes.operations import OPERATIONS, Operation, Paramete
 from kinesis_sdk.cli.steer import change_command
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
-from tests.cli.test_command_tree import ALL
+from tests.cli.commands import ALL
 
 
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=lambda one: one.verb)

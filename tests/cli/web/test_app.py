@@ -6,13 +6,12 @@ import logging
 import re
 import time
 from importlib.resources import files
-from typing import Any
 
 import pytest
 
 from kinesis_sdk.cli.web import changes as changes_module
-from kinesis_sdk.cli.web.app import Console, describe_error
-from kinesis_sdk.cli.web.security import CSRF_HEADER, RESPONSE_HEADERS, Policy
+from kinesis_sdk.cli.web.app import describe_error
+from kinesis_sdk.cli.web.security import CSRF_HEADER, RESPONSE_HEADERS
 from kinesis_sdk.common.errors import (
     AwsConfigError,
     EndpointUnreachableError,
@@ -20,28 +19,11 @@ from kinesis_sdk.common.errors import (
     ResourceNotFoundError,
     ThrottledError,
 )
-from tests.cli.web.asgi import App, Reply, request, send, settled, stream
+from tests.cli.web.asgi import request, send, settled, stream
+from tests.cli.web.console import CHANGE, app_of, backend, get, post
 from tests.cli.web.generated import HOSTILE, GeneratedBackend, GeneratedFleet
 
-CHANGE = {CSRF_HEADER: "csrf", "content-type": "application/json"}
 RECORDS = "/api/records?stream=orders&shard=shardId-000000000001&position=TRIM_HORIZON"
-
-
-def backend(**fleets: GeneratedFleet) -> GeneratedBackend:
-    return GeneratedBackend(fleets or {"billing": GeneratedFleet(20, 3)})
-
-
-def app_of(one: GeneratedBackend | None = None, *, token: str | None = None, **settings: Any) -> App:
-    one = one or backend()
-    return Console(one, Policy(csrf_token="csrf", token=token), planner=one, **settings).make_app()
-
-
-def get(url: str, app: App | None = None, **headers: str) -> Reply:
-    return request(app or app_of(), "GET", url, headers)
-
-
-def post(url: str, body: object, app: App) -> Reply:
-    return request(app, "POST", url, CHANGE, json.dumps(body).encode())
 
 
 def test_every_asset_is_served_with_its_type_and_without_another_site() -> None:

@@ -15,7 +15,7 @@ from kinesis_sdk.cli.web.searches import Searches
 from kinesis_sdk.common.errors import ConfigError, ThrottledError
 from kinesis_sdk.common.records import UserRecord
 from tests.cli.web.asgi import request
-from tests.cli.web.test_app import CHANGE, app_of, get, post
+from tests.cli.web.console import CHANGE, app_of, get, post
 
 
 class Reading:
