@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from kinesis_sdk.common.errors import LeaseLostError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
-from kinesis_sdk.consumer import ConsumerConfig, DynamoDBLeaseStore
+from kinesis_sdk.consumer import ConsumerConfig
 from kinesis_sdk.testing import Fault
+from tests.consumer.fleet.dynamodb import dynamodb_store
 from tests.consumer.fleet.engines import STREAM, Fleet
 from tests.consumer.fleet.sql import move_to_sql, sqlite_engine
 from tests.consumer.fleet.table import LeaseTable
@@ -21,15 +22,9 @@ from tests.fuzz import how_many, share
 HORIZON = ConsumerConfig(initial_position="TRIM_HORIZON")
 
 
-def dynamodb(fleet):
-    return DynamoDBLeaseStore(
-        fleet.aws.client("dynamodb"), "app", sleep=fleet.clock.advance, monotonic=fleet.clock.monotonic
-    )
-
-
 def test_the_first_record_arrives_within_three_seconds_of_a_first_start():
     fleet = Fleet(shards=4)
-    fleet.store = dynamodb(fleet)
+    fleet.store = dynamodb_store(fleet)
     fleet.put(40)
     for name in ("a", "b", "c"):
         fleet.add(name)
@@ -130,7 +125,7 @@ def test_resharding_keeps_order_between_generations(kind):
     if kind == "sqlite":
         move_to_sql(fleet.store, sqlite_engine())
     if kind == "dynamodb":
-        fleet.store = dynamodb(fleet)
+        fleet.store = dynamodb_store(fleet)
     for name in ("a", "b"):
         fleet.add(name, fleet.recorder(name))
     fleet.put(50)
@@ -223,7 +218,7 @@ def test_children_of_a_latest_start_begin_at_their_first_record():
 
 def test_faults_of_every_kind_only_delay_records():
     fleet = Fleet(shards=2, seed=3)
-    fleet.store = dynamodb(fleet)
+    fleet.store = dynamodb_store(fleet)
     for name in ("a", "b"):
         fleet.add(name)
     operations = ("GetRecords", "GetShardIterator", "UpdateItem", "Scan", "GetItem", "PutItem", "ListShards")
@@ -255,7 +250,7 @@ def test_many_shards_on_one_worker():
 def test_calls_at_rest():
     """Calls of one idle worker with four shards per minute; module docstrings quote the numbers."""
     fleet = Fleet(shards=4)
-    fleet.store = dynamodb(fleet)
+    fleet.store = dynamodb_store(fleet)
     fleet.add("a")
     fleet.run(60)
     before = fleet.aws.stats()["calls"]
@@ -270,7 +265,7 @@ def test_calls_at_rest():
 
 def test_a_checkpoint_saves_a_heartbeat():
     fleet = Fleet(shards=1)
-    fleet.store = dynamodb(fleet)
+    fleet.store = dynamodb_store(fleet)
     fleet.add("a", fleet.recorder("a"))
     before = 0
     for second in range(120):

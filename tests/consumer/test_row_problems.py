@@ -20,8 +20,9 @@ from kinesis_sdk.consumer.leases.table.dynamodb import MAX_PAGES
 from kinesis_sdk.consumer.shard_sync.audit import find_cycles
 from kinesis_sdk.consumer.shard_sync.plan import plan_sync
 from kinesis_sdk.testing import FakeAws, VirtualClock
+from tests.consumer.fleet.dynamodb import on_dynamodb
 from tests.consumer.fleet.table import LeaseTable
-from tests.consumer.leases.handoffs import key, on_dynamodb
+from tests.consumer.leases.handoffs import key
 from tests.consumer.shard_sync.shards import shard
 from tests.fuzz import how_many
 

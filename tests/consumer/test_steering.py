@@ -13,17 +13,14 @@ from kinesis_sdk.common.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenc
 from kinesis_sdk.consumer import ConsumerConfig, InMemorySink, RecordHandler, RetryBatch
 from kinesis_sdk.consumer.leases import Conflict
 from kinesis_sdk.consumer.leases.table.handler_request import HandlerRequest, HandlerVerb
+from tests.consumer.fleet.dynamodb import on_dynamodb
 from tests.consumer.fleet.engines import Fleet
 from tests.consumer.fleet.operator import set_position
-from tests.consumer.leases.handoffs import on_dynamodb
+from tests.consumer.leases.handoffs import key
 
 HORIZON = ConsumerConfig(initial_position="TRIM_HORIZON")
 NOTICE = 1.1
 """Seconds within which a worker notices a change: one scan interval, and the scan."""
-
-
-def key(n):
-    return f"shardId-{n:012d}"
 
 
 def consumed(shards=1, workers=("a",), **options):

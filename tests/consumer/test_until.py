@@ -13,13 +13,14 @@ from kinesis_sdk.common.errors import ConfigError, ProtocolError
 from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.common.response_header import ResponseHeader
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
-from kinesis_sdk.consumer import ConsumerConfig, DynamoDBLeaseStore, Lease, TableScan, Worker
+from kinesis_sdk.consumer import ConsumerConfig, Lease, TableScan, Worker
 from kinesis_sdk.consumer.engine.engine import ConsumerEngine
 from kinesis_sdk.consumer.handler import HandlerSource
 from kinesis_sdk.consumer.leases.table.lease import ProcessedUntil
 from kinesis_sdk.consumer.runtime.runtime import InlineRuntime
 from kinesis_sdk.consumer.until import Until, check_until
 from kinesis_sdk.testing import Fault
+from tests.consumer.fleet.dynamodb import dynamodb_store
 from tests.consumer.fleet.engines import STREAM, Fleet
 from tests.consumer.fleet.table import LeaseTable
 from tests.fuzz import how_many
@@ -461,12 +462,7 @@ def test_a_kill_during_a_reshard_loses_nothing(kind):
     for seed in range(6):
         fleet = a_fleet("now", shards=2, seed=seed)
         if kind == "dynamodb":
-            fleet.store = DynamoDBLeaseStore(
-                fleet.aws.client("dynamodb"),
-                "app",
-                sleep=fleet.clock.advance,
-                monotonic=fleet.clock.monotonic,
-            )
+            fleet.store = dynamodb_store(fleet)
         fleet.put(60)
         fleet.clock.advance(1)
         fleet.split()
@@ -483,9 +479,7 @@ def test_a_kill_during_a_reshard_loses_nothing(kind):
 
 def test_faults_delay_the_end_and_lose_nothing():
     fleet = a_fleet("now", shards=3, seed=5)
-    fleet.store = DynamoDBLeaseStore(
-        fleet.aws.client("dynamodb"), "app", sleep=fleet.clock.advance, monotonic=fleet.clock.monotonic
-    )
+    fleet.store = dynamodb_store(fleet)
     fleet.put(90)
     for name in ("a", "b"):
         fleet.add(name)
@@ -640,9 +634,7 @@ def test_a_slow_response_does_not_count_as_a_read_of_a_later_time():
 def test_a_row_that_cannot_be_read_keeps_the_worker():
     fleet = a_fleet("now", shards=2)
     dynamodb = fleet.aws.client("dynamodb")
-    fleet.store = DynamoDBLeaseStore(
-        dynamodb, "app", sleep=fleet.clock.advance, monotonic=fleet.clock.monotonic
-    )
+    fleet.store = dynamodb_store(fleet)
     fleet.put(20)
     fleet.add("a")
     row = dynamodb.get_item(TableName="app", Key={"leaseKey": {"S": "shardId-000000000001"}})["Item"]

@@ -10,10 +10,11 @@ from kinesis_sdk.common.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from kinesis_sdk.consumer import ConsumerConfig
 from kinesis_sdk.consumer.leases import Lease
 from tests.consumer.fleet.coordinators import CoordinatorFleet, WorkerProcess
+from tests.consumer.fleet.dynamodb import on_dynamodb
 from tests.consumer.fleet.engines import Fleet
 from tests.consumer.fleet.table import LeaseTable
 from tests.consumer.java import JavaLeader
-from tests.consumer.leases.handoffs import key, on_dynamodb
+from tests.consumer.leases.handoffs import key
 from tests.consumer.leases.java_membership import Heart, join, tables
 
 HORIZON = ConsumerConfig(initial_position="TRIM_HORIZON")

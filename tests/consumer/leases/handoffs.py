@@ -1,17 +1,6 @@
-"""Fleets whose leases are in DynamoDB, and what their handoffs show."""
+"""Workers that tell their last words, and what the handoffs between them show."""
 
 from __future__ import annotations
-
-from kinesis_sdk.consumer import DynamoDBLeaseStore
-from tests.consumer.fleet.engines import Fleet
-
-
-def on_dynamodb(shards=1, **more):
-    fleet = Fleet(shards=shards, **more)
-    fleet.store = DynamoDBLeaseStore(
-        fleet.aws.client("dynamodb"), "app", sleep=fleet.clock.advance, monotonic=fleet.clock.monotonic
-    )
-    return fleet
 
 
 def add(fleet, name, **more):

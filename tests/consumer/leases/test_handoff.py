@@ -16,9 +16,10 @@ from kinesis_sdk.consumer.leases import Conflict
 from kinesis_sdk.consumer.leases.ownership.handoff import IncomingHandoffs, supports_handoff
 from kinesis_sdk.testing import Fault
 from tests.consumer.engine.deferred import Deferred
+from tests.consumer.fleet.dynamodb import on_dynamodb
 from tests.consumer.fleet.engines import Fleet
 from tests.consumer.java import JavaLeader, JavaWorker
-from tests.consumer.leases.handoffs import add, duplicates, keep_putting, key, moves, on_dynamodb
+from tests.consumer.leases.handoffs import add, duplicates, keep_putting, key, moves
 from tests.fuzz import how_many, share
 
 START = ExtendedSequenceNumber("TRIM_HORIZON")

@@ -9,8 +9,8 @@ import pytest
 
 from kinesis_sdk.consumer import ConsumerConfig, RecordHandler
 from kinesis_sdk.consumer.leases.table.lease import lease_from_item
+from tests.consumer.fleet.dynamodb import on_dynamodb
 from tests.consumer.fleet.streams import Streams
-from tests.consumer.leases.handoffs import on_dynamodb
 
 # `DynamoDBLeaseSerializer` and `DynamoDBMultiStreamLeaseSerializer` of the KCL.
 MANDATORY = {

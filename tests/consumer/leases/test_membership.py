@@ -9,8 +9,9 @@ import pytest
 from kinesis_sdk.consumer.leases.java.leader_lock import LeaderLock, LeaderLockMonitor
 from kinesis_sdk.consumer.leases.java.worker_metrics import metrics_item
 from kinesis_sdk.testing import Fault
+from tests.consumer.fleet.dynamodb import on_dynamodb
 from tests.consumer.java import RENEW, JavaLeader, JavaWorker
-from tests.consumer.leases.handoffs import duplicates, keep_putting, key, moves, on_dynamodb
+from tests.consumer.leases.handoffs import duplicates, keep_putting, key, moves
 from tests.consumer.leases.java_membership import COUNT, Heart, join, membership, tables
 
 

@@ -7,7 +7,8 @@ import pytest
 from kinesis_sdk.common.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
 from kinesis_sdk.consumer.leases import Lease
 from kinesis_sdk.consumer.leases.java.migration import is_upgrading_from_2x, kcl2_leader
-from tests.consumer.leases.handoffs import key, on_dynamodb
+from tests.consumer.fleet.dynamodb import on_dynamodb
+from tests.consumer.leases.handoffs import key
 from tests.consumer.leases.java_membership import COUNT, join, tables
 
 START = ExtendedSequenceNumber(TRIM_HORIZON)

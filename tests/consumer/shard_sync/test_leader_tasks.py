@@ -27,8 +27,8 @@ from kinesis_sdk.consumer.shard_sync.audit import (
 )
 from kinesis_sdk.consumer.shard_sync.plan import plan_sync
 from kinesis_sdk.testing import Fault
+from tests.consumer.fleet.dynamodb import on_dynamodb
 from tests.consumer.fleet.engines import STREAM, Fleet
-from tests.consumer.leases.handoffs import on_dynamodb
 
 HALF = MAX_HASH_KEY // 2
 LOW, HIGH = HashKeyRange(0, HALF), HashKeyRange(HALF + 1, MAX_HASH_KEY)
