@@ -5,10 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
-import textwrap
-import threading
 import time
 import urllib.error
 import urllib.request
@@ -16,126 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from kinesis_sdk.common.errors import ResourceNotFoundError
+from integration.running import HANDLER, account, command
 from kinesis_sdk.consumer import ConsumerConfig, Worker
-from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
-from kinesis_sdk.testing import FakeAws, FakeAwsServer
 from tests import HANG
 
-HANDLER = """
-import os, sys, time
-
-def note(what, number):
-    line = f"{what} {os.getpid()} {number}\\n"
-    descriptor = os.open("out.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    os.write(descriptor, line.encode())
-    os.close(descriptor)
-
-note("import", 0)
-
-def handle(batch):
-    for record in batch.records:
-        note("record", record.data.decode())
-
-def dies(batch):
-    os.kill(os.getpid(), 9)
-
-def hangs(batch):
-    note("hangs", 0)
-    time.sleep(3600)
-"""
-
-
-class Account:
-    def __init__(self, endpoint_url, aws):
-        self.endpoint_url = endpoint_url
-        self.aws = aws
-        self.kinesis = aws.client("kinesis")
-        self.count = 0
-
-    def put(self, number):
-        records = []
-        for _ in range(number):
-            records.append({"Data": b"%d" % self.count, "PartitionKey": f"k{self.count}"})
-            self.count += 1
-        self.kinesis.put_records(StreamName="orders", Records=records)
-
-    def leases(self):
-        try:
-            return DynamoDBLeaseStore(self.aws.client("dynamodb"), "app").list()
-        except ResourceNotFoundError:
-            return []  # no worker has created the table yet
-
-
-class Command:
-    """The command in a folder of its own, with its output."""
-
-    def __init__(
-        self,
-        account,
-        folder,
-        *options,
-        handler="billing:handle",
-        source=HANDLER,
-        start=("-m", "kinesis_sdk.cli"),
-    ):
-        self.folder = folder
-        (folder / "billing.py").write_text(textwrap.dedent(source))
-        self.process = subprocess.Popen(
-            [
-                sys.executable,
-                *start,
-                "run",
-                handler,
-                "--stream",
-                "orders",
-                "--app",
-                "app",
-                "--endpoint-url",
-                account.endpoint_url,
-                "--initial-position",
-                "TRIM_HORIZON",
-                *options,
-            ],
-            cwd=folder,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        self.errors = []
-        self.reader = threading.Thread(target=self._read, daemon=True)
-        self.reader.start()
-
-    def _read(self):
-        self.errors.extend(self.process.stderr)
-
-    def log(self):
-        return "".join(self.errors)
-
-    def notes(self, what):
-        path = self.folder / "out.log"
-        lines = path.read_text().splitlines() if path.exists() else []
-        return [line.split()[1:] for line in lines if line.startswith(what)]
-
-    def processed(self):
-        return {int(number) for _, number in self.notes("record")}
-
-    def children(self):
-        path = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
-        return [int(pid) for pid in path.read_text().split()]
-
-    def wait_until(self, condition):
-        deadline = time.monotonic() + HANG
-        while not condition():
-            assert time.monotonic() < deadline, self.log()
-            assert self.process.poll() is None or condition(), self.log()
-            time.sleep(0.05)
-
-    def end(self):
-        code = self.process.wait(HANG)
-        self.reader.join(HANG)
-        return code
+__all__ = ["account", "command"]
 
 
 def all_held(account, workers):
@@ -152,36 +34,6 @@ def is_alive(pid):
     except (FileNotFoundError, ProcessLookupError):
         return False
     return state != "Z"
-
-
-@pytest.fixture
-def account():
-    aws = FakeAws()
-    with FakeAwsServer(aws) as server:
-        aws.client("kinesis").create_stream(StreamName="orders", ShardCount=4)
-        yield Account(server.endpoint_url, aws)
-
-
-@pytest.fixture
-def command(account, tmp_path):
-    started = []
-
-    def start(*options, **more):
-        made = Command(account, tmp_path, *options, **more)
-        started.append(made)
-        return made
-
-    yield start
-    for made in started:
-        if made.process.poll() is None:
-            made.process.send_signal(signal.SIGTERM)
-            try:
-                made.process.wait(HANG)
-            except subprocess.TimeoutExpired:
-                made.process.kill()
-                made.process.wait()
-        made.reader.join(HANG)
-        made.process.stderr.close()
 
 
 def test_until_now_processes_everything_and_ends(account, command):

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from integration.postgres import postgres, postgres_server
-from integration.test_run import account, command
+from integration.running import account, command
 from kinesis_sdk.consumer import SqlLeaseStore
 from tests import HANG
 

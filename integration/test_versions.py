@@ -8,22 +8,19 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from integration.building import ROOT
+from integration.interpreters import PYTHONS, interpreter
 from integration.localstack.install import CannotInstallError, run
 from integration.multilang.install import build_once, cache_folder
 from tests import HANG
 
-ROOT = Path(__file__).parents[1]
 PINS = Path(__file__).with_name("lowest.txt")
-PYTHONS = re.findall(
-    r"Programming Language :: Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-)
 PROGRAM = """
 import json, sys
 from importlib.metadata import version
@@ -53,21 +50,6 @@ with FakeAwsServer(FakeAws()) as server:
 versions = {name: version(name) for name in ("boto3", "protobuf", "tenacity")}
 print(json.dumps({"python": "%d.%d" % sys.version_info[:2], "all": sorted(found) == list(range(1000)), **versions}))
 """
-
-
-def interpreter(version: str) -> str | None:
-    """Return a Python of this version from the PATH or from pyenv."""
-    installed = sorted((Path.home() / ".pyenv" / "versions").glob(f"{version}.*/bin/python{version}"))
-    for candidate in (shutil.which(f"python{version}"), *map(str, installed)):
-        if candidate and _is(candidate, version):
-            return candidate
-    return None
-
-
-def _is(candidate: str, version: str) -> bool:
-    # A shim of pyenv is on the PATH even if its version is not chosen.
-    done = subprocess.run([candidate, "--version"], check=False, capture_output=True, text=True, timeout=HANG)
-    return done.stdout.startswith(f"Python {version}.")
 
 
 @pytest.mark.parametrize("version", PYTHONS)

@@ -20,7 +20,7 @@ import venv
 from pathlib import Path
 
 from integration.building import ROOT, build
-from integration.test_versions import PYTHONS, interpreter
+from integration.interpreters import PYTHONS, interpreter
 from kinesis_sdk import __version__
 from tests.readme import README, blocks
 from tools.public_surface import FILE, breaks, surface

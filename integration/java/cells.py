@@ -11,7 +11,7 @@ from typing import Any
 from integration.java.books import Books, audit
 from integration.java.evidence import TableWatch, wait_for
 from integration.java.processes import METRICS, Stage, WorkerProcess
-from integration.java.scenes import everything_arrived, make_leases, open_shards
+from integration.java.scenes import QUARTER, everything_arrived, make_leases, open_shards
 from tests import HANG
 
 SUCCESSORS: Mapping[str, str] = {"ours": "2.7.2", "2.7.2": "ours", "3.1.3": "ours", "3.5.1": "ours"}
@@ -79,7 +79,7 @@ class Cells:
     def _shards(self, kind: str, event: str) -> int:
         return len({one["shard"] for worker in self.workers[kind] for one in worker.events(event)})
 
-    def split_and_merge(self, quarter: int = 1 << 126) -> None:
+    def split_and_merge(self, quarter: int = QUARTER) -> None:
         """Split the first shard and merge its halves; wait until every consumer reads the two shards that remain."""
         stage, stream = self._stage, self._stream
         first = open_shards(stage, stream)[0]["ShardId"]

@@ -14,6 +14,9 @@ from integration.java.load import Load
 from integration.java.processes import METRICS, PATIENT, Stage, WorkerProcess
 from tests import HANG
 
+QUARTER = 1 << 126
+"""The hash key that halves the lower one of two shards."""
+
 
 def open_shards(stage: Stage, stream: str) -> list[dict[str, Any]]:
     """Return the open shards of a stream."""

@@ -6,15 +6,9 @@ import time
 
 from integration.java.evidence import deliveries, disorder, duplicates, wait_for
 from integration.java.load import Load
+from integration.java.scenes import QUARTER, open_shards
 from kinesis_sdk.common.aggregate_writer import Aggregate
 from tests import HANG
-
-HALF, QUARTER = 1 << 127, 1 << 126
-
-
-def open_shards(stage, stream):
-    shards = stage.kinesis.list_shards(StreamName=stream)["Shards"]
-    return [shard for shard in shards if "EndingSequenceNumber" not in shard["SequenceNumberRange"]]
 
 
 def put_misplaced_aggregate(stage, stream):

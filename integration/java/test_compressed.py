@@ -9,32 +9,13 @@ import time
 
 import pytest
 
+from integration.java.compression import UTIL, compressed
 from integration.java.evidence import deliveries, disorder, wait_for
 from integration.java.install import MAVEN_VERSIONS
 from integration.java.load import Load
 from integration.java.processes import METRICS
-from integration.java.test_aggregates import QUARTER, open_shards
+from integration.java.scenes import QUARTER, open_shards
 from tests import HANG
-
-UTIL = "ZstdAggregatorUtil"
-
-
-def compressed(stage, stream):
-    """Kinesis records of the stream that are compressed, and how many there are."""
-    found = total = 0
-    for shard in stage.kinesis.list_shards(StreamName=stream)["Shards"]:
-        iterator = stage.kinesis.get_shard_iterator(
-            StreamName=stream, ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON"
-        )["ShardIterator"]
-        while iterator:
-            page = stage.kinesis.get_records(ShardIterator=iterator)
-            total += len(page["Records"])
-            found += sum(b"\n\x02z1\x12" in record["Data"] for record in page["Records"])
-            if not page["Records"] and not page["MillisBehindLatest"]:
-                break
-            iterator = page.get("NextShardIterator")
-            time.sleep(0.25)
-    return found, total
 
 
 @pytest.mark.parametrize("version", MAVEN_VERSIONS)

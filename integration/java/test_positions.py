@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from integration.java.compression import UTIL, compressed
 from integration.java.evidence import deliveries, duplicates, wait_for
 from integration.java.processes import METRICS
-from integration.java.test_compressed import UTIL, compressed
 from kinesis_sdk import Producer, ProducerConfig
 from kinesis_sdk.consumer import DynamoDBLeaseStore
 from kinesis_sdk.consumer.leases import Lease

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +12,6 @@ from typing import Any
 
 from integration.java.processes import QUICK, Stage, WorkerProcess
 from integration.multilang.conversations import Conversation, conversations
-from integration.multilang.test_kclpy import in_our_name
 from kinesis_sdk.common.aggregate_writer import Aggregate
 
 HERE = Path(__file__).parent
@@ -202,3 +202,32 @@ def merge(stage: Stage, stream: str) -> None:
     """Merge the first two open shards."""
     (_, _, first), (_, _, second), *_ = _open_shards(stage, stream)
     stage.kinesis.merge_shards(StreamName=stream, ShardToMerge=first, AdjacentShardToMerge=second)
+
+
+def in_our_name(source: str) -> str:
+    """Change the import lines of a program, and nothing else."""
+    changed = re.sub(
+        r"^(\s*)(from|import) amazon_kclpy\b", r"\1\2 kinesis_sdk.kclpy", source, flags=re.MULTILINE
+    )
+    assert changed != source
+    return changed
+
+
+def has_work(daemon: Tapped) -> Callable[[], bool]:
+    """Return a condition: a child of the daemon has got records."""
+    return lambda: any(
+        "processRecords" in conversation.calls
+        for parts in daemon.conversations().values()
+        for conversation in parts
+    )
+
+
+def lost(daemon: Tapped) -> list[Conversation]:
+    """Return the conversations in which a child was told, or found out at a checkpoint, that the lease is gone."""
+    return [
+        conversation
+        for parts in daemon.conversations().values()
+        for conversation in parts
+        if "leaseLost" in conversation.calls
+        or any(message.get("error") == "ShutdownException" for message in conversation.messages(">"))
+    ]

@@ -8,29 +8,10 @@ import time
 from integration.java.evidence import wait_for
 from integration.java.load import Load
 from integration.multilang import accounts
-from integration.multilang.scene import Tapped, logs, merge, split
+from integration.multilang.scene import Tapped, has_work, logs, lost, merge, split
 from tests import HANG
 
 FAILOVER = {"failoverTimeMillis": 3000}
-
-
-def has_work(daemon):
-    return lambda: any(
-        "processRecords" in conversation.calls
-        for parts in daemon.conversations().values()
-        for conversation in parts
-    )
-
-
-def lost(daemon):
-    """Return the conversations in which a child was told, or found out at a checkpoint, that the lease is gone."""
-    return [
-        conversation
-        for parts in daemon.conversations().values()
-        for conversation in parts
-        if "leaseLost" in conversation.calls
-        or any(message.get("error") == "ShutdownException" for message in conversation.messages(">"))
-    ]
 
 
 def finish(load, daemons, running):

@@ -6,13 +6,13 @@ import importlib
 import inspect
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from integration.multilang.scene import in_our_name
 from tests import HANG
 from tests.kclpy.transcripts import TRANSCRIPTS
 
@@ -55,15 +55,6 @@ def test_both_are_the_same_process_at_the_end_of_a_pipe(transcript, amazon_kclpy
     assert done[0].returncode == done[1].returncode
     told = [[line for line in one.stderr.splitlines() if line.startswith(b"[")] for one in done]
     assert told[0] == told[1]
-
-
-def in_our_name(source):
-    """Change the import lines of a program, and nothing else."""
-    changed = re.sub(
-        r"^(\s*)(from|import) amazon_kclpy\b", r"\1\2 kinesis_sdk.kclpy", source, flags=re.MULTILINE
-    )
-    assert changed != source
-    return changed
 
 
 def test_amazons_own_tests_pass_with_our_classes(amazon_kclpy, tmp_path):

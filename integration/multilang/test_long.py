@@ -8,8 +8,7 @@ import time
 from integration.java.evidence import wait_for
 from integration.java.load import Load
 from integration.multilang import accounts
-from integration.multilang.scene import Tapped, logs, merge, split
-from integration.multilang.test_fleet import has_work, lost
+from integration.multilang.scene import Tapped, has_work, logs, lost, merge, split
 from tests import HANG
 
 

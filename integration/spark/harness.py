@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import threading
 import time
 from collections import Counter, defaultdict
@@ -342,3 +343,20 @@ def drain(spark: Any, stream: TestStream, sink: Any, checkpoint: Path, **options
         assert query.awaitTermination(1500), "the query does not end"
         if sorted((checkpoint / "commits").glob("[0-9]*")) == seen:
             return
+
+
+def python_workers(spark: Any) -> list[int]:
+    """Ids of this session's Python worker processes: children of the daemon that its JVM started."""
+    jvm = spark.sparkContext._gateway.proc.pid
+    table = subprocess.run(
+        ["ps", "-ww", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True
+    ).stdout
+    parents = {}
+    daemons = set()
+    for line in table.splitlines():
+        pid, parent, command = line.split(None, 2)
+        parents[int(pid)] = int(parent)
+        if "pyspark.daemon" in command:
+            daemons.add(int(pid))
+    ours = {pid for pid in daemons if jvm in (parents[pid], parents.get(parents[pid]))}
+    return [pid for pid in daemons if parents[pid] in ours]

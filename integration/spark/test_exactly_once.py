@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import threading
 import time
 from pathlib import Path
@@ -15,7 +14,16 @@ import pytest
 from py4j.protocol import Py4JError
 
 from integration.spark.driver import Driver, running, state_of
-from integration.spark.harness import PERFECT, IdempotentSink, Load, account_for, drain, start, wait_for
+from integration.spark.harness import (
+    PERFECT,
+    IdempotentSink,
+    Load,
+    account_for,
+    drain,
+    python_workers,
+    start,
+    wait_for,
+)
 
 SECONDS = 10
 
@@ -47,23 +55,6 @@ def test_killed_and_restarted_through_split_merge_and_rescale(spark: Any, stream
     assert sink.differences == []
     assert result["records"] > 1_000
     assert sink.replays >= 1, "batches came again"
-
-
-def python_workers(spark: Any) -> list[int]:
-    """Ids of this session's Python worker processes: children of the daemon that its JVM started."""
-    jvm = spark.sparkContext._gateway.proc.pid
-    table = subprocess.run(
-        ["ps", "-ww", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True
-    ).stdout
-    parents = {}
-    daemons = set()
-    for line in table.splitlines():
-        pid, parent, command = line.split(None, 2)
-        parents[int(pid)] = int(parent)
-        if "pyspark.daemon" in command:
-            daemons.add(int(pid))
-    ours = {pid for pid in daemons if jvm in (parents[pid], parents.get(parents[pid]))}
-    return [pid for pid in daemons if parents[pid] in ours]
 
 
 def test_worker_processes_killed_while_they_read(spark: Any, stream: Any, folder: Path) -> None:

@@ -26,10 +26,10 @@ from integration.spark.harness import (
     TestStream,
     account_for,
     drain,
+    python_workers,
     start,
     wait_for,
 )
-from integration.spark.test_exactly_once import python_workers
 from integration.stored import stored_records
 from kinesis_sdk.common.position import Ended
 from kinesis_sdk.spark.offsets import QueryOffset

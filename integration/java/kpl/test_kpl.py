@@ -11,10 +11,8 @@ from integration.java.kpl.judge import deaggregate
 from integration.java.kpl.producer import Kpl, Steady, plan
 from integration.java.load import Load
 from integration.java.processes import METRICS
-from integration.java.scenes import everything_arrived, make_leases, open_shards
+from integration.java.scenes import QUARTER, everything_arrived, make_leases, open_shards
 from tests import HANG
-
-QUARTER = 1 << 126
 
 
 def split_and_merge(stage, stream):
