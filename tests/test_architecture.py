@@ -538,3 +538,22 @@ def test_a_private_import_is_noticed(tmp_path: Path) -> None:
     (package / "common").mkdir()
     (package / "common/errors.py").touch()
     assert private_imports(package) == {"producer.io.sender": {"spark"}}
+
+
+# Test modules
+
+IMPORT_OF_TESTS = re.compile(rb"\n *(?:from|import) .*\btest_")
+RUNS_TESTS = "integration/conformance/test_lease_store.py"
+"""Runs tests of another module, against DynamoDB Local."""
+
+
+def test_no_module_imports_a_test_module() -> None:
+    """A helper of two test modules has a module of its own. No syntax trees: there are 800 modules."""
+    root = PACKAGE.parent
+    paths = [
+        path
+        for folder in ("tests", "integration", "benchmarks", "tools")
+        for path in (root / folder).rglob("*.py")
+    ]
+    found = {path.relative_to(root).as_posix() for path in paths if IMPORT_OF_TESTS.search(path.read_bytes())}
+    assert found == {RUNS_TESTS}, "move what they import to a module whose name does not begin with test_"
