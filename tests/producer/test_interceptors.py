@@ -220,8 +220,10 @@ def test_the_error_of_a_call_reaches_the_records_whatever_they_do(aws: FakeAws, 
 def test_rejected_records_are_counted_and_each_attempt_is_a_request(aws: FakeAws) -> None:
     heard: list[Any] = []
     aws.faults.add(Fault(kind="partial", operation="PutRecords", count=1, probability=1.0))
-    with made(aws, Noting("a", heard), aggregation_enabled=False) as producer:
+    # Neither record leaves before both are there, however slow the machine is.
+    with made(aws, Noting("a", heard), aggregation_enabled=False, record_max_buffered_time=LONG) as producer:
         accepted = producer.put_many(STREAM, [("k", b"0"), ("k", b"1")])
+        producer.flush()
         assert all(record.result(LONG) for record in accepted)
     rejected = [one[2] for one in heard if one[1] == "rejected"]
     assert rejected[0] > 0
