@@ -220,7 +220,7 @@ class DeadLetter:
             raise ValueError("set_aside: not epoch milliseconds")
         return cls(
             history=history,
-            application=_text(item, "application", MAX_APPLICATION),
+            application=_encodable(item, "application", MAX_APPLICATION),
             partition_key=_text(item, "partition_key", MAX_KEY),
             explicit_hash_key=_hash_key(item.get("explicit_hash_key")),
             headers=own,
@@ -267,10 +267,16 @@ def _text(item: Mapping[str, Any], field: str, most: int) -> str:
     value = item.get(field)
     if not isinstance(value, str) or len(value) > most:
         raise ValueError(f"{field}: not a text of at most {most} characters")
+    return value
+
+
+def _encodable(item: Mapping[str, Any], field: str, most: int) -> str:
+    """Return a text that may become a header. A partition key need not be one: a service may give any, and its letter must be kept."""
+    value = _text(item, field, most)
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise ValueError(f"{field}: not a text of at most {most} characters") from None
+        raise ValueError(f"{field}: a lone surrogate") from None
     return value
 
 

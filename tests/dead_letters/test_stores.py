@@ -120,7 +120,7 @@ def test_a_file_with_other_lines_is_read_around_them(
                 "application": 5,
             }.items()
         ),
-        json.dumps({**good, "partition_key": "\ud800"}).encode(),
+        json.dumps({**good, "application": "\ud800"}).encode(),
         json.dumps({**good, "headers": {**good["headers"], "bad name": "eA=="}}).encode(),
     ]
     with path.open("ab") as file:
