@@ -1,7 +1,7 @@
 """Records docs/session.cast: two minutes in a terminal, from commands that really run (`python -m tools.record_session`).
 
 A fake AWS and a worker run in this process. Each command of `SESSION` runs in a terminal of its own, and what it prints becomes the
-recording, in the format asciicast v2. Pauses that nobody wants to watch are cut.
+recording, in the format asciicast v2. Long pauses are cut.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Recording:
         self._shown = True
 
     def type(self, text: str) -> None:
-        """Add a prompt and a command, as somebody types it."""
+        """Add a prompt and a command, as if it were typed."""
         self._at += READING if self.events else 0.5
         for letter in ("$ ", *text, "\r\n"):
             self.events.append((round(self._at, 3), letter))

@@ -1,7 +1,7 @@
 """Why the fake and LocalStack 4.13.1 (kinesis-local 0.6.2, DynamoDB Local 3.3.1) differ, fact by fact.
 
 What each of them answers is recorded in docs/verify (`kinesis-sdk verify --report`). The AWS documentation decides which side is
-right; nobody has recorded AWS yet. `test_fake.py` fails for a difference without a reason, for a reason without a difference, and
+right; AWS has not been recorded yet. `test_fake.py` fails for a difference without a reason, for a reason without a difference, and
 for an answer that is not as recorded.
 """
 
@@ -159,7 +159,7 @@ REASONS: dict[str, dict[str, Reason]] = {
 
 
 def recorded(service: str) -> dict[str, dict[str, Any]] | None:
-    """Return the recorded facts of a service by step; None if nobody has recorded them."""
+    """Return the recorded facts of a service by step; None if there is no recording."""
     path = RECORDS / f"{service}.json"
     if not path.exists():
         return None
