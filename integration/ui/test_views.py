@@ -52,9 +52,9 @@ def test_fleet(open_page, serve, keep_picture, shards: int, owners: int) -> None
         assert page.get_by_role("application").is_visible()
         assert page.locator(".problems li").count() == 5
         first = page.locator(".problems li").first
-        assert "kinesis-sdk stream retention orders" not in first.inner_text(), "one line each"
+        assert "kinesis-sdk leases show billing" not in first.inner_text(), "one line each"
         first.locator("summary").press("Enter")
-        assert "kinesis-sdk stream retention orders" in first.inner_text()
+        assert "kinesis-sdk leases show billing" in first.inner_text()
     keep_picture(page, f"fleet-{shards}x{owners}")
 
 
