@@ -73,9 +73,9 @@ def reasons(result):
 
 
 def rounds(names_and_leases, strategy, limit=40, seed=0, lockstep=False, calm=7, draining=(), final=None):
-    """Looks of everybody, one after the other in random order or all on the same scan; returns loads and moves.
+    """Let all workers scan, one after the other in random order or all at once; return loads and moves.
 
-    Whoever wants to stand by is known to everybody from the next round on. Workers that drain do not look. ``final`` gets
+    All workers know from the next round on which of them stand by. Workers that drain do not scan. ``final`` gets
     the table in the end.
     """
     rng = Random(seed)
