@@ -111,11 +111,12 @@ def test_a_killed_replay_to_a_handler_repeats_one_call(
 
 def test_a_killed_replay_to_a_stream_is_delivered_once(tmp_path: Path, endpoint: str) -> None:
     place, store = kept(tmp_path)
-    process = replay(tmp_path, place, "--endpoint-url", endpoint)
+    into = ("--allow-stream", "orders", "--endpoint-url", endpoint)
+    process = replay(tmp_path, place, *into)
     wait_for(lambda: State.REPLAYING in states(store), process)
     process.send_signal(signal.SIGKILL)
     process.wait(HANG)
-    assert replay(tmp_path, place, "--endpoint-url", endpoint).wait(HANG) == 0
+    assert replay(tmp_path, place, *into).wait(HANG) == 0
     assert states(store) == {State.REPLAYED: LETTERS}
     delivered: Counter[str] = Counter()
 
@@ -164,7 +165,19 @@ def test_letters_of_a_worker_go_through_a_queue_and_back(tmp_path: Path, endpoin
     ]
     listed = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
     assert [(group["error"], group["letters"]) for group in listed["groups"]] == [("ValueError", 1)]
-    assert replay(tmp_path, store.location, "--endpoint-url", endpoint).wait(HANG) == 0
+    # The place has the letters of one application. The streams of its leases are found by themselves.
+    command = [
+        sys.executable,
+        "-m",
+        "kinesis_sdk.cli",
+        "dlq",
+        "replay",
+        store.location,
+        "--application",
+        "billing",
+    ]
+    confirmed = [*command, "--yes", "--audit-log", str(tmp_path / "audit.jsonl"), "--endpoint-url", endpoint]
+    assert subprocess.run(confirmed, check=False, timeout=HANG).returncode == 0
     assert list(store.letters()) == []
     broken = False
     again: list[bytes] = []

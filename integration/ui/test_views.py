@@ -656,6 +656,7 @@ def test_dead_letters_are_grouped_shown_and_replayed(open_page, serve, keep_pict
     letters = LetterPages(
         Connection(clients={"kinesis": aws.client("kinesis")}),
         [store.location],
+        allow_streams=["orders"],
         audit_log=tmp_path / "audit.jsonl",
     )
     backend = GeneratedBackend({"billing": GeneratedFleet(4, 2)})

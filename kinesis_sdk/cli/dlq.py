@@ -18,7 +18,15 @@ from kinesis_sdk.admin.changes.description import Result
 from kinesis_sdk.cli.description import lines_of
 from kinesis_sdk.cli.interrupts import interrupt_on_terminate
 from kinesis_sdk.cli.lazy_group import LazyGroup
-from kinesis_sdk.cli.options import JSON_OPTION, YES_OPTION, ConnectionOptions, Ending, connection_options
+from kinesis_sdk.cli.options import (
+    ALLOW_STREAM_OPTION,
+    JSON_OPTION,
+    LEASE_STORE_OPTION,
+    YES_OPTION,
+    ConnectionOptions,
+    Ending,
+    connection_options,
+)
 from kinesis_sdk.cli.output import CommandError, ExitCode, confirm, console, note, print_json, with_exit_codes
 from kinesis_sdk.cli.spelling import options_of, speller
 from kinesis_sdk.cli.steer import AUDIT_LOG_OPTION, DRY_RUN_OPTION
@@ -406,11 +414,13 @@ def show(*, location: str, letter: str, payload: bool, as_json: bool, account: C
 @click.option(
     "--to", "to", metavar="STREAM", help="Put the records into this stream instead of the one they came from."
 )
+@ALLOW_STREAM_OPTION
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Stop after this many letters.")
 @AUDIT_LOG_OPTION
 @JSON_OPTION
 @DRY_RUN_OPTION
 @YES_OPTION
+@LEASE_STORE_OPTION
 @connection_options
 @with_exit_codes
 def replay(
@@ -421,6 +431,7 @@ def replay(
     every: bool,
     handler: str | None,
     to: str | None,
+    allowed: tuple[str, ...],
     limit: int | None,
     audit_log: Path | None,
     as_json: bool,
@@ -433,22 +444,39 @@ def replay(
     In the stream, a record has its key, its headers, and the headers retry-*, which say where it came from. All applications that read
     the stream get it; --handler calls one handler only. A handler that fails leaves its letter open, with the new error.
 
+    A letter says which stream it came from, and can be forged. So its record goes back only into a stream that you confirm: the streams of
+    --application, by its leases, those of --allow-stream, or the one of --to.
+
     Ctrl-C and kill are safe: run the same command again. It repeats only the work that was in progress: at most 100 records of
     a stream, or one call of a handler. Readers of this package drop a record that is repeated within 300 s; a handler sees the
     same record.id.
 
     \b
     Examples:
-      kinesis-sdk dlq replay sqlite:///letters.db --letter 8f14e45fceea167a --dry-run
-      kinesis-sdk dlq replay sqlite:///letters.db --error KeyError --shard 3
+      kinesis-sdk dlq replay sqlite:///letters.db --application billing --error KeyError --dry-run
+      kinesis-sdk dlq replay sqlite:///letters.db --letter 8f14e45fceea167a --allow-stream orders
       kinesis-sdk dlq replay file:letters.jsonl --all --handler billing.consumer:handle
       kinesis-sdk dlq replay stream:orders-dead --since -2h --to orders-repaired --yes
     """
     if handler is not None and to is not None:
         raise ConfigError("to", to, "one of --to and --handler")
+    if allowed and (handler is not None or to is not None):
+        raise ConfigError(
+            "allow_stream", ", ".join(allowed), "not given with --handler or --to, which need none"
+        )
     _check_chosen(parameters, every=every)
-    parameters |= {"all": every, "handler": handler, "to": to, "limit": None if limit is None else str(limit)}
-    with _opened(location, account) as store, _target(account, handler, to) as target:
+    applications = parameters["application"]
+    parameters |= {
+        "all": every,
+        "handler": handler,
+        "to": to,
+        "allow-stream": allowed,
+        "limit": None if limit is None else str(limit),
+    }
+    with (
+        _opened(location, account) as store,
+        _target(account, handler, to, allowed, applications) as target,
+    ):
         _change(
             store,
             chosen,
@@ -522,7 +550,13 @@ def _check_chosen(parameters: dict[str, Any], *, every: bool) -> None:
 
 
 @contextmanager
-def _target(account: ConnectionOptions, handler: str | None, to: str | None) -> Iterator[Target]:
+def _target(
+    account: ConnectionOptions,
+    handler: str | None,
+    to: str | None,
+    allowed: tuple[str, ...],
+    applications: tuple[str, ...],
+) -> Iterator[Target]:
     from kinesis_sdk.dead_letters.replay import HandlerTarget, StreamTarget
 
     if handler is not None:
@@ -533,7 +567,7 @@ def _target(account: ConnectionOptions, handler: str | None, to: str | None) -> 
         except HandlerNotFoundError as error:
             raise CommandError(str(error), ExitCode.USAGE) from error
     else:
-        made = StreamTarget(account.connect(), to)
+        made = StreamTarget(account.connect(), to, allowed=allowed, applications=applications)
     try:
         yield made
     finally:

@@ -102,6 +102,13 @@ LEASE_STORE_OPTION = click.option(
     f"Also {LEASE_STORE_ENV}, which keeps a password out of the list of processes.",
 )
 """``--lease-store`` of `kinesis-sdk run`, and of the commands that read or change the leases of workers."""
+ALLOW_STREAM_OPTION = click.option(
+    "--allow-stream",
+    "allowed",
+    multiple=True,
+    metavar="STREAM",
+    help="Allow dead letters to go back into this stream, besides those of their application; can be given several times.",
+)
 
 
 if TYPE_CHECKING:

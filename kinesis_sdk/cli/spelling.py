@@ -26,7 +26,7 @@ QUESTIONS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "tail": ("tail", ("stream",)),
 }
 """Words and arguments of the operations that are not changes of an application; other parameters are options."""
-_WITHOUT_LEASES = ("drop-letters", "replay-letters", "split", "tail")
+_WITHOUT_LEASES = ("drop-letters", "split", "tail")
 
 
 def words_of(command: Command, options: Sequence[str] = ()) -> list[str]:

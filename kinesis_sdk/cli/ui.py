@@ -10,6 +10,7 @@ import click
 from kinesis_sdk.cli.application import FAILOVER_TIME_OPTION, STREAM_OPTION, TABLE_OPTION, check_table
 from kinesis_sdk.cli.extras import need
 from kinesis_sdk.cli.options import (
+    ALLOW_STREAM_OPTION,
     HOST_HELP,
     JSON_OPTION,
     LEASE_STORE_OPTION,
@@ -20,6 +21,7 @@ from kinesis_sdk.cli.options import (
 )
 from kinesis_sdk.cli.output import note, print_json_line, with_exit_codes
 from kinesis_sdk.cli.recording import open_recording, recording_options
+from kinesis_sdk.common.errors import ConfigError
 
 
 @click.command(short_help="Serve the fleet view in a browser.")
@@ -57,6 +59,7 @@ from kinesis_sdk.cli.recording import open_recording, recording_options
     multiple=True,
     help="Location of dead letters to show, as for `dlq list`; can be given several times.",
 )
+@ALLOW_STREAM_OPTION
 @recording_options
 @JSON_OPTION
 @LEASE_STORE_OPTION
@@ -74,6 +77,7 @@ def ui(
     failover_time: float,
     allow_changes: bool,
     places: tuple[str, ...],
+    allowed: tuple[str, ...],
     recording_file: str | None,
     recording_size: int | None,
     recording_for: float | None,
@@ -101,6 +105,8 @@ def ui(
       KINESIS_SDK_UI_TOKEN=$(openssl rand -hex 16) kinesis-sdk ui --host 0.0.0.0
     """
     check_table(table, applications)
+    if allowed and not places:
+        raise ConfigError("allow_stream", ", ".join(allowed), "given with --dead-letters only")
     need("starlette", "ui")
     need("uvicorn", "ui")
     from kinesis_sdk.cli.web.admin_backend import AdminBackend
@@ -119,7 +125,7 @@ def ui(
         AdminBackend(
             connection, applications=applications, stream=stream, table=table, failover_time=failover_time
         ),
-        letters=LetterPages(connection, places) if places else None,
+        letters=LetterPages(connection, places, allow_streams=allowed) if places else None,
         planner=AdminPlanner(connection, stream=stream, table=table, failover_time=failover_time),
         host=host,
         port=port,

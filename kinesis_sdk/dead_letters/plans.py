@@ -9,12 +9,15 @@ from itertools import islice
 from typing import Any
 
 from kinesis_sdk.admin import ChangeDescription, Command, Result, Status, Write
+from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.text import printable
 from kinesis_sdk.dead_letters.letter import DeadLetter, State
-from kinesis_sdk.dead_letters.replay import ReplayProgress, Target, replay
+from kinesis_sdk.dead_letters.replay import UNCONFIRMED, ReplayProgress, Target, replay
 from kinesis_sdk.dead_letters.store import MAX_LETTERS, DeadLetterStore, Group, Grouped, Selection
 
 _DROP_CHUNK = 500
+_MAX_REFUSED = 10
+"""Maximum streams that a refusal names."""
 
 Audit = Callable[..., None]
 """Appends an event, with fields, to the audit log of a change; raises AuditLogError if it cannot."""
@@ -34,6 +37,10 @@ class LetterChange:
         audit: The audit log.
         report: Called with the progress.
         now_millis: Returns epoch milliseconds.
+
+    Raises:
+        ConfigError: If the target does not accept a letter.
+        DeadLetterError: If the store cannot be read.
     """
 
     store: DeadLetterStore
@@ -47,6 +54,7 @@ class LetterChange:
     now_millis: Callable[[], int] = lambda: round(time.time() * 1000)
     found: Grouped = field(init=False)
     _planned: set[str] = field(init=False, default_factory=set)
+    _refused: set[str] = field(init=False, default_factory=set)
     _progress: ReplayProgress | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
@@ -55,6 +63,14 @@ class LetterChange:
             letters = (letter for letter in letters if letter.id in among)
         chosen = filter(self.selection.accepts, letters)
         self.found = Grouped.of(map(self._noted, islice(chosen, self.limit)))
+        if self._refused:
+            streams = ", ".join(sorted(self._refused))
+            raise ConfigError(
+                "allow_stream",
+                streams,
+                "confirmed streams",
+                problem=f"letters say that their records came from {streams}, which is not confirmed, and a letter can be forged: {UNCONFIRMED}",
+            )
 
     @property
     def identities(self) -> frozenset[str]:
@@ -64,6 +80,8 @@ class LetterChange:
     def _noted(self, letter: DeadLetter) -> DeadLetter:
         if len(self._planned) < MAX_LETTERS:
             self._planned.add(letter.id)
+        if self.target is not None and len(self._refused) < _MAX_REFUSED and not self.target.accepts(letter):
+            self._refused.add(letter.history.origin.stream)
         return letter
 
     def _chosen(self, *, payload: bool) -> Iterator[DeadLetter]:

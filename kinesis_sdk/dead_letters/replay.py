@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -23,6 +23,12 @@ from kinesis_sdk.producer import PendingRecord, Producer, ProducerConfig
 
 if TYPE_CHECKING:
     from kinesis_sdk.admin import Connection
+
+UNCONFIRMED = (
+    "name the application whose letters these are with --application (the streams of its leases are accepted), "
+    "the streams with --allow-stream, or one stream for all records with --to"
+)
+"""Advice about letters whose streams are not confirmed."""
 
 NAMESPACE = "kinesis_sdk dead letters"
 """Name space of the identities of records that are put back: every replay of a letter, on whichever machine, has the same."""
@@ -47,6 +53,13 @@ class Target(Protocol):
     name: str
     keeps_errors: bool
 
+    def accepts(self, letter: DeadLetter) -> bool:
+        """Return whether a letter may be replayed to it.
+
+        Raises:
+            ConfigError: If this cannot be found out.
+        """
+
     def replay(self, letters: Sequence[DeadLetter]) -> Iterator[Outcome]:
         """Replay letters, and yield what became of each."""
 
@@ -60,19 +73,61 @@ class StreamTarget:
     The record of a letter has a ``dedup_id``, so a repetition within 300 s is not delivered: `docs/repetitions.md`. Every application
     that reads the stream gets the records.
 
+    A letter says which stream its record came from, and a program that may write to the place of letters, or to a stream of the application, can
+    forge that. So records are put back only into streams that ``allowed`` or ``applications`` confirm.
+
     Args:
         connection: Region, profile and endpoint.
-        stream: Name or ARN; None for the stream of each letter.
+        stream: Name or ARN of a stream for all records; None for the stream of each letter.
+        allowed: Names or ARNs of streams into which records may be put back.
+        applications: Applications whose streams are allowed, too. Their leases are read for the first letter of another stream.
+
+    Raises:
+        ConfigError: If a stream is neither a name nor an ARN.
     """
 
     at_once: int = 100
     keeps_errors: bool = False
 
-    def __init__(self, connection: Connection, stream: str | None = None) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        stream: str | None = None,
+        *,
+        allowed: Collection[str] = (),
+        applications: Collection[str] = (),
+    ) -> None:
+        self._allowed = {StreamId.parse(name).name for name in allowed}
+        self._stream = None if stream is None else StreamId.parse(stream)
+        self._connection = connection
+        self._unread = sorted(applications)
         config = ProducerConfig(idempotent=True, dedup_namespace=NAMESPACE)
         self._producer = Producer(config, client=connection.kinesis)
-        self._stream = None if stream is None else StreamId.parse(stream)
         self.name: str = "the streams they came from" if stream is None else f"stream {stream}"
+
+    def accepts(self, letter: DeadLetter) -> bool:
+        """See `Target.accepts`."""
+        stream = letter.history.origin.stream
+        while self._stream is None and stream not in self._allowed and self._unread:
+            self._allowed |= self._streams_of(self._unread[0], stream)
+            del self._unread[0]
+        return self._stream is not None or stream in self._allowed
+
+    def _streams_of(self, application: str, wanted: str) -> set[str]:
+        """Return the streams of an application's leases; ``wanted`` is named in the error."""
+        from kinesis_sdk.admin import Application
+
+        try:
+            leases = Application(self._connection, application)
+            return {stream.name for stream in leases.streams(leases.scan()).values()}
+        except KinesisSdkError as error:
+            raise ConfigError(
+                "allow_stream",
+                wanted,
+                "a stream of the application",
+                problem=f"letters came from stream {wanted}, and the streams of application {application} are not known ({error}). "
+                f"If you trust it, give --allow-stream {wanted}",
+            ) from error
 
     def replay(self, letters: Sequence[DeadLetter]) -> Iterator[Outcome]:
         """See `Target.replay`."""
@@ -101,6 +156,9 @@ class StreamTarget:
                 origin.stream,
                 "a Kinesis stream: the record is a change of a DynamoDB table, so name one with --to",
             )
+        if not self.accepts(letter):
+            # The plan was accepted: a forged letter with the same id has taken the place of one that it showed.
+            raise ConfigError("allow_stream", origin.stream, "a confirmed stream")
         return self._producer.put(
             self._stream or StreamId.parse(origin.stream),
             letter.partition_key,
@@ -142,6 +200,10 @@ class HandlerTarget:
         self._handlers: dict[tuple[str, str], RecordHandler] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self.name: str = f"handler {name}, in this process"
+
+    def accepts(self, letter: DeadLetter) -> bool:  # noqa: ARG002 - the handler gets it, wherever it came from
+        """See `Target.accepts`."""
+        return True
 
     def replay(self, letters: Sequence[DeadLetter]) -> Iterator[Outcome]:
         """See `Target.replay`."""

@@ -161,6 +161,8 @@ def test_letters_are_dropped(run: Run, place: str) -> None:
         ["replay", "--all", "--key", "k"],
         ["replay", "--replayed"],
         ["replay", "--all", "--handler", "m:x", "--to", "s"],
+        ["replay", "--all", "--allow-stream", "orders", "--to", "s"],
+        ["replay", "--all", "--allow-stream", "payments", "--region", "eu-west-1"],
         ["replay", "--all", "--handler", "no_such_module:x"],
         ["replay", "--all", "--handler", "json:JSONDecodeError"],
         ["drop", "--letter", "5"],

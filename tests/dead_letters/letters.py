@@ -16,7 +16,7 @@ def letter(number: int = 0, **changes: Any) -> DeadLetter:
     """Return a letter; the same number gives the same identity."""
     data = changes.pop("data", b'{"n": %d}' % number)
     history = History(
-        origin=Origin("orders", changes.pop("shard", SHARD), str(1000 + number), 0),
+        origin=changes.pop("origin", Origin("orders", changes.pop("shard", SHARD), str(1000 + number), 0)),
         error=changes.pop("error", "ValueError"),
         attempt=changes.pop("attempt", 1),
         first_failed=1_700_000_000_000,

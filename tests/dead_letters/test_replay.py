@@ -10,13 +10,17 @@ import pytest
 from kinesis_sdk.admin import Command, Connection
 from kinesis_sdk.common.dead_letters import History, Origin
 from kinesis_sdk.common.errors import ConfigError, ConsumerError, DeadLetterError
+from kinesis_sdk.common.shards import list_shards
+from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer import RecordBatch, RecordHandler, ShardContext
+from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
+from kinesis_sdk.consumer.leases.table.lease import Lease
 from kinesis_sdk.dead_letters import Selection, State, StreamDeadLetters, plans
 from kinesis_sdk.dead_letters import replay as module
 from kinesis_sdk.dead_letters.letter import DeadLetter
 from kinesis_sdk.dead_letters.plans import LetterChange
 from kinesis_sdk.dead_letters.replay import HandlerTarget, Outcome, StreamTarget, Target
-from kinesis_sdk.testing import FakeAws
+from kinesis_sdk.testing import FakeAws, VirtualClock
 from tests.dead_letters.letters import MemoryLetters, letter
 
 
@@ -56,6 +60,9 @@ class Scripted:
         self.at_once = at_once
         self.keeps_errors = keeps_errors
         self.seen: list[str] = []
+
+    def accepts(self, _letter: DeadLetter) -> bool:
+        return True
 
     def replay(self, letters: Sequence[DeadLetter]) -> Iterator[Outcome]:
         for one in letters:
@@ -206,7 +213,7 @@ def test_records_are_put_back_with_their_key_and_history_and_once() -> None:
     connection = Connection(clients={"kinesis": aws.client("kinesis")})
     kept = [letter(n, explicit_hash_key="7") for n in range(2)]
     table = letter(2, shard="shardId-00000001700000000000-0123abcd")
-    target = StreamTarget(connection)
+    target = StreamTarget(connection, allowed=["orders"])
     outcomes = [error for _, error in target.replay([*kept, table])]
     assert outcomes[:2] == [None, None]
     assert isinstance(outcomes[2], ConfigError)
@@ -232,7 +239,7 @@ def test_a_repetition_has_the_same_name_and_a_record_that_failed_again_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     aws = FakeAws(streams={"orders": 1}, throttle=False)
-    target = StreamTarget(Connection(clients={"kinesis": aws.client("kinesis")}))
+    target = StreamTarget(Connection(clients={"kinesis": aws.client("kinesis")}), allowed=["orders"])
     put, names = target._producer.put, []
 
     def named(*arguments: Any, dedup_id: str, **more: Any) -> Any:
@@ -249,12 +256,40 @@ def test_a_repetition_has_the_same_name_and_a_record_that_failed_again_another(
 
 def test_a_stream_that_does_not_take_a_record_fails_its_letter() -> None:
     aws = FakeAws(throttle=False)
-    target = StreamTarget(Connection(clients={"kinesis": aws.client("kinesis")}))
+    target = StreamTarget(Connection(clients={"kinesis": aws.client("kinesis")}), allowed=["orders"])
     ((_, error),) = target.replay([letter(1)])
     assert "orders" in str(error)
     ((_, error),) = target.replay([letter(1, partition_key="")])
     assert "partition_key" in str(error)
     target.close()
+
+
+def test_a_record_goes_back_only_into_a_stream_that_is_confirmed(store: MemoryLetters) -> None:
+    aws = FakeAws(streams={"orders": 1, "payments": 2}, clock=(clock := VirtualClock()), throttle=False)
+    connection = Connection(clients={name: aws.client(name) for name in ("kinesis", "dynamodb")})
+    leases = DynamoDBLeaseStore(
+        connection.dynamodb, "billing", sleep=clock.advance, monotonic=clock.monotonic
+    )
+    leases.ensure_ready()
+    for shard in list_shards(connection.kinesis, StreamId("orders")):
+        leases.create_if_absent(Lease.for_shard(shard, "TRIM_HORIZON"))
+    forged = letter(9, origin=Origin("payments", "shardId-000000000000", "7", 0))
+    own = StreamTarget(connection, applications=["billing"])
+    assert change(store, own).found.letters == 5, "the streams of the application's leases"
+    store.keep(forged)
+    with pytest.raises(ConfigError, match=r"came from payments, which is not confirmed.*--allow-stream"):
+        change(store, own)
+    with pytest.raises(ConfigError, match="came from orders, payments"):
+        change(store, StreamTarget(connection))
+    unknown = StreamTarget(connection, applications=["shipping"])
+    with pytest.raises(ConfigError, match=r"application shipping are not known.*--allow-stream orders"):
+        change(store, unknown)
+    named = StreamTarget(connection, allowed=["arn:aws:kinesis:eu-west-1:123456789012:stream/payments"])
+    assert [named.accepts(one) for one in (forged, letter(1))] == [True, False]
+    assert StreamTarget(connection, "orders").accepts(forged)
+    # It has the identity of a letter of the plan, and takes its place before the plan is carried out.
+    ((_, error),) = own.replay([forged])
+    assert isinstance(error, ConfigError)
 
 
 class Shards(RecordHandler):

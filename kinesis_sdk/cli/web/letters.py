@@ -19,6 +19,7 @@ from kinesis_sdk.cli.web.changes import Act
 from kinesis_sdk.cli.web.planner import show
 from kinesis_sdk.common.clock import Clock, SystemClock
 from kinesis_sdk.common.errors import ConfigError, without_userinfo
+from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.dead_letters.letter import DeadLetter, is_letter_id
 from kinesis_sdk.dead_letters.location import check_location, open_dead_letters
 from kinesis_sdk.dead_letters.plans import LetterChange
@@ -44,6 +45,7 @@ class LetterPages:
     Args:
         connection: Region, profile and endpoint for streams and queues.
         locations: The places.
+        allow_streams: Streams into which records may be put back, besides those of the letters' application.
         audit_log: None takes the default audit log.
 
     Raises:
@@ -55,6 +57,7 @@ class LetterPages:
         connection: Connection,
         locations: Sequence[str],
         *,
+        allow_streams: Sequence[str] = (),
         audit_log: Path | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -62,6 +65,7 @@ class LetterPages:
             check_location("dead_letters", location)
         self._connection = connection
         self._locations = tuple(locations)
+        self._allow_streams = tuple(StreamId.parse(stream).name for stream in allow_streams)
         self._audit_log = audit_log
         self._clock = clock or SystemClock()
 
@@ -102,7 +106,8 @@ class LetterPages:
     def plan(self, place: int, request: Mapping[str, Any]) -> tuple[Plain, Act]:
         """Plan a replay into the streams of the letters, or a drop; see `Planner.plan`.
 
-        A browser cannot name a handler: it must not choose code that runs in the console's process.
+        A browser cannot name a handler: it must not choose code that runs in the console's process. Nor can it name a stream: records go back
+        into those of the application that was asked for, and those that the console was started with.
         """
         operation = request.get("operation")
         if operation not in ("replay-letters", "drop-letters"):
@@ -111,13 +116,13 @@ class LetterPages:
         if not wanted:
             raise ConfigError("letter", "", "a group or a letter")
         _selection(wanted)
-        with self._opened(place) as store, _target(self._connection, operation) as target:
+        with self._opened(place) as store, self._target(operation, wanted) as target:
             change = self._change(store, operation, wanted, target)
             planned = show(change.description, "", options_of(self._connection))
             among = change.identities
 
         def act(line: Any) -> Plain:
-            with self._opened(place) as store, _target(self._connection, operation) as target:
+            with self._opened(place) as store, self._target(operation, wanted) as target:
                 change = self._change(
                     store, operation, wanted, target, among=among, report=lambda one: line(_progress(one))
                 )
@@ -133,7 +138,8 @@ class LetterPages:
         target: StreamTarget | None,
         **more: Any,
     ) -> LetterChange:
-        command = Command.of(operation, location=store.location, **wanted)
+        allowed = {} if target is None else {"allow-stream": self._allow_streams}
+        command = Command.of(operation, location=store.location, **wanted, **allowed)
         audit = AuditLog(
             self._audit_log or default_audit_log(), clock=self._clock, command=command, table=store.location
         )
@@ -157,17 +163,17 @@ class LetterPages:
         finally:
             store.close()
 
-
-@contextmanager
-def _target(connection: Connection, operation: str) -> Iterator[StreamTarget | None]:
-    if operation == "drop-letters":
-        yield None
-        return
-    target = StreamTarget(connection)
-    try:
-        yield target
-    finally:
-        target.close()
+    @contextmanager
+    def _target(self, operation: str, wanted: Mapping[str, Any]) -> Iterator[StreamTarget | None]:
+        if operation == "drop-letters":
+            yield None
+            return
+        applications = [wanted["application"]] if "application" in wanted else []
+        target = StreamTarget(self._connection, allowed=self._allow_streams, applications=applications)
+        try:
+            yield target
+        finally:
+            target.close()
 
 
 def _selection(wanted: Mapping[str, Any]) -> Selection:

@@ -13,6 +13,7 @@ from kinesis_sdk.admin import Connection
 from kinesis_sdk.cli.web.app import Console
 from kinesis_sdk.cli.web.letters import MAX_LETTERS, LetterPages
 from kinesis_sdk.cli.web.security import CSRF_HEADER, Policy
+from kinesis_sdk.common.dead_letters import Origin
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.dead_letters import FileDeadLetters
 from kinesis_sdk.testing import FakeAws
@@ -40,7 +41,9 @@ def store(tmp_path: Path) -> FileDeadLetters:
 @pytest.fixture
 def pages(aws: FakeAws, store: FileDeadLetters, tmp_path: Path) -> LetterPages:
     connection = Connection(clients={"kinesis": aws.client("kinesis")})
-    return LetterPages(connection, [store.location], audit_log=tmp_path / "audit.jsonl")
+    return LetterPages(
+        connection, [store.location], allow_streams=["orders"], audit_log=tmp_path / "audit.jsonl"
+    )
 
 
 def app_of(pages: LetterPages | None, *, allow_changes: bool = True) -> App:
@@ -94,7 +97,9 @@ def test_a_replay_is_planned_confirmed_and_followed(
     app = app_of(pages)
     _, plan = post(app, "/api/letters/0/plans", {"operation": "replay-letters", "error": "ValueError"})
     assert plan["title"].startswith("Replay 2 dead letters")
-    assert plan["command"] == f"kinesis-sdk dlq replay {store.location} --error ValueError"
+    assert (
+        plan["command"] == f"kinesis-sdk dlq replay {store.location} --error ValueError --allow-stream orders"
+    )
     assert post(app, f"/api/plans/{plan['id']}/run", {})[0] == 202
     deadline = time.monotonic() + 30
     while (state := get(app, f"/api/plans/{plan['id']}")[1])["state"] == "running":
@@ -132,11 +137,14 @@ def test_a_read_only_console_keeps_no_plan(pages: LetterPages) -> None:
         {"operation": "replay-letters"},
         {"operation": "replay-letters", "handler": "os:system"},
         {"operation": "replay-letters", "error": ["ValueError"]},
+        {"operation": "replay-letters", "error": "TypeError", "allow-stream": "payments"},
         {"operation": "drop-letters", "letter": "5"},
         {"operation": "drop-letters", "key": "k" * 1_001},
     ],
 )
-def test_a_wrong_request_is_refused(pages: LetterPages, body: dict[str, Any]) -> None:
+def test_a_wrong_request_is_refused(pages: LetterPages, store: FileDeadLetters, body: dict[str, Any]) -> None:
+    # Which streams are allowed is said on the command line, and not by a browser.
+    store.keep(letter(9, error="TypeError", origin=Origin("payments", SHARD, "7", 0)))
     assert post(app_of(pages), "/api/letters/0/plans", body)[0] == 400
 
 

@@ -90,7 +90,7 @@ export class LettersView {
     setText(this.status, `${plural(found.letters.length, "letter")}${found.more ? "; there are more" : ""}`);
     put(this.letters, table("Letters", ["Letter", "Set aside", "Error", "Shard", "Key", "Bytes", "Attempts", "State", ""], found.letters.map((one) => [
       h("code", null, one.id), moment(one.setAside), show(one.error || "unknown"), shardName(one.shard), show(one.key), bytes(one.size), count(one.attempt), one.state,
-      this.actions({ letter: one.id }, h("button", { type: "button", class: "small", on: { click: () => this.open(one.id, false) } }, "Show"), "letter"),
+      this.actions({ letter: one.id, ...(one.application ? { application: one.application } : {}) }, h("button", { type: "button", class: "small", on: { click: () => this.open(one.id, false) } }, "Show"), "letter"),
     ])));
   }
 
