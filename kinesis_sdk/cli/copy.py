@@ -9,12 +9,17 @@ import click
 
 from kinesis_sdk.cli.interrupts import interrupt_on_terminate
 from kinesis_sdk.cli.options import (
+    AGGREGATE_OPTION,
     BEGINNING,
-    DURATION,
     JSON_OPTION,
+    QUIET_OPTION,
+    RATE_OPTION,
+    STATE_OPTION,
+    TTL_OPTION,
     ConnectionOptions,
     Ending,
     connection_options,
+    ordered_option,
 )
 from kinesis_sdk.cli.output import note, print_json, with_exit_codes
 from kinesis_sdk.cli.tail import clock_and_sleep, ending, starting
@@ -37,30 +42,12 @@ from kinesis_sdk.common.position import Position
 @click.option("--to-region", metavar="REGION", help="Region of TARGET; by default that of SOURCE.")
 @click.option("--to-profile", metavar="NAME", help="Profile for TARGET; by default that of SOURCE.")
 @click.option("--to-endpoint-url", metavar="URL", help="Endpoint of TARGET; by default that of SOURCE.")
-@click.option("--rate", type=float, metavar="N", help="Maximum records per second.")
-@click.option(
-    "--state",
-    type=click.Path(dir_okay=False),
-    metavar="FILE",
-    help="Track progress in this file, so that the same command can resume a run that was stopped.",
-)
-@click.option(
-    "--ordered/--unordered",
-    default=True,
-    show_default=True,
-    help="Keep the order of the records of each key; costs throughput.",
-)
-@click.option(
-    "--aggregate/--no-aggregate", default=True, show_default=True, help="Pack small records together."
-)
-@click.option(
-    "--ttl",
-    type=DURATION,
-    default="5m",
-    show_default=True,
-    help="How long to retry a record before it counts as failed.",
-)
-@click.option("--quiet", "-q", is_flag=True, help="No progress.")
+@RATE_OPTION
+@STATE_OPTION
+@ordered_option(True)
+@AGGREGATE_OPTION
+@TTL_OPTION
+@QUIET_OPTION
 @JSON_OPTION
 @connection_options
 @with_exit_codes

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from kinesis_sdk.cli.options import JSON_OPTION, ConnectionOptions, connection_options
+from kinesis_sdk.cli.options import JSON_OPTION, ConnectionOptions, connection_options, log_options
 from kinesis_sdk.cli.output import CommandError, ExitCode, note, print_json_line, with_exit_codes
 
 if TYPE_CHECKING:
@@ -57,20 +57,7 @@ if TYPE_CHECKING:
     metavar="HOST",
     help="Address of the health endpoint; 0.0.0.0 for Kubernetes.",
 )
-@click.option(
-    "--log-level",
-    type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False),
-    default="INFO",
-    show_default=True,
-    help="Level of the log, which goes to standard error.",
-)
-@click.option(
-    "--log-format",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="Lines of text, or one JSON object a line.",
-)
+@log_options
 @click.option(
     "--raw-stderr",
     is_flag=True,

@@ -33,6 +33,47 @@ HOST_HELP = "Address to listen at; 0.0.0.0 in a container."
 YES_OPTION = click.option("--yes", is_flag=True, help="Do not ask; for scripts.")
 """``--yes``: act without asking."""
 
+QUIET_OPTION = click.option("--quiet", "-q", is_flag=True, help="No progress.")
+RATE_OPTION = click.option("--rate", type=float, metavar="N", help="Maximum records per second.")
+STATE_OPTION = click.option(
+    "--state",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Track progress in this file, so that the same command can resume a run that was stopped.",
+)
+AGGREGATE_OPTION = click.option(
+    "--aggregate/--no-aggregate", default=True, show_default=True, help="Pack small records together."
+)
+
+
+def log_options(command: _F) -> _F:
+    """Add ``--log-level`` and ``--log-format``."""
+    level = click.option(
+        "--log-level",
+        type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False),
+        default="INFO",
+        show_default=True,
+        help="Level of the log, which goes to standard error.",
+    )
+    form = click.option(
+        "--log-format",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        show_default=True,
+        help="Lines of text, or one JSON object a line.",
+    )
+    return level(form(command))
+
+
+def ordered_option(default: bool) -> Callable[[_F], _F]:
+    """Return ``--ordered/--unordered``."""
+    return click.option(
+        "--ordered/--unordered",
+        default=default,
+        show_default=True,
+        help="Keep the order of the records of each key; costs throughput.",
+    )
+
 
 @dataclass(frozen=True)
 class ConnectionOptions:
@@ -137,6 +178,13 @@ class Duration(ParamType):
 
 
 DURATION = Duration()
+TTL_OPTION = click.option(
+    "--ttl",
+    type=DURATION,
+    default="5m",
+    show_default=True,
+    help="How long to retry a record before it counts as failed.",
+)
 
 _SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 

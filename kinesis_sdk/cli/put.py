@@ -8,7 +8,17 @@ import click
 
 from kinesis_sdk.admin.transfer.files import FORMATS, RANDOM_KEY, FileFormat, open_files
 from kinesis_sdk.cli.interrupts import interrupt_on_terminate
-from kinesis_sdk.cli.options import DURATION, JSON_OPTION, ConnectionOptions, connection_options
+from kinesis_sdk.cli.options import (
+    AGGREGATE_OPTION,
+    JSON_OPTION,
+    QUIET_OPTION,
+    RATE_OPTION,
+    STATE_OPTION,
+    TTL_OPTION,
+    ConnectionOptions,
+    connection_options,
+    ordered_option,
+)
 from kinesis_sdk.cli.output import print_json, with_exit_codes
 
 
@@ -33,36 +43,18 @@ from kinesis_sdk.cli.output import print_json, with_exit_codes
 @click.option(
     "--explicit-hash-key", "hash_key", metavar="FIELD", help="Field whose value is the explicit hash key."
 )
-@click.option("--rate", type=float, metavar="N", help="Maximum records per second.")
-@click.option(
-    "--state",
-    type=click.Path(dir_okay=False),
-    metavar="FILE",
-    help="Track progress in this file, so that the same command can resume a run that was stopped.",
-)
+@RATE_OPTION
+@STATE_OPTION
 @click.option(
     "--spool",
     type=click.Path(dir_okay=False),
     metavar="FILE",
     help="Append records that failed to this file.",
 )
-@click.option(
-    "--ordered/--unordered",
-    default=False,
-    show_default=True,
-    help="Keep the order of the records of each key; costs throughput.",
-)
-@click.option(
-    "--aggregate/--no-aggregate", default=True, show_default=True, help="Pack small records together."
-)
-@click.option(
-    "--ttl",
-    type=DURATION,
-    default="5m",
-    show_default=True,
-    help="How long to retry a record before it counts as failed.",
-)
-@click.option("--quiet", "-q", is_flag=True, help="No progress.")
+@ordered_option(False)
+@AGGREGATE_OPTION
+@TTL_OPTION
+@QUIET_OPTION
 @JSON_OPTION
 @connection_options
 @with_exit_codes

@@ -26,6 +26,7 @@ from kinesis_sdk.cli.options import (
     Duration,
     Ending,
     connection_options,
+    log_options,
 )
 from kinesis_sdk.cli.output import CommandError, ExitCode, note, print_json_line, with_exit_codes
 from kinesis_sdk.common.position_text import format_position
@@ -124,20 +125,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Time for a clean stop, after which the processes are killed.",
 )
-@click.option(
-    "--log-level",
-    type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False),
-    default="INFO",
-    show_default=True,
-    help="Level of the log, which goes to standard error.",
-)
-@click.option(
-    "--log-format",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="Lines of text, or one JSON object a line.",
-)
+@log_options
 @JSON_OPTION
 @connection_options
 @with_exit_codes
