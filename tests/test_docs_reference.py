@@ -58,21 +58,3 @@ def test_every_exported_name_is_in_the_reference(name: str) -> None:
 
 def test_nothing_is_listed_that_is_gone() -> None:
     assert set(NOT_SHOWN) <= set(modules())
-
-
-def test_names_of_pages_are_there() -> None:
-    """Names that the guides use."""
-    everything = "\n".join(PAGES.values())
-    for name in (
-        *(
-            "SinkKey",
-            "SinkRow",
-            "set_position",
-            "DeletesRows",
-            "DynamoDBEffects",
-            "SINK_CHECKS",
-            "LEASE_STORE_CHECKS",
-        ),
-        *("record_id", "deaggregate", "ExtendedSequenceNumber", "StreamId", "ChangeRecord"),
-    ):
-        assert len(re.findall(rf"^::: [\w.]+\.{name}$", everything, re.MULTILINE)) == 1, name

@@ -5,13 +5,10 @@ from __future__ import annotations
 import importlib.util
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from tests import conftest, fuzz
 
 
 def drawn() -> list[tuple[int, str]]:
@@ -38,33 +35,3 @@ def test_the_same_examples_are_drawn_each_time_whatever_was_imported(
     monkeypatch.setitem(sys.modules, spec.name, importlib.util.module_from_spec(spec))
     assert len(set(before)) > 10
     assert drawn() == before
-
-
-class Report:
-    """Terminal of pytest."""
-
-    def __init__(self, *failed: str) -> None:
-        self.stats = {"failed": [SimpleNamespace(nodeid=name) for name in failed]}
-        self.lines: list[str] = []
-
-    def section(self, title: str) -> None:
-        self.lines.append(title)
-
-    line = section
-
-
-@pytest.mark.parametrize("times", [0, 3])
-def test_what_failed_while_fuzzing_says_how_to_play_it_again(
-    times: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fuzz, "TIMES", times)
-    monkeypatch.setenv("KINESIS_SDK_FUZZ", str(times))
-    monkeypatch.setenv("KINESIS_SDK_FUZZ_SEED", "77")
-    monkeypatch.setenv("PYTHONHASHSEED", "5")
-    report = Report("tests/test_a.py::test_b[c d]")
-    conftest.pytest_terminal_summary(report)  # type: ignore[arg-type]
-    if not times:
-        assert report.lines == []
-        return
-    assert report.lines[-1].startswith("KINESIS_SDK_FUZZ=3 KINESIS_SDK_FUZZ_SEED=77 PYTHONHASHSEED=5 ")
-    assert report.lines[-1].endswith(" -m pytest -n 0 'tests/test_a.py::test_b[c d]'")

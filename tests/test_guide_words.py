@@ -10,13 +10,6 @@ from tools.guide_words import LIMIT, guides, words
 GUIDES = guides()
 
 
-def test_words_are_counted_outside_of_code() -> None:
-    assert (
-        words("# A title\n\n```python\nnot counted\n```\n\n- item\n\n  ~~~\n  nor this\n  ~~~\n\n| a | b |\n")
-        == 10
-    )
-
-
 def test_the_guides_have_at_most_fifty_thousand_words() -> None:
     assert len(GUIDES) > 40
     assert sum(GUIDES.values()) <= LIMIT, (

@@ -14,7 +14,7 @@ import kinesis_sdk
 from kinesis_sdk.common.position import AtSequence
 from kinesis_sdk.common.position_text import ALL_POSITIONS, parse_position
 from kinesis_sdk.consumer.leases.table import transitions
-from tools.pictures import PICTURES, PictureError, draw, draw_curves, main, read_picture
+from tools.pictures import PICTURES, draw, draw_curves, read_picture
 
 PACKAGE = Path(kinesis_sdk.__file__).parent
 SOURCES = sorted(PICTURES.glob("*.txt"))
@@ -73,12 +73,6 @@ def test_the_curves_are_those_that_were_measured(source: Path) -> None:
     assert any(shown in page.read_text(encoding="utf-8") for page in PAGES)
 
 
-@pytest.mark.parametrize("points", [[], [{"x": 1, "put": 0.0}]])
-def test_curves_that_cannot_be_drawn_are_refused(points: list[dict[str, float]]) -> None:
-    with pytest.raises(PictureError, match="above 0"):
-        draw_curves({"title": "t", "alt": "a", "curves": [{"title": "c", "points": points}]})
-
-
 def test_every_change_of_owner_is_an_arrow_in_the_life_of_a_lease() -> None:
     """The functions that return the row after a write, without those that keep the owner and are about positions."""
     picture = read_picture(text_of("lease"))
@@ -100,48 +94,3 @@ def test_every_kind_of_position_is_in_the_picture_of_a_shard() -> None:
     # `at:` with an index is the position after the user record before.
     assert {type(position) for position in found} | {AtSequence} == set(ALL_POSITIONS)
     assert titles[2].startswith("at:")
-
-
-@pytest.mark.parametrize("name", ["lag", "once", "order", "positions", "repetition", "reshard"])
-def test_a_picture_with_a_layout_of_its_own_fits_a_telephone(name: str) -> None:
-    root = ET.fromstring((PICTURES / f"{name}.svg").read_text(encoding="utf-8"))
-    assert float(root.attrib["width"]) <= 360
-
-
-def test_boxes_do_not_overlap() -> None:
-    for source in SOURCES:
-        nodes = list(read_picture(source.read_text(encoding="utf-8")).nodes.values())
-        for index, one in enumerate(nodes):
-            for other in nodes[index + 1 :]:
-                apart = [
-                    abs(here - there) - (size + its) / 2
-                    for here, there, size, its in zip(
-                        one.center, other.center, one.size, other.size, strict=True
-                    )
-                ]
-                assert max(apart) > 0, f"{source.stem}: {one.key} and {other.key}"
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("title A\nalt B\nnode a 0 0 code | A\narrow a b", "not there: b"),
-        ("title A\nalt B\nnode a 0 zero code | A", "line 3"),
-        ("title A\nalt B\ncircle a", "no such statement: circle"),
-        ("title A\nalt B\nnode a 0 0 code | A\narrow a a curve=1", "no such option: curve"),
-        ("title A\nalt B\nnode a 0 0 code | A\nlayout 1 2 3", "line 4: layout comes before"),
-        ("title A", "title or alt is missing"),
-    ],
-)
-def test_a_source_that_cannot_be_drawn_is_named(text: str, message: str) -> None:
-    with pytest.raises(PictureError, match=message):
-        read_picture(text)
-
-
-def test_every_source_of_a_folder_is_drawn(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("title <A>\nalt B & C\nnode a 0 0 code | A | one; two\n")
-    assert main([str(tmp_path)]) == 0
-    drawn = (tmp_path / "a.svg").read_text()
-    assert "&lt;A&gt;" in drawn
-    assert "B &amp; C" in drawn
-    ET.fromstring(drawn)

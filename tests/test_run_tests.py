@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tools import run_tests
-from tools.run_tests import REPORTS, Progress, Result, main, read_report, run, summarize
-from tools.suites import REST, SCENES, SUITES, UNIT, Package, Suite, choose
+from tools.run_tests import REPORTS, Result, main, run, summarize
+from tools.suites import REST, SCENES, SUITES, UNIT, Suite, choose
 
 ROOT = Path(__file__).parents[1]
 HERE = ("-p", "no:cacheprovider", "-o", "addopts=", "-c", "/dev/null")
@@ -49,17 +49,6 @@ def test_a_run_without_a_verdict_is_a_failure(
     assert run(suite_of(tmp_path, source), tmp_path / "output").is_bad
 
 
-def test_a_module_that_is_skipped_as_a_whole_has_its_own_reason(tmp_path: Path) -> None:
-    report = tmp_path / "report.xml"
-    report.write_text(
-        "<testsuites><testsuite><testcase name='m'><skipped message='collection skipped'>"
-        "('m.py', 3, 'Skipped: no_such_module is not installed')</skipped></testcase></testsuite></testsuites>"
-    )
-    result = Result()
-    read_report(report, result)
-    assert result.skipped == {"no_such_module is not installed": 1}
-
-
 def test_the_last_lines_say_why_tests_were_skipped_and_what_failed() -> None:
     results = {"unit": Result(passed=9_000), "java": Result(passed=1)}
     results["java"].skipped["no Java here"] = 2
@@ -71,44 +60,6 @@ def test_the_last_lines_say_why_tests_were_skipped_and_what_failed() -> None:
     ]
     results["unit"].broken = True
     assert "FAILED: unit in 1 min 1 s" in summarize(results, 61.0)
-
-
-def test_the_last_lines_say_what_a_test_did_without() -> None:
-    """The scene of exactly-once effects passes without PostgreSQL, for all other stores."""
-    found = [
-        Package("PostgreSQL (1 GB)", 0, lambda: True, lambda: "it does not run as root"),
-        Package("Java", 0, lambda: True),
-    ]
-    first, *_ = summarize({"effects": Result(passed=1)}, 1.0, found)
-    assert first == "not tested: PostgreSQL, it does not run as root"
-
-
-def test_the_time_left_follows_the_machine_and_the_percentage_of_pytest() -> None:
-    now = 0.0
-    suites = [Suite("a", "", 60, (), first=True), *(Suite(name, "", 90, ()) for name in "bcde")]
-    progress = Progress(suites, 15, lambda: now)
-    assert progress.seconds_left() == 60 + 4 * 90 / run_tests.LANES
-    progress.begin(suites[0], lambda: "..... [ 25%]\n")
-    now = 30.0
-    assert progress.seconds_left() == 90 + 120, "a quarter of the tests took 30 s"
-    assert "a 25 %" in str(progress)
-    now = 120.0
-    progress.end(suites[0])
-    assert progress.seconds_left() == 240, "this machine is half as fast"
-    assert "1 of 5 suites ended" in str(progress)
-
-
-def test_the_time_left_is_not_that_of_skipped_tests_nor_of_a_suite_that_is_late() -> None:
-    now = 0.0
-    suites = [Suite(name, "", 30, ()) for name in "abc"]
-    progress = Progress(suites, now=lambda: now)
-    for suite in suites[:2]:
-        progress.begin(suite, str)
-    now = 3.0
-    progress.end(suites[0], skipped=True)
-    assert progress.seconds_left() == 30, "c takes what it usually takes"
-    now = 120.0
-    assert progress.seconds_left() == 120, "b needs four times as long as usual, and so will c"
 
 
 def test_a_failing_suite_hides_no_other_and_ctrl_c_starts_no_further_one(

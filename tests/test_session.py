@@ -18,8 +18,6 @@ from tools.record_session import (
     READING,
     SESSION,
     WIDTH,
-    Recording,
-    without_overwritten,
 )
 
 HEADER, *EVENTS = [json.loads(line) for line in CAST.read_text(encoding="utf-8").splitlines()]
@@ -51,14 +49,3 @@ def test_the_page_lists_the_commands() -> None:
     page = (DOCS / "session.md").read_text(encoding="utf-8")
     assert "(session.cast)" in page
     assert [step.command for step in SESSION] == re.findall(r"^(kinesis-sdk .+)$", page, re.MULTILINE)
-
-
-def test_drawings_that_are_overwritten_are_left_out() -> None:
-    erase = "\x1b[2K\x1b[1A\x1b[2K"
-    assert without_overwritten(f"a\nb{erase}c\nd{erase}e\nf") == f"a\nb{erase}e\nf"
-    assert without_overwritten(f"a\nb{erase}a line\nc\nd{erase}e") == f"a\nb{erase}a line\nc\nd{erase}e"
-    recording = Recording()
-    recording.add(9.0, "x")
-    recording.add(0.1, "y")
-    recording.add(0.9, "z")
-    assert recording.events == [(LONGEST_PAUSE, "xy"), (3.0, "z")]

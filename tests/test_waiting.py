@@ -51,12 +51,6 @@ def test_a_sleep_of_any_thread_is_found(watch):
     assert not watch.take(), "the standard library does that"
 
 
-def test_what_happens_between_tests_is_not_noted(watch):
-    watch.is_on = False
-    waiting._Sleep(watch, lambda seconds: None)(1.0)
-    assert not watch.take()
-
-
 @pytest.mark.parametrize(
     ("timeout", "came", "expected"), [(1.0, False, 1), (1.0, True, 0), (None, True, 0), (0.0, False, 0)]
 )
@@ -64,14 +58,6 @@ def test_a_wait_in_vain_is_found(watch, timeout, came, expected):
     wait = waiting._watched_wait(watch, lambda condition, timeout: came)
     assert wait(threading.Condition(), timeout) is came
     assert len(watch.take()) == expected
-
-
-def test_a_wait_of_another_thread_may_be_in_vain(watch):
-    wait = waiting._watched_wait(watch, lambda condition, timeout: False)
-    thread = threading.Thread(target=wait, args=(threading.Condition(), 1.0))
-    thread.start()
-    thread.join()
-    assert not watch.take()
 
 
 def test_this_process_is_watched():
@@ -85,14 +71,6 @@ def test_this_process_is_watched():
     assert found.startswith("socket.bind of ('127.0.0.1', 0) at tests/test_waiting.py:")
 
 
-def test_a_join_in_vain_is_found(watch):
-    join = waiting._watched_join(watch, lambda thread, timeout: None)
-    join(SimpleNamespace(is_alive=lambda: True), 1.0)
-    assert watch.take()[0].startswith("a join of 1 s timed out")
-    join(SimpleNamespace(is_alive=lambda: False), 1.0)
-    assert not watch.take()
-
-
 @pytest.mark.parametrize(("passed", "expected"), [(1.0, 1), (0.0, 0)])
 def test_an_asynchronous_sleep_is_found_unless_its_loop_has_a_clock_of_its_own(watch, passed, expected):
     now = [0.0]
@@ -104,33 +82,6 @@ def test_an_asynchronous_sleep_is_found_unless_its_loop_has_a_clock_of_its_own(w
     watched = waiting._watched_async_sleep(watch, sleep, lambda: now[0])
     assert asyncio.run(watched(1.0, "result")) == "result"
     assert len(watch.take()) == expected
-
-
-def test_a_cancelled_sleep_has_not_waited(watch):
-    async def sleep(delay, result):
-        raise asyncio.CancelledError
-
-    async def cancelled():
-        with pytest.raises(asyncio.CancelledError):
-            await waiting._watched_async_sleep(watch, sleep)(1.0)
-
-    asyncio.run(cancelled())
-    assert not watch.take()
-
-
-def test_an_asynchronous_wait_in_vain_is_found(watch):
-    now = [0.0]
-
-    async def wait_for(awaitable, timeout):
-        now[0] += timeout
-        raise asyncio.TimeoutError
-
-    async def waits():
-        with pytest.raises(asyncio.TimeoutError):
-            await waiting._watched_wait_for(watch, wait_for, lambda: now[0])(None, 0.5)
-
-    asyncio.run(waits())
-    assert watch.take()[0].startswith("asyncio.wait_for(…, 0.5) timed out")
 
 
 @pytest.mark.parametrize("event", ["socket.bind", "socket.connect"])

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 
-from integration.effects.account import Outcome, Pace, Verdict, due, judge
+from integration.effects.account import Outcome, Verdict, due, judge
 from kinesis_sdk.testing.accounting.stored_copies import CopyPosition, StoredCopy
 
 
@@ -76,44 +74,3 @@ def test_a_baseline_that_repeats_nothing_proves_nothing(
 ) -> None:
     outcome = Outcome("sqlite", transactions, "plain", 100, 0, lost, twice, 1.0)
     assert outcome.is_good is good
-
-
-def test_the_line_names_the_faults() -> None:
-    outcome = Outcome("sqlite", True, "mixed", 1_000_000, 12, 0, 0, 400.0, Counter(kills=3, freezes=2))
-    assert outcome.line().split() == [
-        "sqlite",
-        "sink",
-        "mixed",
-        "1,000,000",
-        "12",
-        "0",
-        "0",
-        "400",
-        "2,500",
-        "2",
-        "freezes,",
-        "3",
-        "kills",
-    ]
-
-
-def test_the_line_of_a_relay_says_whether_its_outputs_had_ids() -> None:
-    kinds = [
-        Outcome("sqlite", ids, "idempotent", 1, 0, 0, 0, 1.0, relay=True).line() for ids in (True, False)
-    ]
-    assert ["sqlite          relay " in kinds[0], "sqlite          no ids " in kinds[1]] == [True, True]
-
-
-class TestPace:
-    def test_so_many_a_second(self) -> None:
-        pace = Pace(1000, 100.0, 10_000, now=5.0)
-        assert pace.allowed(5.0, 0) == 0
-        assert pace.allowed(7.5, 0) == 250
-        assert pace.allowed(100.0, 0) == 1000
-
-    def test_it_waits_for_the_workers_and_does_not_make_up_for_it(self) -> None:
-        pace = Pace(1000, 100.0, 50, now=0.0)
-        assert pace.allowed(2.0, 0) == 50
-        assert pace.allowed(60.0, 0) == 50
-        assert pace.allowed(60.1, 400) == 60
-        assert pace.allowed(60.2, 20) == 70, "what was put stays put, even if fewer effects are seen"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-
 import pytest
 
 from integration.effects import run
@@ -23,25 +21,6 @@ def test_each_store_has_a_baseline_with_a_plain_producer() -> None:
         ("dynamodb-local", 1_000_000, True, "mixed"),
     ]
     assert [plan.rate for plan in plans[:2]] == [500.0, 5000.0]
-
-
-def test_a_rate_never_makes_a_run_shorter_than_its_faults_need() -> None:
-    (plan,) = parsed("--stores", "sqlite", "--effects", "4000", "--rate", "3000", "--baseline", "0")
-    assert plan.rate == 100.0
-
-
-@pytest.mark.parametrize(
-    ("endpoint", "interval", "failover"),
-    [("fake", 2.5, 3.0), ("localstack", 5.0, 6.0), ("http://127.0.0.1:4566", 5.0, 6.0)],
-)
-def test_faults_are_rarer_and_workers_more_patient_on_localstack(
-    endpoint: str, interval: float, failover: float
-) -> None:
-    for plan in parsed("--endpoint", endpoint):
-        assert (plan.fault_interval, plan.failover) == (interval, failover)
-        assert plan.idle == (0.2 if endpoint == "fake" else 1.0)
-    for plan in parsed("--endpoint", endpoint, "--fault-interval", "9", "--failover", "8"):
-        assert (plan.fault_interval, plan.failover) == (9.0, 8.0)
 
 
 @pytest.mark.parametrize(
@@ -65,27 +44,3 @@ def test_what_is_refused(arguments: list[str], message: str, capsys: pytest.Capt
         run.main(arguments)
     assert stopped.value.code == 2
     assert message in " ".join(capsys.readouterr().err.split())
-
-
-def test_help_teaches_what_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        run.main(["--help"])
-    assert stopped.value.code == 0
-    shown = capsys.readouterr().out
-    for part in ("examples:", "columns:", "Exit code 0", "--fault-interval"):
-        assert part in shown
-
-
-def test_an_interrupt_is_no_verdict(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(run, "play", interrupted)
-    monkeypatch.setattr(signal, "signal", lambda *_: None)
-    monkeypatch.setattr(run, "set_keys", lambda: None)
-    assert run.main(["--stores", "sqlite"]) == 130
-    printed = capsys.readouterr()
-    assert "not judged" in printed.err
-    assert "PASSED" not in printed.out

@@ -10,7 +10,6 @@ import pytest
 from integration.endtoend import records
 from integration.endtoend.checker import Findings, check
 from integration.endtoend.recorded_events import (
-    STRIDE,
     Acquisition,
     LeaseTableMonitor,
     Pause,
@@ -103,17 +102,6 @@ def test_a_record_that_nobody_put() -> None:
     assert kinds(recorded) == {"unknown record"}
 
 
-def test_records_of_a_killed_producer_may_be_unknown_but_acknowledged_ones_must_be_there() -> None:
-    recorded = story()
-    recorded.producers["q"] = ProducerRun("q", STRIDE, killed_at=20.5)
-    again(recorded, 5, number=STRIDE + 7, position=(21, 2), at=23.0)
-    recorded.rows = {"s1": lease("s1", at(21, 2))}
-    findings = check(recorded)
-    assert (findings.violations, findings.unacknowledged, findings.processed) == ([], 1, 7)
-    recorded.puts[STRIDE + 1] = put((13, 1))
-    assert check(recorded).lost == [STRIDE + 1]
-
-
 def test_every_record_of_a_producer_that_ended_has_a_result() -> None:
     recorded = story()
     recorded.producers["p"].count = 7
@@ -185,16 +173,6 @@ def test_what_is_read_again_needs_an_event_of_its_former_reader(
         assert (findings.violations, findings.duplicates) == ([], {reason: 1})
 
 
-def test_a_frozen_worker_that_finishes_its_batch_late_is_explained() -> None:
-    recorded = story()
-    read_again_by_b(recorded)
-    del recorded.deliveries[2]
-    again(recorded, 2, number=2, worker="a", position=(12, 0), at=12.5, acquisition=1)
-    recorded.workers["a"].pauses.append(Pause(3.5, 12.4, "freeze"))
-    findings = check(recorded)
-    assert (findings.violations, findings.duplicates) == ([], {records.FROZEN: 1})
-
-
 def test_a_kill_is_no_excuse_for_ignoring_a_checkpoint() -> None:
     recorded = story()
     again(recorded, 2, worker="b", at=10.5, acquisition=1)
@@ -231,14 +209,6 @@ def test_a_second_copy_in_the_stream_needs_a_second_attempt() -> None:
     assert kinds(recorded) == {"duplicate"}, "three copies of two attempts"
 
 
-def test_a_killed_producer_may_have_stored_a_record_twice() -> None:
-    recorded = story()
-    del recorded.puts[5]
-    second_copy(recorded)
-    recorded.producers["p"] = replace(recorded.producers["p"], count=None, killed_at=20.0)
-    assert check(recorded).duplicates == {records.STORED_BY_VICTIM: 1}
-
-
 # -- order ------------------------------------------------------------------------------------------------------
 
 
@@ -249,25 +219,12 @@ def test_out_of_the_order_of_the_shard() -> None:
     assert kinds(recorded) == {"out of the shard's order"}
 
 
-def test_records_of_one_batch_are_in_the_order_of_their_positions() -> None:
-    recorded = story()
-    recorded.deliveries.reverse()
-    assert kinds(recorded) == set()
-
-
 def test_a_child_before_the_end_of_its_parent() -> None:
     recorded = story()
     recorded.deliveries[3] = recorded.deliveries[3]._replace(at=21.5)
     recorded.acquisitions["b", 1].checkpoints = [(21.7, at(13)), (21.8, at("SHARD_END"))]
     recorded.producers["p"].ordered = False
     assert kinds(recorded) == {"child before parent"}
-
-
-def test_what_a_parent_delivers_again_does_not_count() -> None:
-    recorded = story()
-    recorded.workers["a"].pauses.append(Pause(3.5, 25.0, "freeze"))
-    again(recorded, 3, worker="a", acquisition=1, at=25.1)
-    assert check(recorded).violations == []
 
 
 def test_a_shard_that_is_not_the_streams() -> None:
@@ -288,14 +245,6 @@ def test_out_of_the_order_of_the_key() -> None:
     recorded.producers["p"].ordered = False
     findings = check(recorded)
     assert (findings.violations, findings.overtaken) == ([], 1)
-
-
-def test_only_first_appearances_count_for_the_order_of_the_key() -> None:
-    recorded = story()
-    again(recorded, 4, position=(21, 2), at=23.0)
-    recorded.puts[4] = put((21, 2), "s1", attempts=2)
-    recorded.rows = {"s1": lease("s1", at(21, 2))}
-    assert check(recorded).violations == []
 
 
 # -- leases -----------------------------------------------------------------------------------------------------
@@ -333,14 +282,6 @@ def test_two_owners_at_a_time() -> None:
     assert kinds(recorded) == {"two owners at a time"}, "it had time enough to notice"
 
 
-def test_a_worker_that_takes_its_own_lease_anew_is_another_owner() -> None:
-    recorded = story()
-    recorded.acquisitions["b", 3] = Acquisition("b", 3, "s1", at("TRIM_HORIZON"), 21.5)
-    recorded.acquisitions["b", 2].checkpoints = []
-    recorded.acquisitions["b", 3].checkpoints = [(22.6, at("TRIM_HORIZON"))]
-    assert kinds(recorded) == {"two owners at a time"}
-
-
 def test_a_worker_that_comes_back_late_finishes_one_batch_and_begins_no_other() -> None:
     recorded = story()
     recorded.workers["a"].pauses.append(Pause(3.5, 30.0, "freeze"))
@@ -348,32 +289,6 @@ def test_a_worker_that_comes_back_late_finishes_one_batch_and_begins_no_other() 
     assert kinds(recorded) == set()
     again(recorded, 3, worker="a", at=10.6, acquisition=1)
     assert "went on without the lease" in kinds(recorded)
-
-
-def test_a_fault_on_the_wire_does_not_date_back_when_a_lease_was_taken() -> None:
-    recorded = story()
-    # Its calls failed, but it had time to run: it begins as soon as it has the lease, after all deliveries of b.
-    recorded.acquisitions["a", 2] = Acquisition("a", 2, "s1", at("TRIM_HORIZON"), 40.0)
-    again(recorded, 4, worker="b", at=22.5, acquisition=2)
-    before = kinds(recorded)
-    recorded.shared_pauses.append(Pause(21.8, 45.0, "wire"))
-    assert "went on without the lease" not in before | kinds(recorded)
-
-
-def test_a_worker_that_is_frozen_between_taking_a_lease_and_beginning_ends_no_other() -> None:
-    recorded = story()
-    late = Acquisition("a", 2, "s1", at("TRIM_HORIZON"), 21.5)
-    recorded.acquisitions["a", 2] = late
-    assert "two owners at a time" in kinds(recorded), "b delivers at 22"
-    recorded.workers["a"].pauses.append(Pause(14.0, 21.4, "freeze"))
-    assert kinds(recorded) == set(), "it had the lease before b"
-    again(recorded, 4, worker="a", at=21.6, acquisition=2)
-    assert kinds(recorded) == set()
-    again(recorded, 4, worker="a", at=21.7, acquisition=2)
-    assert "went on without the lease" in kinds(recorded)
-    del recorded.deliveries[-1]
-    late.checkpoints.append((21.8, at(21)))
-    assert "two owners at a time" in kinds(recorded), "it has the lease, and b goes on"
 
 
 def test_a_delivery_without_a_lease() -> None:
@@ -401,14 +316,6 @@ def test_an_untidy_table(rows: list[Lease], kind: str) -> None:
     recorded = story()
     recorded.rows = {row.lease_key: row for row in rows}
     assert kinds(recorded) == {kind}
-
-
-def test_a_finished_lease_stays_until_its_child_has_begun() -> None:
-    recorded = story()
-    del recorded.deliveries[4:], recorded.puts[4], recorded.puts[5], recorded.acquisitions["b", 2]
-    recorded.producers["p"].count = 4
-    recorded.rows = {"s0": lease("s0", at("SHARD_END")), "s1": lease("s1", at("TRIM_HORIZON"))}
-    assert check(recorded).violations == []
 
 
 def test_the_table_is_watched() -> None:
@@ -440,16 +347,3 @@ def test_a_lease_may_be_finished_and_deleted_between_two_looks(gone_at: float, i
     assert kinds(recorded) == ({"unfinished lease deleted"} if is_bad else set()), (
         "its worker finished it at 12.0"
     )
-
-
-def test_a_lease_that_is_deleted_although_nobody_finished_it() -> None:
-    recorded = story()
-    recorded.table_monitor.check([lease("s1", at(21, 1))], 22.6)
-    recorded.table_monitor.check([], 23.0)
-    assert kinds(recorded) == {"unfinished lease deleted"}
-
-
-def test_take_over_times_are_those_of_the_victims_shards() -> None:
-    recorded = story()
-    recorded.workers["a"].killed_at = 4.0
-    assert check(recorded).take_overs == [7.0]

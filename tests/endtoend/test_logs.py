@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from integration.endtoend.logs import ProducerLog, WorkerLog
-from integration.endtoend.recorded_events import STRIDE, Pause, ProducerRun, RecordedEvents, WorkerRun
+from integration.endtoend.recorded_events import STRIDE, ProducerRun, RecordedEvents, WorkerRun
 from integration.endtoend.worker_process import Journal
 from kinesis_sdk.common.records import UserRecord
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
@@ -105,28 +105,6 @@ def test_what_a_worker_wrote_by_its_own_handler(tmp_path: Path) -> None:
     assert (held.shard_id, held.start, held.failures) == ("s0", ExtendedSequenceNumber("TRIM_HORIZON"), [])
     assert [position for _, position in held.checkpoints] == [ExtendedSequenceNumber("100", 7)]
     assert recorded.deliveries[0].at <= held.checkpoints[0][0]
-
-
-def test_checkpoints_come_at_most_so_often_but_always_at_the_end(tmp_path: Path) -> None:
-    checkpointer: Any = Checkpointer()
-    handler = Journal(LineWriter(tmp_path / "log"), "run1", checkpoint_every=3600.0).make()
-    handler.process_records(batch(record(1), checkpointer=checkpointer))
-    handler.process_records(batch(record(2), checkpointer=checkpointer))
-    assert checkpointer.calls <= 1
-    before = checkpointer.calls
-    handler.shutdown_requested(checkpointer)
-    handler.shard_ended(checkpointer)
-    assert checkpointer.calls == before + 2
-
-
-def test_stalls_and_ends(tmp_path: Path) -> None:
-    log, recorded, run = LineWriter(tmp_path / "log"), RecordedEvents(), WorkerRun("w")
-    reader = WorkerLog(tmp_path / "log", run, recorded)
-    log.write({"stalled": 3.0, "at": 10.0})
-    log.write({"error": "no such stream"})
-    reader.read()
-    assert run.pauses == [Pause(7.0, 12.0, "stall")]
-    assert reader.error == "no such stream"
 
 
 def test_a_worker_compares_what_it_gets_with_what_was_put(tmp_path: Path) -> None:

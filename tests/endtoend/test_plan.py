@@ -32,8 +32,3 @@ def test_everything_happens_within_two_minutes() -> None:
         assert all(action.seconds > 0 for action in plan if action.kind in {"wire", "freeze worker"})
         frozen = [action.seconds for action in plan if action.kind == "freeze worker"]
         assert all(2.0 <= seconds <= 10.0 for seconds in frozen)
-
-
-def test_an_action_says_what_it_is() -> None:
-    action = next(a for a in make_plan(1, 600, failover_time=5.0) if a.fault == "delay")
-    assert "wire delay for" in str(action)

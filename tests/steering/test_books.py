@@ -64,12 +64,6 @@ def rewound(story: Story, *, first: int = 15) -> Story:
     return story
 
 
-def test_a_run_without_operations(story: Story) -> None:
-    account = story.close()
-    assert account.problems == {}
-    assert (account.delivered, account.skipped, account.repeated) == (10, 0, 0)
-
-
 def test_a_rewind_repeats_its_window(story: Story) -> None:
     account = rewound(story).close()
     assert account.problems == {}
@@ -94,17 +88,6 @@ def test_a_rewind_that_begins_elsewhere(story: Story) -> None:
     assert story.close().wrong_starts == ["s0: none began at (14, 0) after 10.0"]
     story.faults.append(Fault("a", 11.0, 11.0))
     assert story.close().wrong_starts == [], "it was killed before it began"
-
-
-def test_a_rewind_that_is_followed_by_another_change_before_anybody_begins(story: Story) -> None:
-    """A child that waits for its parents: its owner is known, and has not begun."""
-    story.operations.rewinds.append(Rewind("s0", (14, 0), 10.0, noticed_at=11.0))
-    story.operations.rewinds.append(Rewind("s0", (12, 0), 30.0, noticed_at=31.0))
-    story.take("a", 2, (12, 0), 40.0)
-    story.read("a", 2, 41.0, 13, 19)
-    assert story.close().problems == {}
-    del story.operations.rewinds[1]
-    assert story.close().wrong_starts == ["s0: none began at (14, 0) after 10.0"]
 
 
 def test_a_record_that_is_lost(story: Story) -> None:
@@ -141,23 +124,6 @@ def test_a_record_that_comes_although_it_was_skipped() -> None:
     assert story.close().not_skipped == ["…17/0 of s0 by a at 12.0"]
     story.operations.gaps[0] = story.operations.gaps[0]._replace(exact=False)
     assert story.close().problems == {}, "its owner was not asked"
-
-
-def test_a_rewind_after_a_skip_brings_the_records_back() -> None:
-    story = skipping()
-    story.operations.rewinds.append(Rewind("s0", (14, 0), 20.0))
-    assert len(story.close().not_repeated) == 5
-    story.take("a", 3, (14, 0), 21.0)
-    story.read("a", 3, 22.0, 15, 19)
-    account = story.close()
-    assert account.problems == {}
-    assert account.skipped == 1
-
-
-def test_a_skip_after_a_rewind_takes_records_out_of_it(story: Story) -> None:
-    rewound(story, first=18)
-    story.operations.gaps.append(Gap("s0", (14, 0), (17, 0), 11.5))
-    assert story.close().problems == {}
 
 
 @pytest.mark.parametrize(
