@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 import pytest
@@ -224,11 +225,7 @@ def search(opened: Path, words: Sequence[str]) -> tuple[dict[str, list[str]], li
     with open_browser() as browser:
         page = browser.new_page()
         page.set_default_timeout(HANG * 1000)
-        page.on("pageerror", lambda error: problems.append(str(error)))
-        page.on(
-            "request",
-            lambda request: request.url.startswith(("file:", "data:")) or problems.append(request.url),
-        )
+        watch(page, problems)
         for word in words:
             # Results of the word before would be there already.
             page.goto(f"{opened.as_uri()}?q={quote(word)}")
@@ -237,6 +234,36 @@ def search(opened: Path, words: Sequence[str]) -> tuple[dict[str, list[str]], li
             links = [result.get_attribute("href") for result in results.all()]
             found[word] = list(dict.fromkeys(Path(urlsplit(link).path).stem for link in links))[:3]
     return found, problems
+
+
+def test_the_recorded_session_plays_from_the_disk(site: Path) -> None:
+    reason = why_none()
+    if reason is not None:
+        pytest.skip(reason)
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(play, site / "session.html").result() == []
+
+
+def play(opened: Path) -> list[str]:
+    """Play the recording until its first command is typed; return errors and requests that leave the disk."""
+    problems: list[str] = []
+    with open_browser() as browser:
+        page = browser.new_page()
+        page.set_default_timeout(HANG * 1000)
+        watch(page, problems)
+        page.goto(opened.as_uri())
+        page.locator("#session .ap-overlay-start").click()
+        page.get_by_text("$ kinesis-sdk stream create").first.wait_for()
+    return problems
+
+
+def watch(page: Any, problems: list[str]) -> None:
+    """Note errors of a page, and its requests that leave the disk."""
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on(
+        "request",
+        lambda request: request.url.startswith(("file:", "data:")) or problems.append(request.url),
+    )
 
 
 def test_every_public_name_and_error_is_in_the_reference(site: Path) -> None:

@@ -3,10 +3,12 @@
 * Pages of the repository's root (DESIGN.md, CHANGELOG.md, CONTRIBUTING.md) become pages below ``project/``.
 * Files outside ``docs/`` to which pages link, such as an alert rule or an example, are copied into the site.
 * Every page is also written as Markdown next to its HTML, and ``llms.txt`` lists them all.
+* The recorded session becomes a script, so that it plays in a page that is opened from a disk, which cannot fetch files.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -83,6 +85,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             files.append(File.generated(config, target, abs_src_path=str(ROOT / source)))
     for path, content in docs_reference.pages():
         files.append(File.generated(config, path, content=content))
+    recording = (ROOT / "docs" / "session.cast").read_text(encoding="utf-8")
+    files.append(
+        File.generated(config, "player/recording.js", content=f"const RECORDING = {json.dumps(recording)};\n")
+    )
     linked: set[str] = set()
     for file in list(files.documentation_pages()):
         for _, path, _ in _links(file.content_string):
