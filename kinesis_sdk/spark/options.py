@@ -99,6 +99,11 @@ class SourceOptions:
     """Level of the package's log lines in the Python processes of Spark; see `kinesis_sdk.spark.logs`."""
 
     @property
+    def tip_lag_millis(self) -> int:
+        """``tip_lag`` in milliseconds."""
+        return round(self.tip_lag * 1000)
+
+    @property
     def stream_names(self) -> str:
         """Names of the streams, for log lines."""
         return ", ".join(stream.name for stream in self.streams)

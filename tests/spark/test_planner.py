@@ -14,12 +14,14 @@ from kinesis_sdk.common.errors import AwsError, ConfigError
 from kinesis_sdk.common.hashkeys import HashKeyRange, hash_partition_key
 from kinesis_sdk.common.position import AfterSequence, AtTimestamp, Ended, TrimHorizon
 from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.spark.batch_end import Found
 from kinesis_sdk.spark.errors import DataLossError, OffsetError, StalledError
 from kinesis_sdk.spark.offsets import QueryOffset, StreamOffset
-from kinesis_sdk.spark.planner import Key, StreamPlanner, _Found
+from kinesis_sdk.spark.planner import StreamPlanner
 from kinesis_sdk.spark.positions import StartingPosition
 from kinesis_sdk.spark.probe import FIRST_PAGE as PEEK
 from kinesis_sdk.spark.probe import Cut, End
+from kinesis_sdk.spark.streams import Key
 from kinesis_sdk.testing import Fault
 from tests import fuzz
 
@@ -38,7 +40,7 @@ def test_the_retention_period_of_a_stream_is_known_in_milliseconds() -> None:
     world.client.increase_stream_retention_period(StreamName=STREAM, RetentionPeriodHours=48)
     world.clock.advance(5)
     query = Query(world)
-    assert query.planner._listings[STREAM].retention == 48 * 3_600 * 1_000
+    assert query.planner._streams.listings[STREAM].retention == 48 * 3_600 * 1_000
 
 
 # -- the batch-end rule ---------------------------------------------------------------------------------------------
@@ -209,8 +211,8 @@ def test_a_clock_ahead_of_the_service_is_no_obstacle() -> None:
         def time() -> float:
             return world.clock.time() + offset
 
-    query.planner._io[STREAM].clock = Ahead()
-    query.planner._io[STREAM].service_clock._clock = Ahead()
+    query.planner._streams.io[STREAM].clock = Ahead()
+    query.planner._streams.io[STREAM].service_clock._clock = Ahead()
     query.run(5)
     assert len(query.rows) == 2_000
 
@@ -949,7 +951,7 @@ def test_hundreds_of_shards_are_looked_at_side_by_side() -> None:
 
     gathered = threading.Event()
     query = Query(world, {**TRIM, "probe_threads": 16})
-    query.planner._io[STREAM].client = Counting()
+    query.planner._streams.io[STREAM].client = Counting()
     assert query.run_batch() == 600
     assert sorted(query.payloads) == sorted(put)
     assert most == 16
@@ -1386,8 +1388,8 @@ def test_a_look_that_failed_in_the_middle_hides_no_record_from_the_next_one() ->
                 raise OSError("the connection broke")
             return response
 
-    client = query.planner._io[STREAM].client = OneShardFails()  # type: ignore[assignment]
-    for probe in query.planner._probes.values():
+    client = query.planner._streams.io[STREAM].client = OneShardFails()  # type: ignore[assignment]
+    for probe in query.planner._search.probes.values():
         probe._cursor = None
     with pytest.raises(AwsError):
         query.run_batch()
@@ -1486,13 +1488,11 @@ def test_a_batch_that_reached_the_end_of_every_shard_is_not_behind() -> None:
 
 
 def test_a_shard_that_was_not_looked_at_may_have_more() -> None:
-    planner = Query(World(), TRIM).planner
-    planner._looked_at = 10.0
     here = AfterSequence("7")
     for ends, has_all in (
         ([End(here, seen_at=10.0), End(Ended())], True),
         ([End(here, seen_at=10.0), End(here, seen_at=9.0)], False),
         ([End(here, seen_at=10.0), End(here)], False),
     ):
-        found = _Found(Cut(1, 2, at_tip=False), {Key(STREAM, str(n)): end for n, end in enumerate(ends)})
-        assert planner._has_all(found) is has_all
+        found = Found(Cut(1, 2, at_tip=False), {Key(STREAM, str(n)): end for n, end in enumerate(ends)})
+        assert found.has_all(10.0) is has_all

@@ -1,0 +1,283 @@
+"""The search for the end of a batch: one cut for all shards of all streams, and the place of the cut in each shard."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kinesis_sdk.common.position import Ended, TrimHorizon
+from kinesis_sdk.spark.batch_start import tracked
+from kinesis_sdk.spark.lineage import Families
+from kinesis_sdk.spark.offsets import QueryOffset, ShardPosition
+from kinesis_sdk.spark.options import SourceOptions
+from kinesis_sdk.spark.probe import Cut, End, ShardProbe
+from kinesis_sdk.spark.span import BatchSpan
+from kinesis_sdk.spark.steps import Steps
+from kinesis_sdk.spark.streams import FRESH, Key, QueryStreams
+
+STOP_MARGIN = 1_000
+"""A read that stops at the current records continues for this many milliseconds after the present, the uncertainty of our estimate of
+Kinesis's clock.
+"""
+
+
+class _Lowered(NamedTuple):
+    """An earlier cut (epoch milliseconds) that a shard needs, and the reason for the report."""
+
+    millis: int
+    reason: str
+
+
+@dataclass
+class Found:
+    """The end of a batch.
+
+    Attributes:
+        cut: Time at which it ends in every shard.
+        ends: Its end in each shard that has one.
+        limited_by: Limit that set the cut; None if none did.
+    """
+
+    cut: Cut
+    ends: dict[Key, End] = field(default_factory=dict)
+    limited_by: str | None = None
+
+    def has_all(self, since: float) -> bool:
+        """Return whether the batch has all records that were in the streams at ``since``, in monotonic seconds, wherever its cut is."""
+        return all(
+            isinstance(end.position, Ended) or (end.seen_at is not None and end.seen_at >= since)
+            for end in self.ends.values()
+        )
+
+
+class EndSearch:
+    """Finds the ends of batches, one after the other. What it keeps between them only saves calls.
+
+    ``admission_control`` says whether Spark runs AvailableNow in several batches; see `kinesis_sdk.spark.planner`.
+
+    Attributes:
+        probes: What is known of each shard.
+    """
+
+    def __init__(self, streams: QueryStreams, options: SourceOptions, *, admission_control: bool) -> None:
+        self._streams = streams
+        self._options = options
+        unlimited = options.max_batch_span == 0 or (options.max_batch_span is None and not admission_control)
+        self._span = None if unlimited else BatchSpan(options.max_batch_span)
+        self._stop: tuple[int, float] | None = None  # epoch milliseconds, and the monotonic seconds then
+        self._relisted = False  # whether this search listed the shards again because one ended
+        self.probes: dict[Key, ShardProbe] = {}
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the query stops at the records that the streams had when `stop_at_now` was called."""
+        return self._stop is not None
+
+    def stop_at_now(self) -> None:
+        """Let no further batch go beyond the records that the streams have now."""
+        self._stop = self._streams.now() + STOP_MARGIN, self._streams.clock.monotonic()
+
+    def forget(self, stream: str | None = None) -> None:
+        """Forget what is known of the shards of a stream; None for all."""
+        self.probes = {key: probe for key, probe in self.probes.items() if stream not in (None, key.stream)}
+
+    def accept(self, found: Found) -> None:
+        """Expect the next batch to begin at the ends of this one."""
+        for key, end in found.ends.items():
+            self.probes[key].accept(end)
+        self.probes = {
+            key: probe
+            for key, probe in self.probes.items()
+            if key in found.ends and not isinstance(found.ends[key].position, Ended)
+        }
+
+    def find(
+        self, start: QueryOffset, begin: QueryOffset, *, unlimited: bool, last_limit: str | None
+    ) -> Found:
+        """Find the cut and the ends of a batch.
+
+        ``start`` is the offset at which it starts, and ``begin`` the same with positions in every stream. ``unlimited``
+        ignores the limits of the options. ``last_limit`` is the limit that ended the last batch.
+
+        Raises:
+            DataLossError: If records that the start needs are deleted.
+            AwsError: If a call failed permanently.
+        """
+        options = self._options
+        count = None if unlimited else options.max_records_per_shard
+        positions = tracked(self._streams, begin)
+        now = self._streams.now()
+        self._begin(start, begin, positions, count)
+        due = [key for key in _open(positions) if self._is_due(key)]
+        self._streams.run(self.probes[key].walk() for key in due)
+        # If the clock of this machine was set forward since the last response, the responses of the walk show it.
+        now = min(now, self._streams.now())
+        # The cut is exclusive: all that arrived up to now belongs to the batch. If a clock was set back, the cut stays where it was until the
+        # clock has reached it.
+        tip = max(now + 1, begin.cut or 0) if self._stop is None else self._stop[0]
+        limit, limited_by = tip, None
+        oldest = min((self.probes[key].lower_bound(now) for key in due), default=now)
+        held = self._held_by_span(oldest, tip, now, last_limit) if not unlimited else None
+        if held is not None:
+            limit, limited_by = held.millis, held.reason
+        for key in due:
+            arrival = self.probes[key].count_limit
+            if arrival is not None and arrival < limit:
+                limit, limited_by = arrival, "maxRecordsPerShard"
+        self._relisted = False
+        looked = set(due)
+        while True:
+            at_tip = limited_by is None and limit >= now - options.tip_lag_millis
+            found = Found(Cut(limit, now, at_tip), limited_by=limited_by)
+            lowered = self._find_ends(found, positions, looked, count)
+            if lowered is None:
+                return found
+            limit, limited_by = lowered.millis, limited_by or lowered.reason
+
+    def _begin(
+        self,
+        start: QueryOffset,
+        begin: QueryOffset,
+        positions: Mapping[Key, ShardPosition],
+        count: int | None,
+    ) -> None:
+        """Begin a probe of each open shard."""
+        for key in _open(positions):
+            # Not read up to the cut: a child that enters, and a stream that was added or recreated.
+            before = start.streams.get(key.stream)
+            is_read = (
+                before is not None
+                and key.shard in before.shards
+                and before.created == begin.streams[key.stream].created
+            )
+            probe = self.probes.get(key)
+            if probe is None:
+                probe = self.probes[key] = self._new(key)
+            position = positions[key]
+            via = self._streams.via(key, position, begin.cut if is_read else None)
+            probe.begin(position, via=via, count=count, patient=self.is_stopping)
+
+    def _new(self, key: Key) -> ShardProbe:
+        return ShardProbe(self._streams.io[key.stream], key.shard, self._options.tip_lag_millis)
+
+    def _is_due(self, key: Key) -> bool:
+        probe = self.probes[key]
+        if self._stop is not None:
+            return not probe.was_seen_empty_since(self._stop[1])
+        return probe.is_due(self._options.idle_probe_interval)
+
+    def _held_by_span(self, oldest: int, tip: int, now: int, last_limit: str | None) -> _Lowered | None:
+        """Return the cut that the span allows, if it is before the tip; ``oldest`` is the arrival of the first unread record."""
+        if self._span is None:
+            return None
+        held = self._span.next(
+            self._streams.clock.monotonic(), limited=last_limit in {"span", "maxBatchSpan"}
+        )
+        if oldest + held * 1000 >= min(tip, now) - self._options.tip_lag_millis:
+            return None
+        # Records that are about to be deleted belong to the batch, however many they are. One cut holds for all streams, so the
+        # shortest retention period counts.
+        keep = self._streams.shortest_retention * FRESH
+        return _Lowered(
+            max(oldest + round(held * 1000), now - round(keep)),
+            "maxBatchSpan" if self._options.max_batch_span == held else "span",
+        )
+
+    def _find_ends(
+        self,
+        found: Found,
+        positions: Mapping[Key, ShardPosition],
+        looked: set[Key],
+        count: int | None,
+    ) -> _Lowered | None:
+        """Find the ends of a batch at its cut. Returns an earlier cut if a shard needs one, otherwise None.
+
+        A child never lowers the cut so far that the batch would have no record of its ancestors. Otherwise, if arrival
+        times are out of order, it could exclude the last record of its own parent, and neither would ever be read.
+        """
+        cut = found.cut
+        lowered: list[_Lowered] = []
+        families = {name: Families() for name in self._streams.listings}
+
+        def find(key: Key) -> Steps[None]:
+            closed = self._streams.is_closed(key)
+            end = found.ends[key] = yield from self.probes[key].find_end(cut, closed=closed)
+            if end.cut is not None:
+                lowered.append(_Lowered(end.cut, "emptyPages"))
+
+        def lower(key: Key, millis: int, reason: str) -> None:
+            least = max(millis, self._first_of_ancestors(key, found) + 1)
+            # Ignore a cut that changes nothing: the loop must still find the children of other shards.
+            if least < cut.millis:
+                lowered.append(_Lowered(least, reason))
+
+        following = _open(positions)
+        for key in following:
+            if key not in looked:
+                found.ends[key] = self.probes[key].end_at_start()
+        self._streams.run(find(key) for key in following if key in looked)
+        while not lowered:
+            born = self._born(found, positions)
+            new = [key for key in born if key not in looked]
+            for key in new:
+                probe = self.probes[key] = self._new(key)
+                probe.begin(TrimHorizon(), count=count, patient=self.is_stopping)
+            self._streams.run(self.probes[key].walk() for key in new)
+            looked.update(new)
+            entered = []
+            for key in born:
+                probe = self.probes[key]
+                parents = self._streams.listings[key.stream].graph.parents(key.shard)
+                ended = [parent for parent in parents if Key(key.stream, parent) in found.ends]
+                if families[key.stream].admits(key.shard, ended):
+                    entered.append(key)
+                    if probe.count_limit is not None:
+                        lower(key, probe.count_limit, "maxRecordsPerShard")
+                else:
+                    bound = probe.lower_bound(cut.now)
+                    if bound < cut.now:  # otherwise the child has no unread record
+                        lower(key, bound, "reshards")
+            if not entered:
+                break
+            self._streams.run(find(key) for key in entered)
+        return min((item for item in lowered if item.millis < cut.millis), default=None)
+
+    def _first_of_ancestors(self, key: Key, found: Found) -> int:
+        """Return a time before which the ancestors of a shard have no unread record in a batch; 0 if they have none at all."""
+        graph = self._streams.listings[key.stream].graph
+        bounds: list[int] = []
+        todo, seen = [key.shard], {key.shard}
+        while todo:
+            for parent in graph.parents(todo.pop()):
+                name = Key(key.stream, parent)
+                if parent not in seen and name in found.ends:
+                    seen.add(parent)
+                    todo.append(parent)
+                    bounds.append(self.probes[name].lower_bound(found.cut.now))
+        return min((bound for bound in bounds if bound < found.cut.now), default=0)
+
+    def _born(self, found: Found, positions: Mapping[Key, ShardPosition]) -> list[Key]:
+        """Return the children that have not entered, and whose parents have all ended, in this batch or before."""
+        born: list[Key] = []
+        for name, listing in self._streams.listings.items():
+            ended = [
+                key.shard
+                for key, end in found.ends.items()
+                if key.stream == name and isinstance(end.position, Ended)
+            ]
+            if not ended:
+                continue
+            if not self._relisted and any(not listing.graph.children(shard_id) for shard_id in ended):
+                # A shard that was read to its end has children; the last listing did not have them.
+                listing.list_shards()
+            known = {key.shard: position for key, position in positions.items() if key.stream == name}
+            known.update((key.shard, end.position) for key, end in found.ends.items() if key.stream == name)
+            born += [Key(name, shard_id) for shard_id in listing.admitted(known)]
+        self._relisted = True
+        return born
+
+
+def _open(positions: Mapping[Key, ShardPosition]) -> list[Key]:
+    """Return the shards that are not read to their ends."""
+    return [key for key, position in positions.items() if not isinstance(position, Ended)]
