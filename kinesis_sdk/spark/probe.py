@@ -77,6 +77,9 @@ _CLOSE_ENOUGH = 20
 _IDLE_FRACTION = 16
 """An idle shard is probed again after this fraction of the time for which it has been quiet."""
 
+_SHORTEST_PERIOD = 0.5
+"""Seconds. Below it, the probes of idle shards are not spread, because a trigger is rarely shorter."""
+
 _KEEP = 240.0
 """Seconds for which an unused iterator is certainly valid; Kinesis keeps it for five minutes."""
 
@@ -209,10 +212,13 @@ class ShardProbe:
             return True
         now = self._io.clock.monotonic()
         pause = (now - self._busy_at) / _IDLE_FRACTION
-        if pause >= bound > 0:
-            # Each shard has its own place in the period, so that a thousand shards that became idle together are not probed together.
-            pause = bound - (self._seen_at + self._phase * bound) % bound
-        return now >= self._seen_at + min(pause, bound)
+        period = bound
+        while period > pause and period > _SHORTEST_PERIOD:
+            period /= 2
+        if not 0 < period <= pause:
+            return now >= self._seen_at + min(pause, bound)
+        # Each shard has its own place in the period, so that a thousand shards that became idle together are not probed together.
+        return now >= self._seen_at + period - (self._seen_at + self._phase * period) % period
 
     @property
     def quiet_for(self) -> float:
