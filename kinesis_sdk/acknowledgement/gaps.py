@@ -36,7 +36,7 @@ class GapMap:
         # Unacknowledged records in the order of the shard, each with the position that was received just before it: None for the first
         # one under this lease.
         self._open: dict[ExtendedSequenceNumber, ExtendedSequenceNumber | None] = {}
-        # Those of them on which the function failed; it holds the other ones.
+        # Unacknowledged records on which the function failed; it holds all other ones.
         self._failed: set[ExtendedSequenceNumber] = set()
         self._last: ExtendedSequenceNumber | None = None
         # From an earlier owner: up to `_end`, only the records of `_left` are not acknowledged.
@@ -60,7 +60,7 @@ class GapMap:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the watermark says everything: no record after it is acknowledged."""
+        """Whether no record after the watermark is acknowledged, so that no state is needed."""
         is_past = self._end is None or (self._last is not None and self._last >= self._end)
         return not self._open and not self._left and is_past
 
@@ -93,7 +93,7 @@ class GapMap:
     def pass_over(self, position: ExtendedSequenceNumber, *, itself: bool) -> None:
         """Note that the worker has finished all records before a position, and perhaps the one at it.
 
-        Those that the function failed on, or never got, were set aside: they are not delivered again.
+        Records on which the function failed, or that it never got, were set aside: they are not delivered again.
         """
 
         def is_passed(one: ExtendedSequenceNumber) -> bool:

@@ -220,7 +220,7 @@ class _ShardHandler(RecordHandler):
     def _store(self, checkpointer: Checkpointer) -> None:
         """Store the watermark and the gaps after it, in one write; nothing if nothing has changed."""
         self._stored_at = self._clock.monotonic()
-        largest = checkpointer.largest_delivered  # asks for the watermark, so not under the lock
+        largest = checkpointer.largest_delivered  # takes the lock itself, for the watermark
         with self._lock:
             if not self._gaps.changed:
                 return

@@ -271,7 +271,7 @@ def _text(item: Mapping[str, Any], field: str, most: int) -> str:
 
 
 def _encodable(item: Mapping[str, Any], field: str, most: int) -> str:
-    """Return a text that may become a header. A partition key need not be one: a service may give any, and its letter must be kept."""
+    """Return a text that may become a header. Not for keys: Kinesis may return any, and its letter must be kept."""
     value = _text(item, field, most)
     try:
         value.encode()

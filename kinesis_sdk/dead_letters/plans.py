@@ -85,10 +85,12 @@ class LetterChange:
         return letter
 
     def _chosen(self, *, payload: bool) -> Iterator[DeadLetter]:
-        """Yield the letters of the plan that are still chosen: letters that arrived since were not shown to anyone who agreed."""
+        """Yield the letters of the plan that are still chosen, without letters that arrived after the user agreed to it."""
         for letter in self.store.letters(payload=payload):
             if letter.id in self._planned and self.selection.accepts(letter):
-                self._planned.remove(letter.id)  # in a queue, it comes again in this pass if it fails again
+                self._planned.remove(
+                    letter.id
+                )  # a queue returns a letter again in this pass if it fails again
                 yield letter
 
     @property

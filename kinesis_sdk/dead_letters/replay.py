@@ -31,7 +31,7 @@ UNCONFIRMED = (
 """Advice about letters whose streams are not confirmed."""
 
 NAMESPACE = "kinesis_sdk dead letters"
-"""Name space of the identities of records that are put back: every replay of a letter, on whichever machine, has the same."""
+"""Namespace of the ``dedup_id`` of records that are put back: all replays of a letter, on any machine, share it."""
 
 _CHUNK_BYTES = 8 * 1024 * 1024
 """Maximum bytes of the payloads of a chunk, if it has more than one letter."""
@@ -44,7 +44,7 @@ class Target(Protocol):
     """Destination of a replay.
 
     Attributes:
-        at_once: Maximum letters of a chunk: what a replay that is killed may repeat.
+        at_once: Maximum letters of a chunk, which is what a killed replay may repeat.
         name: The target, in a sentence after "to".
         keeps_errors: Whether an error comes from the handler, and is stored with the letter.
     """
@@ -54,7 +54,7 @@ class Target(Protocol):
     keeps_errors: bool
 
     def accepts(self, letter: DeadLetter) -> bool:
-        """Return whether a letter may be replayed to it.
+        """Return whether this target accepts a letter.
 
         Raises:
             ConfigError: If this cannot be found out.
@@ -64,7 +64,7 @@ class Target(Protocol):
         """Replay letters, and yield what became of each."""
 
     def close(self) -> None:
-        """Release what it holds."""
+        """Release connections and event loops."""
 
 
 class StreamTarget:
@@ -73,8 +73,8 @@ class StreamTarget:
     The record of a letter has a ``dedup_id``, so a repetition within 300 s is not delivered: `docs/repetitions.md`. Every application
     that reads the stream gets the records.
 
-    A letter says which stream its record came from, and a program that may write to the place of letters, or to a stream of the application, can
-    forge that. So records are put back only into streams that ``allowed`` or ``applications`` confirm.
+    A letter names the stream of its record. Any program that may write letters, or may put into a stream of the application,
+    can forge that name. So records are put back only into streams that ``allowed`` or ``applications`` confirm.
 
     Args:
         connection: Region, profile and endpoint.
@@ -157,7 +157,7 @@ class StreamTarget:
                 "a Kinesis stream: the record is a change of a DynamoDB table, so name one with --to",
             )
         if not self.accepts(letter):
-            # The plan was accepted: a forged letter with the same id has taken the place of one that it showed.
+            # The plan showed another letter, which was accepted: a forged one with the same id has replaced it since.
             raise ConfigError("allow_stream", origin.stream, "a confirmed stream")
         return self._producer.put(
             self._stream or StreamId.parse(origin.stream),
@@ -165,7 +165,7 @@ class StreamTarget:
             letter.payload,
             explicit_hash_key=letter.explicit_hash_key,
             headers=letter.copy_headers(),
-            # With the attempt: a record that has failed again is another replay.
+            # The attempt is part of it, so that a record that has failed again can be replayed again.
             dedup_id=f"dead-letter/{letter.id}/{letter.history.attempt}",
         )
 
@@ -352,7 +352,7 @@ def _settle(
     now_millis: Callable[[], int],
 ) -> None:
     if done:
-        # Of a record that is in the stream, the next failure may have been kept already: it stays open.
+        # A record that was put back may have failed again already. Then its letter is open, and stays open.
         store.mark(done, State.REPLAYED)
     if failed and target.keeps_errors:
         for letter, error in failed:

@@ -19,7 +19,7 @@ MAX_RECEIVED = 10_000
 _VISIBILITY = 600
 """Seconds for which a message is hidden from other readers: longer than a replay of the letters that are read with it."""
 _WAIT = 2
-"""Seconds for which SQS looks for messages: with a wait, it asks all its servers."""
+"""Seconds for which SQS waits for messages. With a wait, it asks all its servers."""
 _EMPTY = 2
 """Consecutive empty answers after which a pass ends."""
 _BATCH = 10
@@ -64,14 +64,14 @@ class SqsDeadLetters:
         request: dict[str, Any] = {"QueueUrl": self._url, "MessageBody": body}
         if self._is_fifo:
             request["MessageGroupId"] = letter.history.origin.shard_id
-            # With the time: SQS takes a record silently and without effect if it had the same id within five minutes, although
-            # the message may have been replayed and deleted since.
+            # The id includes the time. SQS silently drops a message whose id it got within the last five minutes, even if the
+            # earlier message was replayed and deleted since.
             request["MessageDeduplicationId"] = f"{letter.id}-{letter.history.attempt}-{letter.set_aside}"
         self._call("SendMessage", **request)
 
     def letters(self, *, payload: bool = False) -> Iterator[DeadLetter]:
         """See `DeadLetterStore.letters`. At most 10,000 messages are received; a pass after `close` may see others."""
-        self.close()  # a plan was one pass, and the change after it is another
+        self.close()  # the plan and its execution are two passes
         self.unreadable = 0
         received = empty = 0
         while empty < _EMPTY and received < MAX_RECEIVED:

@@ -50,8 +50,8 @@ class DeadLetterStore(Protocol):
     def mark(self, letters: Sequence[DeadLetter], state: State) -> None:
         """Store the state of letters that `letters` has yielded; unknown ones are ignored.
 
-        ``REPLAYED`` is stored only for letters that are ``REPLAYING``. One that is open again was kept meanwhile: its record was put
-        back into the stream and has failed there before the replay ended. Raises as `keep`.
+        ``REPLAYED`` is stored only for letters that are ``REPLAYING``. A letter may be open again by then: its record was put
+        back into the stream, and failed there before the replay ended. Raises as `keep`.
         """
 
     def drop(self, letters: Sequence[DeadLetter]) -> None:

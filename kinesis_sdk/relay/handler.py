@@ -23,7 +23,7 @@ MAX_STORED = 20_000
 
 _LONGEST_NAME = 100
 _LONGEST_ID = 256
-"""Characters that a ``dedup_id`` may have."""
+"""Maximum characters of a ``dedup_id``."""
 
 Outputs: TypeAlias = Put | Iterable[Put] | None
 """Outputs of one input record, as the function of a `Relay` returns them."""
@@ -105,7 +105,7 @@ class Relay:
             if failure is None:
                 done.append(dedup_id)
             else:
-                error = failure  # of a record before the one whose outputs could not be put
+                error = failure  # the oldest error counts
         if error is not None:
             self._remember(batch.checkpointer, done)
             raise error
@@ -126,7 +126,7 @@ class Relay:
                 headers=put.headers,
             )
         except InvalidRecordError as error:
-            # A ValueError that is none of this package's: it is about the input record, so `BisectBatch` may set it aside.
+            # Not an error of this package: a ValueError is about the input record, so `BisectBatch` may set it aside.
             raise ValueError(f"output {dedup_id} cannot be put: {error}") from error
 
     def _remember(self, acquisition: Checkpointer, done: Sequence[str]) -> None:

@@ -19,7 +19,7 @@ _MARGIN = 3600.0
 """Seconds for which a record must stay in its stream after it is due."""
 
 _NO_KEY = "-"
-"""Partition key in a tier of a record that had none."""
+"""Partition key that a record without one gets in a tier."""
 
 
 class PutsRecords(Protocol):
@@ -42,8 +42,8 @@ class StreamTiers:
     processed at least once. With ``ProducerConfig(idempotent=True, dedup_namespace=…)``, readers drop a second copy that is put
     within five minutes.
 
-    The time that a record waits is measured by the clock of Kinesis, from the arrival of the copy. Due times in headers are for people,
-    and the tier of a record is the stream in which it is, so forged headers change neither.
+    The time that a record waits is measured by the clock of Kinesis, from the arrival of the copy. Due times in headers are
+    only for people to read, and a record's tier is the stream that contains it, so forged headers change neither.
 
     Args:
         producer: Puts the copies. Its streams must not place records themselves (record distribution AUTO), which takes no headers.

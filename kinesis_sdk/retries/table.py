@@ -252,7 +252,7 @@ class RetryTable:
         }
 
     def in_order(self, handler: Callable[[RecordBatch], None]) -> Callable[[RecordBatch], None]:
-        """Return a handler that puts records behind an earlier one of their partition key in the table, and passes on all others.
+        """Return a handler that stores records behind waiting records of their partition keys, and passes on all other records.
 
         For ``Worker(handler=table.in_order(handle), sink=SqlSink(…))``. Costs one query for each batch.
 
@@ -281,7 +281,7 @@ class RetryTable:
         return handle
 
     def _put_behind(self, connection: Connection, batch: RecordBatch) -> Sequence[UserRecord]:
-        """Store the records whose keys have rows; return the other ones."""
+        """Store the records whose keys have rows; return the other records."""
         self._ensure_in(connection)
         records, stream = batch.records, batch.stream.name
         waiting = self._keys_with_rows(connection, stream, {record.partition_key for record in records})
@@ -297,8 +297,9 @@ class RetryTable:
     def _keys_with_rows(self, connection: Connection, stream: str, keys: Iterable[str]) -> set[str]:
         """Return the keys that have rows, and lock these rows.
 
-        The lock waits for a `RetryWorker` that is delivering the last row of a key. Otherwise: it deletes that row, and a row put
-        behind it now would be delivered at once, although records of the key that come after this batch are not put behind it.
+        The lock waits for a `RetryWorker` that is delivering the last row of a key. Without the lock, this batch would store a
+        record behind that row, and the `RetryWorker` would delete the row. The next batch could then see no row of the key, and
+        overtake the record.
         """
         sa, rows, found = import_sqlalchemy(), self._rows, set()
         encoded = sorted(key.encode() for key in keys)
@@ -319,12 +320,12 @@ class RetryTable:
     # Delivering, for `RetryWorker`
 
     def lock_writers(self, connection: Connection) -> None:
-        """Become SQLite's one writer: its transactions begin with their first write, and what they read before may be outdated."""
+        """Become SQLite's only writer: a transaction begins with its first write, so what it read before may be outdated."""
         if self._dialect.has_one_writer:
             connection.execute(self._rows.delete().where(self._rows.c.place < 0))
 
     def next_due(self, connection: Connection) -> Row | None:
-        """Return the row that has been due for longest, and lock it; None if none is due, or others have them locked."""
+        """Return the row that has been due for longest, and lock it; None if no row is due, or all due rows are locked."""
         sa, rows = import_sqlalchemy(), self._rows
         query = sa.select(rows).where(rows.c.application == self._application, rows.c.due <= self._now(sa))
         if self.keeps_order:

@@ -39,7 +39,7 @@ class TierStore(Protocol):
         ...
 
     def tier_after(self, poison: PoisonRecord) -> int:
-        """Return the tier for a record that has failed, from 0; at the number of delays or more, it becomes a dead letter."""
+        """Return the tier for a failed record, from 0; the record becomes a dead letter if there is no such tier."""
         ...
 
     def keep(self, poison: PoisonRecord, tier: int) -> Awaitable[None] | None:

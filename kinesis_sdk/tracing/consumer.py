@@ -30,8 +30,8 @@ class ConsumerTracing(ConsumerInterceptor):
     | ``process STREAM`` | CONSUMER | a call of the handler, plain or a coroutine, in which it is the current span |
     | ``settle STREAM`` | CLIENT | storing a checkpoint |
 
-    `receive` and `process` have links to the creation contexts in the headers of their records. Contexts in headers cannot fail a delivery:
-    what is not valid has no link. Each operation is also recorded in the metrics of the messaging conventions.
+    `receive` and `process` have links to the creation contexts in the headers of their records. An invalid context never fails
+    a delivery: its record has no link. Each operation is also recorded in the metrics of the messaging conventions.
 
     Args:
         tracing: Where spans and metrics go; None means the defaults of `Tracing`.
@@ -77,7 +77,7 @@ class ConsumerTracing(ConsumerInterceptor):
         return self._spans.around(self._spans.start(attributes, links), attributes, len(records))
 
     def _receive(self, stream: StreamId, shard_id: str, header: ResponseHeader, links: list[Link]) -> None:
-        """Make the span of the response that a batch came in, unless another batch of it has come before."""
+        """Make the span of the response that a batch belongs to, unless an earlier batch of it did."""
         if self._received.get((stream, shard_id)) is header:
             return
         if len(self._received) >= _MAX_SHARDS:

@@ -22,8 +22,8 @@ class ProducerTracing(ProducerInterceptor):
     | ``send STREAM`` | CLIENT | one PutRecords request, the root of a trace, with links to the creation contexts of its records |
 
     Each request is also recorded in the metrics ``messaging.client.operation.duration`` and ``messaging.client.sent.messages``.
-    A record that comes with a valid context in its headers keeps it, and gets no `create` span. What fails in tracing is logged: the record is
-    put without it.
+    A record that comes with a valid context in its headers keeps it, and gets no `create` span. An error in tracing is logged,
+    and the record is put without a span.
 
     Args:
         tracing: Where spans and metrics go; None means the defaults of `Tracing`.

@@ -56,7 +56,7 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.
 
 
 class _HeaderGetter(Getter[Mapping[str, "str | bytes"]]):
-    """Gives headers to a propagator. A value that is too large or not text does not exist for it."""
+    """Passes headers to a propagator, without values that are too large or not text."""
 
     def get(self, carrier: Mapping[str, str | bytes], key: str) -> list[str] | None:
         value = carrier.get(key)
@@ -251,7 +251,7 @@ class Spans:
         return merged
 
     def context_in(self, headers: Mapping[str, str | bytes]) -> trace.SpanContext | None:
-        """Return the creation context in headers, from anywhere; None without a valid one."""
+        """Return the creation context in headers, which may be forged; None without a valid one."""
         if not any(map(headers.get, self.fields)):
             return None
         try:

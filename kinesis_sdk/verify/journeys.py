@@ -32,7 +32,7 @@ KEYS = 20
 ROUND = 200
 """Records of a round."""
 CUT_EVERY = 3
-"""One of this many responses is cut off."""
+"""One response in this many is cut off."""
 ROUNDS_OF_CUTS = 12
 
 _FIRST = "shardId-000000000000"
@@ -136,7 +136,7 @@ def reshard(notes: Notes) -> None:
 
 
 RESHARD_UNITS = {"shard_hour": 5, "put_unit": 9 * ROUND, "write_unit": 8_000, "read_unit": 16_000}
-"""Each put three times; heartbeats and checkpoints of each shard, and the scans of two workers, for half an hour."""
+"""Three rounds of records; for half an hour, heartbeats and checkpoints of each shard, and the scans of two workers."""
 
 RESHARD = {
     "acknowledged": 3 * ROUND,
@@ -269,7 +269,7 @@ def _put_with(producer: Producer, stream: str, account: Account, numbers: range)
 
 
 def _wait(notes: Notes, account: Account) -> None:
-    """Wait until all is delivered. What is missing after that is lost, and a fact."""
+    """Wait until all records are delivered. A record that is missing afterwards is noted as lost."""
     try:
         notes.until(account.is_complete, "every record is delivered")
     except LimitReachedError:

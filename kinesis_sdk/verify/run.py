@@ -30,7 +30,7 @@ SERVICES = ("kinesis", "dynamodb", "dynamodbstreams")
 _NO_LIMIT = 1e9
 _TIMEOUT = 300.0
 _READ_TIMEOUT = 60.0
-"""Seconds. A late answer would be a fact that no other run finds."""
+"""Seconds. A response that is given up would make the facts of this run differ from all other runs."""
 
 Tell = Callable[[str], None]
 """Called with a sentence about the progress."""
@@ -41,7 +41,7 @@ class Rehearsal:
     """Facts and units of a step; those of a script are found on the fake, in virtual time.
 
     Attributes:
-        facts: Facts by name; those that must hold for all but scripts.
+        facts: Facts by name. For a step that is not a script, the facts that must hold.
         units: Billed units, by the names of the table of prices.
         calls: Calls by operation.
     """

@@ -226,7 +226,7 @@ def _delete(clients: Mapping[str, Any], kind: str, name: str) -> bool:
         code = str(error.response["Error"]["Code"])
         if code == _GONE:
             return True
-        # A name that could not be created cannot be deleted either; and what is in use is asked for again.
+        # A name that could not be created cannot be deleted either. The deletion of what is in use is requested again.
         if code in _IN_USE or is_throttle(code) or _INVALID.search(name):
             return False
         raise
