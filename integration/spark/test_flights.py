@@ -101,7 +101,12 @@ def test_flights_through_kinesis_and_back(spark: Any, stream: Any, folder: Path)
             return rows is not None and different(rows) >= len(sent)
 
         wait_for(arrived, what="the Parquet output")
-        wait_for(lambda: len(consumed) >= len(sent), what="the consumer's workers")
+
+        def processed() -> bool:
+            assert all(thread.is_alive() for thread in threads), "a worker ended"
+            return len(consumed) >= len(sent)
+
+        wait_for(processed, what="the consumer's workers")
     except BaseException:
         sys.stderr.write(
             f"{lasting.query.status}\n{lasting.query.lastProgress}\n{consumed.total()} records consumed, {len(consumed)} of {len(sent)} flights\n"

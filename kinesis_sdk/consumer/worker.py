@@ -71,6 +71,10 @@ _STUCK_AFTER = 600.0
 minutes, and a restart would not help."""
 
 
+class _StoppedWhileStartingError(ConsumerError):
+    """A stop was requested while `Worker.start` waited for the lease table."""
+
+
 class Worker:
     """Consumes one or several streams, together with all other workers of the same application.
 
@@ -248,7 +252,11 @@ class Worker:
             HandlerError: If the handler failed and ``on_handler_error`` is ``"stop"``.
         """
         with self._signals():
-            self.start()
+            try:
+                self.start()
+            except _StoppedWhileStartingError:
+                self._close()
+                return
             try:
                 self._wait_for_the_end()
             except BaseException:
@@ -289,7 +297,7 @@ class Worker:
         Raises:
             AwsError: If the worker cannot work: no such stream, access denied, endpoint not reachable.
             ConfigError: If the worker was already started.
-            ConsumerError: If the operating system gives no threads.
+            ConsumerError: If the operating system gives no threads, or another thread stops the worker meanwhile.
         """
         if self._engine is not None:
             raise ConfigError("worker", self.worker_id, "a worker that was not started before")
@@ -590,10 +598,17 @@ class Worker:
             deletion_protection=config.lease_table.lease_table_deletion_protection_enabled,
             tags=config.lease_table.lease_table_tags,
             point_in_time_recovery=config.lease_table.lease_table_pitr_enabled,
-            sleep=self._threads.sleep,
+            sleep=self._wait_for_store,
             monotonic=self._clock.monotonic,
             worker_id=self.worker_id,
         )
+
+    def _wait_for_store(self, seconds: float) -> None:
+        self._threads.sleep(seconds)
+        if self._engine is None and self._stop_requested:
+            raise _StoppedWhileStartingError(
+                f"worker {self.worker_id} was stopped while it waited for its lease table"
+            )
 
     def _on_fatal_error(self, error: BaseException) -> None:
         if self._engine is not None:

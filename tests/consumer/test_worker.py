@@ -292,6 +292,22 @@ def test_start_errors(service, make, expected, monkeypatch):
     assert not worker.health().running
 
 
+def test_a_stop_while_the_lease_table_does_not_answer(monkeypatch):
+    scenario = Scenario()
+    refusing = Refusing(lambda: client_error("InternalServerError", 500))
+    worker = scenario.worker(dynamodb_client=refusing)
+    waits = iter(range(25))
+
+    def sleep(seconds):
+        if next(waits) == 20:
+            worker.request_stop()
+
+    monkeypatch.setattr(worker._threads, "sleep", sleep)
+    worker.run()
+    assert next(waits) == 21
+    assert not worker.health().running
+
+
 def test_a_missing_stream():
     scenario = Scenario()
     worker = Worker(

@@ -101,6 +101,18 @@ def test_a_table_that_never_becomes_active():
         table.store().ensure_ready()
 
 
+def test_a_dynamodb_that_answers_late_is_waited_for():
+    table = Table()
+    table.aws.faults.add(Fault(kind="error", operation="DescribeTable", count=25))
+    table.store().ensure_ready()
+    assert table.store().list() == []
+    table.aws.faults.add(Fault(kind="error", operation="DescribeTable"))
+    began = table.clock.monotonic()
+    with pytest.raises(TransientAwsError):
+        table.store().ensure_ready()
+    assert 600 <= table.clock.monotonic() - began < 700
+
+
 def test_a_foreign_table_is_refused():
     table = Table()
     table.client.create_table(

@@ -18,6 +18,7 @@ from kinesis_sdk.common.errors import (
     AwsError,
     ConditionFailedError,
     ConfigError,
+    EndpointUnreachableError,
     ProtocolError,
     ResourceNotFoundError,
     TransientAwsError,
@@ -49,7 +50,7 @@ OWNER_INDEX = "LeaseOwnerToLeaseKeyIndex"
 """Index of KCL 3. Created with the table, because adding it later takes DynamoDB many minutes."""
 
 TABLE_WAIT = 600.0
-"""Maximum seconds to wait for a new table, as in the KCL."""
+"""Maximum seconds to wait for a new table, as in the KCL, and for a DynamoDB that does not answer yet."""
 
 MAX_PAGES = 10_000
 """Maximum pages of a scan. A page holds 1 MiB, so this limits the table to 10 GB, or some 20 million leases."""
@@ -115,13 +116,25 @@ class DynamoDBLeaseStore:
         Raises:
             ConfigError: If a table of this name exists with another key.
             AwsError: At once, if permissions are missing, credentials are wrong, or nothing listens at the endpoint.
-            TransientAwsError: If the table is not ACTIVE after `TABLE_WAIT` seconds.
+            TransientAwsError: If the table is not ACTIVE, or DynamoDB does not answer, after `TABLE_WAIT` seconds.
         """
         deadline = self._monotonic() + TABLE_WAIT
         pause = _MIN_POLL_INTERVAL
         creating = False
         while True:
-            table = self._describe()
+            try:
+                table = self._describe()
+            except TransientAwsError as error:
+                if isinstance(error, EndpointUnreachableError) or self._monotonic() >= deadline:
+                    raise
+                # Calls have the short time limit of renewals. A DynamoDB that is only slow now can serve the worker later.
+                _LOGGER.warning(
+                    "lease table %s: still waiting for DynamoDB: %s",
+                    self.table_name,
+                    error,
+                    extra=self._fields,
+                )
+                continue
             if table is None:
                 if not creating:
                     status = self._create()
