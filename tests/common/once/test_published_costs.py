@@ -1,4 +1,4 @@
-"""The bytes that docs/repetitions.md publishes, against the writer of aggregates."""
+"""The bytes that docs/repetitions-limits.md publishes, against the writer of aggregates."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from benchmarks.bench_idempotence import stored_bytes
 from tests.readme import DOCS
 
-PAGE = (DOCS / "repetitions.md").read_text(encoding="utf-8")
+PAGE = (DOCS / "repetitions-limits.md").read_text(encoding="utf-8")
 ROWS = re.findall(
     r"^\| (\d+) \| ([\d,]+) \| ([\d,]+) \| (\d+) \(([\d.]+) %\) \|$",
     PAGE.split("## Bytes")[1].split("\n#")[0],
