@@ -233,8 +233,8 @@ def kinesis_aws() -> FakeAws:
     """Provide a fake AWS account on a virtual clock (``kinesis_aws.clock``), which starts now, without the service's limits."""
     from kinesis_sdk.testing import FakeAws, VirtualClock
 
-    # A producer compares the time of the account with that of this machine: with another one, it takes what it spooled for too old to be
-    # put again with its identity.
+    # A producer compares the account's time with this machine's. If they differ, it considers spooled records too old to be put
+    # again with their identities.
     return FakeAws(clock=VirtualClock(time.time()), throttle=False)
 
 

@@ -160,7 +160,7 @@ def exporter(
             )
             sys.stdout.flush()
         note(f"Serving {address}/metrics for {', '.join(metrics.applications)}; Ctrl-C ends it.")
-        # The system may deliver SIGINT to any thread, but Python runs the handler in this one, after its wait has ended.
+        # The system may deliver SIGINT to any thread, but Python runs the handler in this thread, after its wait has ended.
         never = Event()
         while not never.wait(0.5):
             pass

@@ -157,7 +157,7 @@ class StreamTarget:
                 "a Kinesis stream: the record is a change of a DynamoDB table, so name one with --to",
             )
         if not self.accepts(letter):
-            # The plan showed another letter, which was accepted: a forged one with the same id has replaced it since.
+            # The accepted plan showed another letter, which a forged one with the same id has replaced since.
             raise ConfigError("allow_stream", origin.stream, "a confirmed stream")
         return self._producer.put(
             self._stream or StreamId.parse(origin.stream),

@@ -1,7 +1,7 @@
 """The event that a Kinesis event source mapping passes to a Lambda function, and the response to it.
 
-An event holds Kinesis records of one shard, in order. Lambda does not know aggregates: it retries, skips or sends to
-a destination whole Kinesis records, never a user record inside of one.
+An event holds Kinesis records of one shard, in order. Lambda does not know aggregates: it retries, skips or discards whole
+Kinesis records, never a single user record inside one.
 """
 
 from __future__ import annotations

@@ -51,8 +51,8 @@ _NEVER = float("inf")
 _REPORT_INTERVAL = 60.0
 
 _MAX_REJECTIONS = 8
-"""Maximum number of single sets that may be rejected in a row. After that, the sets are not the cause. Calls are billed, and
-halving 1,000 sets down to single ones takes 2,000 calls."""
+"""Maximum number of single sets that may be rejected in a row. More rejections have another cause than the sets. Calls are
+billed, and halving 1,000 sets down to single ones takes 2,000 calls."""
 
 _ABOUT_CONTENT = frozenset(
     {
@@ -285,7 +285,7 @@ class UploadPlan:
                 return
         kept = sorted(
             self._pending, key=lambda datum: len(datum.series.dimensions)
-        )  # stable: the broad levels are kept
+        )  # stable, and the series with the fewest dimensions are kept
         self._dropped["the backlog is full"] += len(kept) - self.max_pending
         self._pending = deque(kept[: self.max_pending])
 

@@ -102,8 +102,8 @@ class StreamTiers:
         history = History.after(poison, now, round(self._delays[tier] * 1000))
         more: dict[str, Any] = {"headers": history.headers(record)}
         if self._has_names:
-            # The same for each put of this record into this tier, so readers drop a copy that a crash has put again. Not by its origin:
-            # that may be forged, and a dead letter that is replayed and soon fails again has the same one.
+            # Each put of this record into this tier has the same id, so readers drop a copy that is put again after a crash.
+            # The id is not the origin, which may be forged, and which a dead letter keeps when it is replayed and fails again.
             place = record_id(
                 poison.stream.name, poison.shard_id, record.sequence_number, record.sub_sequence_number
             )

@@ -21,7 +21,7 @@ has records to deliver."""
 
 
 def is_recreated(streams: QueryStreams, name: str, start: QueryOffset) -> bool:
-    """Return whether the positions that an offset has in a stream are of another stream, which had the same name."""
+    """Return whether an offset has positions in a stream that was deleted and recreated under its name since."""
     before = start.streams.get(name)
     return before is not None and bool(before.shards) and before.created != streams.listings[name].created
 

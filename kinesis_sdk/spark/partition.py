@@ -190,7 +190,7 @@ class TaskProducer:
             dedup_ids: Name or None of each record, see `Producer.put`; None if no record has one.
             headers: Headers or None of each record, see `Producer.put`; None if no record has any.
             dedup_window: As for `put`.
-            attempt: What is known of attempts to put these rows before.
+            attempt: Earlier attempts to put these rows, as far as they are known.
 
         Raises:
             InvalidRecordError: If Kinesis would reject a record; the records before it are accepted.

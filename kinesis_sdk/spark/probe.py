@@ -348,7 +348,7 @@ class ShardProbe:
                     return End(self._position, following=record.arrival)
                 return End(AtSequence(record.sequence_number), index, following=record.arrival)
         if closed and cut.at_tip and (self._count is None or self._caught_up):
-            # Even if nothing followed just now: the last records of a closed shard may be unreadable yet.
+            # The last records of a closed shard may not be readable yet, even if none followed just now.
             return End(Ended(), max(len(self._unread_records), self._expected(cut)))
         if self._caught_up:
             return self._end_behind(

@@ -8,8 +8,8 @@ therefore carries the options as metadata of its first column, where a reader fi
 Only a table has this metadata. Spark copies the metadata of columns to everything that is made from them, so the frames of ``load()``
 and of temporary views, whose options do reach their scans, have none.
 
-Writers ignore it, because a frame that is read from a table has the metadata too. A copy of one stream to another whose ``streamName``
-was forgotten would write into the stream that it reads.
+Writers ignore it, because a frame that is read from a table has the metadata too. A program that copies a table's stream and
+forgets ``streamName`` for the target would write into the stream that it reads.
 """
 
 from __future__ import annotations

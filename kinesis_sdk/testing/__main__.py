@@ -230,7 +230,7 @@ def main(arguments: list[str] | None = None, *, prog: str = "python -m kinesis_s
             sys.stdout.write(f"  export AWS_CA_BUNDLE={shlex.quote(str(server.ca_file))}\n")
     sys.stdout.flush()
     try:
-        # The system may deliver a signal to any thread, but Python runs its handler in this one, once its wait has ended.
+        # The system may deliver a signal to any thread, but Python runs its handler in this thread, once its wait has ended.
         while not stop.wait(0.5):
             pass
     finally:

@@ -130,7 +130,7 @@ class LeaseChange:
         if plan.action is Action.IMPORT or (plan.action is Action.MOVE and len(left) == len(plan.changes)):
             return plan.command
         if plan.action is Action.MOVE:
-            # All to one worker: half of a swap is left.
+            # All leases go to one worker, so only half of a swap is left.
             keys = [goal.lease_key for goal in left]
             return self._desk.command("move", shard=keys, to=left[0].worker)
         is_position = plan.action in (Action.REWIND, Action.SKIP)

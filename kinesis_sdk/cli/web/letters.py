@@ -106,8 +106,9 @@ class LetterPages:
     def plan(self, place: int, request: Mapping[str, Any]) -> tuple[Plain, Act]:
         """Plan a replay into the streams of the letters, or a drop; see `Planner.plan`.
 
-        A browser cannot name a handler: it must not choose code that runs in the console's process. Nor can it name a stream: records go back
-        into those of the application that was asked for, and those that the console was started with.
+        A browser cannot name a handler: it must not choose code that runs in the console's process. Nor can it name a stream:
+        records go back only into streams of the application that the request names, or streams with which the console was
+        started.
         """
         operation = request.get("operation")
         if operation not in ("replay-letters", "drop-letters"):

@@ -375,7 +375,7 @@ def _least(count: int, is_enough: Callable[[int], bool]) -> int:
     """Return the smallest number up to ``count`` that is enough; 0 if even ``count`` is not."""
     if not is_enough(count):
         return 0
-    low, high = 0, count  # `low` is not enough, and `high` is
+    low, high = 0, count  # `low` is too small, `high` is enough
     while high - low > 1:
         middle = (low + high) // 2
         if is_enough(middle):

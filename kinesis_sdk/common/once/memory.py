@@ -182,7 +182,7 @@ class Segment:
         self._packed_digests = b""
         self._width = 0
         # Named records: the place of the first copy, and all places if there are several. A copy that arrived no later than an earlier
-        # one is left out, because every query finds the earlier one too. So arrivals rise with places.
+        # one is left out, because every query finds the earlier one too. So later places have later arrivals.
         self._names: dict[bytes, int] = {}
         self._several: dict[bytes, list[int]] = {}
         self._compressed: _Names | None = None
@@ -503,7 +503,8 @@ class RunMemory:
         self._open = Segment(-NEVER, _segment_bytes(max_bytes))
         # Arrival before which copies are missing for lack of bytes.
         self._short_until = -NEVER
-        # How far back suspects were searched for lately, in milliseconds, and the arrival of the last suspect with at least half that distance.
+        # Milliseconds by which recent searches for suspects looked back, and the arrival of the last suspect that needed at
+        # least half of that.
         self._reach = 0
         self._reach_at = 0
 

@@ -419,7 +419,7 @@ class RunReader:
         for one in kept_back:
             if one.table.made_for != self._checksum:
                 if self._range is None:
-                    # It may be misplaced, so it is neither dropped nor a reason to drop another.
+                    # It may be misplaced, so it is not dropped, and no other copy is dropped because of it.
                     self._decision.unknown += one.user_records
                     continue
                 if one.is_outside(self._range):

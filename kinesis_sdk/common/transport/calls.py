@@ -126,7 +126,7 @@ class Transport:
         attempt = Attempt(self, operation)
         if body is None or not self._models or not self._hooks.unmodified:
             return attempt
-        # The endpoint depends on some parameters, and the form was checked with these names of parameters.
+        # The endpoint depends on some parameters, and the form was checked only for requests with these parameters.
         key = (operation, *request, *[request.get(name) for name in self._endpoint_members[operation]])
         try:
             form = self._forms.get(key)

@@ -256,7 +256,7 @@ class ShardConsumer:
         self._failures = 0
         self.progress.failing_callback = None
         if reason is ShutdownReason.LEASE_LOST:
-            self.metrics.retire()  # its next owner records from now on, perhaps in this process
+            self.metrics.retire()  # its next owner records its metrics from now on, perhaps in this process
         level = logging.WARNING if reason is ShutdownReason.LEASE_LOST else logging.INFO
         detail = f" ({self.held.gone})" if reason is ShutdownReason.LEASE_LOST else ""
         self._logger.log(level, "shard %s: shutting down: %s%s", self.shard_id, reason.value, detail)
@@ -348,7 +348,7 @@ class ShardConsumer:
             # A parent without a lease was finished and deleted, or expired before this application started.
             row = self._runtime.store.get(self._runtime.lease_key(parent))
             if row is not None and not row.is_finished and self._is_past_until(row):
-                # The rest of the parent arrived at or after the worker's `until`, and so did all of this shard.
+                # The rest of the parent arrived at or after the worker's `until`, and so did all records of this shard.
                 return self._release(now)
             if row is not None and not row.is_finished:
                 self._failures, self.progress.error = (
@@ -365,8 +365,8 @@ class ShardConsumer:
 
     def _is_in_sink(self, parent: str, now: float) -> bool:
         """Return whether the sink has the end of a parent whose lease is finished, or has no row for the parent."""
-        # The sink stores the end of a shard before the lease table does. So the sink can only lack it after a restore from a
-        # backup. The parent's records that it lost then come before the records of this shard.
+        # The sink stores the end of a shard before the lease table does. If the sink lacks it, the sink was restored from a
+        # backup, and the parent's records that it lost come before the records of this shard.
         sink = self._runtime.sink
         state = None if sink is None else self._runtime.result_of(sink.read(self._runtime.sink_key(parent)))
         if state is None or state.ended:

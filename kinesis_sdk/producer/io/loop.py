@@ -223,8 +223,8 @@ class IoLoop:
             if idle:
                 pipeline.queue.flush(-1, now)
             else:
-                # Something closed is on its way and makes room. Open aggregates would only leave half empty, emptier
-                # each time: one response makes room for as many records as its request held.
+                # A closed aggregate is in flight and will make room. Open aggregates would leave half empty, and emptier each
+                # time, because a response makes room only for as many records as its request held.
                 pipeline.queue.expedite()
 
     # ------------------------------------------------------------------ pool threads

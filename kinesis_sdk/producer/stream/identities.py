@@ -167,7 +167,7 @@ class Identities:
         if not self.enabled:
             return
         text = date_text(metadata)
-        if text != self._date_text:  # the same second again says less than before
+        if text != self._date_text:  # the same date again adds nothing
             self._date_text = text
             self.observe_date(response_date(metadata), now)
 
@@ -269,7 +269,7 @@ class Identities:
             elif identity.date is None:
                 date = _from(stamp, identity)
                 if identity.first is not None:
-                    # So that date and window tell when it was sent, as for other named records; see `resumed`.
+                    # The date and the window then tell when it was first sent, as for other named records; see `resumed`.
                     identity = identity._replace(window=max(1.0, (stamp.date - date) / 1000), first=None)
                 record.identity = identity._replace(date=date, made=stamp.made, wall=stamp.wall)
         attempt.held_until = max(attempt.held_until, stamp.made + HOLD_OFF)

@@ -90,7 +90,7 @@ class TokenBucket:
 
     def ready_in(self, amount: float, now: float) -> float:
         """Return the seconds until ``amount`` may be taken; 0 if at once."""
-        if now > self._updated:  # often it was refilled for this moment already
+        if now > self._updated:  # it was often refilled for this moment already
             self._refill(now)
         missing = min(amount, self.capacity) - self._tokens
         # A rounding error must not become a wait that never ends, nor one so short that adding it to the time changes nothing.

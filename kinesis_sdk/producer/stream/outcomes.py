@@ -59,7 +59,7 @@ def check_placement(
     if not entry.form.is_wrapped:
         return Placement.STORED
     if not entry.aggregate.tagged and entry.shard_id is None and not service_places:
-        # All records have the hash key that placed it: it is right wherever it landed.
+        # All its records have the hash key by which Kinesis placed it, so the shard that stored it is the right one.
         return Placement.STORED
     actual = shard_map.range_of(actual_shard_id) if shard_map else None
     if actual is None:

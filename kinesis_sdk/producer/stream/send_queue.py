@@ -445,7 +445,7 @@ class SendQueue:
         self._barrier.resume(reloaded=False)
         self._place_all(detached, now)
         if without is not None:
-            without._delivery = DeliveryState(None)  # also if it was in a Kinesis record: it is in none
+            without._delivery = DeliveryState(None)  # it leaves its Kinesis record, if it was in one
         self._pending.drop_empty()
 
     def forgive(self, gap: float, now: float) -> None:
@@ -646,7 +646,8 @@ class SendQueue:
     def _lane_of(self, entry: Entry) -> Lane:
         """Return the lane of an entry's shard.
 
-        Without a predicted shard, it is the lane of the hash key, limited to the rate of one shard: its shard could not take more.
+        Without a predicted shard, it is the lane of the hash key, which is limited to the rate of one shard, because all its
+        records go to one shard.
         """
         group = entry.group
         lane = self.lanes.get(group)

@@ -169,7 +169,7 @@ class OutgoingHandoffs:
 
     def __init__(self, failover_time: float) -> None:
         self._delay = min(_RECLAIM_DELAY, failover_time / 2)
-        # In the order of the handoffs, so also of the times.
+        # In the order of the handoffs, so the times rise.
         self._left: dict[str, tuple[Lease, float]] = {}
 
     def add(self, row: Lease, now: float) -> None:

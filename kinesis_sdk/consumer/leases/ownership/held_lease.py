@@ -49,8 +49,8 @@ class HeldLease:
 
     Args:
         acquired_at: Monotonic time at which the take was *sent*.
-        has_kcl3_leader: Returns whether a KCL 3 leader is alive at a monotonic time. It then reads the throughput, which is
-            written as measured.
+        has_kcl3_leader: Returns whether a KCL 3 leader is alive at a monotonic time. A live leader reads the throughput, so it
+            is written as measured.
 
     Attributes:
         acquired_counter: Counter of the row after the take. A handoff marker on an older row is history.

@@ -52,7 +52,7 @@ def fair_shares(
     rest, full = dict(counts), dict[str, int]()
     while True:
         floor = total // len(rest)
-        # Not all workers of the rest can have more than the floor: the total would not contain their pinned leases.
+        # At least one worker of the rest has no more pinned leases than the floor: otherwise they would exceed the total.
         over = {worker: pinned[worker] for worker in rest if pinned.get(worker, 0) > floor}
         if not over:
             return {**full, **_even_shares(rest, total, groups, max_leases)}

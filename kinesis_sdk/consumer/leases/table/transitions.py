@@ -167,7 +167,7 @@ def compare_and_set(
         current: The row as it is now, read in the same transaction; None if there is none.
         seen: The row as the writer knows it.
         change: The transition, for example ``lambda row: taken(row, owner)``.
-        no_handoff: Whether the row must have no handoff marker (``checkpointOwner``), besides.
+        no_handoff: Whether the row must also have no handoff marker (``checkpointOwner``).
         same_owners: Whether owner and handoff marker must be as seen, besides.
 
     Returns:
