@@ -9,13 +9,13 @@ import pytest
 from kinesis_sdk.admin.changes import plan as plans
 from kinesis_sdk.admin.changes.description import Status
 from kinesis_sdk.admin.changes.lease_change import LeaseChange
-from kinesis_sdk.admin.changes.plans import plan_move, plan_rewind, plan_skip
+from kinesis_sdk.admin.changes.plans import plan_move, plan_rewind
 from kinesis_sdk.admin.changes.recipes import Recipe
 from kinesis_sdk.admin.command import Command
 from kinesis_sdk.admin.fleet.model import OwnerKind
 from kinesis_sdk.common.errors import AuditLogError, ChangeRefusedError
 from kinesis_sdk.consumer import ConsumerConfig
-from tests.admin.changes.operators import SHARD, SLOW, Air, SteeredFleet, loaded, no_response
+from tests.admin.changes.operators import SHARD, Air, SteeredFleet, loaded, no_response
 
 
 @pytest.mark.parametrize("pause", [11.0, 60.0])
@@ -45,27 +45,6 @@ def test_a_late_confirmation_still_restarts_an_owner_that_stored_nothing(tmp_pat
     assert outcome.status is Status.DONE
     fleet.load(5)
     assert fleet.runs()[-1][1] == [*range(fleet.put_count)]
-
-
-def test_a_late_confirmation_of_a_skip_still_asks_the_owner(tmp_path):
-    fleet, _, _ = loaded(tmp_path, config=SLOW)
-    desk = fleet.behind()
-    fleet.pace = 2.0
-    plan = plan_skip(desk, "LATEST")
-    fleet.run(15)
-    (outcome,) = LeaseChange(desk, plan).carry_out()
-    assert (outcome.status, outcome.recipe) == (Status.DONE, Recipe.REQUEST)
-
-
-def test_a_late_confirmation_of_a_move_finds_the_worker_alive(tmp_path):
-    fleet, _, _ = loaded(tmp_path, workers=("a", "b"), shards=4)
-    fleet.run(10)
-    shard = next(key for key, owner in fleet.owners().items() if owner == "a")
-    desk = fleet.desk()
-    plan = plan_move(desk, [shard], "b", swap=True)
-    fleet.run(60)
-    outcomes = LeaseChange(desk, plan).carry_out()
-    assert [outcome.status for outcome in outcomes] == [Status.DONE, Status.DONE]
 
 
 def test_an_owner_that_dies_before_the_confirmation_loses_the_lease(tmp_path):

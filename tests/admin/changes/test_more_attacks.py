@@ -13,7 +13,7 @@ from kinesis_sdk.admin.changes.marks import list_workers, plan_drain, plan_undra
 from kinesis_sdk.admin.changes.plans import plan_rewind, plan_skip
 from kinesis_sdk.admin.changes.positions import AfterRecord
 from kinesis_sdk.admin.changes.recipes import Recipe
-from kinesis_sdk.common.errors import ChangeRefusedError, ConfigError, InvalidPositionError, KinesisSdkError
+from kinesis_sdk.common.errors import ChangeRefusedError, ConfigError, KinesisSdkError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from tests.admin.changes.operators import SHARD, SLOW, TABLE, SteeredFleet, kind_of, loaded, no_response
 
@@ -59,28 +59,15 @@ def test_the_release_of_an_owner_that_was_asked_has_no_response(tmp_path, phase,
     assert len(numbers) == len(set(numbers))
 
 
-def test_a_sequence_number_of_another_shard(tmp_path):
+@pytest.mark.parametrize("plan", [plan_rewind, plan_skip])
+@pytest.mark.parametrize("number", ["1" * 56, "49" + "0" * 54, "9" * 56, "another shard's", "after the tip"])
+def test_a_sequence_number_that_the_shard_does_not_have(tmp_path, plan, number):
     fleet, _, _ = loaded(tmp_path, shards=2)
     shards = sorted(fleet.checkpoints())
-    other = fleet.checkpoints()[shards[1]]
-    for plan in (plan_rewind, plan_skip):
-        with pytest.raises((ConfigError, InvalidPositionError)):
-            plan(fleet.desk(), ExtendedSequenceNumber(other.sequence_number), [shards[0]])
-
-
-@pytest.mark.parametrize("number", ["1" * 56, "49" + "0" * 54, "9" * 56])
-def test_a_sequence_number_that_does_not_exist(tmp_path, number):
-    fleet, _, _ = loaded(tmp_path)
-    for plan in (plan_rewind, plan_skip):
-        with pytest.raises(KinesisSdkError):
-            plan(fleet.desk(), ExtendedSequenceNumber(number), [SHARD])
-
-
-def test_a_number_after_the_tip(tmp_path):
-    fleet, _, _ = loaded(tmp_path)
-    last = fleet.checkpoints()[SHARD].sequence_number
+    own, other = (int(fleet.checkpoints()[shard].sequence_number) for shard in shards)
+    number = {"another shard's": str(other), "after the tip": str(own + 5)}.get(number, number)
     with pytest.raises(KinesisSdkError):
-        plan_skip(fleet.desk(), ExtendedSequenceNumber(str(int(last) + 5)), [SHARD])
+        plan(fleet.desk(), ExtendedSequenceNumber(number), [shards[0]])
 
 
 @pytest.mark.parametrize("to", ["LATEST", "TRIM_HORIZON", "time"])

@@ -106,6 +106,10 @@ class World:
             )
             self.clock.advance(1.0)
 
+    def add_consumer(self) -> None:
+        stream = self.kinesis.describe_stream_summary(StreamName="orders")["StreamDescriptionSummary"]
+        self.kinesis.register_stream_consumer(StreamARN=stream["StreamARN"], ConsumerName="fast")
+
     def examine(self, *, lease_store: str | None = None, **settings: Any) -> Report:
         self.clock.advance(1.0)
         connection = Connection(

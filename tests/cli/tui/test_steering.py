@@ -89,20 +89,6 @@ def test_a_rewind_shows_its_write_and_makes_it_only_when_it_is_applied(world: Wo
     assert world.audit.exists()
 
 
-def test_a_skip_and_a_release(world: World) -> None:
-    world.plan("rewind", "TRIM_HORIZON").act()
-    world.plan("skip-to", "LATEST").act()
-    assert world.lease.checkpoint.sequence_number == world.numbers[-1]
-    world.store.take(world.lease, "stopped")
-    world.plan("release").act()
-    assert world.lease.owner is None
-
-
-def test_a_move_to_an_unknown_worker_is_rejected(world: World) -> None:
-    with pytest.raises(ConfigError, match="to='nowhere' is invalid: expected a worker of the table: stopped"):
-        world.plan("move", "nowhere")
-
-
 def test_a_move_to_a_worker_that_cannot_take_it_is_refused(world: World) -> None:
     """The worker holds another lease, and nothing shows that it understands a handoff."""
     other = Lease(lease_key="shardId-000000000009", checkpoint=ExtendedSequenceNumber("TRIM_HORIZON"))
@@ -121,11 +107,6 @@ def test_a_change_that_has_nothing_to_do_cannot_be_confirmed(world: World) -> No
     planned = world.plan("skip-to", "LATEST")
     assert planned.refused
     assert any("unchanged" in line for line in planned.lines)
-
-
-def test_a_target_that_cannot_be_read_is_named(world: World) -> None:
-    with pytest.raises(ConfigError, match=r"to='15m' is invalid: .*write -15m"):
-        world.plan("rewind", "15m")
 
 
 def test_who_leaves_does_not_wait_for_a_worker(world: World) -> None:

@@ -156,10 +156,6 @@ def change(fleet: SteeredFleet, **request: Any) -> tuple[Any, Any, list[str]]:
     return shown, act(lines.append), lines
 
 
-def held_by(fleet: SteeredFleet, worker: str) -> list[str]:
-    return sorted(key for key, owner in fleet.owners().items() if owner == worker)
-
-
 def test_several_shards_are_rewound_at_once(live: SteeredFleet) -> None:
     shards = [shard_name(0), shard_name(2)]
     shown, outcome, _ = change(live, operation="rewind", leases=shards, to="TRIM_HORIZON")
@@ -171,52 +167,3 @@ def test_several_shards_are_rewound_at_once(live: SteeredFleet) -> None:
     counts = Counter((shard, data) for _, shard, data, _, _ in live.delivered)
     assert {count for (shard, _), count in counts.items() if shard in shards} == {2}
     assert {count for (shard, _), count in counts.items() if shard not in shards} == {1}
-
-
-def test_a_swap_keeps_the_balance(live: SteeredFleet) -> None:
-    (mine, *_), (other, *_) = held_by(live, "a"), held_by(live, "b")
-    shown, _, _ = change(live, operation="move", leases=[mine], to="b", swap=True)
-    assert "--to b --swap" in shown["command"]
-    assert (live.owners()[mine], live.owners()[other]) == ("b", "a")
-    live.run(30)
-    assert (live.owners()[mine], live.owners()[other]) == ("b", "a"), "it stays"
-
-
-def test_a_worker_is_drained_and_undrained(live: SteeredFleet) -> None:
-    shown, outcome, lines = change(live, operation="drain", worker="a")
-    assert shown["command"] == "kinesis-sdk worker drain app a --region eu-west-1"
-    (write,) = shown["writes"]
-    assert "drain:a: – → 1" in write["lines"][0]
-    assert outcome["text"] == "No lease names a. Stop it, or end the drain."
-    assert lines[-1] == "a holds 0 leases"
-    assert set(live.owners().values()) == {"b"}
-    clients = {"dynamodb": live.dynamodb, "kinesis": live.raw}
-    made = AdminPlanner(
-        Connection(clients=clients), stream=STREAM, clock=live.clock, sleep=live.run, audit_log=live.audit
-    )
-    shown, act = made.plan("app", {"operation": "undrain", "worker": "a"})
-    assert shown["command"] == "kinesis-sdk worker undrain app a"
-    assert act(lines.append) == {"text": "a takes leases again."}
-    live.run(30)
-    assert sorted(Counter(live.owners().values()).items()) == [("a", 2), ("b", 2)]
-    shown, _ = made.plan("app", {"operation": "undrain", "worker": "a"})
-    assert (shown["empty"], shown["effects"]) == (True, ["a does not drain."])
-
-
-def test_a_lease_is_pinned_and_unpinned(live: SteeredFleet) -> None:
-    shard, *_ = held_by(live, "a")
-    shown, outcome, _ = change(live, operation="pin", leases=[shard], to="b")
-    assert shown["command"] == f"kinesis-sdk leases pin app --shard {shard} --to b --region eu-west-1"
-    assert "within seconds" in outcome["text"]
-    live.run(20)
-    assert live.owners()[shard] == "b"
-    clients = {"dynamodb": live.dynamodb, "kinesis": live.raw}
-    made = AdminPlanner(
-        Connection(clients=clients), stream=STREAM, clock=live.clock, sleep=live.run, audit_log=live.audit
-    )
-    shown, act = made.plan("app", {"operation": "unpin", "leases": [shard]})
-    assert shown["command"] == f"kinesis-sdk leases unpin app --shard {shard}"
-    act(lambda _: None)
-    assert live.store.get(shard).pinned_to is None
-    with pytest.raises(ConfigError, match=r"^to="):
-        made.plan("app", {"operation": "pin", "leases": [shard], "to": "unknown-worker"})
