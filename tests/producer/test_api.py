@@ -20,10 +20,10 @@ from kinesis_sdk.common.errors import (
     ResourceNotFoundError,
 )
 from kinesis_sdk.common.stream import StreamId
-from kinesis_sdk.metrics import MemoryMetrics, Metric
 from kinesis_sdk.producer import FailedRecord, Producer, ProducerConfig
 from kinesis_sdk.producer.records.record import PendingRecord
 from kinesis_sdk.testing import FakeAws
+from tests.producer.stored import payloads
 from tests.producer.support import LONG, Gate
 
 STREAM = "orders"
@@ -82,12 +82,21 @@ BAD: list[tuple[tuple[Any, ...], str]] = [
     (("", b"x"), "partition_key"),
     (("k" * 257, b"x"), "partition_key"),
     ((7, b"x"), "partition_key"),
+    ((None, b"x", "0"), "explicit_hash_key"),
+    ((b"k", b"x"), "partition_key"),
+    ((["k"], b"x"), "partition_key"),
     (("\ud800", b"x"), "partition_key"),
     (("k", "text"), "data"),
+    (("k", None), "data"),
+    (("k", 5), "data"),
+    (("k", [1, 2]), "data"),
+    (("k", b"x" * (1024 * 1024 + 1)), "data"),
     (("k", b"x" * 1024 * 1024), "data"),
     (("é" * 200, b"x" * (1024 * 1024 - 399)), "data"),
-    (("k", b"x", 2**128), "explicit_hash_key"),
-    (("k", b"x", "0x10"), "explicit_hash_key"),
+    *(
+        (("k", b"x", hash_key), "explicit_hash_key")
+        for hash_key in (-1, 2**128, str(2**128), "0x10", "1.0", "", "٣", True, 1.5)
+    ),
 ]
 
 
@@ -108,7 +117,8 @@ def test_every_way_in_refuses_the_same_records(
         error = caught.value
     assert isinstance(error, InvalidRecordError)
     assert error.field == field
-    assert producer.stats().user_records_put == 0
+    assert len(str(error)) < 300, "the payload is not repeated"
+    assert producer.stats().user_records_put == producer.stats().buffered_bytes == 0
 
 
 @pytest.mark.parametrize("way", ["put", "try_put", "send", "put_many"])
@@ -122,8 +132,8 @@ def test_every_way_in_checks_the_stream_and_says_when_it_is_closed(make: Make, w
         getattr(producer, way)(STREAM, *arguments)
 
 
-@pytest.mark.parametrize("way", ["try_put", "send", "put_many"])
-@pytest.mark.parametrize("data", [b"x", bytearray(b"x"), memoryview(b"x")])
+@pytest.mark.parametrize("way", ["put", "try_put", "send", "put_many"])
+@pytest.mark.parametrize("data", [b"bytes", bytearray(b"bytes"), memoryview(b"__bytes")[2:], b""])
 def test_every_way_in_stores(make: Make, gate: Gate, way: str, data: Any) -> None:
     producer = make()
     if way == "put_many":
@@ -133,6 +143,7 @@ def test_every_way_in_stores(make: Make, gate: Gate, way: str, data: Any) -> Non
     assert producer.flush(LONG) == 0
     stats = producer.stats()
     assert stats.user_records_stored == stats.user_records_put > 0
+    assert payloads(gate.aws) == {bytes(data): stats.user_records_put}
 
 
 # ---------------------------------------------------------------------- try_put and the bounds
@@ -161,19 +172,6 @@ def test_the_bound_on_records_stands_beside_that_on_bytes(make: Make, gate: Gate
     gate.open.set()
     assert producer.flush(LONG) == 0
     assert producer.put(STREAM, "k", b"x").result(LONG)
-
-
-def test_a_put_that_waits_for_the_bound_on_records_goes_on(make: Make, gate: Gate) -> None:
-    gate.open.clear()
-    producer = make(max_buffered_records=1)
-    producer.put(STREAM, "k", b"x")
-    futures: list[PendingRecord] = []
-    thread = threading.Thread(target=lambda: futures.append(producer.put(STREAM, "k", b"y")))
-    thread.start()
-    assert gate.arrived.acquire(timeout=LONG)
-    gate.open.set()
-    thread.join(LONG)
-    assert futures[0].result(LONG)
 
 
 # ---------------------------------------------------------------------- put_many
@@ -530,44 +528,6 @@ def test_a_stream_whose_record_limit_was_raised_is_asked_again_but_rarely(gate: 
 
 
 # ---------------------------------------------------------------------- metrics
-
-
-class SampledMetrics(MemoryMetrics):
-    """Tells when the first sample was taken: the engine takes it in the turn that also sends, perhaps after the end."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.sampled = threading.Event()
-
-    def add(self, metric: Metric, *observation: Any) -> None:
-        super().add(metric, *observation)
-        if metric.name == "UserRecordsPending":
-            self.sampled.set()
-
-
-def test_metrics_hear_of_everything(gate: Gate) -> None:
-    sink = SampledMetrics()
-    config = ProducerConfig(record_max_buffered_time=0.005)
-    with Producer(config, client=gate, metrics=sink) as producer:
-        producer.put_many(STREAM, [("k", b"12345")] * 10)
-        producer.put("nowhere", "k", b"x")
-        assert producer.flush(LONG) == 0
-        assert sink.sampled.wait(LONG)
-        assert sink.get("UserRecordsPending", StreamName=STREAM) is not None
-    assert sink.get("UserRecordsPending", StreamName=STREAM) is None, "a closed producer has no state"
-    assert numbers(sink, "UserRecordsReceived", StreamName=STREAM) == (10, 10)
-    assert numbers(sink, "UserRecordsPut", StreamName=STREAM) == (10, 10)
-    assert numbers(sink, "UserRecordsDataPut", StreamName=STREAM) == (10, 50)
-    assert numbers(sink, "UserRecordsPut", StreamName="nowhere") == (1, 0)
-    assert numbers(sink, "AllErrors", StreamName=STREAM)[1] == 0
-    assert sink.get("RequestTime", StreamName=STREAM) is not None
-
-
-def numbers(sink: MemoryMetrics, name: str, **dimensions: str) -> tuple[float, float]:
-    """Count and sum."""
-    found = sink.get(name, **dimensions)
-    assert found is not None, name
-    return found[0], found[1]
 
 
 def test_without_metrics_nothing_is_measured(make: Make) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import dis
-import linecache
 import logging
 import os
 import pickle
@@ -20,14 +19,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
-from random import Random
 from types import FrameType
 from typing import Any
 
 import pytest
 from botocore.exceptions import EndpointConnectionError
 
-from kinesis_sdk.common.aggregate_reader import deaggregate
 from kinesis_sdk.common.errors import (
     AwsConfigError,
     BufferFullError,
@@ -41,8 +38,6 @@ from kinesis_sdk.common.errors import (
     ResourceNotFoundError,
 )
 from kinesis_sdk.common.hashkeys import hash_partition_key
-from kinesis_sdk.common.records import KinesisRecord
-from kinesis_sdk.common.shards import list_shards
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer import Producer, ProducerConfig
 from kinesis_sdk.producer.io import completion as completion_module
@@ -53,6 +48,7 @@ from kinesis_sdk.producer.stream.pending import PendingRecords
 from kinesis_sdk.producer.stream.responses import ResponseHandler
 from kinesis_sdk.testing import FakeAws, Fault
 from tests.fuzz import TIMES, share
+from tests.producer.stored import payloads as stored
 from tests.producer.support import LONG, Gate
 
 STREAM = "orders"
@@ -96,30 +92,6 @@ def make(gate: Gate) -> Iterator[Make]:
         producer.close(LONG)
 
 
-def stored(aws: FakeAws, stream: str = STREAM) -> Counter[bytes]:
-    """Payloads that a consumer like the KCL would deliver; faults are over."""
-    aws.faults.clear()
-    client = aws.client("kinesis")
-    found: Counter[bytes] = Counter()
-    for shard in list_shards(client, StreamId(stream)):
-        iterator = client.get_shard_iterator(
-            StreamName=stream, ShardId=shard.shard_id, ShardIteratorType="TRIM_HORIZON"
-        )["ShardIterator"]
-        while iterator:
-            page = client.get_records(ShardIterator=iterator)
-            records = [KinesisRecord.from_api(item) for item in page["Records"]]
-            found.update(
-                record.data
-                for record in deaggregate(
-                    records, hash_key_range=shard.hash_key_range, on_misplaced=lambda _record, _count: True
-                )
-            )
-            iterator = page.get("NextShardIterator")
-            if not page["Records"] and page["MillisBehindLatest"] == 0:
-                break
-    return found
-
-
 def settle(producer: Producer, stream: str = STREAM) -> None:
     """Put records until the producer knows its stream."""
     pipeline = producer._engine.pipeline(StreamId.parse(stream))
@@ -153,13 +125,6 @@ def test_a_stream_by_name_or_arn(make: Make, aws: FakeAws, stream: str | StreamI
     producer = make()
     assert producer.put(stream, "k", b"x").result(LONG)
     assert stored(aws) == {b"x": 1}
-
-
-@pytest.mark.parametrize("data", [b"bytes", bytearray(b"bytes"), memoryview(b"__bytes")[2:], b""])
-def test_any_kind_of_bytes(make: Make, aws: FakeAws, data: Any) -> None:
-    producer = make()
-    producer.put(STREAM, "k", data).result(LONG)
-    assert stored(aws) == {bytes(data): 1}
 
 
 @pytest.mark.parametrize("key", [0, "0", " 00007 ", 2**128 - 1, str(2**128 - 1)])
@@ -260,44 +225,6 @@ def test_many_threads_and_every_future_resolves_exactly_once(make: Make, aws: Fa
 
 
 @pytest.mark.parametrize(
-    ("arguments", "field"),
-    [
-        ((STREAM, "", b"x"), "partition_key"),
-        ((STREAM, "k" * 257, b"x"), "partition_key"),
-        ((STREAM, 7, b"x"), "partition_key"),
-        ((STREAM, None, b"x", "0"), "explicit_hash_key"),
-        ((STREAM, b"k", b"x"), "partition_key"),
-        ((STREAM, ["k"], b"x"), "partition_key"),
-        ((STREAM, "\ud800", b"x"), "partition_key"),
-        ((STREAM, "k", "text"), "data"),
-        ((STREAM, "k", None), "data"),
-        ((STREAM, "k", 5), "data"),
-        ((STREAM, "k", [1, 2]), "data"),
-        ((STREAM, "k", b"x" * (MIB + 1)), "data"),
-        ((STREAM, "k", b"x" * MIB), "data"),
-        ((STREAM, "é" * 200, b"x" * (MIB - 399)), "data"),
-        ((STREAM, "k", b"x", -1), "explicit_hash_key"),
-        ((STREAM, "k", b"x", 2**128), "explicit_hash_key"),
-        ((STREAM, "k", b"x", str(2**128)), "explicit_hash_key"),
-        ((STREAM, "k", b"x", "0x10"), "explicit_hash_key"),
-        ((STREAM, "k", b"x", "1.0"), "explicit_hash_key"),
-        ((STREAM, "k", b"x", ""), "explicit_hash_key"),
-        ((STREAM, "k", b"x", "٣"), "explicit_hash_key"),
-        ((STREAM, "k", b"x", True), "explicit_hash_key"),
-        ((STREAM, "k", b"x", 1.5), "explicit_hash_key"),
-    ],
-)
-def test_bad_records_are_refused_at_once_by_field(make: Make, arguments: tuple[Any, ...], field: str) -> None:
-    producer = make()
-    with pytest.raises(InvalidRecordError) as caught:
-        producer.put(*arguments)
-    assert caught.value.field == field
-    assert len(str(caught.value)) < 300, "the payload is not repeated"
-    assert producer.stats().user_records_put == 0
-    assert producer.stats().buffered_bytes == 0
-
-
-@pytest.mark.parametrize(
     "stream",
     ["", "a" * 129, "with space", None, 7, b"orders", ["orders"], {"a": 1}, "arn:aws:s3:::bucket", ARN[:-6]],
 )
@@ -325,28 +252,6 @@ def test_an_unknown_stream_fails_soon_with_the_cause(make: Make) -> None:
     producer = make()
     assert isinstance(cause_of(producer.put("nowhere", "k", b"x")), ResourceNotFoundError)
     assert producer.put(STREAM, "k", b"x").result(LONG), "other streams go on"
-
-
-def test_records_wait_for_a_stream_that_is_created_later_if_told_so(
-    make: Make, aws: FakeAws, gate: Gate, caplog: pytest.LogCaptureFixture
-) -> None:
-    producer = make(missing_stream="wait")
-    asked: list[str] = []
-
-    def describe(**request: Any) -> dict[str, Any]:
-        asked.append(request["StreamName"])
-        if len(asked) == 3:  # a deployment creates it
-            aws.client("kinesis").create_stream(StreamName="later", ShardCount=2)
-        answer: dict[str, Any] = gate.client.describe_stream_summary(**request)
-        return answer
-
-    gate.replace["describe_stream_summary"] = describe
-    with caplog.at_level(logging.WARNING):
-        futures = producer.put_many("later", [(f"k{number}", b"x") for number in range(50)])
-        assert producer.flush(LONG) == 0
-    assert all(len(future.result(0).attempts) <= 2 for future in futures)
-    assert "stream later: failed to load shard map (attempt 1)" in caplog.text
-    assert stored(aws, "later") == Counter({b"x": 50})
 
 
 def test_an_endpoint_that_is_late_at_the_start_is_named_at_once_and_waited_for(
@@ -434,24 +339,6 @@ def test_without_the_permission_to_put_records_fail_at_once(make: Make, aws: Fak
     cause = cause_of(make().put(STREAM, "k", b"x"))
     assert isinstance(cause, PermanentAwsError)
     assert cause.code == "AccessDeniedException"
-
-
-def test_a_stream_that_places_records_itself_gets_no_aggregates(make: Make, aws: FakeAws, gate: Gate) -> None:
-    aws.client("kinesis").create_stream(
-        StreamName="auto",
-        StreamModeDetails={"StreamMode": "ON_DEMAND"},
-        RecordDistributionStrategy="AUTO",
-    )
-    producer = make(record_max_buffered_time=60.0)
-    settle(producer, "auto")
-    before = gate.entries
-    for number in range(50):
-        producer.put("auto", "k", b"%d" % number)
-    assert producer.flush(LONG) == 0
-    assert gate.entries == before + 50
-    found = stored(aws, "auto")
-    del found[b"settle"]
-    assert found == {b"%d" % number: 1 for number in range(50)}
 
 
 def test_the_streams_record_limit_counts_once_it_is_known(make: Make, gate: Gate) -> None:
@@ -550,15 +437,6 @@ def test_a_put_that_waits_goes_on_when_room_comes_and_the_bound_holds(make: Make
     assert producer.flush(LONG) == 0
     assert 50_000 < highest <= 65_536
     assert producer.stats().user_records_stored == 400
-
-
-def test_waiting_for_room_does_not_wait_for_deadlines(make: Make) -> None:
-    producer = make(max_buffered_bytes=65_536, record_max_buffered_time=3_600.0, record_ttl=7_200.0)
-    begin = time.monotonic()
-    for _ in range(300):
-        producer.put(STREAM, "k", b"x" * 1_000)
-    assert time.monotonic() - begin < LONG
-    assert producer.flush(LONG) == 0
 
 
 def test_open_aggregates_are_left_to_fill_while_anything_is_on_its_way(make: Make, gate: Gate) -> None:
@@ -829,24 +707,6 @@ def test_it_can_not_be_pickled_and_says_what_to_do(make: Make) -> None:
 
 
 # ---------------------------------------------------------------------- callbacks
-
-
-def test_a_callback_may_put(make: Make, aws: FakeAws) -> None:
-    producer = make()
-    chained: list[PendingRecord] = []
-    everything = threading.Event()
-
-    def again(_: object) -> None:
-        if len(chained) < 20:
-            future = producer.put(STREAM, "k", b"%d" % len(chained))
-            chained.append(future)
-            future.add_done_callback(again)
-        else:
-            everything.set()
-
-    producer.put(STREAM, "k", b"first").add_done_callback(again)
-    assert everything.wait(LONG)
-    assert len(stored(aws)) == 21
 
 
 def test_a_callback_that_puts_does_not_wait_for_room_that_its_own_thread_has_to_make(
@@ -1302,79 +1162,6 @@ def test_keys_of_a_missing_stream_are_forgotten(make: Make, gate: Gate) -> None:
 # ---------------------------------------------------------------------- interrupts and signals
 
 
-def interrupted_put(producer: Producer, key: str, data: bytes, after: int) -> tuple[bool, int]:
-    """Put a record and raise KeyboardInterrupt before the ``after``-th line of the producer's code.
-
-    Returns:
-        Whether `put` raised, and how many lines it had.
-    """
-    lines = 0
-
-    def trace(frame: Any, event: str, _: Any) -> Any:
-        nonlocal lines
-        if not frame.f_code.co_filename.startswith(ROOM):
-            return None
-        source = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
-        # These have line events where no signal is handled: a `with` between its body and the call that releases
-        # the lock, a `try` before it is in force.
-        if event == "line" and not source.lstrip().startswith(("with ", "try:")):
-            lines += 1
-            if lines == after:
-                raise KeyboardInterrupt
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        producer.put(STREAM, key, data)
-    except KeyboardInterrupt:
-        return True, lines
-    finally:
-        sys.settrace(before)
-    return False, lines
-
-
-@pytest.mark.parametrize("filled", [0, 2])
-def test_an_interrupt_anywhere_in_put_leaves_the_rest_whole(make: Make, aws: FakeAws, filled: int) -> None:
-    # Two records before it: then the interrupted one closes an aggregate of three.
-    producer = make(record_max_buffered_time=60.0, record_ttl=600.0, aggregation_max_count=3)
-    expected: Counter[bytes] = Counter()
-    uncertain: set[bytes] = set()
-    settle(producer)
-    expected[b"settle"] += producer.stats().user_records_put
-    after = 0
-    raised = True
-    while raised:
-        after += 1
-        for number in range(filled):
-            data = b"%d before %d" % (number, after)
-            producer.put(STREAM, "k", data)
-            expected[data] += 1
-        data = b"interrupted %d" % after
-        raised, _ = interrupted_put(producer, f"k{after % 2}", data, after)
-        if not raised:
-            expected[data] += 1
-        else:
-            uncertain.add(data)
-        data = b"after %d" % after
-        producer.put(STREAM, "k", data)
-        expected[data] += 1
-        live = producer._engine.pipeline(StreamId(STREAM)).pending.live
-        engine = producer._engine
-        with engine._lock:
-            assert engine._shared.usage.bytes == sum(
-                cost_of(record.partition_key, record.data) for record in live
-            )
-            assert sum(engine._shared.usage.outstanding.values()) == len(live)
-    assert after > 40, "the trace reaches into the pipeline"
-    assert producer.flush(LONG) == 0, "no count is off"
-    assert producer.stats().buffered_bytes == 0
-    found = stored(aws)
-    for data in uncertain:
-        del found[data]
-    assert found == expected
-
-
 class StruckError(Exception):
     """What a signal handler of a user raises."""
 
@@ -1539,46 +1326,6 @@ def test_a_signal_at_any_moment_of_put_many_leaves_exactly_what_it_says(make: Ma
     surplus = found - expected
     assert not expected - found
     assert all(data.startswith(b"placed") and count == 1 for data, count in surplus.items())
-
-
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs interval timers")
-def test_a_storm_of_signals_during_put_loses_nothing_that_was_accepted(make: Make, aws: FakeAws) -> None:
-    armed = False
-
-    def strike(_: int, frame: Any) -> None:
-        nonlocal armed
-        armed = False
-        if frame.f_code.co_filename.startswith(ROOM):
-            raise StruckError
-
-    producer = make(aggregation_max_count=20)
-    accepted: list[PendingRecord] = []
-    rng = Random(5)
-    strikes = number = 0
-    before = signal.signal(signal.SIGALRM, strike)
-    try:
-        # How many signals land inside put depends on the machine, so it goes on until enough have. One at a time: a
-        # second one that hits the clean-up after the first breaks the producer, as it should.
-        while strikes < 50:
-            number += 1
-            assert number < 2_000_000, f"only {strikes} signals landed inside put"
-            try:
-                if not armed:
-                    armed = True
-                    signal.setitimer(signal.ITIMER_REAL, rng.uniform(0.00001, 0.0002))
-                future = producer.put(STREAM, f"k{number % 50}", b"%d" % number)
-            except StruckError:
-                strikes += 1
-            else:
-                accepted.append(future)
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-    assert producer.flush(LONG) == 0
-    assert all(future.exception(0) is None for future in accepted)
-    found = stored(aws)
-    assert sum(found.values()) >= len(accepted)
-    assert producer.stats().buffered_bytes == 0
 
 
 def test_an_interrupt_in_close_fails_what_is_left(

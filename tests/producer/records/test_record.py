@@ -187,20 +187,6 @@ def test_a_record_that_goes_elsewhere_takes_its_watchers_along() -> None:
     assert left.exception(0) is ERROR
 
 
-def test_listeners_go_along_when_their_record_goes_elsewhere() -> None:
-    called, waited = make_records(2)
-    seen: list[PendingRecord] = []
-    called.add_done_callback(seen.append)
-    with waited._condition:
-        waiter = _create_and_install_waiters([waited], ALL_COMPLETED)
-    for record in (called, waited):
-        entry = together([record])
-        assert entry.has_listeners
-        acknowledge_entry(together([record]), STORED)
-    assert seen == [called]
-    assert waiter.event.wait(LONG)
-
-
 def test_a_record_that_goes_elsewhere_while_somebody_begins_to_listen() -> None:
     # An engine's thread moves it after the caller's thread has looked at its delivery, before it has listeners.
     class Moving(DeliveryState):
@@ -244,48 +230,29 @@ def test_the_payload_is_found_in_the_middle_of_a_move() -> None:
     assert [record.data for record in records] == [b"0", b"1", b"2"]
 
 
-def test_looking_at_a_final_result_makes_no_condition() -> None:
-    stored, failed = make_record(), make_record()
-    acknowledge([stored], STORED)
-    fail(failed, ERROR)
-    assert stored.exception() is None
-    assert failed.exception() is ERROR
-    assert stored._waits is failed._waits is None
-
-
 # ---------------------------------------------------------------------- wait and as_completed
 
 
-def test_wait_for_all() -> None:
+@pytest.mark.parametrize(
+    ("return_when", "outcomes"),
+    [(ALL_COMPLETED, "sfs"), (FIRST_COMPLETED, "-s-"), (FIRST_EXCEPTION, "s-f")],
+)
+def test_wait(return_when: str, outcomes: str) -> None:
     records = [make_record() for _ in range(3)]
-    acknowledge(records[:1], STORED)
-    done, pending = concurrent.futures.wait(records, timeout=0)
-    assert (done, pending) == (set(records[:1]), set(records[1:]))
-    thread = threading.Thread(target=lambda: (acknowledge(records[1:2], STORED), fail(records[2], ERROR)))
+
+    def resolve() -> None:
+        for record, outcome in zip(records, outcomes, strict=True):
+            if outcome == "s":
+                acknowledge([record], STORED)
+            elif outcome == "f":
+                fail(record, ERROR)
+
+    thread = threading.Thread(target=resolve)
     thread.start()
-    done, pending = concurrent.futures.wait(records, timeout=LONG, return_when=ALL_COMPLETED)
+    done, pending = concurrent.futures.wait(records, timeout=LONG, return_when=return_when)
     join(thread)
-    assert (done, pending) == (set(records), set())
-
-
-def test_wait_for_the_first() -> None:
-    records = [make_record() for _ in range(3)]
-    thread = threading.Thread(target=lambda: acknowledge([records[1]], STORED))
-    thread.start()
-    done, pending = concurrent.futures.wait(records, timeout=LONG, return_when=FIRST_COMPLETED)
-    join(thread)
-    assert done == {records[1]}
-    assert pending == {records[0], records[2]}
-
-
-def test_wait_for_the_first_exception() -> None:
-    records = [make_record() for _ in range(3)]
-    thread = threading.Thread(target=lambda: (acknowledge([records[0]], STORED), fail(records[2], ERROR)))
-    thread.start()
-    done, pending = concurrent.futures.wait(records, timeout=LONG, return_when=FIRST_EXCEPTION)
-    join(thread)
-    assert done == {records[0], records[2]}
-    assert pending == {records[1]}
+    ended = {record for record, outcome in zip(records, outcomes, strict=True) if outcome != "-"}
+    assert (done, pending) == (ended, set(records) - ended)
 
 
 def test_as_completed_yields_each_once_in_the_order_of_completion() -> None:
@@ -626,36 +593,6 @@ def test_moves_race_with_those_who_begin_to_watch(restless: None) -> None:
         join(thread)
         assert sorted(map(id, calls)) == sorted(map(id, records))
         assert all(record.done() for record in records)
-
-
-def test_failures_race_with_those_who_wait_for_them(restless: None) -> None:
-    for _ in range(150):
-        record = make_record()
-        outcomes: list[object] = []
-        start = threading.Barrier(4)
-
-        def by_result() -> None:
-            start.wait(LONG)  # noqa: B023
-            with pytest.raises(ProducerError):
-                record.result(LONG)  # noqa: B023
-            outcomes.append("result")  # noqa: B023
-
-        def by_order() -> None:
-            start.wait(LONG)  # noqa: B023
-            outcomes.extend(concurrent.futures.as_completed([record], timeout=LONG))  # noqa: B023
-
-        def by_callback() -> None:
-            start.wait(LONG)  # noqa: B023
-            record.add_done_callback(outcomes.append)  # noqa: B023
-
-        threads = [threading.Thread(target=target) for target in (by_result, by_order, by_callback)]
-        for thread in threads:
-            thread.start()
-        start.wait(LONG)
-        fail(record, ERROR)
-        join(*threads)
-        assert len(outcomes) == 3
-        assert outcomes.count(record) == 2
 
 
 def test_a_resolved_record_is_not_kept_alive_by_the_producers_side() -> None:

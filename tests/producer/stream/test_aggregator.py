@@ -35,20 +35,6 @@ def test_count_limit_closes_with_the_record_that_fills_it() -> None:
     assert aggregator.next_deadline is None
 
 
-def test_size_limit_closes_before_the_overflow_and_loses_nothing() -> None:
-    aggregator = Aggregator(500, 10**6)
-    entries = []
-    sent = [f"{number:04d}".encode() * 10 for number in range(100)]
-    for data in sent:
-        entry = add(aggregator, make_record(data=data), SHARD)
-        if entry is not None:
-            entries.append(entry)
-    entries.extend(aggregator.close_all())
-    assert all(len(entry.aggregate.encode()) <= 500 for entry in entries)
-    assert len(entries) > 5
-    assert [data for entry in entries for data in payloads(entry)] == sent
-
-
 def test_a_record_larger_than_the_limit_travels_alone() -> None:
     aggregator = Aggregator(100, 10)
     assert add(aggregator, make_record(data=b"small"), SHARD) is None

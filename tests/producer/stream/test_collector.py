@@ -11,14 +11,6 @@ from tests.producer.support import make_entry
 NEVER = float("inf")
 
 
-def test_an_empty_collector_has_nothing_to_do() -> None:
-    collector = Collector(500, 10**6)
-    assert not collector.is_due(1e9)
-    assert collector.next_deadline == NEVER
-    assert collector.next_expiry == NEVER
-    assert len(collector) == 0
-
-
 def test_due_by_deadline_by_count_and_by_size() -> None:
     by_deadline = Collector(500, 10**6)
     by_deadline.add(make_entry(), 2.0)
@@ -38,32 +30,6 @@ def test_due_by_deadline_by_count_and_by_size() -> None:
     assert by_size.is_due(0.0)
 
 
-def test_a_record_larger_than_a_request_goes_alone() -> None:
-    collector = Collector(500, 100)
-    small, giant, last = make_entry(10), make_entry(1_000), make_entry(10)
-    for entry in (small, giant, last):
-        collector.add(entry, 0.0)
-    assert [collector.take().entries for _ in range(3)] == [[small], [giant], [last]]
-
-
-def test_deadline_of_what_stays_behind() -> None:
-    collector = Collector(2, 10**6)
-    for deadline in (1.0, 2.0, 5.0):
-        collector.add(make_entry(), deadline)
-    collector.take()
-    assert not collector.is_due(4.9)
-    assert collector.next_deadline == 5.0
-
-
-def test_expedite_makes_everything_due() -> None:
-    collector = Collector(500, 10**6)
-    collector.expedite()
-    assert not collector.is_due(0.0)
-    collector.add(make_entry(), 100.0)
-    collector.expedite()
-    assert collector.is_due(0.0)
-
-
 def test_take_where_keeps_order_and_sizes() -> None:
     collector = Collector(500, 25)
     entries = [make_entry(10, deadline=float(n)) for n in range(6)]
@@ -72,19 +38,6 @@ def test_take_where_keeps_order_and_sizes() -> None:
     assert collector.take_where(lambda entry: entry.deadline % 2 == 0) == entries[::2]
     assert collector.take().entries == [entries[1], entries[3]]
     assert collector.next_deadline == 5.0
-
-
-def test_expired_entries_are_handed_out_once_and_the_rest_stays() -> None:
-    collector = Collector(500, 10**6)
-    dying, living = make_entry(expires=1.0), make_entry(expires=9.0)
-    collector.add(living, NEVER)
-    collector.add(dying, NEVER)
-    assert collector.next_expiry == 1.0
-    assert collector.take_expired(0.5) == []
-    assert collector.take_expired(1.0) == [dying]
-    assert collector.take_expired(1.0) == []
-    assert collector.next_expiry == 9.0
-    assert collector.take().entries == [living]
 
 
 @given(

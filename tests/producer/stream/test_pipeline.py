@@ -437,17 +437,6 @@ def test_a_stream_that_is_waited_for_does_not_keep_other_streams_records_from_ma
     assert simulation.pipeline.queue.is_idle
 
 
-def test_an_endpoint_that_nobody_listens_on_is_named_when_the_time_to_live_ends() -> None:
-    simulation = Simulation()
-    simulation.down = True
-    record = simulation.put("a", b"hello?")
-    simulation.run()
-    error = record.exception()
-    assert isinstance(error, RecordFailedError)
-    assert "nobody listens" in str(error)
-    assert simulation.clock.monotonic() == pytest.approx(30.0, abs=0.5)
-
-
 def test_an_endpoint_that_goes_away_later_is_waited_for() -> None:
     simulation = Simulation()
     simulation.put("a", b"first")
@@ -508,22 +497,6 @@ def test_a_single_record_is_stored_wherever_it_lands() -> None:
     assert len(simulation.stored()) == 2
 
 
-def test_one_poisonous_entry_does_not_take_the_others_with_it() -> None:
-    # The stream takes 1 MiB, the producer was told 10 MiB and could not ask.
-    simulation = Simulation(
-        ProducerConfig(max_user_record_size=10 * 1024 * 1024, aggregation_max_size=64), shards=2
-    )
-    simulation.aws.faults.add(
-        Fault(kind="error", operation="DescribeStreamSummary", code="AccessDeniedException", status=400)
-    )
-    fill(simulation, 20)
-    giant = simulation.put("giant", b"x" * (2 * 1024 * 1024))
-    simulation.run()
-    simulation.check()
-    assert isinstance(giant.exception(), RecordFailedError)
-    assert all(record.exception() is None for record in simulation.records if record is not giant)
-
-
 def test_rate_limit_holds_a_hot_shard_back() -> None:
     simulation = Simulation(
         ProducerConfig(aggregation_enabled=False, rate_limit=100), shards=1, throttle=False
@@ -536,20 +509,6 @@ def test_rate_limit_holds_a_hot_shard_back() -> None:
     # a full bucket of 1,000, then 1,000 a second
     assert simulation.clock.monotonic() - begin == pytest.approx(4.0, abs=0.3)
     simulation.check()
-
-
-def test_a_record_that_waits_too_long_for_its_shard_expires_there() -> None:
-    simulation = Simulation(
-        ProducerConfig(aggregation_enabled=False, rate_limit=100, record_ttl=1.5), shards=1
-    )
-    simulation.put("a", b"first")
-    simulation.run()
-    fill(simulation, 5000, size=10)
-    simulation.run()
-    simulation.check()
-    failed = [record for record in simulation.records if record.exception() is not None]
-    assert 2000 < len(failed) < 3500
-    assert "rate limit" in str(failed[0].exception())
 
 
 def test_without_aggregation_the_children_of_a_split_are_used_at_their_own_rates() -> None:
