@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import cast
 
 from kinesis_sdk.acknowledgement.gaps import MAX_UNACKNOWLEDGED, GapMap
 from kinesis_sdk.common.clock import Clock, SystemClock
@@ -66,7 +68,8 @@ class Acknowledging:
     ``store_interval``. If the function raises, its error goes to ``on_handler_error``, and the record is delivered again.
 
     Args:
-        function: Called with a `ReceivedRecord`, in the order of the shard; not a coroutine function.
+        function: Called with a `ReceivedRecord`, in the order of the shard. A coroutine function is awaited on the worker's event loop
+            before the next record is given to it, so it should start a task for what takes long.
         max_unacknowledged: Unacknowledged records at which reading of the shard pauses, 1 to 2,000 (default 1,000). The handler
             then counts as failing with `UnacknowledgedError`, which every view shows; the shard resumes within 30 s after
             acknowledgements.
@@ -88,27 +91,26 @@ class Acknowledging:
         store_interval: float = 1.0,
         clock: Clock | None = None,
     ) -> None:
-        if (
-            not callable(function)
-            or inspect.iscoroutinefunction(function)
-            or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004 - of an object
-        ):
-            raise ConfigError(
-                "function", function, "a function of a ReceivedRecord, not a coroutine function"
-            )
+        if not callable(function):
+            raise ConfigError("function", function, "a function of a ReceivedRecord")
         check_int("max_unacknowledged", max_unacknowledged, 1, MAX_UNACKNOWLEDGED)
         check_seconds("store_interval", store_interval, 0.1, 3600)
         self._function = function
         self._most = max_unacknowledged
         self._interval = store_interval
         self._clock = clock or SystemClock()
+        called = getattr(function, "__call__", None)  # noqa: B004 - of an object
+        is_coroutine = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
+        self._kind: type[_ShardHandler] = _CoroutineHandler if is_coroutine else _FunctionHandler
 
     def __call__(self) -> RecordHandler:
         """Return the handler of one shard."""
-        return _ShardHandler(self._function, GapMap(self._most), self._interval, self._clock)
+        return self._kind(self._function, GapMap(self._most), self._interval, self._clock)
 
 
 class _ShardHandler(RecordHandler):
+    """State and checkpoints of one shard."""
+
     concurrency = 1  # acknowledgements have no order anyhow
     empty_batches = True  # a quiet shard stores its acknowledgements, too
 
@@ -147,8 +149,8 @@ class _ShardHandler(RecordHandler):
                     shard.shard_id,
                 )
 
-    def process_records(self, batch: RecordBatch) -> None:
-        """Give each record to the function, unless it is acknowledged or in its hands."""
+    def _begin(self, batch: RecordBatch) -> None:
+        """Note what a batch says about the records before it."""
         if batch.transaction is not RecordBatch.transaction:
             # The sink commits the position of the whole batch, and the next owner would begin after records without an acknowledgement.
             raise SinkError("Acknowledging cannot be combined with a sink: use one of the two")
@@ -161,22 +163,19 @@ class _ShardHandler(RecordHandler):
                 self._gaps.pass_over(position_of(batch.records[0]), itself=False)
         else:
             self._pass_delivered(batch.checkpointer)
-        self._store_if_due(batch.checkpointer)
-        for record in batch.records:
-            position = position_of(record)
-            with self._lock:
-                if not self._gaps.has_room(position):
-                    self._fail(batch.shard_id)
-                wanted = self._gaps.receive(position)
-            if not wanted:
-                continue
-            try:
-                self._function(ReceivedRecord(record, batch.shard_id, batch.stream, self._acknowledge))
-            except BaseException:
-                with self._lock:
-                    self._gaps.give_back(position)
-                raise
-            self._store_if_due(batch.checkpointer)
+
+    def _receive(self, batch: RecordBatch, record: UserRecord) -> ReceivedRecord | None:
+        """Return what the function gets for a record; None if the record is acknowledged or in its hands."""
+        position = position_of(record)
+        with self._lock:
+            if not self._gaps.has_room(position):
+                self._fail(batch.shard_id)
+            wanted = self._gaps.receive(position)
+        return ReceivedRecord(record, batch.shard_id, batch.stream, self._acknowledge) if wanted else None
+
+    def _give_back(self, record: UserRecord) -> None:
+        with self._lock:
+            self._gaps.give_back(position_of(record))
 
     def _watermark(self) -> ExtendedSequenceNumber | None:
         with self._lock:
@@ -213,9 +212,9 @@ class _ShardHandler(RecordHandler):
             f"shard {shard_id}: {self._gaps.unacknowledged:,} records are not acknowledged, the oldest is {self._gaps.oldest}"
         )
 
-    def _store_if_due(self, checkpointer: Checkpointer) -> None:
-        if self._clock.monotonic() - self._stored_at >= self._interval:
-            self._store(checkpointer)
+    @property
+    def _is_due(self) -> bool:
+        return self._clock.monotonic() - self._stored_at >= self._interval
 
     def _store(self, checkpointer: Checkpointer) -> None:
         """Store the watermark and the gaps after it, in one write; nothing if nothing has changed."""
@@ -238,3 +237,45 @@ class _ShardHandler(RecordHandler):
             with self._lock:
                 self._gaps.changed = True
             raise
+
+
+class _FunctionHandler(_ShardHandler):
+    def process_records(self, batch: RecordBatch) -> None:
+        """Give each record to the function."""
+        self._begin(batch)
+        self._store_if_due(batch.checkpointer)
+        for record in batch.records:
+            received = self._receive(batch, record)
+            if received is None:
+                continue
+            try:
+                self._function(received)
+            except BaseException:
+                self._give_back(record)
+                raise
+            self._store_if_due(batch.checkpointer)
+
+    def _store_if_due(self, checkpointer: Checkpointer) -> None:
+        if self._is_due:
+            self._store(checkpointer)
+
+
+class _CoroutineHandler(_ShardHandler):
+    async def process_records(self, batch: RecordBatch) -> None:
+        """Give each record to the function, one after the other."""
+        self._begin(batch)
+        await self._store_if_due(batch.checkpointer)
+        for record in batch.records:
+            received = self._receive(batch, record)
+            if received is None:
+                continue
+            try:
+                await cast("Awaitable[object]", self._function(received))
+            except BaseException:
+                self._give_back(record)
+                raise
+            await self._store_if_due(batch.checkpointer)
+
+    async def _store_if_due(self, checkpointer: Checkpointer) -> None:
+        if self._is_due:
+            await asyncio.to_thread(self._store, checkpointer)  # a call of the lease store blocks

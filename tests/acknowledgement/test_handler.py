@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, cast
 
 import pytest
@@ -311,15 +312,37 @@ def test_acknowledgements_behind_the_largest_checkpoint_are_in_the_state(applica
     assert not any(heir.receive(position_of(record)) for record in records[3:])
 
 
-async def coroutine(received: ReceivedRecord) -> None:
-    received.ack()
+def test_a_coroutine_function_gets_one_record_after_the_other_and_a_failed_one_again(
+    kinesis_stream: Any, kinesis_worker: Any
+) -> None:
+    events: list[str] = []
+
+    async def handle(received: ReceivedRecord) -> None:
+        number = received.record.data.decode()
+        events.append(f"begin {number}")
+        await asyncio.sleep(0)
+        if events.count("begin 1") == 1 and number == "1":
+            raise ConnectionError("no database")
+        events.append(f"end {number}")
+        if number != "0":
+            received.ack()
+
+    kinesis_stream.put("k", b"0", b"1", b"2")
+    worker = kinesis_worker(Acknowledging(handle, clock=kinesis_stream.aws.clock), CONFIG)
+    worker.run_for(60)
+    assert events == ["begin 0", "end 0", "begin 1", "begin 1", "end 1", "begin 2", "end 2"]
+    # The next owner gets what is not acknowledged: the gaps were stored beside the checkpoint.
+    del events[:]
+    kinesis_worker(
+        Acknowledging(handle, clock=kinesis_stream.aws.clock), CONFIG, worker_id="heir", leases=worker.leases
+    ).run_for(60)
+    assert events == ["begin 0", "end 0"]
 
 
 @pytest.mark.parametrize(
     ("function", "settings"),
     [
         (5, {}),
-        (coroutine, {}),
         (print, {"max_unacknowledged": 0}),
         (print, {"max_unacknowledged": 2_001}),
         (print, {"store_interval": 0}),
