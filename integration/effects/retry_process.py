@@ -19,7 +19,15 @@ from integration.endtoend.worker_process import start_worker
 from kinesis_sdk.common.dead_letters import History
 from kinesis_sdk.common.error_policy import PoisonRecord
 from kinesis_sdk.common.stop_flag import StopFlag
-from kinesis_sdk.consumer import ConsumerConfig, LeaseConfig, RecordBatch, RetrievalConfig, SqlSink, Worker
+from kinesis_sdk.consumer import (
+    AsyncSqlSink,
+    ConsumerConfig,
+    LeaseConfig,
+    RecordBatch,
+    RetrievalConfig,
+    SqlSink,
+    Worker,
+)
 from kinesis_sdk.producer import Producer, ProducerConfig
 from kinesis_sdk.retries import RetryTable, RetryTiers, RetryWorker, StreamTiers
 
@@ -57,13 +65,14 @@ class Process:
     """Worker and tiers of one process.
 
     Args:
-        settings: ``kind`` is ``stream``, ``table`` or ``order``; ``kills_itself`` tells whether it does.
+        settings: ``kind`` is ``stream``, ``table``, ``order`` or ``coroutines`` (in order, too); ``kills_itself`` tells whether it does.
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._settings = settings
         self._rng = random.Random(settings["seed"])
         self.has_sink = settings["kind"] != "stream"
+        self.awaits = settings["kind"] == "coroutines"
         self._engine = sqlalchemy.create_engine(settings["database"])
         self._producer = Producer(
             ProducerConfig(record_max_buffered_time=0.02),
@@ -71,12 +80,16 @@ class Process:
             region_name="us-east-1",
         )
         self.table = RetryTable(
-            settings["database"], application_name="retried", keep_order=settings["kind"] == "order"
+            settings["database"],
+            application_name="retried",
+            keep_order=settings["kind"] in ("order", "coroutines"),
         )
         to: Any = self.table if self.has_sink else StreamTiers(self._producer, settings["stream"])
         keep = to.keep
         to.keep = lambda *given: self._around("keep", lambda: keep(*given))
-        self.tiers = RetryTiers(DELAYS, to=to, dead_letter=self._dead_letter, attempts=1)
+        dead_letter: Any = self._dead_letter_async if self.awaits else self._dead_letter
+        self.tiers = RetryTiers(DELAYS, to=to, dead_letter=dead_letter, attempts=1)
+        self.handler: Any = self.handle_async if self.awaits else self.handle
 
     def _at(self, point: str) -> None:
         if not self._settings["kills_itself"] or self._rng.random() >= _CHANCES[point]:
@@ -106,19 +119,34 @@ class Process:
         number = int(poison.record.data)
         self._around("dead", lambda: self._write(DEAD, poison.transaction, [number]))
 
+    async def _dead_letter_async(self, poison: PoisonRecord) -> None:
+        self._at("before dead")
+        await poison.transaction.execute(DEAD.insert(), [{"number": int(poison.record.data)}])
+        self._at("after dead")
+
+    async def handle_async(self, batch: RecordBatch) -> None:
+        """As `handle`, with an asynchronous connection."""
+        numbers, has_failed = _told(batch)
+        self._at("before effect")
+        await batch.transaction.execute(EFFECTS.insert(), [{"number": number} for number in numbers])
+        self._at("after effect")
+        if has_failed:
+            raise ValueError("planned")
+
     def handle(self, batch: RecordBatch) -> None:
         """Write the effects of a batch; with a transaction before the failure, which has to undo them."""
-        numbers = [int(record.data) for record in batch.records]
-        histories = [History.of(record.headers) for record in batch.records]
-        has_failed = any(
-            fails(number, 0 if history is None else history.attempt)
-            for number, history in zip(numbers, histories, strict=True)
-        )
+        numbers, has_failed = _told(batch)
         if has_failed and not self.has_sink:
             raise ValueError("planned")
         self._around("effect", lambda: self._write(EFFECTS, batch.transaction, numbers))
         if has_failed:
             raise ValueError("planned")
+
+    @property
+    def async_url(self) -> str:
+        """The database with an asynchronous driver."""
+        url: str = self._settings["database"]
+        return url.replace("sqlite://", "sqlite+aiosqlite://")
 
     def workers(self) -> list[Callable[[], Worker]]:
         """Return what makes the workers of this process."""
@@ -137,8 +165,10 @@ class Process:
             "region_name": "us-east-1",
             "worker_id": settings["worker_id"],
         }
-        handler = self.table.in_order(self.handle) if self.table.keeps_order else self.handle
-        sink = SqlSink(settings["database"]) if self.has_sink else None
+        handler = self.table.in_order(self.handler) if self.table.keeps_order else self.handler
+        sink: Any = None
+        if self.has_sink:
+            sink = AsyncSqlSink(self.async_url) if self.awaits else SqlSink(settings["database"])
         made: list[Callable[[], Worker]] = [
             lambda: Worker(settings["stream"], application_name="retried", handler=handler, sink=sink, **more)
         ]
@@ -151,6 +181,16 @@ class Process:
         return made
 
 
+def _told(batch: RecordBatch) -> tuple[list[int], bool]:
+    """Return the numbers of a batch, and whether the handler fails on it."""
+    numbers = [int(record.data) for record in batch.records]
+    histories = [History.of(record.headers) for record in batch.records]
+    return numbers, any(
+        fails(number, 0 if history is None else history.attempt)
+        for number, history in zip(numbers, histories, strict=True)
+    )
+
+
 def main() -> int:
     """Process records until told to stop, or killed."""
     settings = json.loads(sys.stdin.readline())
@@ -158,7 +198,8 @@ def main() -> int:
     stop = StopFlag()
     wait_for_end(stop)
     process = Process(settings)
-    retries = RetryWorker(process.table, process.tiers, process.handle, poll_interval=0.2)
+    database = process.async_url if process.awaits else None
+    retries = RetryWorker(process.table, process.tiers, process.handler, database=database, poll_interval=0.2)
     workers = [start_worker(make, stop) for make in process.workers()]
     if process.has_sink:
         retries.start()

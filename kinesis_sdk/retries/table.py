@@ -11,11 +11,12 @@ Due times are written and compared by the database's clock alone.
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.dead_letters import History, Origin
@@ -38,6 +39,8 @@ from kinesis_sdk.consumer.sql import (
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Connection, Engine
+
+_Handler = TypeVar("_Handler", bound=Callable[[RecordBatch], object])
 
 TABLE = "kinesis_sdk_retries"
 """Default name of the table."""
@@ -251,13 +254,13 @@ class RetryTable:
             "attempts": 0,
         }
 
-    def in_order(self, handler: Callable[[RecordBatch], None]) -> Callable[[RecordBatch], None]:
+    def in_order(self, handler: _Handler) -> _Handler:
         """Return a handler that stores records behind waiting records of their partition keys, and passes on all other records.
 
         For ``Worker(handler=table.in_order(handle), sink=SqlSink(…))``. Costs one query for each batch.
 
         Args:
-            handler: A plain function of a batch.
+            handler: A function of a batch; a coroutine function for an `AsyncSqlSink`.
 
         Raises:
             ConfigError: If the table does not keep the order, or the handler is not a function.
@@ -269,16 +272,26 @@ class RetryTable:
         self._is_wrapped = True
 
         def handle(batch: RecordBatch) -> None:
-            if not is_shared(batch.transaction, self.engine) or hasattr(batch.transaction, "run_sync"):
-                raise ConsumerError("keep_order needs a SqlSink on the database of the RetryTable")
-            rest = cast(
-                "Sequence[UserRecord]",
-                run_in(batch.transaction, lambda connection: self._put_behind(connection, batch)),
-            )
-            if rest or not batch.records:
-                handler(batch if len(rest) == len(batch.records) else replace(batch, records=rest))
+            found = self._behind_in(batch)
+            if inspect.isawaitable(found):
+                cast("Any", found).close()
+                raise ConsumerError("a coroutine function is the handler that an AsyncSqlSink needs")
+            left = _without(batch, found)
+            if left is not None:
+                handler(left)
 
-        return handle
+        async def handle_async(batch: RecordBatch) -> None:
+            found = self._behind_in(batch)
+            left = _without(batch, await found if inspect.isawaitable(found) else found)
+            if left is not None:
+                await cast("Awaitable[None]", handler(left))
+
+        return cast("_Handler", handle_async if is_coroutine_function(handler) else handle)
+
+    def _behind_in(self, batch: RecordBatch) -> Awaitable[Sequence[UserRecord]] | Sequence[UserRecord]:
+        if not is_shared(batch.transaction, self.engine):
+            raise ConsumerError("keep_order needs a SqlSink on the database of the RetryTable")
+        return run_in(batch.transaction, lambda connection: self._put_behind(connection, batch))
 
     def _put_behind(self, connection: Connection, batch: RecordBatch) -> Sequence[UserRecord]:
         """Store the records whose keys have rows; return the other records."""
@@ -439,6 +452,19 @@ class RetryTable:
         """Return this machine's time, for headers that people read."""
         clock = self._clock
         return round((datetime.now(timezone.utc).timestamp() if clock is None else clock.time()) * 1000)
+
+
+def is_coroutine_function(handler: object) -> bool:
+    """Return whether a function, or the call of an object, is a coroutine function."""
+    called = getattr(handler, "__call__", None)  # noqa: B004 - of an object
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(called)
+
+
+def _without(batch: RecordBatch, rest: Sequence[UserRecord]) -> RecordBatch | None:
+    """Return a batch of the rest of its records; None if there is nothing to process."""
+    if not rest and batch.records:
+        return None
+    return batch if len(rest) == len(batch.records) else replace(batch, records=rest)
 
 
 def _row(found: Any) -> Row:

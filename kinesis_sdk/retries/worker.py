@@ -1,14 +1,19 @@
-"""`RetryWorker`: delivers the rows of a `RetryTable` that are due."""
+"""`RetryWorker`: delivers the rows of a `RetryTable` that are due.
+
+A step is one function of a connection. For a coroutine function, it runs in a greenlet of the worker's own event loop, as SQLAlchemy's
+asyncio extension runs its synchronous engine, and waits there for what the coroutine waits for.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from kinesis_sdk.common.error_policy import (
     DEFAULT_PAUSES,
@@ -25,8 +30,13 @@ from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.validation import check_seconds
 from kinesis_sdk.consumer import RecordBatch
-from kinesis_sdk.retries.table import RetryTable, Row
+from kinesis_sdk.consumer.sql import is_same_database, open_async_engine
+from kinesis_sdk.retries.table import RetryTable, Row, is_coroutine_function
 from kinesis_sdk.retries.tiers import RetryTiers
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import Connection, Engine
+    from sqlalchemy.ext.asyncio import AsyncEngine
 
 _LOGGER = FieldLogger(logging.getLogger(__name__))
 
@@ -41,6 +51,72 @@ class _NoCheckpoints:
         """Do nothing."""
 
 
+class _Runs(Protocol):
+    """Runner of steps."""
+
+    def step(self, work: Callable[[Connection, Any], float]) -> float:
+        """Call ``work`` in a transaction, with its connection and with what a handler gets as ``transaction``."""
+
+    def wait(self, result: object, what: str) -> None:
+        """Wait, inside of ``work``, for what a function returned."""
+
+    def close(self) -> None:
+        """Release what it holds."""
+
+
+class _OnThread:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def step(self, work: Callable[[Connection, Any], float]) -> float:
+        with self._engine.begin() as connection:
+            return work(connection, connection)
+
+    def wait(self, result: object, what: str) -> None:
+        if hasattr(result, "__await__"):
+            cast("Any", result).close()
+            raise HandlerError(f"the {what} of this RetryWorker has to be a plain function: {_COROUTINES}")
+
+    def close(self) -> None:
+        pass
+
+
+class _OnLoop:
+    """Runs steps on an event loop, which belongs to the thread that calls `step`."""
+
+    def __init__(self, engine: AsyncEngine, *, owns_engine: bool) -> None:
+        self._engine = engine
+        self._owns_engine = owns_engine
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def step(self, work: Callable[[Connection, Any], float]) -> float:
+        async def run() -> float:
+            async with self._engine.begin() as transaction:
+                return await transaction.run_sync(work, transaction)
+
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+        return self._loop.run_until_complete(run())
+
+    def wait(self, result: object, what: str) -> None:  # noqa: ARG002 - of the interface
+        from sqlalchemy.util.concurrency import await_only
+
+        if hasattr(result, "__await__"):
+            await_only(cast("Awaitable[Any]", result))
+
+    def close(self) -> None:
+        if self._loop is None:
+            return
+        if self._owns_engine:
+            self._loop.run_until_complete(self._engine.dispose())
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.close()
+        self._loop = None
+
+
+_COROUTINES = "for coroutine functions, give database="
+
+
 class RetryWorker:
     """Delivers the records of a `RetryTable` that are due, one in each transaction, to the handler of the worker.
 
@@ -51,7 +127,10 @@ class RetryWorker:
     Args:
         table: The table.
         tiers: The policy that the worker uses, with this table.
-        handler: The handler of the worker: a plain function of a batch. Not ``table.in_order(handler)``.
+        handler: The handler of the worker: a function of a batch. Not ``table.in_order(handler)``.
+        database: For a coroutine function: the table's database with an asynchronous driver, as for `AsyncSqlSink`. Then
+            ``batch.transaction`` is a `sqlalchemy.ext.asyncio.AsyncConnection`, coroutines run on an event loop of this worker, and the
+            dead-letter hook may be a coroutine function, too. An engine that is passed in must not be used elsewhere. None for a plain function.
         policy: Decides about failures; a `CircuitBreaker` around ``tiers``, for example. None takes ``tiers``.
         poll_interval: Maximum seconds between two reads of the table, 0.01 to 3600.
         rng: Source of jitter.
@@ -64,8 +143,9 @@ class RetryWorker:
         self,
         table: RetryTable,
         tiers: RetryTiers,
-        handler: Callable[[RecordBatch], None],
+        handler: Callable[[RecordBatch], Awaitable[None] | None],
         *,
+        database: str | AsyncEngine | None = None,
         policy: HandlerErrorPolicy | None = None,
         poll_interval: float = 1.0,
         rng: random.Random | None = None,
@@ -73,6 +153,20 @@ class RetryWorker:
         if not callable(handler) or isinstance(handler, type):
             raise ConfigError("handler", handler, "a function of a RecordBatch")
         check_seconds("poll_interval", poll_interval, 0.01, 3600)
+        if is_coroutine_function(handler) != (database is not None):
+            raise ConfigError(
+                "database",
+                None if database is None else "given",
+                "the table's database with an asynchronous driver for a coroutine function, and None for a plain one",
+            )
+        if database is None and is_coroutine_function(tiers.dead_letter):
+            raise ConfigError("tiers.dead_letter", tiers.dead_letter, "a plain function, as the handler is")
+        self._runs: _Runs = _OnThread(table.engine)
+        if database is not None:
+            engine = open_async_engine("database", database)
+            if not is_same_database(table.engine, engine.sync_engine):
+                raise ConfigError("database", engine.url, "the database of the table")
+            self._runs = _OnLoop(engine, owns_engine=isinstance(database, str))
         self._table = table
         self._tiers = tiers
         self._handler = handler
@@ -95,49 +189,46 @@ class RetryWorker:
             KinesisSdkError: If the database does not work; nothing of the step was stored.
         """
         self._table.ensure_ready()
-        seconds: float = self._table.guarded(self._step)
+        self._succeeded = False
+        seconds: float = self._table.guarded(lambda: self._runs.step(self._step))
+        if self._succeeded:  # and is committed
+            self._row.clear()
+            self._pauses = 0
         return seconds
 
-    def _step(self) -> float:
+    def _step(self, connection: Connection, transaction: Any) -> float:
         table = self._table
-        with table.engine.begin() as connection:
-            table.lock_writers(connection)
-            row = table.next_due(connection)
-            if row is None:
-                wait = table.seconds_to_next(connection)
-                # A row that is due and was not returned is locked, or waits for an earlier one of its key.
-                return self._poll_interval if wait is None or wait <= 0 else min(self._poll_interval, wait)
-            savepoint = connection.begin_nested()
-            try:
-                self._call(row, connection)
-            except Exception as error:
-                savepoint.rollback()
-                outage = self._table.transient(error)
-                if outage is not None:
-                    raise outage from error  # the database failed, and not the handler
-                return self._failed(row, connection, error)
-            savepoint.commit()
-            table.finish(connection, row)
-        self._row.clear()
-        self._pauses = 0
+        table.lock_writers(connection)
+        row = table.next_due(connection)
+        if row is None:
+            wait = table.seconds_to_next(connection)
+            # A row that is due and was not returned is locked, or waits for an earlier one of its key.
+            return self._poll_interval if wait is None or wait <= 0 else min(self._poll_interval, wait)
+        savepoint = connection.begin_nested()
+        try:
+            self._call(row, transaction)
+        except Exception as error:
+            savepoint.rollback()
+            outage = self._table.transient(error)
+            if outage is not None:
+                raise outage from error  # the database failed, and not the handler
+            return self._failed(row, connection, transaction, error)
+        savepoint.commit()
+        table.finish(connection, row)
+        self._succeeded = True
         return 0.0
 
-    def _call(self, row: Row, connection: Any) -> None:
+    def _call(self, row: Row, transaction: Any) -> None:
         batch = RecordBatch(
             records=[row.record],
             shard_id=row.shard_id,
             stream=StreamId(row.stream),
             checkpointer=cast("Any", _NoCheckpoints()),
-            transaction=connection,
+            transaction=transaction,
         )
-        result: object = self._handler(batch)
-        if hasattr(result, "__await__"):
-            cast("Any", result).close()
-            raise HandlerError(
-                "a RetryWorker needs a plain function as handler: use StreamTiers for coroutines"
-            )
+        self._runs.wait(self._handler(batch), "handler")
 
-    def _failed(self, row: Row, connection: Any, error: Exception) -> float:
+    def _failed(self, row: Row, connection: Connection, transaction: Any, error: Exception) -> float:
         kind = type(error)
         if self._row_of is not kind:
             self._row_of = kind
@@ -151,7 +242,7 @@ class RetryWorker:
         if isinstance(decision, Stop):
             raise HandlerError(f"record {row.record.id}: the handler failed: {kind.__name__}") from error
         if isinstance(decision, SetAside):
-            self._set_aside(row, connection, error, attempts)
+            self._set_aside(row, connection, transaction, error, attempts)
             return 0.0
         is_open = isinstance(decision, Retry) and decision.circuit > 0
         if isinstance(decision, Retry) and is_open:
@@ -174,14 +265,16 @@ class RetryWorker:
         self._table.try_again(connection, row, pause)
         return 0.0
 
-    def _set_aside(self, row: Row, connection: Any, error: Exception, attempts: int) -> None:
+    def _set_aside(
+        self, row: Row, connection: Connection, transaction: Any, error: Exception, attempts: int
+    ) -> None:
         poison = PoisonRecord(
             record=row.record,
             error=error,
             attempts=attempts,
             shard_id=row.shard_id,
             stream=StreamId(row.stream),
-            transaction=connection,
+            transaction=transaction,
         )
         tier = row.tier + 1 if row.has_failed else 0
         if tier < len(self._tiers.delays):
@@ -197,10 +290,7 @@ class RetryWorker:
             return
         savepoint = connection.begin_nested()
         try:
-            result: object = self._tiers.dead_letter(poison)
-            if hasattr(result, "__await__"):
-                cast("Any", result).close()
-                raise TypeError("a RetryWorker needs a plain function as dead_letter")
+            self._runs.wait(self._tiers.dead_letter(poison), "dead_letter")
         except Exception as hook_error:
             savepoint.rollback()
             pause = DEFAULT_PAUSES.pause(attempts, self._rng)
@@ -228,18 +318,21 @@ class RetryWorker:
             HandlerError: If the policy stops the worker.
         """
         failures = 0
-        while not self._stop.is_set():
-            try:
-                wait = self.step()
-                failures = 0
-            except HandlerError:
-                raise
-            except Exception:
-                failures += 1
-                wait = DEFAULT_PAUSES.pause(failures, self._rng)
-                _LOGGER.exception("a step of the retry table failed, trying again in %.1f s", wait)
-            if wait:
-                self._stop.wait(wait)
+        try:
+            while not self._stop.is_set():
+                try:
+                    wait = self.step()
+                    failures = 0
+                except HandlerError:
+                    raise
+                except Exception:
+                    failures += 1
+                    wait = DEFAULT_PAUSES.pause(failures, self._rng)
+                    _LOGGER.exception("a step of the retry table failed, trying again in %.1f s", wait)
+                if wait:
+                    self._stop.wait(wait)
+        finally:
+            self._runs.close()
 
     def _run(self) -> None:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import random
 from dataclasses import replace
@@ -318,18 +319,83 @@ def test_what_a_retry_worker_cannot_use_is_an_error(scene):
 
     scene.table.keep(poison(), 0)
     scene.clock.advance(11)
-    for handler, policy in ((later, None), (lambda _batch: 1 / 0, StopWorker())):
-        worker = RetryWorker(scene.table, scene.tiers, handler, policy=policy)
-        if policy is None:
-            assert worker.step() == 0.0
-            scene.clock.advance(31)
-        else:
-            with pytest.raises(HandlerError):
-                worker.step()
+    with pytest.raises(HandlerError):
+        RetryWorker(scene.table, scene.tiers, lambda _batch: 1 / 0, policy=StopWorker()).step()
+    worker = RetryWorker(scene.table, scene.tiers, lambda _batch: later(None))
+    assert worker.step() == 0.0
+    assert [one.tier for one in scene.table.waiting()] == [0], (
+        "an error of this package says nothing of the record"
+    )
+    for handler, database in ((later, None), (print, "sqlite+aiosqlite:///x.db"), (later, "sqlite:///x.db")):
+        with pytest.raises(ConfigError, match=r"^database="):
+            RetryWorker(scene.table, scene.tiers, handler, database=database)
+    with pytest.raises(ConfigError, match=r"^database=.*the database of the table"):
+        RetryWorker(scene.table, scene.tiers, later, database="sqlite+aiosqlite:///other.db")
+    tiers = RetryTiers((5,), to=RetryTable(scene.sink.engine, application_name="b"), dead_letter=later)
+    with pytest.raises(ConfigError, match=r"^tiers.dead_letter="):
+        RetryWorker(scene.table, tiers, print)
     with pytest.raises(ConfigError, match=r"^handler="):
         RetryWorker(scene.table, scene.tiers, RetryTable)
     with pytest.raises(ConfigError, match=r"^poll_interval="):
         RetryWorker(scene.table, scene.tiers, print, poll_interval=0)
+
+
+def test_a_coroutine_function_shares_its_transaction_with_the_row(tmp_path):
+    pytest.importorskip("aiosqlite")
+    from sqlalchemy.ext.asyncio import create_async_engine
+
+    from kinesis_sdk.consumer import AsyncSqlSink
+
+    url = f"{tmp_path}/all.db"
+    engine, other = (
+        create_async_engine(f"sqlite+aiosqlite:///{url}", poolclass=sqlalchemy.pool.NullPool) for _ in "ab"
+    )
+    plain = sqlalchemy.create_engine(f"sqlite:///{url}")
+    EFFECTS.metadata.create_all(plain)
+    house = House(sink=AsyncSqlSink(engine))
+    clock, bad, dead = house.fleet.clock, {b"b", b"x"}, []
+    table = RetryTable(plain, application_name="totals", keep_order=True, clock=clock)
+
+    async def handle(batch):
+        for record in batch.records:
+            await batch.transaction.execute(EFFECTS.insert().values(data=record.data))
+            if record.data in bad:
+                raise ValueError("secret")
+
+    async def bury(poison):
+        await asyncio.sleep(0)
+        dead.append(poison.record.data)
+
+    tiers = RetryTiers((4,), to=table, dead_letter=bury, attempts=1)
+    house.add("w1", table.in_order(handle), config=replace(CONFIG, on_handler_error=tiers))
+    for key, data in (("1", b"a"), ("1", b"b"), ("1", b"c"), ("2", b"x"), ("1", b"d")):
+        house.fleet.raw.put_record(StreamName="orders", PartitionKey=key, Data=data)
+    house.fleet.run(3)
+    assert [one.records for one in table.waiting()] == [4], "c and d wait behind b"
+    bad.discard(b"b")
+    worker = RetryWorker(table, tiers, handle, database=other)
+    for _ in range(30):
+        clock.advance(min(worker.step(), 1))
+    worker._runs.close()
+    assert (table.waiting(), dead) == ([], [b"x"])
+    with plain.connect() as connection:
+        query = sqlalchemy.select(EFFECTS.c.data).order_by(EFFECTS.c.number)
+        assert list(connection.execute(query).scalars()) == [b"a", b"b", b"c", b"d"]
+    with pytest.raises(ConsumerError, match="the handler that an AsyncSqlSink needs"):
+        asyncio.run(_in_transaction(other, table.in_order(print)))
+
+
+async def _in_transaction(engine, handler):
+    async with engine.begin() as transaction:
+        handler(
+            RecordBatch(
+                records=[],
+                shard_id="s",
+                stream=StreamId("orders"),
+                checkpointer=None,
+                transaction=transaction,
+            )
+        )
 
 
 def test_a_database_that_is_away_is_a_transient_error(scene, monkeypatch):

@@ -2,7 +2,14 @@
 
 from kinesis_sdk.consumer.sql.dialect import dialect_of
 from kinesis_sdk.consumer.sql.driver import import_sqlalchemy
-from kinesis_sdk.consumer.sql.engines import counted_engine, is_shared, open_engine, run_in
+from kinesis_sdk.consumer.sql.engines import (
+    counted_engine,
+    is_same_database,
+    is_shared,
+    open_async_engine,
+    open_engine,
+    run_in,
+)
 from kinesis_sdk.consumer.sql.failures import translated
 from kinesis_sdk.consumer.sql.tables import Tables
 
@@ -11,7 +18,9 @@ __all__ = [
     "counted_engine",
     "dialect_of",
     "import_sqlalchemy",
+    "is_same_database",
     "is_shared",
+    "open_async_engine",
     "open_engine",
     "run_in",
     "translated",

@@ -88,10 +88,12 @@ def is_shared(transaction: object, engine: Engine) -> bool:
     connection = getattr(transaction, "sync_connection", transaction)  # of an AsyncConnection
     if not isinstance(connection, Connection):
         return False
-    ours, theirs = engine.url, connection.engine.url
-    return connection.engine is engine or (
-        _place(ours) == _place(theirs) and ours.database not in (None, "", ":memory:")
-    )
+    return connection.engine is engine or is_same_database(engine, connection.engine)
+
+
+def is_same_database(one: Engine, other: Engine) -> bool:
+    """Return whether the URLs of the engines ``one`` and ``other`` name the same database, whichever drivers they use."""
+    return _place(one.url) == _place(other.url) and one.url.database not in (None, "", ":memory:")
 
 
 def _place(url: URL) -> tuple[object, ...]:
