@@ -64,8 +64,8 @@ class Acknowledging:
     ```
 
     The checkpoint never passes an unacknowledged record. Which later records are acknowledged is stored with it, in one write.
-    After a restart, only unacknowledged records are delivered again; after a crash, also those acknowledged in the last
-    ``store_interval``. If the function raises, its error goes to ``on_handler_error``, and the record is delivered again.
+    After a restart, only unacknowledged records are delivered again; after a crash, records acknowledged in the last
+    ``store_interval`` too. If the function raises, its error goes to ``on_handler_error``, and the record is delivered again.
 
     Args:
         function: Called with a `ReceivedRecord`, in the order of the shard. A coroutine function is awaited on the worker's event loop

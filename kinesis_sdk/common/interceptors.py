@@ -66,8 +66,8 @@ class ConsumerInterceptor:
         handler raises, it gets the error and cannot suppress it. Its own errors count as errors of the handler, so the batch is
         delivered again. With a sink, the transaction begins and ends inside the context manager.
 
-        It is called for each attempt, so the same records may be delivered again, also in smaller batches. With ``concurrency``, it is
-        called on several threads at once.
+        It is called for each attempt, so the same records may be delivered again, perhaps in smaller batches. With
+        ``concurrency``, it is called on several threads at once.
         """
         return nullcontext()
 
@@ -79,7 +79,7 @@ class ConsumerInterceptor:
     ) -> AbstractContextManager[None]:
         """Return a context manager inside which a worker stores a checkpoint of a shard, on any of its threads.
 
-        The position is that of the last processed record, or SHARD_END. If storing fails for good, the context manager gets the error and
+        The position is the last processed record, or SHARD_END. If storing fails for good, the context manager gets the error and
         cannot suppress it. What it raises itself is logged: no checkpoint depends on it.
         """
         return nullcontext()

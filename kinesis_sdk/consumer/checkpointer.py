@@ -191,7 +191,8 @@ class Checkpointer:
         """Store a position and state of the application in one write, so that they always fit together.
 
         The next owner finds the state in ``pending_checkpoint_state`` of the `ShardContext`, with a ``pending_checkpoint`` that is the
-        checkpoint. Every other checkpoint, also of a Java worker or an operator, removes it. A state that is stored already is not written again.
+        checkpoint. Every other checkpoint, even by a Java worker or an operator, removes it. A state that is stored already is
+        not written again.
 
         Args:
             position: A delivered position, or `last_checkpoint` to keep the checkpoint, whatever it is.

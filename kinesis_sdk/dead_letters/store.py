@@ -63,7 +63,7 @@ class DeadLetterStore(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """Choice of letters: those that fulfil every condition.
+    """Choice of the letters that fulfil every condition.
 
     Attributes:
         ids: Identities; empty for all.

@@ -1,4 +1,4 @@
-"""Metrics of a Lambda function: those that a worker records for its handler."""
+"""Metrics of a Lambda function, as a worker records them for its handler."""
 
 from __future__ import annotations
 

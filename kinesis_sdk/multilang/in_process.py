@@ -36,7 +36,7 @@ _CALLBACKS = ("initialize", "process_records", "lease_lost", "shard_ended", "shu
 
 
 class InProcessRecord(messages.Record):
-    """A record of a batch that was never JSON. Its payload is encoded only when ``data`` is read."""
+    """A record of a batch, without a conversion to JSON. Its payload is encoded only when ``data`` is read."""
 
     def __init__(self, record: UserRecord) -> None:
         self._record = record
@@ -110,7 +110,7 @@ class InProcessCheckpointer:
         """Store that all records up to a position, inclusive, are processed.
 
         Args:
-            sequence_number: Sequence number of a delivered record, also as an int; None means everything delivered so far,
+            sequence_number: Sequence number of a delivered record, as text or an int; None means everything delivered so far,
                 whatever ``sub_sequence_number`` is.
             sub_sequence_number: Index inside an aggregate; None means 0, the *first* record of an aggregate.
 

@@ -217,8 +217,8 @@ class Producer:
             explicit_hash_key: Decimal text or int from 0 to 2^128-1 that places the record instead of its
                 partition key.
             dedup_id: Name of the record in the ``dedup_namespace`` of the producer, 1 to 256 characters. Of the records with the same name
-                and the same partition key (or explicit hash key) that are put within ``dedup_window`` of each other, also by several
-                processes, this SDK's readers deliver only the first. A name that is put repeatedly renews its window.
+                and the same partition key (or explicit hash key) that are put within ``dedup_window`` of each other, even by
+                several processes, this SDK's readers deliver only the first. A name that is put repeatedly renews its window.
             dedup_window: Seconds, 1 to 300 (default 300). Without a ``dedup_id``, it has no effect.
             headers: Names with values, which readers get as ``record.headers``: at most 64, and 8,192 bytes with 5 to 7 for each. A name
                 has 1 to 128 ASCII letters, digits and characters of ``!#$%&'*+.^_`|~-``, and is not a letter and a digit. A value is text
@@ -281,7 +281,7 @@ class Producer:
     def _accept_put(
         self, put: Put, kind: type[PendingRecord] = PendingRecord, *, timeout: float | None
     ) -> PendingRecord:
-        """Accept a record that is not plain; wait for room for at most ``timeout`` seconds."""
+        """Accept a record that the fast path does not take; wait for room for at most ``timeout`` seconds."""
         put = self._intercepted(put)
         pipeline = self._pipeline(put.stream)
         data = put.data if pipeline.serializer is None else self._serialized(pipeline, put.data)
@@ -335,7 +335,7 @@ class Producer:
             record: A record from `read_spool`, or one that ``on_record_failed`` was called with.
 
         Raises:
-            InvalidRecordError: As `put`; also if the record has an identity and this producer is not ``idempotent``: it could be
+            InvalidRecordError: As `put`, or if the record has an identity and this producer is not ``idempotent``: it could be
                 stored twice.
             ConfigError: As `put`.
             BufferFullError: As `put`.

@@ -30,7 +30,7 @@ sorted, no spaces, and one way to write each position. `QueryOffset.from_json` r
 | ``"SHARD_END"`` | consumed to the end of the shard |
 
 The characters after ``>`` and ``=`` are digits to base 64, the highest one first. Their values from 0 to 63 are
-``A`` to ``Z``, ``a`` to ``z``, ``0`` to ``9``, ``-``, ``_``. Leading digits that equal those of the previous number are omitted.
+``A`` to ``Z``, ``a`` to ``z``, ``0`` to ``9``, ``-``, ``_``. Leading digits that the previous number also has are omitted.
 The previous number belongs to the closest preceding key of the same stream with a number to base 64, in the order of the keys as
 text; before the first one it is 0. To decode a number manually, replace the last digits of the previous number by its digits:
 ``>LR4Bv`` and then ``>7w`` stand for the numbers ``LR4Bv`` and ``LR47w``.

@@ -95,7 +95,7 @@ class Scratch:
         return ScratchClient(self, service, self._clients[service])
 
     def remember(self, kind: str, name: str, *, exists: bool = False) -> None:
-        """Note a ``stream`` or ``table`` before it is made, also by a worker, and again when it is known to exist."""
+        """Note a ``stream`` or ``table`` before this run or its workers create it, and again when it is known to exist."""
         with self._lock:
             self._made[kind, name] = exists or self._made.get((kind, name), False)
 

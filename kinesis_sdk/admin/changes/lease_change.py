@@ -43,7 +43,7 @@ class LeaseChange:
 
     @property
     def outcomes(self) -> list[Outcome]:
-        """Results of the last `carry_out`, also if it was interrupted."""
+        """Results of the last `carry_out`, even if it was interrupted."""
         return [] if self._executor is None else self._executor.outcomes
 
     @property

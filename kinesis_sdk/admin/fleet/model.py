@@ -34,7 +34,7 @@ class OwnerKind(str, Enum):
     KCL3 = "KCL 3"
     """Java KCL 3.x: it has fresh worker metrics."""
     OTHER = "KCL 1 or 2"
-    """Any other worker, also one of which nothing is known. It does not support handoff requests."""
+    """Any other worker, known or not. It does not support handoff requests."""
 
 
 class LeaseState(str, Enum):
@@ -181,7 +181,7 @@ class LeaseView:
         shard_id: The shard.
         stream: ``account:name:creationEpoch`` in a table of several streams; None in the usual one.
         state: State of the shard.
-        owner: Worker that holds it, also if it fell silent; None if there is none.
+        owner: Worker that holds it, even if it fell silent; None if there is none.
         next_owner: Worker that waits for a handoff.
         kind: Kind of the owner; None without an owner.
         counter: Lease counter.

@@ -34,7 +34,7 @@ def split_name(name: str) -> tuple[str, str]:
 
 
 def load_handler(name: str) -> Any:
-    """Import ``module:attribute``, also from the current directory.
+    """Import ``module:attribute``, from the current directory too.
 
     Raises:
         HandlerNotFoundError: If there is no such module or attribute, or if the module raises while it is imported.
@@ -66,7 +66,7 @@ def load_parts(name: str, config: ConsumerConfig, *, is_factory: bool) -> Worker
     """Return the parts of a worker. ``name`` is a handler, or with ``is_factory`` a function from settings to parts.
 
     Raises:
-        HandlerNotFoundError: As `load_handler`; also if the function raises, or returns something else.
+        HandlerNotFoundError: As `load_handler`, or if the function raises or returns something else.
     """
     found = load_handler(name)
     if not is_factory:

@@ -92,8 +92,8 @@ class ChildLeases:
             if missing and self._store.get(self._key(lease.lease_key)) is None:
                 graph = ShardGraph(self._list_shards())
                 listed = graph.shards.keys()
-                # A descendant with a lease shows that the child, and with it both parents, were read before: an import restored
-                # the row of one parent, and the lease of the other parent was deleted.
+                # A descendant has a lease, so the child and both of its parents were read before. Since then, an import has
+                # restored the row of one parent, and the lease of the other parent was deleted.
                 was_read = any(
                     self._store.get(self._key(one)) is not None for one in graph.descendants(lease.lease_key)
                 )

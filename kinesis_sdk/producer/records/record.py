@@ -720,7 +720,7 @@ def _name_of(callback: object) -> str:
 
 
 def mark_stored(entry: KinesisRecord, stored: Stored) -> list[PendingRecord]:
-    """Give all user records of a Kinesis record their result, and return those with callbacks, for a `CallbackRun`.
+    """Give all user records of a Kinesis record their result; return the records with callbacks, for a `CallbackRun`.
 
     Call without locks.
     """

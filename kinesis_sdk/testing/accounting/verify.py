@@ -1,4 +1,4 @@
-"""Comparison of the records that were put with those that were processed. Pure.
+"""Comparison of the records that were put with the processed ones. Pure.
 
 `verify` explains duplicates by the faults of the demo. Callers with other faults pass their own explanation to `account_for`.
 """

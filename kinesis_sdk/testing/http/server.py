@@ -286,8 +286,8 @@ class FakeAwsServer:
     def date(self) -> str | None:
         """Return the ``Date`` header; None if responses have none.
 
-        It is the system time, also on a virtual clock, because clients correct their signing clocks by it; and the account's
-        `date_offset` on top.
+        It is the system time plus the account's `date_offset`, even on a virtual clock, because clients correct their signing
+        clocks by it.
         """
         offset = self.aws.date_offset
         if offset is None:

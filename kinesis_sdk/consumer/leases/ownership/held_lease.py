@@ -279,7 +279,7 @@ class HeldLease:
             self._write(lambda lease: self._store.renew(self._measured(lease)))
 
     def checkpoint(self, position: ExtendedSequenceNumber, state: bytes | None = None) -> None:
-        """Store a checkpoint. Raises the errors of `renew`, also if there is a state that is too large for the row."""
+        """Store a checkpoint. Raises as `renew`, and if the state is too large for the row."""
         if state is None:
             self._write(lambda lease: self._store.checkpoint(self._measured(lease), position))
         else:
@@ -288,7 +288,7 @@ class HeldLease:
             )
 
     def prepare(self, position: ExtendedSequenceNumber, state: bytes | None = None) -> None:
-        """Store the first half of a two-phase checkpoint. Raises as `renew`, also if the state is too large for the row."""
+        """Store the first half of a two-phase checkpoint. Raises as `renew`, and if the state is too large for the row."""
         self._write(lambda lease: self._store.prepare(lease, position, state), own_data=True)
 
     def pin(self, timestamp_millis: int) -> None:

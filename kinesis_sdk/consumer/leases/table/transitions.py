@@ -168,7 +168,7 @@ def compare_and_set(
         seen: The row as the writer knows it.
         change: The transition, for example ``lambda row: taken(row, owner)``.
         no_handoff: Whether the row must also have no handoff marker (``checkpointOwner``).
-        same_owners: Whether owner and handoff marker must be as seen, besides.
+        same_owners: Whether owner and handoff marker must also be as seen.
 
     Returns:
         The row to store, or ``current`` itself if this very write took effect before (there is nothing to store then),
