@@ -15,7 +15,7 @@ COMPILE = .cache/uv/bin/uv pip compile --quiet --universal --generate-hashes --n
 MKDOCS = NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/mkdocs
 
 .DEFAULT_GOAL := help
-.PHONY: help install lint demo example test test-all unit integration browser spark spark-full spark-scale multilang java fuzz soak effects incidents operations check english format bench bench-producer bench-consumer bench-calls bench-compression bench-effects bench-lease-stores bench-fleet bench-admin bench-spark-plan bench-kpl bench-java bench-multilang bench-spark-jvm docs docs-serve reader mutants surface release lock clean
+.PHONY: help install lint demo example test test-all unit integration browser spark spark-full spark-scale multilang java fuzz soak effects incidents operations check english format bench bench-producer bench-consumer bench-calls bench-compression bench-effects bench-latency bench-lease-stores bench-fleet bench-admin bench-spark-plan bench-kpl bench-java bench-multilang bench-spark-jvm docs docs-serve reader mutants surface release lock clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -133,6 +133,9 @@ bench-consumer: install  ## Print the consumer's cost per record, compared with 
 
 bench-effects: install  ## Print effects per second and delays of each guarantee and store, as ratios.
 	@PYTHONPATH=. $(BIN)/python benchmarks/bench_effects.py $(ARGS)
+
+bench-latency: install  ## Print how soon a handler gets a record, by settings of producer and worker (10 minutes).
+	@$(BIN)/python benchmarks/bench_latency.py $(ARGS)
 
 bench-lease-stores: install  ## Print what a call of each lease store costs (ARGS='--postgres URL', ARGS=--help).
 	@$(BIN)/python benchmarks/bench_lease_stores.py $(ARGS)

@@ -272,16 +272,18 @@ class RetrievalConfig:
     of the handler, see `ConsumerConfig.batch_records`."""
 
     idle_time_between_reads: float = 1.0
-    """Seconds of the first pause between two reads at the tip of a shard, 0.2 to 3,600. Behind the tip there is no pause."""
+    """Seconds of the first pause between two reads at the tip of a shard, 0.2 to 3,600. Behind the tip there is no pause. A shard that
+    finds records after such a pause makes the other shards of its stream read at once, at most once a second."""
 
     min_idle_time_between_reads: float | None = None
-    """Seconds to which the pause at the tip of a shard shrinks while reads return records, 0.2 to
+    """Seconds of the pause at the tip of a shard after a read that returned records, 0.2 to
     ``idle_time_between_reads``; None is half of that. Each read is a batch, and so a checkpoint if the handler makes one per
     batch (0.5 s: 120 UpdateItem per minute and busy shard)."""
 
     max_idle_time_between_reads: float | None = None
     """Seconds to which the pause at the tip of a shard grows while reads return nothing, ``idle_time_between_reads`` to
-    3,600; None is twice ``idle_time_between_reads`` (2 s: 30 GetRecords per minute and idle shard)."""
+    3,600; None is ``idle_time_between_reads`` (1 s: 60 GetRecords per minute and idle shard), twice that for DynamoDB Streams, which
+    bill GetRecords."""
 
     max_prefetch_bytes: int = 64 * 1024 * 1024
     """Maximum bytes that all shards together hold in memory: read ahead, in flight, and being processed; 1 MiB or more. A read of
@@ -346,15 +348,14 @@ class RetrievalConfig:
             if getattr(self, name) is not None:
                 check_text(f"retrieval.{name}", getattr(self, name), 1, 2048)
 
-    @property
-    def idle_times(self) -> tuple[float, float, float]:
-        """Seconds of the pause at the tip of a shard: first, minimum and maximum."""
+    def idle_times(self, *, billed: bool) -> tuple[float, float, float]:
+        """Return the seconds of the pause at the tip of a shard: first, minimum and maximum. ``billed``: each read is billed."""
         usual = self.idle_time_between_reads
         least, most = self.min_idle_time_between_reads, self.max_idle_time_between_reads
         return (
             usual,
             max(READ_INTERVAL, usual / 2) if least is None else least,
-            usual * 2 if most is None else most,
+            (usual * 2 if billed else usual) if most is None else most,
         )
 
 

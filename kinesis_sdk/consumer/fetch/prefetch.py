@@ -57,6 +57,7 @@ class Prefetcher:
     def bind(self, wake: Callable[[], None]) -> None:
         """Set the function that makes the scheduler run `step` again."""
         self._wake = wake
+        self._inner.listen(wake)
 
     @property
     def due(self) -> float:

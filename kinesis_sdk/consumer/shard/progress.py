@@ -33,7 +33,7 @@ class ShardProgress:
     def __init__(self, runtime: ShardRuntime) -> None:
         self._worker_id = runtime.worker_id
         self._delay = runtime.config.delivery_delay
-        self._quiet = max(_MAX_QUIET, 2 * runtime.config.retrieval.idle_times[2])
+        self._quiet = max(_MAX_QUIET, 2 * runtime.config.retrieval.idle_times(billed=True)[2])
         self.handler: AwaitingHandler | None = None
         self.reader: ShardReader | None = None
         self.delivery: Delivery | None = None

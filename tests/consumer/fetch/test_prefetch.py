@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kinesis_sdk.common.errors import PermanentAwsError, TransientAwsError
 from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.common.response_header import NO_RESPONSE, ResponseHeader
-from kinesis_sdk.consumer.fetch import ByteBudget, FetchResult, Prefetcher, ReadRate, TipIdle
+from kinesis_sdk.consumer.fetch import ByteBudget, FetchResult, Prefetcher, ReadRate
 from kinesis_sdk.consumer.fetch.prefetch import RECORD_OVERHEAD
 from tests.fuzz import how_many
 
@@ -38,14 +38,6 @@ def test_throttles_slow_the_pace_and_successes_bring_it_back():
     for _ in range(100):
         pace.succeeded(0.0, 0)
     assert pace.interval == 0.2
-
-
-def test_the_pause_at_the_tip_follows_the_traffic():
-    idle = TipIdle(1.0, 0.5, 2.0)
-    assert [idle.after(0) for _ in range(6)] == pytest.approx([1.25, 1.5625, 1.953125, 2, 2, 2])
-    assert [idle.after(7) for _ in range(3)] == [1.0, 0.5, 0.5]
-    idle.behind()
-    assert idle.after(0) == 1.25
 
 
 def test_a_budget_serves_who_waits_in_order():
@@ -128,6 +120,9 @@ class Inner:
         self.calls = 0
         self.closed = False
         self.started_at_millis = 5
+
+    def listen(self, wake):
+        self.woken_by = wake
 
     def expected_bytes(self, now):
         return 1000

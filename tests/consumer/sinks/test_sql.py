@@ -82,6 +82,7 @@ def test_fleets(seed, database):
         sink=Unreliable(
             database.sink(),
             Random(seed),
+            rate=0.2,
             error=lambda: sqlalchemy.exc.OperationalError("COMMIT", None, Exception("database is locked")),
         ),
         write=insert,
