@@ -369,7 +369,7 @@ def _save_record(_desk: Desk, planned: Any, *, save: Path | None) -> dict[str, A
 
 skip_record: click.Command = change_command(
     "skip-record",
-    text=r"""Leave out exactly one record: its owner passes it to the dead-letter hook, and goes on behind it.
+    text=r"""Leave out exactly one record: its owner passes it to the dead-letter hook, and continues after it.
 
     The hook is `dead_letter` of the policy in `on_handler_error`, whichever policy it is. Without one, the record is named in the
     worker's log, and can be read from the stream until it expires: --save keeps it.

@@ -290,8 +290,8 @@ NAMES_DROPPED = Metric(
     unit="Count",
     kind=Kind.COUNTER,
     level="summary",
-    description="Those of `RepetitionsDropped` that were put for the first time, with the `dedup_id` of an earlier record: another process put "
-    "the same fact, or a program that knows the name withholds the record.",
+    description="Dropped user records that were put for the first time, with the `dedup_id` of an earlier record: another process put the "
+    "same fact, or a program that knows the name withholds the record. `RepetitionsDropped` counts them too.",
     **_OF_SHARD,
 )
 REPETITIONS_UNKNOWN = Metric(
@@ -299,8 +299,8 @@ REPETITIONS_UNKNOWN = Metric(
     unit="Count",
     kind=Kind.COUNTER,
     level="summary",
-    description="User records that were delivered although an earlier copy may exist: what may tell is past the retention period, "
-    "or may not be read.",
+    description="User records that were delivered although an earlier copy may exist: the records that would show it have expired, "
+    "or reading them is not permitted.",
     **_OF_SHARD,
 )
 REPETITION_LOOK_UPS = Metric(
@@ -317,7 +317,7 @@ REPETITION_LOOK_UPS_BEYOND_MEMORY = Metric(
     unit="Count",
     kind=Kind.COUNTER,
     level="summary",
-    description="Those of them that were needed because `max_repetition_bytes` is too small for the records of the shard.",
+    description="Batches of `RepetitionLookUps` for which a larger `max_repetition_bytes` would have made the look-up unnecessary.",
     **_OF_SHARD,
 )
 REPETITION_LOOK_UP_BYTES = Metric(

@@ -3,7 +3,7 @@
 | text | grammar |
 | --- | --- |
 | position | ``TRIM_HORIZON``, ``LATEST``, ``SHARD_END``, a time, or ``at:`` or ``after:`` and a sequence number with an optional ``/index`` |
-| time | ISO 8601 (UTC without an offset), ``@`` and epoch milliseconds, or ``-`` and a duration: so long ago |
+| time | ISO 8601 (UTC without an offset), ``@`` and epoch milliseconds, or ``-`` and a duration: a time ago |
 | duration | numbers with units: ``500ms``, ``90s``, ``15m``, ``1h30m``, ``1d``, ``2w``; or ``0`` |
 
 ``at:`` means from that record on, ``after:`` from the next one on; the index counts the user records of an aggregate from 0.
@@ -235,4 +235,4 @@ def _hint(text: str, now: float | None, accepted: Collection[type[Position]]) ->
     if text.startswith("-") and _seconds(text[1:]) is not None and now is None:
         return "; this setting takes no time relative to now"
     ago = f"{text}s" if _is_number(text) else text
-    return f"; write -{ago} for so long ago" if _seconds(ago) is not None and now is not None else ""
+    return f"; write -{ago} for {ago} ago" if _seconds(ago) is not None and now is not None else ""

@@ -113,8 +113,8 @@ class LetterChange:
         replaying = sum(group.replaying for group in found.groups)
         if self.target is not None and replaying:
             warnings.append(
-                f"a replay of {replaying:,} of them has begun and has no known end: it is running, or it was killed. What it has done comes "
-                "twice, unless it is removed as a repetition: in a stream within 300 s, in a handler by the id of the record"
+                f"a replay of {replaying:,} of them has begun: it is still running, or it was killed. Records that it has replayed come twice, "
+                "unless they are dropped as repetitions: by readers of the stream within 300 s, or by a handler that knows their ids"
             )
         return ChangeDescription(
             title=f"{verb} {letters} of {self.store.location}{to}",

@@ -142,7 +142,7 @@ def test_ctrl_c_says_how_far_it_came_and_how_to_go_on(
     assert f"The rest: kinesis-sdk dlq replay {place} --error ValueError" in stopped.output
     assert states(place)[0] == State.REPLAYING.value
     assert (
-        "a replay of 1 of them has begun and has no known end"
+        "a replay of 1 of them has begun: it is still running, or it was killed"
         in run("replay", "--all", "--handler", "dlq_slow:handle", "--dry-run").output
     )
 

@@ -73,8 +73,8 @@ def test_one_text_has_one_meaning(text: str, position: Position) -> None:
 @pytest.mark.parametrize(
     ("text", "hint"),
     [
-        ("15m", "write -15m for so long ago"),
-        ("30", "write -30s for so long ago"),
+        ("15m", "write -15m for 15m ago"),
+        ("30", "write -30s for 30s ago"),
         ("1795251600", "write @1795251600000 for epoch seconds"),
         ("1795251600000", "write @1795251600000 for epoch milliseconds"),
         ("49/3", "write at:49/3 for this record or after:49/3 for the next one"),

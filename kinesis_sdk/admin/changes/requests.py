@@ -123,7 +123,7 @@ def plan_skip_record(
         desk,
         lease,
         HandlerRequest(HandlerVerb.LEAVE_OUT, _new_id(), record),
-        f"The owner passes record {record}, and no other, to its dead-letter hook, and goes on behind it. If its policy has no hook, the record "
+        f"The owner passes record {record}, and no other, to its dead-letter hook, and continues after it. If its policy has no hook, the record "
         "is named in the log, and it stays in the stream until it expires. A rewind to before it brings it back.",
         ()
         if lease.holder is not None

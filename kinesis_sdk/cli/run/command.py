@@ -116,7 +116,7 @@ if TYPE_CHECKING:
     default="127.0.0.1",
     show_default=True,
     metavar="HOST",
-    help="Address of the metrics; 0.0.0.0 for Kubernetes. There is no token: they name streams and shards.",
+    help="Address of the metrics; 0.0.0.0 for Kubernetes. No token protects them, and they name streams and shards.",
 )
 @click.option(
     "--stop-timeout",
