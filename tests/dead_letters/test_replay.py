@@ -116,7 +116,9 @@ def test_an_interrupted_replay_repeats_at_most_what_was_in_hand(
     assert so_far.rest == planned.command
     rest = Scripted("." * 5)
     again = change(store, rest)
-    assert any("still running, or it was killed" in text for text in again.description.warnings) == ("g" in after)
+    assert any("still running, or it was killed" in text for text in again.description.warnings) == (
+        "g" in after
+    )
     again.apply()
     assert states(store) == "ddddd"
     assert len(rest.seen) == 5 - after.count("d")
