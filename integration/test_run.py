@@ -209,6 +209,45 @@ def test_a_stream_that_does_not_exist(account, command):
     assert "nowhere" in run.log()
 
 
+FLAKY = (
+    HANDLER
+    + """
+def flaky(batch):
+    for record in batch.records:
+        number = int(record.data)
+        if number == 7 or (number % 10 == 0 and "retry-attempt" not in record.headers):
+            raise ValueError
+        note("record", number)
+"""
+)
+
+
+def test_tiers_of_a_file_are_checked_filled_and_read(account, command, tmp_path):
+    (tmp_path / "worker.toml").write_text(
+        '[on_handler_error]\npolicy = "tiers"\ndelays = [1]\nattempts = 1\ndead_letters = "file:letters.jsonl"\n'
+    )
+
+    def run(*options):
+        return command("--config", "worker.toml", *options, handler="billing:flaky", source=FLAKY)
+
+    missing = run("--until", "now")
+    assert missing.end() == 3
+    assert "orders.retry-1" in missing.log()
+    account.kinesis.create_stream(StreamName="orders.retry-1", ShardCount=1)
+    account.put(100)
+    filled = run("--until", "now")
+    assert filled.end() == 0
+    later = {7, *range(0, 100, 10)}
+    assert filled.processed() == set(range(100)) - later
+    tiers = run("--tiers")
+    letters = tmp_path / "letters.jsonl"
+    tiers.wait_until(lambda: tiers.processed() == set(range(100)) - {7} and letters.exists())
+    tiers.process.send_signal(signal.SIGTERM)
+    assert tiers.end() == 0
+    (letter,) = map(json.loads, letters.read_text().splitlines())
+    assert (letter["application"], letter["partition_key"]) == ("app", "k7")
+
+
 def test_a_change_of_a_module_restarts_the_workers(account, command, tmp_path):
     run = command("--reload", "--processes", "2")
     account.put(10)

@@ -17,9 +17,10 @@ from kinesis_sdk.admin.exporter import FleetMetrics
 from kinesis_sdk.admin.exporter_http import ExporterPages
 from kinesis_sdk.cli.output import ExitCode
 from kinesis_sdk.cli.run.command import run
-from kinesis_sdk.cli.run.config_file import read_config
+from kinesis_sdk.cli.run.config_file import read_config, read_file
+from kinesis_sdk.cli.run.policy_table import PolicyPlace, tiers_of
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
-from kinesis_sdk.consumer import BisectBatch
+from kinesis_sdk.consumer import BisectBatch, CircuitBreaker
 from kinesis_sdk.consumer.leases import Conflict, Lease
 from kinesis_sdk.multilang.settings import parse_settings
 from tests.cli.tui.views import make_view
@@ -43,6 +44,7 @@ CLAIMED = {
         "docs/run.md",
         "ini",
     ): "tests/test_page_blocks.py::test_the_service_of_systemd_has_a_command_that_exists",
+    ("docs/retries.md", "toml"): "tests/test_page_blocks.py::test_the_settings_of_tiers_are_read",
     ("docs/run.md", "toml"): "tests/test_page_blocks.py::test_the_settings_of_run_are_read",
     ("docs/runbooks.md", "text"): "tests/cli/test_runbooks.py::test_every_runbook_is_tried_here_and_complete",
     (
@@ -98,6 +100,15 @@ def test_the_settings_of_run_are_read(tmp_path: Path) -> None:
     found = read_config(str(path)).on_handler_error
     assert isinstance(found, BisectBatch)
     assert (found.attempts, found.retry_only[0]) == (3, ConnectionError)
+
+
+def test_the_settings_of_tiers_are_read(tmp_path: Path) -> None:
+    (block,) = blocks("toml", DOCS / "retries.md")
+    path = tmp_path / "worker.toml"
+    path.write_text(block.text, encoding="utf-8")
+    found = read_file(str(path), place=PolicyPlace(stream="orders")).config.on_handler_error
+    assert isinstance(found, CircuitBreaker)
+    assert [one.delivery_delay for one in tiers_of(found)] == [60, 600, 3600]
 
 
 def test_the_service_of_systemd_has_a_command_that_exists() -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kinesis_sdk.admin import Connection
 from kinesis_sdk.cli.run import child
 from kinesis_sdk.cli.run.config_file import config_from, read_config
 from kinesis_sdk.cli.run.handlers import HandlerNotFoundError, load_parts
+from kinesis_sdk.cli.run.policy_table import PolicyPlace, policy_from, tiers_of
 from kinesis_sdk.cli.run.settings import RunSettings
 from kinesis_sdk.cli.run.supervisor import ChildCode
 from kinesis_sdk.common.errors import ConfigError
@@ -141,7 +144,11 @@ def test_a_factory_that_fails_is_a_usage_error() -> None:
 
 
 def policy(loads: bool = True, **values: Any) -> Any:
-    return config_from({"on_handler_error": values}, loads=loads).on_handler_error
+    place = PolicyPlace(stream="orders", connection=Connection(region="eu-west-1"))
+    try:
+        return config_from({"on_handler_error": values}, loads=loads, place=place).on_handler_error
+    finally:
+        place.close()
 
 
 def test_each_policy_can_be_written_in_a_file(tmp_path: Path) -> None:
@@ -177,6 +184,44 @@ def test_only_worker_processes_import_what_the_file_names() -> None:
         found.dead_letter(None)  # type: ignore[arg-type]
 
 
+TIERS: dict[str, Any] = {"policy": "tiers", "delays": [60, 600], "dead_letter": "billing_parts:set_aside"}
+
+
+def test_tiers_letters_and_a_breaker_can_be_written_in_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "worker.toml").write_text(
+        '[on_handler_error]\npolicy = "tiers"\ndelays = [60, 600]\nattempts = 2\ndead_letters = "sqlite:///letters.db"\n'
+        '[on_handler_error.circuit_breaker]\nfailures = 5\nof = ["OSError"]\nlongest_pause = 30\n'
+    )
+    what = settings("handle", config_file=str(tmp_path / "worker.toml"), region="eu-west-1", reads_tiers=True)
+    what = replace(what, is_factory=False)
+    given: list[dict[str, Any]] = []
+    monkeypatch.setattr(child, "Worker", lambda *source, **more: given.append({"source": source, **more}))
+    assert worked(what) == (ChildCode.STOPPED, [("loaded", None)])
+    (arguments,) = given
+    assert (arguments["source"], arguments["application_name"]) == ((None,), "billing-retries")
+    assert [(str(one.stream), one.delivery_delay) for one in arguments["streams"]] == [
+        ("orders.retry-60", 60),
+        ("orders.retry-600", 600),
+    ]
+    breaker = arguments["config"].on_handler_error
+    assert (breaker.failures, breaker.of, breaker.longest_pause) == (5, (OSError,), 30)
+    assert repr(breaker.dead_letter) == "DeadLetters(application='billing')"
+    assert worked(replace(what, reads_tiers=False))[0] is ChildCode.STOPPED
+    assert (given[1]["source"], given[1]["application_name"]) == (("orders",), "billing")
+
+
+def test_tiers_that_a_worker_cannot_have_are_named(tmp_path: Path) -> None:
+    place = PolicyPlace(application="billing")
+    with pytest.raises(ConfigError, match=r"^on_handler_error\.streams="):
+        policy_from(TIERS, loads=True, place=place)
+    with pytest.raises(ConfigError, match="--tiers needs a file with policy"):
+        tiers_of(policy(policy="stop"))
+    named = policy_from({**TIERS, "streams": ["a", "b"]}, loads=False)
+    assert [str(one.stream) for one in tiers_of(named)] == ["a", "b"]
+
+
 DEAD: dict[str, Any] = {"policy": "bisect", "dead_letter": "billing_parts:set_aside"}
 
 
@@ -197,6 +242,16 @@ DEAD: dict[str, Any] = {"policy": "bisect", "dead_letter": "billing_parts:set_as
         ({**DEAD, "retry_only": ["SystemExit"]}, "on_handler_error.retry_only='SystemExit'"),
         ({**DEAD, "retry_only": ["print"]}, "on_handler_error.retry_only='print'"),
         ({**DEAD, "retry_only": ["a b:C"]}, "on_handler_error.retry_only='a b:C'"),
+        ({**DEAD, "dead_letters": "file:x"}, "on_handler_error.dead_letter='billing_parts:set_aside'"),
+        ({"policy": "bisect", "dead_letters": "letters"}, "on_handler_error.dead_letters='letters'"),
+        ({**DEAD, "circuit_breaker": 5}, "on_handler_error.circuit_breaker=5"),
+        ({**DEAD, "circuit_breaker": {"failure": 5}}, "on_handler_error.circuit_breaker.failure is invalid"),
+        ({**DEAD, "circuit_breaker": {"failures": 1}}, "failures=1"),
+        ({**DEAD, "circuit_breaker": {"of": ["Nope"]}}, "on_handler_error.circuit_breaker.of='Nope'"),
+        ({**TIERS, "delays": 60}, "on_handler_error.delays=60"),
+        ({**TIERS, "delays": []}, "delays=[]"),
+        ({**TIERS, "to": "table"}, "on_handler_error.to is invalid"),
+        ({**TIERS, "streams": "a"}, "on_handler_error.streams='a'"),
     ],
 )
 def test_a_policy_that_is_none_is_named(values: dict[str, Any], named: str, loads: bool) -> None:

@@ -14,20 +14,21 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import IO, Any
 
-from kinesis_sdk.admin import Connection
 from kinesis_sdk.cli.run.handlers import HandlerNotFoundError, load_parts
 from kinesis_sdk.cli.run.logs import configure_logging
 from kinesis_sdk.cli.run.metrics import ProcessMetrics
+from kinesis_sdk.cli.run.policy_table import PolicyPlace, tiers_of
 from kinesis_sdk.cli.run.settings import RunSettings
 from kinesis_sdk.cli.run.supervisor import ChildCode
 from kinesis_sdk.common.errors import ConfigError, KinesisSdkError
 from kinesis_sdk.common.log_fields import loggable
 from kinesis_sdk.common.stop_flag import StopFlag
-from kinesis_sdk.consumer import ConsumerConfig, DynamoDbStream, Worker, WorkerParts
+from kinesis_sdk.consumer import ConsumerConfig, DynamoDbStream, StreamSpec, Worker, WorkerParts
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -87,25 +88,27 @@ def _follow(
 
 
 def _make_worker(settings: RunSettings, parts: WorkerParts, metrics: ProcessMetrics | None) -> Worker:
-    several = len(settings.streams) > 1
-    connection = Connection(
-        region=settings.region, profile=settings.profile, endpoint_url=settings.endpoint_url
-    )
+    streams: Sequence[str | StreamSpec] | None = None
     source: str | DynamoDbStream | None = None
-    if settings.dynamodb_table is not None:
+    if settings.reads_tiers:
+        assert parts.config is not None
+        streams = tiers_of(parts.config.on_handler_error)
+    elif settings.dynamodb_table is not None:
         source = DynamoDbStream(settings.dynamodb_table)
-    elif not several:
+    elif len(settings.streams) > 1:
+        streams = settings.streams
+    else:
         source = settings.streams[0]
     return Worker(
         source,
-        streams=settings.streams if several else None,
-        application_name=settings.application_name,
+        streams=streams,
+        application_name=settings.worker_application,
         handler=parts.handler,
         config=parts.config,
         sink=parts.sink,
         interceptors=parts.interceptors,
         metrics=parts.metrics if metrics is None else metrics.sink,
-        session=connection.session,
+        session=settings.connection.session,
         region_name=settings.region,
         endpoint_url=settings.endpoint_url,
         worker_id=settings.worker_id,
@@ -113,8 +116,8 @@ def _make_worker(settings: RunSettings, parts: WorkerParts, metrics: ProcessMetr
     )
 
 
-def _load(settings: RunSettings) -> WorkerParts:
-    config = settings.consumer_config(loads=True)
+def _load(settings: RunSettings, place: PolicyPlace) -> WorkerParts:
+    config = settings.consumer_config(loads=True, place=place)
     parts = load_parts(settings.handler, config, is_factory=settings.is_factory)
     if settings.reports_metrics and parts.metrics is not None:
         raise ConfigError("metrics", "those of the factory", "None with --metrics-port, which brings its own")
@@ -124,16 +127,20 @@ def _load(settings: RunSettings) -> WorkerParts:
 def _run(
     settings: RunSettings, stop: StopFlag, reports: Reports, metrics: ProcessMetrics | None
 ) -> ChildCode:
+    place = settings.place()
     try:
-        parts = _load(settings)
-    except (HandlerNotFoundError, ConfigError) as error:
-        reports.send("failed", message=str(error))
-        return ChildCode.USAGE
-    try:
-        return _work(settings, parts, stop, reports, metrics)
+        try:
+            parts = _load(settings, place)
+        except (HandlerNotFoundError, ConfigError) as error:
+            reports.send("failed", message=str(error))
+            return ChildCode.USAGE
+        try:
+            return _work(settings, parts, stop, reports, metrics)
+        finally:
+            if parts.close is not None:
+                parts.close()
     finally:
-        if parts.close is not None:
-            parts.close()
+        place.close()
 
 
 def _work(

@@ -59,6 +59,12 @@ if TYPE_CHECKING:
     help="Instead of --stream: a DynamoDB table whose stream to read, or the ARN of a stream.",
 )
 @click.option(
+    "--tiers",
+    "reads_tiers",
+    is_flag=True,
+    help="Read the streams in which records wait for their next attempt, by --config, as application NAME-retries.",
+)
+@click.option(
     "--app",
     "application_name",
     metavar="NAME",
@@ -135,6 +141,7 @@ def run(
     is_factory: bool,
     streams: tuple[str, ...],
     dynamodb_table: str | None,
+    reads_tiers: bool,
     application_name: str,
     processes: int,
     until: datetime | str | None,
@@ -173,6 +180,7 @@ def run(
       kinesis-sdk run app:handle --stream orders --app first --lease-store sqlite:///leases.db
       kinesis-sdk run app:copy --dynamodb-table orders --app copier --processes 2
       kinesis-sdk run app:handle --config worker.toml
+      kinesis-sdk run app:handle --config worker.toml --tiers
     """
     if os.name != "posix":
         raise CommandError(
@@ -183,10 +191,12 @@ def run(
     from kinesis_sdk.cli.run.health import SupervisorHealth
     from kinesis_sdk.cli.run.logs import configure_logging
     from kinesis_sdk.cli.run.metrics import SupervisorMetrics
+    from kinesis_sdk.cli.run.policy_table import tiers_of
     from kinesis_sdk.cli.run.processes import ChildProcess, Processes
     from kinesis_sdk.cli.run.settings import RunSettings
     from kinesis_sdk.cli.run.supervisor import Supervisor
     from kinesis_sdk.cli.run.watch import FileWatcher, roots_of
+    from kinesis_sdk.common.stream import StreamId
     from kinesis_sdk.consumer.engine import until_moment
     from kinesis_sdk.consumer.leases import MEMORY_URL
 
@@ -218,12 +228,17 @@ def run(
         reports_health=health_port is not None,
         reports_metrics=metrics_port is not None,
         is_factory=is_factory,
+        reads_tiers=reads_tiers,
     )
-    config = settings.consumer_config()  # a wrong setting is reported once here, not by each process
+    place = settings.place()
+    config = settings.consumer_config(
+        place=place
+    )  # a wrong setting is reported once here, not by each process
+    tiers = [StreamId.parse(one.stream) for one in tiers_of(config.on_handler_error)] if reads_tiers else []
     lease_store = config.lease_table.lease_store
     config.check_application_name(
         "app",
-        application_name,
+        settings.worker_application,
         has_lease_store=lease_store is not None,
         is_registered=dynamodb_table is None,
     )
@@ -234,6 +249,9 @@ def run(
         )
     connection = replace(account, lease_store=None).connect()
     client, sources = _sources(connection, streams, dynamodb_table)
+    for store in place.stores:
+        store.check(connection.kinesis)
+    sources = tiers or sources
     _check_streams(client, sources)
     if until is not None:
         # Resolved once, so that all processes and their replacements use the same moment.

@@ -19,7 +19,7 @@ region = "eu-west-1"
 ```
 Names are those of `ConsumerConfig`; ``initial_position`` may also be a time: ``2026-11-21T09:00:00Z`` (UTC without an offset, with or without
 quotes) or ``"@1732179600000"``. A table holds the fields of one of its groups. ``on_handler_error`` is a word, or a table with the fields of one of the policies
-(`kinesis_sdk.consumer`); functions and classes are written as ``module:attribute``. The table ``[application]`` stands for options of
+(`kinesis_sdk.consumer`, or retry tiers in streams); functions and classes are written as ``module:attribute``. The table ``[application]`` stands for options of
 the command line, see `ApplicationSettings`.
 """
 
@@ -31,7 +31,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from kinesis_sdk.cli.run.policy_table import policy_from
+from kinesis_sdk.cli.run.policy_table import PolicyPlace, policy_from
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.extras import install_hint
 from kinesis_sdk.common.position import AtTimestamp, Latest, TrimHorizon
@@ -80,11 +80,11 @@ class ConfigFile:
     application: ApplicationSettings
 
 
-def read_file(path: str, *, loads: bool = False) -> ConfigFile:
+def read_file(path: str, *, loads: bool = False, place: PolicyPlace | None = None) -> ConfigFile:
     """Read a file.
 
     ``loads`` imports the functions and classes that it names. Only worker processes do: other commands do
-    not call them, and their policy has stand-ins.
+    not call them, and their policy has stand-ins. ``place`` is the worker of its policy; None for other commands.
 
     Raises:
         ConfigError: If the file cannot be read, is not TOML, or names a field or value that is not valid.
@@ -94,7 +94,7 @@ def read_file(path: str, *, loads: bool = False) -> ConfigFile:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError("config", path, f"a file that can be read ({error})") from error
     application = _application_from(values.pop(_TABLE, {}))
-    config = config_from(values, loads=loads)
+    config = config_from(values, loads=loads, place=place)
     if application.lease_store is not None:
         if config.lease_table.lease_store is not None:
             shown = without_password(application.lease_store)
@@ -103,9 +103,9 @@ def read_file(path: str, *, loads: bool = False) -> ConfigFile:
     return ConfigFile(config, application)
 
 
-def read_config(path: str, *, loads: bool = False) -> ConsumerConfig:
+def read_config(path: str, *, loads: bool = False, place: PolicyPlace | None = None) -> ConsumerConfig:
     """Read the settings of the consumer in a file. Arguments and errors: see `read_file`."""
-    return read_file(path, loads=loads).config
+    return read_file(path, loads=loads, place=place).config
 
 
 def _application_from(values: object) -> ApplicationSettings:
@@ -186,8 +186,10 @@ def initial_position_from(value: Any) -> Any:
     return start.moment if isinstance(start, AtTimestamp) else str(start)
 
 
-def config_from(values: dict[str, Any], *, loads: bool = False) -> ConsumerConfig:
-    """Return the configuration that a file's content, without the table ``[application]``, describes. For ``loads``, see `read_file`.
+def config_from(
+    values: dict[str, Any], *, loads: bool = False, place: PolicyPlace | None = None
+) -> ConsumerConfig:
+    """Return the configuration that a file's content, without the table ``[application]``, describes. For the rest, see `read_file`.
 
     Raises:
         ConfigError: If a name or value is not valid; the message names it.
@@ -200,7 +202,7 @@ def config_from(values: dict[str, Any], *, loads: bool = False) -> ConsumerConfi
         if name not in known:
             raise _unknown(name, "the name of a field of ConsumerConfig or of one of its groups")
         if name == _POLICY and isinstance(value, dict):
-            given[name] = policy_from(value, loads=loads)
+            given[name] = policy_from(value, loads=loads, place=place)
             continue
         if name == _POSITION:
             given[name] = initial_position_from(value)

@@ -3,50 +3,177 @@
 from __future__ import annotations
 
 import builtins
+import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import dataclass, field, fields
+from types import SimpleNamespace
 from typing import Any
 
+from kinesis_sdk.admin import Connection
 from kinesis_sdk.cli.run.handlers import HandlerNotFoundError, load_handler, split_name
 from kinesis_sdk.common.errors import ConfigError
-from kinesis_sdk.consumer import BisectBatch, HandlerErrorPolicy, PoisonRecord, RetryBatch, StopWorker
+from kinesis_sdk.consumer import (
+    BisectBatch,
+    CircuitBreaker,
+    HandlerErrorPolicy,
+    PoisonRecord,
+    RetryBatch,
+    StopWorker,
+    StreamSpec,
+)
+from kinesis_sdk.dead_letters import DeadLetters, open_dead_letters
+from kinesis_sdk.dead_letters.location import check_location
+from kinesis_sdk.producer import Producer, ProducerConfig
+from kinesis_sdk.retries import RetryTiers, StreamTiers
 
 _FIELD = "on_handler_error"
 _POLICIES: Mapping[str, Callable[..., HandlerErrorPolicy]] = {
     "retry": RetryBatch,
     "bisect": BisectBatch,
+    "tiers": RetryTiers,
     "stop": StopWorker,
 }
+_BREAKER = "circuit_breaker"
+_NAMESPACE = "kinesis_sdk retries"
+"""Name space of the identities of copies in tiers."""
 
 
-def policy_from(values: Mapping[str, Any], *, loads: bool) -> HandlerErrorPolicy:
-    """Return the policy that a table describes: ``policy`` is ``retry``, ``bisect`` or ``stop``, the other keys are its fields.
+@dataclass(kw_only=True)
+class PolicyPlace:
+    """The worker of a policy, as far as it is known; commands that run no worker know nothing of it.
+
+    Attributes:
+        application: Name of the application, which dead letters tell.
+        stream: Name or ARN of its stream, after which the tiers are named; None if it is unknown, or if there are several.
+        connection: Region, profile and endpoint for copies in tiers.
+        stores: The tiers of the policies that were read.
+    """
+
+    application: str = ""
+    stream: str | None = None
+    connection: Connection | None = None
+    stores: list[StreamTiers] = field(default_factory=list)
+    _producer: Producer | None = None
+
+    def tiers(self, names: Any, *, loads: bool) -> StreamTiers:
+        """Return new tiers; without ``loads``, they cannot keep a record."""
+        if names is not None and not (
+            isinstance(names, list) and all(isinstance(name, str) for name in names)
+        ):
+            raise ConfigError(f"{_FIELD}.streams", names, "a list of names or ARNs of streams")
+        if self.stream is None and names is None and loads:
+            raise ConfigError(
+                f"{_FIELD}.streams",
+                None,
+                "the streams of the tiers, because the worker does not read one stream",
+            )
+        producer: Any = SimpleNamespace(config=None)
+        if loads:
+            if self._producer is None:
+                config = ProducerConfig(idempotent=True, dedup_namespace=_NAMESPACE)
+                assert self.connection is not None
+                self._producer = Producer(config, client=self.connection.kinesis)
+            producer = self._producer
+        made = StreamTiers(producer, self.stream or "stream", names=names)
+        self.stores.append(made)
+        return made
+
+    def close(self) -> None:
+        """Close the producer of copies."""
+        if self._producer is not None:
+            self._producer.close()
+
+
+def policy_from(
+    values: Mapping[str, Any], *, loads: bool, place: PolicyPlace | None = None
+) -> HandlerErrorPolicy:
+    """Return the policy that a table describes: ``policy`` is one of `_POLICIES`, and the other keys are its fields.
+
+    ``dead_letters`` may be a location of dead letters instead of the function ``dead_letter``. The table ``circuit_breaker`` puts a
+    `CircuitBreaker` in front. The tiers of ``tiers`` are streams: ``streams``, or those named after the stream.
 
     ``loads`` imports the functions that it names; otherwise the policy has stand-ins, which cannot be called.
 
     Raises:
         ConfigError: If a name or value is not valid; the message names it.
     """
-    given = dict(values)
+    given, place = dict(values), place or PolicyPlace()
     word = given.pop("policy", None)
     make = _POLICIES.get(word) if isinstance(word, str) else None
     if make is None:
         raise ConfigError(f"{_FIELD}.policy", word, "one of " + ", ".join(_POLICIES))
-    known = {one.name for one in fields(make)}  # type: ignore[arg-type]  # each is a dataclass
+    breaker = given.pop(_BREAKER, None)
+    known = _names_of(make)
+    _check_names(_FIELD, given, ["policy", *known, _BREAKER])
+    if "dead_letter" in known and (
+        make in (BisectBatch, RetryTiers) or {"dead_letter", "dead_letters"} & {*given}
+    ):
+        given["dead_letter"] = _hook(given, place, loads=loads)
+    if "retry_only" in known:
+        given["retry_only"] = _classes("retry_only", given.get("retry_only", []), loads=loads)
+    if make is RetryTiers:
+        delays = given.get("delays")
+        if not isinstance(delays, list):
+            raise ConfigError(f"{_FIELD}.delays", delays, "a list of seconds, such as [60, 600, 3600]")
+        given["to"] = place.tiers(given.pop("streams", None), loads=loads)
+    policy = make(**given)
+    return policy if breaker is None else _breaker(policy, breaker, loads=loads)
+
+
+def tiers_of(policy: object) -> list[StreamSpec]:
+    """Return the streams of a policy's tiers, each with its delay.
+
+    Raises:
+        ConfigError: If the policy has no tiers in streams.
+    """
+    inner = policy.policy if isinstance(policy, CircuitBreaker) else policy
+    if not isinstance(inner, RetryTiers):
+        raise ConfigError(
+            f"{_FIELD}.policy", None, "tiers", problem='--tiers needs a file with policy = "tiers"'
+        )
+    return inner.streams()
+
+
+def _names_of(make: Callable[..., HandlerErrorPolicy]) -> list[str]:
+    """Return the names that a table of a policy may have, in their order."""
+    names = [name for name in inspect.signature(make).parameters if name != "to"]
+    if "dead_letter" in names:
+        names.append("dead_letters")
+    return [*names, "streams"] if make is RetryTiers else names
+
+
+def _check_names(place: str, given: Mapping[str, Any], known: list[str]) -> None:
     for name in given:
         if name not in known:
-            accepted = ", ".join(["policy", *sorted(known)])
+            accepted = ", ".join(known)
             raise ConfigError(
-                f"{_FIELD}.{name}",
+                f"{place}.{name}",
                 None,
                 accepted,
-                problem=f"{_FIELD}.{name} is invalid: expected one of {accepted}",
+                problem=f"{place}.{name} is invalid: expected one of {accepted}",
             )
-    if make is BisectBatch or "dead_letter" in given:
-        given["dead_letter"] = _function(given.get("dead_letter"), loads=loads)
-    if make is BisectBatch:
-        given["retry_only"] = _classes(given.get("retry_only", []), loads=loads)
-    return make(**given)
+
+
+def _breaker(policy: HandlerErrorPolicy, values: object, *, loads: bool) -> HandlerErrorPolicy:
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"{_FIELD}.{_BREAKER}", values, f"a table, [{_FIELD}.{_BREAKER}]")
+    given = dict(values)
+    known = [one.name for one in fields(CircuitBreaker) if one.init and one.name != "policy"]
+    _check_names(f"{_FIELD}.{_BREAKER}", given, known)
+    if "of" in given:
+        given["of"] = _classes(f"{_BREAKER}.of", given["of"], loads=loads)
+    return CircuitBreaker(policy, **given)
+
+
+def _hook(given: dict[str, Any], place: PolicyPlace, *, loads: bool) -> Any:
+    location = given.pop("dead_letters", None)
+    if location is None:
+        return _function(given.get("dead_letter"), loads=loads)
+    if "dead_letter" in given:
+        raise ConfigError(f"{_FIELD}.dead_letter", given["dead_letter"], "nothing beside dead_letters")
+    check_location(f"{_FIELD}.dead_letters", location)
+    store = open_dead_letters(location, connection=place.connection) if loads else location
+    return DeadLetters(store, application=place.application)
 
 
 def _function(value: object, *, loads: bool) -> Any:
@@ -56,18 +183,18 @@ def _function(value: object, *, loads: bool) -> Any:
     return _loaded(place, value, accepted) if loads else _checked(place, value, accepted, _stand_in)
 
 
-def _classes(value: object, *, loads: bool) -> tuple[type[Exception], ...]:
-    place, accepted = f"{_FIELD}.retry_only", "a list of exception classes, built-in ones or as module:class"
+def _classes(name: str, value: object, *, loads: bool) -> tuple[type[Exception], ...]:
+    place, accepted = f"{_FIELD}.{name}", "a list of exception classes, built-in ones or as module:class"
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
         raise ConfigError(place, value, accepted)
     found: list[type[Exception]] = []
-    for name in value:
-        if ":" in name:
-            kind = _loaded(place, name, accepted) if loads else _checked(place, name, accepted, Exception)
+    for one in value:
+        if ":" in one:
+            kind = _loaded(place, one, accepted) if loads else _checked(place, one, accepted, Exception)
         else:
-            kind = getattr(builtins, name, None)
+            kind = getattr(builtins, one, None)
         if not isinstance(kind, type) or not issubclass(kind, Exception):
-            raise ConfigError(place, name, accepted)
+            raise ConfigError(place, one, accepted)
         found.append(kind)
     return tuple(found)
 

@@ -6,7 +6,9 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from kinesis_sdk.admin import Connection
 from kinesis_sdk.cli.run.config_file import initial_position_from, read_config
+from kinesis_sdk.cli.run.policy_table import PolicyPlace
 from kinesis_sdk.consumer import ConsumerConfig
 
 
@@ -32,6 +34,7 @@ class RunSettings:
         reports_health: Whether to report the health every second.
         reports_metrics: Whether to report metrics for Prometheus on request.
         status_fd: File descriptor for reports to the supervisor.
+        reads_tiers: Whether to read the streams of the file's retry tiers instead of ``streams``.
     """
 
     handler: str
@@ -53,6 +56,7 @@ class RunSettings:
     reports_metrics: bool = False
     is_factory: bool = False
     status_fd: int = -1
+    reads_tiers: bool = False
 
     def to_json(self) -> str:
         """Return the settings as one line."""
@@ -64,7 +68,25 @@ class RunSettings:
         fields: dict[str, Any] = json.loads(line)
         return cls(**{**fields, "streams": tuple(fields["streams"])})
 
-    def consumer_config(self, *, loads: bool = False) -> ConsumerConfig:
+    def place(self) -> PolicyPlace:
+        """Return what the policy of the file needs to know. Its tiers may have to be closed."""
+        return PolicyPlace(
+            application=self.application_name,
+            stream=self.streams[0] if len(self.streams) == 1 else None,
+            connection=self.connection,
+        )
+
+    @property
+    def worker_application(self) -> str:
+        """The application of the worker: another one for the streams of tiers, which are read beside the stream."""
+        return f"{self.application_name}-retries" if self.reads_tiers else self.application_name
+
+    @property
+    def connection(self) -> Connection:
+        """The account, region and endpoint of all calls."""
+        return Connection(region=self.region, profile=self.profile, endpoint_url=self.endpoint_url)
+
+    def consumer_config(self, *, loads: bool = False, place: PolicyPlace | None = None) -> ConsumerConfig:
         """Return the settings of the consumer: the file's, overridden by the options.
 
         ``loads`` imports the user's code that the file names; see `read_file`.
@@ -72,7 +94,11 @@ class RunSettings:
         Raises:
             ConfigError: If the file cannot be read, or a value is not valid.
         """
-        config = ConsumerConfig() if self.config_file is None else read_config(self.config_file, loads=loads)
+        config = (
+            ConsumerConfig()
+            if self.config_file is None
+            else read_config(self.config_file, loads=loads, place=place)
+        )
         if self.lease_store is not None:
             config = config.with_fields(lease_store=self.lease_store)
         position = self.initial_position
