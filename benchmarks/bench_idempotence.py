@@ -31,6 +31,7 @@ from kinesis_sdk.common.aggregate_writer import Aggregate
 from kinesis_sdk.common.hashkeys import FULL_RANGE, hash_partition_key
 from kinesis_sdk.common.once.memory import MAX_BYTES, RunMemory
 from kinesis_sdk.common.once.reader import RunReader
+from kinesis_sdk.common.once.runs import Runs
 from kinesis_sdk.common.once.table import Run, encode_table
 from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.producer import Producer, ProducerConfig
@@ -91,7 +92,7 @@ def in_a_process(count: int, *, idempotent: bool) -> float:
 
 def stored_bytes(count: int, *, tagged: bool) -> int:
     """Return the bytes of a Kinesis record with a number of user records of one key, as Kinesis counts them."""
-    aggregate = Aggregate(1 << 30, 1 << 30, tagged=tagged)
+    aggregate = Aggregate(1 << 30, 1 << 30, runs=Runs() if tagged else None)
     for _ in range(count):
         aggregate.try_append(KEYS[0], None, b"x" * SIZE, hash_partition_key(KEYS[0]))
     return aggregate.size + len(aggregate.partition_key)
@@ -106,7 +107,7 @@ def batch(count: int, made_for: str | None, *, tagged: bool) -> list[KinesisReco
     date = int(NOW.timestamp() * 1000) - 50
     found: list[KinesisRecord] = []
     for index in range(BATCH):
-        aggregate = Aggregate(1 << 30, 1 << 30, tagged=tagged)
+        aggregate = Aggregate(1 << 30, 1 << 30, runs=Runs() if tagged else None)
         for number in range(count):
             key = KEYS[number % len(KEYS)]
             aggregate.try_append(key, None, os.urandom(SIZE), hash_partition_key(key))

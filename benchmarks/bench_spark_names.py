@@ -23,6 +23,7 @@ from kinesis_sdk.common.aggregate_reader import deaggregate
 from kinesis_sdk.common.aggregate_writer import Aggregate
 from kinesis_sdk.common.hashkeys import FULL_RANGE, hash_partition_key
 from kinesis_sdk.common.once.reader import LookUp, ReadShard, RunReader
+from kinesis_sdk.common.once.runs import Runs
 from kinesis_sdk.common.once.table import FIRST, HOLD_OFF, NAMED, Run, encode_table
 from kinesis_sdk.common.records import KinesisRecord
 
@@ -66,7 +67,7 @@ def stored(flags: int, rate: float, seconds: int) -> list[KinesisRecord]:
         began = sent - sent % BATCH_MILLIS - BATCH_MILLIS  # the end of the writer's batch before
         date = {0: sent, NAMED: sent - WINDOW_MILLIS, NAMED | FIRST: began}[flags]
         holdoff = HOLD_OFF + (sent - date) // 1000 if flags & FIRST else HOLD_OFF
-        aggregate = Aggregate(10**6, 10**6, tagged=True)
+        aggregate = Aggregate(10**6, 10**6, runs=Runs())
         aggregate.try_append("k", None, b"row %d" % number, hash_partition_key("k"))
         assert aggregate.runs is not None
         aggregate.runs.tag = encode_table(STREAM, SHARD, [Run(1, holdoff, flags, b"a writer", date, number)])

@@ -232,6 +232,21 @@ def test_the_packages_of_the_producer_form_floors() -> None:
         assert not DRAWN_PRODUCER[name] & {"producer", "aio", "engine", *floors[:floor]}, name
 
 
+def test_producer_and_readers_have_their_own_sides_of_once() -> None:
+    """Of a package that both use, only the format, `once.table`, belongs to both."""
+    writers = frozenset({"identity", "names", "runs", "stamps"})
+    used: dict[str, set[str]] = {"producer": set(), "readers": set()}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        room = room_of(path)
+        for _, name in imports_of(path):
+            parts = name.split(".")
+            if room != "common" and parts[1:3] == ["common", "once"]:
+                used["producer" if room == "producer" else "readers"].add(parts[3])
+    assert writers <= used["producer"] <= writers | {"table"}
+    assert "RunReader" in used["readers"]
+    assert not used["readers"] & writers
+
+
 def test_leases_know_nothing_of_what_uses_them() -> None:
     """The strategies, the table and the packages beside them take settings as arguments."""
     for room, targets in DRAWN_CONSUMER.items():

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 
 from kinesis_sdk.admin import streams
-from kinesis_sdk.common.once import memory, reader, shell
+from kinesis_sdk.common.once import memory, names, reader, shell, stamps
 from kinesis_sdk.consumer.config import RetrievalConfig
 from kinesis_sdk.consumer.fetch import polling
 from kinesis_sdk.consumer.sinks import dynamodb
 from kinesis_sdk.producer import config
 from kinesis_sdk.producer.failures import spool
-from kinesis_sdk.producer.records import names
-from kinesis_sdk.producer.stream import identities, pipeline
+from kinesis_sdk.producer.stream import pipeline
 from tests.readme import DOCS
 
 MIB, KIB = 1 << 20, 1 << 10
@@ -31,13 +30,13 @@ LIMITS = {
     "an idempotent producer resends a record of unknown outcome": (
         f"{config.HOLD_OFF} s after its first attempt at the earliest"
     ),
-    "… with the same identity": f"up to {identities.REPEAT_WINDOW:g} s after it",
+    "… with the same identity": f"up to {stamps.REPEAT_WINDOW:g} s after it",
     "readers look back for earlier copies": f"up to {reader.OLDEST_MILLIS // 1000} s",
     "`dedup_window`": f"up to {names.MAX_WINDOW:g} s",
     "a reader remembers runs of idempotent producers": f"for {memory.KEPT_MILLIS // 1000} s",
     "… in memory, for each shard (`max_repetition_bytes`)": f"{memory.MAX_BYTES // MIB} MiB by default",
     "a user record that is wrapped by an idempotent producer": (
-        f"{identities.WRAPPING} bytes smaller than the limit"
+        f"{stamps.WRAPPING} bytes smaller than the limit"
     ),
     "`FileSpool`": f"{spool.MAX_SPOOL_BYTES // (1 << 30)} GiB by default",
 }

@@ -15,6 +15,7 @@ from kinesis_sdk import producer
 from kinesis_sdk.common import page_server
 from kinesis_sdk.common.aggregate_reader import SubRecord, SubRecordColumns, deaggregate
 from kinesis_sdk.common.interceptors import OneRecord
+from kinesis_sdk.common.once.identity import Identity, RecordIdentity, Stamp
 from kinesis_sdk.common.once.table import Run
 from kinesis_sdk.common.records import KinesisRecord, UserRecord
 from kinesis_sdk.common.response_header import NO_RESPONSE
@@ -29,7 +30,6 @@ from kinesis_sdk.consumer.shard.reader import UserBatch
 from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.producer.failures.hooks import FailedRecord
 from kinesis_sdk.producer.failures.spool import SpooledRecord
-from kinesis_sdk.producer.records.identity import RecordIdentity
 from kinesis_sdk.producer.records.put import Put
 from kinesis_sdk.spark.shardio import Page
 from tests.common.reference import filled
@@ -75,7 +75,9 @@ HOLDERS: list[Any] = [
 
 WITHOUT_PAYLOAD = {
     Run,
+    Identity,
     RecordIdentity,
+    Stamp,
     page_server.Page,
 }  # their bytes are a producer's random number, a digest, and metrics
 

@@ -3,7 +3,7 @@
 `kinesis_sdk.common.aggregate_reader` describes the format and reads it. The writer joins encoded parts instead of building
 protobuf messages: this costs half as much, and the exact size is known after every append.
 
-A *tagged* aggregate has the table of runs of an idempotent producer (`kinesis_sdk.common.once.table`) as a tag of its first user
+A *tagged* aggregate has the table of runs of an idempotent producer (`kinesis_sdk.common.once.runs`) as a tag of its first user
 record. Its size is reserved while records are appended; its content is known only when the aggregate is sent.
 
 Headers (`kinesis_sdk.common.headers`) are tags, too. They come before the payload of their user record; parsers accept any order.
@@ -13,11 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from hashlib import md5
+from typing import TYPE_CHECKING
 
 from kinesis_sdk.common.codec import CODEC_KEY, AggregateCodec, SealedForm
 from kinesis_sdk.common.hashkeys import hash_key_to_decimal, hash_partition_key
-from kinesis_sdk.common.headers import SAME_HEADERS, varint
-from kinesis_sdk.common.once.table import MAX_RUNS, TAG_KEY, tag_size
+from kinesis_sdk.common.headers import SAME_HEADERS, tag_field, varint, varint_size
+
+if TYPE_CHECKING:
+    from kinesis_sdk.common.once.identity import Identity
+    from kinesis_sdk.common.once.runs import Runs
 
 MAGIC = b"\xf3\x89\x9a\xc2"
 """First four bytes of every aggregate."""
@@ -34,14 +38,6 @@ AGGREGATE_PARTITION_KEY = "a"
 _NO_KEYS: dict[str, int] = {}
 _NO_PARTS: list[bytes] = []
 
-# Fields of a Tag up to the length of its value.
-_TAG_HEAD = b"\x0a" + bytes([len(TAG_KEY)]) + TAG_KEY.encode() + b"\x12"
-_CODEC_HEAD = b"\x0a" + bytes([len(CODEC_KEY)]) + CODEC_KEY.encode() + b"\x12"
-
-
-def _varint_size(value: int) -> int:
-    return max(1, -(-value.bit_length() // 7))
-
 
 def _record_prefix(key_index: int, hash_index: int | None, data_size: int, headers: bytes = b"") -> bytes:
     """Return the encoding of a Record (field 3) up to its data bytes."""
@@ -56,12 +52,6 @@ def _table_entry(tag: bytes, text: str) -> bytes:
     """Return the encoding of a string of field 1 or 2."""
     raw = text.encode()
     return tag + varint(len(raw)) + raw
-
-
-def _tag_field(head: bytes, value: bytes) -> bytes:
-    """Return the encoding of a Tag (field 4) whose key is in its head."""
-    inner = b"".join((head, varint(len(value)), value))
-    return b"".join((b"\x22", varint(len(inner)), inner))
 
 
 _KEY_HEADS = [bytes([0x0A, length]) for length in range(0x80)]
@@ -87,48 +77,6 @@ def _plain_prefix(key_index: int, data_size: int) -> bytes:
     return prefix
 
 
-class Runs:
-    """The runs of the user records of a tagged aggregate, and the tag that contains their table."""
-
-    __slots__ = ("first_length", "starts", "tag")
-
-    def __init__(self) -> None:
-        self.starts: list[int] = []  # index of the first user record of each run
-        # Value of the tag, for all runs. Empty until the owner sets it, before the aggregate is encoded.
-        self.tag: str = ""
-        self.first_length: int = 0  # length of the first user record without its tag
-
-    def size(self, more: int = 0) -> int:
-        """Return how many bytes the tag adds to the aggregate, with ``more`` further runs."""
-        runs = len(self.starts) + more
-        if not runs:
-            return 0
-        size = tag_size(runs)
-        return size + _varint_size(self.first_length + size) - _varint_size(self.first_length)
-
-    @property
-    def field(self) -> bytes:
-        """Encoding of the tag.
-
-        Raises:
-            ValueError: If the tag has not been set.
-        """
-        if not self.tag:
-            raise ValueError("the table of runs of a tagged aggregate has not been set")
-        return _tag_field(_TAG_HEAD, self.tag.encode("ascii"))
-
-    def add_tag(self, parts: list[bytes], first: int) -> None:
-        """Add the tag to the encoded first user record, whose prefix is ``parts[first]`` and whose payload follows.
-
-        Raises:
-            ValueError: If the tag has not been set.
-        """
-        field = self.field
-        fields = parts[first][1 + _varint_size(self.first_length) :]
-        parts[first] = b"".join((b"\x1a", varint(self.first_length + len(field)), fields))
-        parts.insert(first + 2, field)
-
-
 class Aggregate:
     """An open aggregate: user records go in, one Kinesis record comes out.
 
@@ -141,7 +89,7 @@ class Aggregate:
         max_size: Maximum bytes that `encode` may return for two or more user records. A single user record is
             always accepted.
         max_count: Maximum number of user records.
-        tagged: Whether the first user record has a tag with the table of runs. A single user record is then wrapped, too, as
+        runs: Empty runs, if the first user record has a tag with their table. A single user record is then wrapped, too, as
             a record with headers always is.
 
     Attributes:
@@ -171,13 +119,13 @@ class Aggregate:
         "runs",
     )
 
-    def __init__(self, max_size: int, max_count: int, *, tagged: bool = False) -> None:
+    def __init__(self, max_size: int, max_count: int, *, runs: Runs | None = None) -> None:
         self.max_size: int = max_size
         self.max_count: int = max_count
-        self.runs: Runs | None = Runs() if tagged else None
+        self.runs: Runs | None = runs
         self._most_parts = 2 * max_count - 2
         # Whether a single user record is wrapped: for the table of runs, or for its headers.
-        self._wraps = tagged
+        self._wraps = runs is not None
         # The last headers, and the length of `_parts` after their record. So the fast paths need not reset them.
         self._headers = b""
         self._headers_end = -1
@@ -266,8 +214,7 @@ class Aggregate:
         data: bytes,
         hash_key: bytes,
         *,
-        new_run: bool = False,
-        identified: bool = False,
+        identity: Identity | None = None,
         headers: bytes = b"",
     ) -> bool:
         """Append a user record unless the aggregate would overflow.
@@ -277,17 +224,16 @@ class Aggregate:
             explicit_hash_key: Canonical decimal text if the user gave one, else None.
             data: Payload.
             hash_key: Effective hash key (16 bytes): the explicit one, else the partition key's.
-            new_run: In a tagged aggregate, whether the record begins another run than the record before it.
-            identified: In a tagged aggregate, whether the record has an identity already. `append_known` and `append_new`
-                then accept nothing more, because they continue the run.
+            identity: Its identity, if it has one already. `append_known` and `append_new` then accept nothing more, because they
+                continue a run of records without one.
             headers: Result of `encode_headers`; empty without headers.
 
         Returns:
-            False, with nothing changed, if the result would exceed ``max_size`` or ``max_count``, or the table of runs `MAX_RUNS`.
+            False, with nothing changed, if the result would exceed ``max_size`` or ``max_count``, or the runs would not fit into a table.
         """
         if (
             explicit_hash_key is None
-            and not new_run
+            and identity is None
             and not headers
             and self.append_known(partition_key, data)
         ):
@@ -317,13 +263,11 @@ class Aggregate:
         runs = self.runs
         if runs is not None:
             if count == 0:
-                runs.first_length = _length_in(prefix, length)
-                runs.starts = []
-                new_run = True
-            if new_run:
-                if len(runs.starts) == MAX_RUNS:
-                    return False
-                size += runs.size(1) - runs.size()
+                runs.begin(_length_in(prefix, length))
+            growth = runs.growth(identity)
+            if growth is None:
+                return False
+            size += growth
         if count == 0:
             self._first_key = partition_key
             self._first_hash = self.lowest = self.highest = hash_key
@@ -333,9 +277,9 @@ class Aggregate:
             self.lowest = hash_key
         elif hash_key > self.highest:
             self.highest = hash_key
-        if new_run and runs is not None:
-            runs.starts.append(count)
-        if identified:
+        if runs is not None:
+            runs.take(identity, count)
+        if identity is not None:
             self._placed_keys = {}
         if explicit_hash_key is not None:
             self._placed_keys = {}  # the bounds no longer follow from the partition keys alone
@@ -470,7 +414,7 @@ class Aggregate:
         body, (head, fields) = self.body, self._first_place
         data = codec.seal(body)
         value = SealedForm(codec.name, len(body), self.count).text.encode()
-        record = b"".join((fields, b"\x1a", varint(len(data)), data, _tag_field(_CODEC_HEAD, value)))
+        record = b"".join((fields, b"\x1a", varint(len(data)), data, tag_field(CODEC_KEY, value)))
         return SealedAggregate(b"".join(head), record, self.runs)
 
 
@@ -497,8 +441,8 @@ class SealedAggregate:
         self._head = head
         self._record = record
         self._runs = runs
-        length = len(record) + (0 if runs is None else tag_size(len(runs.starts)))
-        self.size: int = OVERHEAD + len(head) + 1 + _varint_size(length) + length
+        length = len(record) + (0 if runs is None else runs.tag_size)
+        self.size: int = OVERHEAD + len(head) + 1 + varint_size(length) + length
 
     def encode(self) -> bytes:
         """Return the data of the Kinesis record.

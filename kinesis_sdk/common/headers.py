@@ -50,6 +50,18 @@ def varint(value: int) -> bytes:
     return bytes(out)
 
 
+def varint_size(value: int) -> int:
+    """Return how many bytes `varint` returns."""
+    return max(1, -(-value.bit_length() // 7))
+
+
+def tag_field(key: str, value: bytes) -> bytes:
+    """Return a tag as a field of a user record."""
+    name = key.encode()
+    inner = b"".join((b"\x0a", varint(len(name)), name, b"\x12", varint(len(value)), value))
+    return b"".join((b"\x22", varint(len(inner)), inner))
+
+
 def encode_headers(headers: Mapping[str, str | bytes]) -> bytes:
     """Return headers, in their order, as fields of a user record.
 
@@ -60,12 +72,7 @@ def encode_headers(headers: Mapping[str, str | bytes]) -> bytes:
         raise ValueError(f"expected a mapping, not {type(headers).__name__}")  # noqa: TRY004 - one kind of error for all
     if len(headers) > MAX_HEADERS:
         raise ValueError(f"expected at most {MAX_HEADERS}, not {len(headers):,}")
-    parts: list[bytes] = []
-    for name, value in headers.items():
-        key, raw = _encoded(name, value)
-        inner = b"".join((b"\x0a", varint(len(key)), key, b"\x12", varint(len(raw)), raw))
-        parts += (b"\x22", varint(len(inner)), inner)
-    fields = b"".join(parts)
+    fields = b"".join([tag_field(*_encoded(name, value)) for name, value in headers.items()])
     if len(fields) > MAX_HEADER_BYTES:
         raise ValueError(
             f"expected at most {MAX_HEADER_BYTES:,} bytes of names and values, not {len(fields):,}"
@@ -73,7 +80,7 @@ def encode_headers(headers: Mapping[str, str | bytes]) -> bytes:
     return fields
 
 
-def _encoded(name: object, value: object) -> tuple[bytes, bytes]:
+def _encoded(name: object, value: object) -> tuple[str, bytes]:
     """Return key and value of the tag of a header."""
     if not isinstance(name, str) or _NAME.fullmatch(name) is None:
         shown = f"{name[:40]!r}" if isinstance(name, str) else f"of type {type(name).__name__}"
@@ -82,7 +89,7 @@ def _encoded(name: object, value: object) -> tuple[bytes, bytes]:
         )
     if isinstance(value, str):
         try:
-            return name.encode(), value.encode()
+            return name, value.encode()
         except UnicodeEncodeError:
             raise ValueError(f"{name}: the value is not encodable as UTF-8 (a lone surrogate)") from None
     if not isinstance(value, bytes):
@@ -93,8 +100,8 @@ def _encoded(name: object, value: object) -> tuple[bytes, bytes]:
         try:
             value.decode()
         except UnicodeDecodeError:
-            return (name + _BINARY).encode(), b64encode(value)
-    return name.encode(), value
+            return name + _BINARY, b64encode(value)
+    return name, value
 
 
 class Headers(Mapping[str, bytes]):

@@ -6,6 +6,7 @@ from kinesis_sdk._lazy import lazy_names
 
 TYPE_CHECKING = False  # type checkers read it as True
 if TYPE_CHECKING:
+    from kinesis_sdk.common.once.identity import RecordIdentity as RecordIdentity
     from kinesis_sdk.common.records import Attempt as Attempt
     from kinesis_sdk.producer.aio import AsyncProducer as AsyncProducer
     from kinesis_sdk.producer.config import ProducerConfig as ProducerConfig
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from kinesis_sdk.producer.interceptors import ProducerInterceptor as ProducerInterceptor
     from kinesis_sdk.producer.interceptors import SendRequest as SendRequest
     from kinesis_sdk.producer.producer import Producer as Producer
-    from kinesis_sdk.producer.records.identity import RecordIdentity as RecordIdentity
     from kinesis_sdk.producer.records.put import Put as Put
     from kinesis_sdk.producer.records.record import PendingRecord as PendingRecord
     from kinesis_sdk.producer.records.record import PutResult as PutResult
@@ -37,7 +37,7 @@ else:
             "kinesis_sdk.common.records": ("Attempt",),
             # records that could not be stored
             "kinesis_sdk.producer.failures.hooks": ("FailedRecord",),
-            "kinesis_sdk.producer.records.identity": ("RecordIdentity",),
+            "kinesis_sdk.common.once.identity": ("RecordIdentity",),
             "kinesis_sdk.producer.failures.spool": ("FileSpool", "SpooledRecord", "read_spool"),
         },
     )

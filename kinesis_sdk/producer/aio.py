@@ -24,12 +24,12 @@ from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import ProducerError, PutManyError
 from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.common.metrics import Metrics
+from kinesis_sdk.common.once.identity import DEFAULT_WINDOW
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.producer.failures.hooks import FailedRecord, FailureHook
 from kinesis_sdk.producer.interceptors import ProducerInterceptor
 from kinesis_sdk.producer.producer import KeyedData, Payload, Producer, put_of
-from kinesis_sdk.producer.records.names import DEFAULT_WINDOW
 from kinesis_sdk.producer.records.put import Put, PutOptions, put_with
 from kinesis_sdk.producer.records.record import BlindRecord, PendingRecord, PutResult
 from kinesis_sdk.producer.stats import ProducerStats

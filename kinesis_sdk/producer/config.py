@@ -6,11 +6,12 @@ import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.fielddocs import documented_fields
 from kinesis_sdk.common.log_fields import FieldLogger
+from kinesis_sdk.common.once.names import check_dedup_namespace, check_dedup_secret
 from kinesis_sdk.common.once.table import HOLD_OFF
 from kinesis_sdk.common.serialization import Serializer, check_serializer
 from kinesis_sdk.common.validation import (
@@ -31,12 +32,6 @@ MAX_REQUEST_SIZE = 10 * 1024 * 1024
 
 MAX_REQUEST_RECORDS = 500
 """Maximum entries of a PutRecords request (API reference)."""
-
-MAX_NAMESPACE_LENGTH = 128
-"""Maximum characters of a namespace."""
-
-SECRET_SIZES = (16, 64)
-"""Minimum and maximum bytes of a secret. BLAKE2b takes keys of at most 64."""
 
 SHARD_RECORDS_PER_SECOND = 1_000
 SHARD_BYTES_PER_SECOND = 1024 * 1024
@@ -269,22 +264,3 @@ class ProducerConfig:
                 f"at least {HOLD_OFF + self.request_timeout:g} s with idempotent=True ({HOLD_OFF} s of hold-off and request_timeout): "
                 "no request that timed out could be repeated before its records expire",
             )
-
-
-def check_dedup_namespace(field: str, value: Any) -> None:
-    """Raise ConfigError unless a value is a namespace: text of 1 to 128 characters."""
-    if not isinstance(value, str) or not 1 <= len(value) <= MAX_NAMESPACE_LENGTH:
-        raise ConfigError(field, value, f"1 to {MAX_NAMESPACE_LENGTH} characters")
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise ConfigError(field, value, "text that is encodable as UTF-8 (no lone surrogates)") from None
-
-
-def check_dedup_secret(field: str, value: Any) -> None:
-    """Raise ConfigError unless a value is a secret of 16 to 64 bytes. The error does not quote the value."""
-    least, most = SECRET_SIZES
-    if not isinstance(value, bytes):
-        raise ConfigError(field, f"a value of type {type(value).__name__}", f"{least} to {most} bytes")
-    if not least <= len(value) <= most:
-        raise ConfigError(field, f"{len(value):,} bytes", f"{least} to {most} bytes")

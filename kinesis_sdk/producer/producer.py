@@ -29,6 +29,10 @@ from kinesis_sdk.common.hashkeys import (
 from kinesis_sdk.common.headers import NO_HEADERS, encode_headers
 from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.common.metrics import Metrics
+from kinesis_sdk.common.once.identity import DEFAULT_WINDOW
+from kinesis_sdk.common.once.names import Names
+from kinesis_sdk.common.once.runs import Runs
+from kinesis_sdk.common.once.stamps import WRAPPING
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.transport import Transport
 from kinesis_sdk.producer.config import ProducerConfig
@@ -37,12 +41,9 @@ from kinesis_sdk.producer.failures.hooks import FailedRecord, FailureHook, Failu
 from kinesis_sdk.producer.interceptors import Interceptors, ProducerInterceptor, checked_interceptors
 from kinesis_sdk.producer.io.metrics import ProducerMetrics
 from kinesis_sdk.producer.io.sender import put_records
-from kinesis_sdk.producer.records.identity import Identity, resumed
-from kinesis_sdk.producer.records.names import DEFAULT_WINDOW, Names
 from kinesis_sdk.producer.records.put import Put, PutOptions, put_with
 from kinesis_sdk.producer.records.record import BlindRecord, PendingRecord
 from kinesis_sdk.producer.stats import ProducerStats
-from kinesis_sdk.producer.stream.identities import WRAPPING
 from kinesis_sdk.producer.stream.pipeline import MAX_PARTITION_KEY_LENGTH, StreamPipeline
 from kinesis_sdk.producer.stream.send_queue import UNLIMITED
 from kinesis_sdk.producer.stream.topology import Admission, why_headers_are_refused
@@ -162,8 +163,7 @@ class Producer:
         assert client is not None
         if self.config.idempotent:
             _check_no_retries(client)
-        namespace = self.config.dedup_namespace
-        self._names = None if namespace is None else Names(namespace, self.config.dedup_secret)
+        self._names = Names(self.config.dedup_namespace, self.config.dedup_secret)
         self._own_metrics: CloudWatchMetrics | None = None
         if metrics is None and self.config.metrics_level != "none":
             metrics = self._own_metrics = self._make_metrics(session, region_name)
@@ -279,13 +279,22 @@ class Producer:
         return record
 
     def _accept_put(
-        self, put: Put, kind: type[PendingRecord] = PendingRecord, *, timeout: float | None
+        self,
+        put: Put,
+        kind: type[PendingRecord] = PendingRecord,
+        *,
+        timeout: float | None,
+        first: int | None = None,
+        again: bool = False,
     ) -> PendingRecord:
-        """Accept a record that the fast path does not take; wait for room for at most ``timeout`` seconds."""
+        """Accept a record that the fast path does not take; wait for room for at most ``timeout`` seconds.
+
+        ``first`` and ``again`` are what the caller knows of earlier attempts to put a named record, see `_put_named`.
+        """
         put = self._intercepted(put)
         pipeline = self._pipeline(put.stream)
         data = put.data if pipeline.serializer is None else self._serialized(pipeline, put.data)
-        record, payload, hash_key = self._detailed(pipeline, put, data, kind)
+        record, payload, hash_key = self._detailed(pipeline, put, data, kind, first=first, again=again)
         accept = self._engine.accept if record._details is None else self._engine.accept_detailed
         accept(pipeline, record, payload, hash_key, timeout)
         self._tell_accepted(put, record)
@@ -308,19 +317,11 @@ class Producer:
         ``first`` is a time at Kinesis before any attempt began, see `Identity.first`; None if unknown. Any other attempt must then wait until
         `FIRST_HOLD_OFF` seconds after it began. ``again`` says that the record may have been put before.
         """
-        put = self._intercepted(put)
-        pipeline = self._pipeline(put.stream)
-        data = put.data if pipeline.serializer is None else self._serialized(pipeline, put.data)
-        record, payload, hash_key = self._detailed(pipeline, put, data)
-        if record.identity is not None:
-            record.identity = record.identity._replace(first=first, again=again)
-        self._engine.accept_detailed(pipeline, record, payload, hash_key, self._put_timeout)
-        self._tell_accepted(put, record)
-        return record
+        return self._accept_put(put, timeout=self._put_timeout, first=first, again=again)
 
     def _time_at_kinesis(self, stream: str | StreamId) -> int | None:
         """Return epoch milliseconds that Kinesis has reached; None before a response for the stream has told it."""
-        return self._pipeline(stream).identities.time_at_kinesis(self._now())
+        return self._pipeline(stream).stamps.time_at_kinesis(self._now())
 
     def put_again(self, record: FailedRecord | SpooledRecord) -> PendingRecord:
         """Put a record that failed, of this producer or of another process, as the same record if that is possible.
@@ -603,14 +604,23 @@ class Producer:
         return record, data, hash_key
 
     def _detailed(
-        self, pipeline: StreamPipeline, put: Put, data: Payload, kind: type[PendingRecord] = PendingRecord
+        self,
+        pipeline: StreamPipeline,
+        put: Put,
+        data: Payload,
+        kind: type[PendingRecord] = PendingRecord,
+        *,
+        first: int | None = None,
+        again: bool = False,
     ) -> tuple[PendingRecord, bytes, bytes]:
         """`_record` for any record, with its name and its headers."""
         record, payload, hash_key = self._record(
             pipeline, put.partition_key, data, put.explicit_hash_key, kind
         )
         if put.dedup_id is not None:
-            record.identity = self._named(put.dedup_id, put.dedup_window, hash_key)
+            record.identity = self._names.identity(
+                put.dedup_id, put.dedup_window, hash_key, first=first, again=again
+            )
         if put.headers:
             record.header_fields = self._header_fields(pipeline, record, payload, hash_key, put.headers)
         return record, payload, hash_key
@@ -634,7 +644,7 @@ class Producer:
             raise InvalidRecordError("headers", str(error)) from error
         if len(data) + len(fields) + WRAPPING > pipeline.plain_record_size:
             # Check the exact size of an aggregate of one: the largest form in which the record may have to be sent.
-            alone = Aggregate(UNLIMITED, 1, tagged=self.config.idempotent)
+            alone = Aggregate(UNLIMITED, 1, runs=Runs() if self.config.idempotent else None)
             alone.try_append(record.partition_key, record.explicit_hash_key, data, hash_key, headers=fields)
             size, limit = alone.size + len(alone.partition_key), pipeline.max_record_size + pipeline.wrapping
             if size > limit:
@@ -643,31 +653,16 @@ class Producer:
                 )
         return fields
 
-    def _named(self, dedup_id: Any, dedup_window: Any, hash_key: bytes) -> Identity:
-        """Return the identity of a record that the application names."""
-        if self._names is None:
-            raise InvalidRecordError(
-                "dedup_id",
-                "needs ProducerConfig(idempotent=True, dedup_namespace=…), because names of different services must not collide",
-            )
-        return self._names.identity(dedup_id, dedup_window, hash_key)
-
     def _again(
         self, failed: FailedRecord | SpooledRecord
     ) -> tuple[StreamPipeline, PendingRecord, bytes, bytes]:
         """Return pipeline, record, payload and hash key of a failed record, with its identity, for the engine."""
-        identity = failed.identity
-        if identity is not None and not self.config.idempotent:
-            raise InvalidRecordError(
-                "identity",
-                "the record may be stored, or has a dedup_id; a producer with idempotent=True is needed to put it again",
-            )
         pipeline = self._pipeline(failed.stream)
         record, payload, hash_key = self._record(
             pipeline, failed.partition_key, failed.data, failed.explicit_hash_key
         )
-        if identity is not None:
-            record.identity = resumed(identity, self._now())
+        if failed.identity is not None:
+            record.identity = pipeline.stamps.resumed(failed.identity, self._now())
         if failed.headers:
             record.header_fields = self._header_fields(pipeline, record, payload, hash_key, failed.headers)
         return pipeline, record, payload, hash_key

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from kinesis_sdk.common.aggregate_reader import Aggregate
-from kinesis_sdk.common.aggregate_writer import Runs
+from kinesis_sdk.common.once.identity import Identity
+from kinesis_sdk.common.once.runs import Runs
 from kinesis_sdk.common.once.table import Run, encode_table
 
 from . import reference
@@ -18,6 +19,11 @@ def value_of(counts: list[int]) -> str:
         SHARD,
         [Run(count, 4, 1, bytes(8), 1_700_000_000_000, number) for number, count in enumerate(counts)],
     )
+
+
+def identity(number: int) -> Identity:
+    """Identity of a record that may be stored; the next number continues its run."""
+    return Identity(b"producer", number, 1_700_000_000_000)
 
 
 def runs_in(aggregate: Aggregate) -> Runs:

@@ -31,10 +31,12 @@ from kinesis_sdk.common.headers import (
     headers_in,
     varint,
 )
+from kinesis_sdk.common.once.runs import Runs
 from kinesis_sdk.common.once.table import TAG_KEY, Run, encode_table
 from kinesis_sdk.common.records import KinesisRecord, UserRecord
 from tests import fuzz
 from tests.common.drawn import DATA, HASHES
+from tests.common.tagged import identity
 
 from .reference import AggregatedRecord, seal
 
@@ -98,16 +100,17 @@ def test_golden_bytes() -> None:
 def test_the_size_is_exact_after_every_append_and_never_over_the_limit(
     appends: list[tuple[str, str | None, bytes, dict[str, Any], bool]], tagged: bool, limit: int
 ) -> None:
-    aggregate = Aggregate(limit, 100, tagged=tagged)
+    aggregate = Aggregate(limit, 100, runs=Runs() if tagged else None)
     taken: list[tuple[bytes, list[tuple[str, str]]]] = []
     put: list[tuple[str, bytes, dict[str, bytes]]] = []
-    for key, explicit, data, headers, new_run in appends:
+    for key, explicit, data, headers, identified in appends:
         place = hash_partition_key(key) if explicit is None else explicit_hash_key_to_bytes(explicit)
         before = aggregate.size
         fields = encode_headers(headers)
-        if not fields and explicit is None and not new_run and aggregate.append_known(key, data):
+        again = identity(1) if identified else None
+        if not fields and explicit is None and not identified and aggregate.append_known(key, data):
             pass  # the fast path, between records with headers
-        elif not aggregate.try_append(key, explicit, data, place, new_run=new_run, headers=fields):
+        elif not aggregate.try_append(key, explicit, data, place, identity=again, headers=fields):
             assert aggregate.size == before
             continue
         taken.append((data, expected_tags(headers)))

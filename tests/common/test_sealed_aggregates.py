@@ -15,6 +15,7 @@ from kinesis_sdk.common.aggregate_reader import deaggregate, decode, open_aggreg
 from kinesis_sdk.common.aggregate_writer import Aggregate, SealedAggregate
 from kinesis_sdk.common.codec import CODEC_KEY, MAX_INNER_SIZE, MAX_RATIO, form_of
 from kinesis_sdk.common.errors import CodecUnavailableError
+from kinesis_sdk.common.once.runs import Runs
 from kinesis_sdk.common.once.table import TAG_KEY
 from kinesis_sdk.common.records import KinesisRecord
 from tests import fuzz
@@ -44,7 +45,7 @@ def carrier(data: bytes, number: int = 1) -> KinesisRecord:
 @settings(max_examples=fuzz.how_many(unit=60, fuzz=3_000))
 @given(items=APPENDS, tagged=st.booleans(), closed=st.booleans())
 def test_what_is_sealed_is_read_again(items: list[Item], tagged: bool, closed: bool) -> None:
-    aggregate = Aggregate(1 << 30, 1 << 30, tagged=tagged)
+    aggregate = Aggregate(1 << 30, 1 << 30, runs=Runs() if tagged else None)
     for key, explicit, data in items:
         assert aggregate.try_append(key, explicit, data, place((key, explicit, data)))
     if closed:
@@ -169,7 +170,7 @@ def test_memory_that_a_body_takes_counts_as_overhead() -> None:
 
 
 def test_a_sealed_form_needs_its_table_of_runs() -> None:
-    aggregate = Aggregate(1_000, 10, tagged=True)
+    aggregate = Aggregate(1_000, 10, runs=Runs())
     aggregate.try_append("k", None, b"x", place(("k", None, b"x")))
     sealed: SealedAggregate = aggregate.seal_with(Identity())
     with pytest.raises(ValueError, match="has not been set"):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 from weakref import WeakSet
 
-from kinesis_sdk.common.once import memory, reader
+from kinesis_sdk.common.once import memory, reader, stamps
 from kinesis_sdk.common.position import Latest
 from kinesis_sdk.common.records import position_of
 from kinesis_sdk.consumer.fetch.fanout import FanOutFetcher
@@ -20,7 +20,6 @@ from kinesis_sdk.consumer.sinks.handler import SinkHandler
 from kinesis_sdk.consumer.sinks.memory import InMemorySink, InMemoryTransaction
 from kinesis_sdk.consumer.sinks.shard_sink import finished
 from kinesis_sdk.producer.failures.spool import FileSpool
-from kinesis_sdk.producer.stream import identities
 from tests.exactly_once.workers import Application
 
 
@@ -82,17 +81,17 @@ def _begin_at_once(self: Any, now: float) -> float:
 @contextmanager
 def _no_hold_off() -> Iterator[None]:
     """Producers repeat at once what may be stored, and tell readers that they would have waited."""
-    keep = identities.Identities.keep
+    keep = stamps.Stamps.keep
 
     def keep_without(self: Any, entry: Any) -> None:
         keep(self, entry)
-        if entry.attempt is not None:
-            entry.attempt.held_until = float("-inf")
+        if entry.aggregate.runs is not None:
+            entry.aggregate.runs.held_until = float("-inf")
 
     at_once = property(lambda _self: float("-inf"))
     with (
-        patch.object(identities.Identities, "keep", keep_without),
-        patch.object(identities.Identity, "held_until", at_once),
+        patch.object(stamps.Stamps, "keep", keep_without),
+        patch.object(stamps.Identity, "held_until", at_once),
     ):
         yield
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from random import Random
 
 from kinesis_sdk.common.hashkeys import hash_partition_key
+from kinesis_sdk.common.once.identity import Identity, resumed
+from kinesis_sdk.common.once.names import Names
 from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.producer.failures.hooks import FailedRecord
 from kinesis_sdk.producer.failures.spool import FileSpool, read_spool
 from kinesis_sdk.producer.records.entry import Entry
-from kinesis_sdk.producer.records.identity import Identity, resumed
-from kinesis_sdk.producer.records.names import Names
 from kinesis_sdk.producer.records.record import PendingRecord
 from tests.consumer.fleet.engines import Fleet
 from tests.producer.simulation import STREAM, Simulation

@@ -13,6 +13,7 @@ from kinesis_sdk.common.codec import AggregateCodec
 from kinesis_sdk.common.errors import KinesisSdkError, RecordFailedError, TransientAwsError
 from kinesis_sdk.common.hashkeys import explicit_hash_key_to_bytes, hash_partition_key
 from kinesis_sdk.common.headers import NO_HEADERS, encode_headers
+from kinesis_sdk.common.once.identity import Identity
 from kinesis_sdk.common.once.table import NAMED, REPEAT, TAG_KEY, decode_table, shard_checksum
 from kinesis_sdk.common.records import KinesisRecord, UserRecord
 from kinesis_sdk.common.shards import Shard, ShardMap, list_shards
@@ -20,7 +21,6 @@ from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.producer.io.sender import load_facts, put_records, without_frames
 from kinesis_sdk.producer.records.entry import Entry, Group
-from kinesis_sdk.producer.records.identity import Identity
 from kinesis_sdk.producer.records.record import NOT_PLACED, PendingRecord, cost_of
 from kinesis_sdk.producer.stream.dispatch import Returned
 from kinesis_sdk.producer.stream.pending import Settled

@@ -12,9 +12,9 @@ import pytest
 
 from kinesis_sdk.common.aggregate_reader import MAGIC
 from kinesis_sdk.common.errors import InvalidRecordError, PutManyError, RecordFailedError
+from kinesis_sdk.common.once.stamps import WRAPPING
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer import AsyncProducer, Producer, ProducerConfig, Put
-from kinesis_sdk.producer.stream.identities import WRAPPING
 from kinesis_sdk.producer.stream.topology import Admission, StreamFacts, Topology
 from kinesis_sdk.testing import FakeAws, Fault
 from tests.producer.simulation import STREAM

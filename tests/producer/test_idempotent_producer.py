@@ -13,6 +13,8 @@ import pytest
 
 from kinesis_sdk.common.errors import ConfigError, InvalidRecordError, PutManyError, RecordFailedError
 from kinesis_sdk.common.hashkeys import hash_partition_key
+from kinesis_sdk.common.once.names import Names
+from kinesis_sdk.common.once.stamps import WRAPPING
 from kinesis_sdk.common.once.table import NAMED
 from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.common.shards import list_shards
@@ -27,8 +29,6 @@ from kinesis_sdk.producer import (
     SpooledRecord,
     read_spool,
 )
-from kinesis_sdk.producer.records.names import Names
-from kinesis_sdk.producer.stream.identities import WRAPPING
 from kinesis_sdk.testing import FakeAws, Fault
 from tests.producer.simulation import STREAM, Copy, copies_of
 from tests.producer.support import LONG, Gate
@@ -229,7 +229,8 @@ def test_hooks_and_spools_get_the_identity_of_what_may_be_stored(aws: FakeAws, t
         second.put_again(spooled[b"waiting"]).result(LONG)
         held = second.put_again(spooled[b"flying"])
         assert not held.done(), "it may be stored, so it is held"
-        assert held.may_be_stored
+        assert held.identity is not None
+        assert held.identity.may_be_stored
         second.put(STREAM, "k", b"other").result(LONG)
         second.close(0)
     assert copies(aws)[b"waiting"].identity == identity_of("77")

@@ -33,6 +33,8 @@ from struct import Struct
 from typing import NamedTuple
 from zlib import crc32
 
+from kinesis_sdk.common.headers import varint_size
+
 TAG_KEY = "k1"
 """Key of the tag."""
 
@@ -315,10 +317,5 @@ def tag_size(runs: int) -> int:
     byte. The length of the user record that contains it may take a further byte, too.
     """
     value = HEADER_LENGTH + RUN_LENGTH * runs
-    inner = 2 + len(TAG_KEY) + 1 + _length_size(value) + value
-    return 1 + _length_size(inner) + inner
-
-
-def _length_size(length: int) -> int:
-    """Return how many bytes protobuf needs for a length."""
-    return max(1, -(-length.bit_length() // 7))
+    inner = 2 + len(TAG_KEY) + 1 + varint_size(value) + value
+    return 1 + varint_size(inner) + inner

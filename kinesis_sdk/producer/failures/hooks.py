@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from kinesis_sdk.common.headers import NO_HEADERS, headers_in
 from kinesis_sdk.common.log_fields import FieldLogger, log_fields
 from kinesis_sdk.common.log_throttle import CountingLogThrottle
+from kinesis_sdk.common.once.identity import RecordIdentity
 from kinesis_sdk.common.stream import StreamId
-from kinesis_sdk.producer.records.identity import RecordIdentity
 
 if TYPE_CHECKING:
     from kinesis_sdk.producer.records.record import PendingRecord

@@ -29,9 +29,8 @@ from kinesis_sdk.common.errors import SpoolError
 from kinesis_sdk.common.headers import NO_HEADERS
 from kinesis_sdk.common.line_file import LineFile
 from kinesis_sdk.common.log_fields import FieldLogger
+from kinesis_sdk.common.once.identity import RecordIdentity, identity_fields, identity_in
 from kinesis_sdk.producer.failures.hooks import FailedRecord
-from kinesis_sdk.producer.records.identity import RecordIdentity
-from kinesis_sdk.producer.records.names import MAX_WINDOW
 
 _LOGGER = FieldLogger(logging.getLogger(__name__))
 
@@ -150,8 +149,7 @@ class FileSpool:
             "time": moment.isoformat(timespec="milliseconds"),
         }
         if record.identity is not None:
-            incarnation, number, date, window = record.identity
-            item.update(incarnation=incarnation.hex(), number=number, date=date, window=window)
+            item.update(identity_fields(record.identity))
         if record.headers:
             item["headers"] = {
                 name: base64.b64encode(value).decode("ascii") for name, value in record.headers.items()
@@ -203,7 +201,7 @@ def _decode(line: bytes) -> SpooledRecord:
         item["cause"],
         # Python 3.10 accepts neither another precision nor "Z"; isoformat writes neither.
         datetime.fromisoformat(item["time"]),
-        _identity(item),
+        identity_in(item),
         _headers(item),
     )
 
@@ -215,19 +213,3 @@ def _headers(item: dict[str, Any]) -> Mapping[str, bytes]:
     if not isinstance(headers, dict):
         raise TypeError("expected an object")
     return {name: base64.b64decode(value, validate=True) for name, value in headers.items()}
-
-
-def _identity(item: dict[str, Any]) -> RecordIdentity | None:
-    if "incarnation" not in item:
-        return None
-    incarnation = bytes.fromhex(item["incarnation"])
-    number, date, window = item["number"], item["date"], item["window"]
-    if type(number) is not int or (date is not None and type(date) is not int):
-        raise TypeError("expected integers")
-    if type(window) not in {int, float}:
-        raise TypeError("expected seconds")
-    largest = (1 << 48) - 1
-    valid = len(incarnation) == 8 and 0 <= number <= largest and 0 <= window <= MAX_WINDOW
-    if not valid or (date is not None and not 0 <= date <= largest):
-        raise ValueError("out of range")
-    return RecordIdentity(incarnation, number, date, float(window))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple, TypeAlias
 
 from kinesis_sdk.common.aggregate_writer import Aggregate, SealedAggregate
-from kinesis_sdk.producer.records.identity import Attempted
 from kinesis_sdk.producer.records.record import NOT_PLACED, RECORD_OVERHEAD, DeliveryState, PendingRecord
 
 _NEVER = float("inf")
@@ -41,13 +40,11 @@ class Entry:
         dispatched: Whether it left its lane and has not come back; see `SendQueue.returned`.
         released: Monotonic seconds at which it last passed its shard's rate limit; minus infinity if it did not.
         chosen: The form in which it is sent, chosen after sealing; None before, and without a codec.
-        attempt: What an idempotent producer remembers of the last attempt to send it; None without identities.
     """
 
     __slots__ = (
         "_size",
         "aggregate",
-        "attempt",
         "chosen",
         "cost",
         "deadline",
@@ -80,7 +77,6 @@ class Entry:
         self.dispatched: bool = False
         self.released: float = -_NEVER
         self.chosen: Aggregate | SealedAggregate | None = None
-        self.attempt: Attempted | None = Attempted() if aggregate.tagged else None
         self._size = 0
 
     @property
@@ -115,10 +111,19 @@ class Entry:
         self, record: PendingRecord, data: bytes, hash_key: bytes, deadline: float, expires: float
     ) -> bool:
         """Take a new or detached user record; return False if it does not fit."""
-        partition_key = record.partition_key
-        if self.attempt is not None or record._details is not None:
-            if not self._take_detailed(record, data, hash_key):
+        partition_key, details = record.partition_key, record._details
+        if details is not None:
+            headers = details.header_fields
+            if not self.aggregate.try_append(
+                partition_key,
+                record.explicit_hash_key,
+                data,
+                hash_key,
+                identity=details.identity,
+                headers=headers,
+            ):
                 return False
+            self.cost += len(headers)
         elif not self.aggregate.try_append(partition_key, record.explicit_hash_key, data, hash_key):
             return False
         self.cost += len(data) + len(partition_key) + RECORD_OVERHEAD
@@ -135,24 +140,6 @@ class Entry:
         else:
             records.append(record)
             record.move(self, index)
-        return True
-
-    def _take_detailed(self, record: PendingRecord, data: bytes, hash_key: bytes) -> bool:
-        """Append a record with its identity and its headers; return False if it does not fit."""
-        attempt, identity, headers = self.attempt, record.identity, record.header_fields
-        if not self.aggregate.try_append(
-            record.partition_key,
-            record.explicit_hash_key,
-            data,
-            hash_key,
-            new_run=attempt is not None and begins_run(record, self.records[-1] if self.records else None),
-            identified=identity is not None,
-            headers=headers,
-        ):
-            return False
-        self.cost += len(headers)
-        if attempt is not None and identity is not None:
-            attempt.held_until = max(attempt.held_until, identity.held_until)
         return True
 
     def owns(self, record: PendingRecord) -> bool:
@@ -177,12 +164,3 @@ class Entry:
         """Drop all references. Call only when the entry is empty."""
         self.delivery.entry = None
         self.records = []
-
-
-def begins_run(record: PendingRecord, before: PendingRecord | None) -> bool:
-    """Return whether a record begins another run than the one before it in a Kinesis record."""
-    identity = record.identity
-    previous = None if before is None else before.identity
-    if identity is None or previous is None:
-        return identity is not previous
-    return not identity.continues(previous)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, TypedDict
 
 from kinesis_sdk.common.headers import NO_HEADERS
+from kinesis_sdk.common.once.identity import DEFAULT_WINDOW
 from kinesis_sdk.common.stream import StreamId
-from kinesis_sdk.producer.records.names import DEFAULT_WINDOW
 
 
 class Put(NamedTuple):

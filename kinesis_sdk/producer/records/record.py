@@ -36,7 +36,7 @@ from kinesis_sdk.common.records import Attempt
 
 if TYPE_CHECKING:
     from kinesis_sdk.common.aggregate_reader import Aggregate
-    from kinesis_sdk.producer.records.identity import Identity
+    from kinesis_sdk.common.once.identity import Identity
 
 _LOGGER = FieldLogger(logging.getLogger(__name__))
 
@@ -402,7 +402,7 @@ class PendingRecord(Future[PutResult]):
 
     @property
     def identity(self) -> Identity | None:
-        """Identity, if the application named the record or an attempt of it may be stored; see `producer.stream.identities`."""
+        """Identity, if the application named the record or an attempt of it may be stored; see `common.once.stamps`."""
         return (self._details or _NO_DETAILS).identity
 
     @identity.setter
@@ -419,10 +419,10 @@ class PendingRecord(Future[PutResult]):
         self._own_details().header_fields = fields
 
     @property
-    def may_be_stored(self) -> bool:
-        """Whether an attempt to send it may be stored (idempotent producer)."""
+    def held_until(self) -> float:
+        """Monotonic seconds before which it is not sent; minus infinity if no attempt of it may be stored."""
         identity = self.identity
-        return identity is not None and identity.may_be_stored
+        return float("-inf") if identity is None else identity.held_until
 
     @property
     def due(self) -> float | None:

@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
 from kinesis_sdk.common.aggregate_reader import Aggregate
+from kinesis_sdk.common.once.runs import Runs
 from kinesis_sdk.common.shards import ShardMap
 from kinesis_sdk.producer.records.entry import Entry, Group
 from kinesis_sdk.producer.records.record import PendingRecord
@@ -224,7 +225,7 @@ class Aggregator:
     def _open(self, place: _Bin, epoch: int) -> Entry:
         shard_id = place.group if isinstance(place.group, str) else None
         size = self.max_size if self._estimate is None else self._estimate.inner_for(self.max_size)
-        entry = Entry(Aggregate(size, self.max_count, tagged=self.tagged), shard_id, epoch)
+        entry = Entry(Aggregate(size, self.max_count, runs=Runs() if self.tagged else None), shard_id, epoch)
         self._entries[entry] = None
         if not place.number:
             self._made += 1

@@ -224,7 +224,8 @@ class HoldOff:
 
     def may_send(self, entry: Entry, now: float) -> float:
         """Return the end of the hold-off."""
-        return now if entry.attempt is None else max(now, entry.attempt.held_until)
+        runs = entry.aggregate.runs
+        return now if runs is None else max(now, runs.held_until)
 
     def on_sent(self, entry: Entry, now: float) -> None:
         """Do nothing: the entry itself knows how long it is held."""

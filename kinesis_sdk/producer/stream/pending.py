@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from kinesis_sdk.common.errors import KinesisSdkError, RecordFailedError, ResourceNotFoundError
+from kinesis_sdk.common.once.stamps import Stamps
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer.records.entry import Entry
 from kinesis_sdk.producer.records.record import PendingRecord, Stored, cost_of
@@ -79,27 +80,26 @@ class PendingRecords:
         entries: Kinesis records whose user records have no final result yet, oldest first.
         settled: Final results since the last `take_settled`.
         counters: Counts of the stream, except for those that follow from other counts (see `StreamPipeline.counters`).
-        identified: Whether records are sent with identities, so that a failure says whether its record may be stored.
     """
 
     __slots__ = (
         "_leaving",
         "_newly_held",
+        "_stamps",
         "counters",
         "entries",
         "failures",
-        "identified",
         "settled",
         "stream",
     )
 
-    def __init__(self, stream: StreamId) -> None:
+    def __init__(self, stream: StreamId, stamps: Stamps) -> None:
         self.stream: StreamId = stream
         self.settled: list[Settled] = []
         self.entries: dict[Entry, None] = {}
         self.counters: Counters = Counters()
         self.failures: StreamFailures = StreamFailures()
-        self.identified: bool = False
+        self._stamps = stamps
         self._leaving: Settled | None = None
         self._newly_held = 0
 
@@ -184,7 +184,7 @@ class PendingRecords:
             stream=self.stream.name,
             partition_key=record.partition_key or None,
             attempts=tuple(record.history or ()),
-            maybe_stored=record.may_be_stored if self.identified else None,
+            maybe_stored=self._stamps.maybe_stored(record),
         )
         failure.__cause__ = cause
         data = record.data

@@ -19,13 +19,13 @@ import time
 from collections.abc import Callable
 
 from kinesis_sdk.common.codec import AggregateCodec
+from kinesis_sdk.common.once.stamps import Stamps, fresh_entropy
 from kinesis_sdk.common.serialization import Serializer
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.producer.stats import Counters
 from kinesis_sdk.producer.stream.aggregator import OpenAggregates
 from kinesis_sdk.producer.stream.dispatch import NEVER
-from kinesis_sdk.producer.stream.identities import WRAPPING, Identities, fresh_entropy
 from kinesis_sdk.producer.stream.pending import PendingRecords
 from kinesis_sdk.producer.stream.responses import ResponseHandler
 from kinesis_sdk.producer.stream.send_queue import SendQueue
@@ -64,12 +64,12 @@ class StreamPipeline:
         self.known: OpenAggregates = OpenAggregates()
         self.serializer: Serializer | None = config.serializer_of(stream.name)
         self.topology: Topology = Topology(rng, config)
-        self.pending: PendingRecords = PendingRecords(stream)
-        self.identities: Identities = Identities(
+        self.stamps: Stamps = Stamps(
             stream, enabled=config.idempotent, wall_clock=wall_clock, entropy=entropy
         )
+        self.pending: PendingRecords = PendingRecords(stream, self.stamps)
         self.queue: SendQueue = SendQueue(
-            self.pending, self.topology, config, rng, self.known, self.identities, codec
+            self.pending, self.topology, config, rng, self.known, self.stamps, codec
         )
         self.responses: ResponseHandler = ResponseHandler(self.pending, self.queue, self.topology, config)
         self.buffered_time: float = self.queue.buffered_time
@@ -97,7 +97,7 @@ class StreamPipeline:
         """Counts of the stream so far."""
         counters = self.pending.counters
         # Not counted one by one: every accepted record is still pending, or settled.
-        counters.begun_anew_records = self.identities.begun_anew
+        counters.begun_anew_records = self.stamps.begun_anew
         counters.user_records_put = (
             self.pending_count + counters.user_records_stored + counters.user_records_failed
         )
@@ -106,7 +106,7 @@ class StreamPipeline:
     def _update_record_size(self) -> None:
         size = self._config.max_user_record_size
         limit = self.topology.max_record_size
-        self.wrapping = WRAPPING if self._config.idempotent and not self.topology.service_places else 0
+        self.wrapping = self.stamps.wrapping(self.topology)
         if self.wrapping or limit is not None:
             size = min(size, (limit or max(size, DEFAULT_RECORD_LIMIT)) - self.wrapping)
         self.max_record_size = size

@@ -75,7 +75,7 @@ class ResponseHandler:
         counters.put_records_calls += 1
         self._pending.failures.request = None
         self._single_rejections = 0
-        queue.identities.observe(response.get("ResponseMetadata"), now)
+        queue.stamps.observe(response.get("ResponseMetadata"), now)
         if topology.failures:
             topology.on_stream_seen(batch.started)
         slowed = False
@@ -145,7 +145,7 @@ class ResponseHandler:
             ProtocolError: If the shards do not tile the hash key space; the I/O loop then calls `on_facts_failed`.
         """
         topology, queue, failures = self._topology, self._queue, self._pending.failures
-        queue.identities.observe_date(facts.date, now)
+        queue.stamps.observe_date(facts.date, now)
         before = (topology.shard_map, topology.service_places)
         topology.finish_load(facts, now)
         missing, failures.missing = failures.missing, False
@@ -246,7 +246,7 @@ class ResponseHandler:
         nothing_stored: bool,
     ) -> None:
         if not nothing_stored:
-            self._queue.identities.keep(entry)
+            self._queue.stamps.keep(entry)
         self._queue.returned(entry, Returned.FAILED)
         self._pending.fail_entry(entry, started, now, code, error)
 
@@ -264,7 +264,7 @@ class ResponseHandler:
     ) -> None:
         """Note the attempt for every user record of an entry; fail the expired records, and send the other ones again."""
         if not nothing_stored:
-            self._queue.identities.keep(entry)
+            self._queue.stamps.keep(entry)
         moment = ended if now is None else now
         self._attempts.note(entry.records, started, ended, code, message, error)
         for record in entry.records:

@@ -18,7 +18,9 @@ from collections.abc import Iterable, Sequence
 
 from kinesis_sdk.common.aggregate_writer import Aggregate
 from kinesis_sdk.common.codec import AggregateCodec
-from kinesis_sdk.common.errors import InvalidRecordError
+from kinesis_sdk.common.errors import InvalidRecordError, KinesisSdkError
+from kinesis_sdk.common.once.runs import Runs
+from kinesis_sdk.common.once.stamps import Stamps
 from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.producer.records.entry import DetachedRecord, Entry, Group
 from kinesis_sdk.producer.records.record import DeliveryState, PendingRecord
@@ -33,7 +35,6 @@ from kinesis_sdk.producer.stream.dispatch import (
     Lane,
     Returned,
 )
-from kinesis_sdk.producer.stream.identities import Identities, idempotence_error
 from kinesis_sdk.producer.stream.limiter import RateLimit
 from kinesis_sdk.producer.stream.ordered import OneInFlight, ReshardBarrier, ordering_error
 from kinesis_sdk.producer.stream.pending import PendingRecords
@@ -70,14 +71,14 @@ class SendQueue:
         config: ProducerConfig,
         rng: random.Random,
         known: OpenAggregates,
-        identities: Identities,
+        stamps: Stamps,
         codec: AggregateCodec | None = None,
     ) -> None:
         self._pending = pending
         self._topology = topology
         self._config = config
         self._known = known
-        self.identities: Identities = identities
+        self.stamps: Stamps = stamps
         self._in_order = config.ordering == "per_shard"
         self._sealing = None if codec is None else Sealing(codec)
         self.aggregator: Aggregator = self._new_aggregator()
@@ -96,7 +97,7 @@ class SendQueue:
             limit = InFlightLimit(config.max_inflight_requests_per_shard, config.collection_max_count)
             self._in_flight_limit = limit
             self.policies = (limit, self.rate_limit)
-        if config.idempotent:
+        if stamps.enabled:
             self.policies = (HoldOff(), *self.policies)
         if self._sealing is not None:
             self.policies = (self._sealing, *self.policies)  # first: the other policies may ask for the size
@@ -165,7 +166,7 @@ class SendQueue:
                 parked,
                 now,
                 "it waited for the stream's shard map"
-                if self._in_order or self.identities.waits_for_map(self._topology)
+                if self._in_order or self.stamps.waits_for_map(self._topology)
                 else "it waited until it was known whether the stream places records itself",
             )
         if self._pending.failures.missing and self._isolated:
@@ -195,7 +196,7 @@ class SendQueue:
             batch = self._next_request(now)
             if batch is None:
                 break
-            self.identities.stamp(batch.entries, now)
+            self.stamps.stamp(batch.entries, now)
             self._in_flight.add(batch)
             if self._in_flight_limit is not None:
                 # Only entries that passed a lane: `returned` does not tell the policies about other entries.
@@ -486,7 +487,7 @@ class SendQueue:
     def withdraw_in_flight(self) -> None:
         """Stop waiting for requests in flight. Responses that still come must be dropped."""
         for entry in self._out():
-            self.identities.keep(entry)
+            self.stamps.keep(entry)
             self.returned(entry, Returned.WITHDRAWN)
         self._in_flight.clear()
 
@@ -510,7 +511,7 @@ class SendQueue:
         topology = self._topology
         shard_map = topology.shard_map
         group: Group
-        if self.identities.waits_for_map(topology) or (
+        if self.stamps.waits_for_map(topology) or (
             not record.partition_key and topology.keyless(now) is not Admission.SEND
         ):
             self._park(record, data, hash_key, epoch, deadline, expires, now)
@@ -557,22 +558,19 @@ class SendQueue:
             parked.mixed = True
         parked.take(record, data, hash_key, deadline, expires)
         topology, stream = self._topology, self._pending.stream
-        if self.identities.waits_for_map(topology) and not self._in_order:
-            error = idempotence_error(topology, stream)
-            if error is not None:
-                self._parked = None
-                self._pending.fail_entry(parked, now, now, "IdempotenceImpossible", error)
-        elif self._in_order:
-            error = ordering_error(topology, stream)
-            if error is not None:
-                self._parked = None
-                self._pending.fail_entry(parked, now, now, "OrderingImpossible", error)
+        error: KinesisSdkError | None = None
+        if self._in_order:
+            code, error = "OrderingImpossible", ordering_error(topology, stream)
+        elif self.stamps.waits_for_map(topology):
+            code, error = "IdempotenceImpossible", self.stamps.refusal(topology)
         elif topology.keyless(now) is Admission.REJECT:
-            self._parked = None
-            problem = InvalidRecordError("partition_key", topology.why_keys_are_needed(stream))
-            self._pending.fail_entry(parked, now, now, "PartitionKeyRequired", problem)
+            code = "PartitionKeyRequired"
+            error = InvalidRecordError("partition_key", topology.why_keys_are_needed(stream))
         elif topology.described:
             topology.doubt()
+        if error is not None:
+            self._parked = None
+            self._pending.fail_entry(parked, now, now, code, error)
 
     def _refuse_headers(
         self, record: PendingRecord, data: bytes, hash_key: bytes, epoch: int, expires: float, now: float
@@ -596,28 +594,23 @@ class SendQueue:
         if self._is_held(record, now):
             entry = record._delivery.entry
             assert isinstance(entry, Entry)
-            until = max(record.due or now, self._held_until(record))
+            until = max(record.due or now, record.held_until)
             self._retries.hold(record, entry, min(until, self.expiry(record)))
             return
         due = record.arrived + self.buffered_time if record.due is None else record.due
         self.place(record, data, record.hash_key, epoch, due, self.expiry(record), now)
 
-    def _held_until(self, record: PendingRecord) -> float:
-        identity = record.identity
-        return -NEVER if identity is None else identity.held_until
-
     def _is_held(self, record: PendingRecord, now: float) -> bool:
         """Return whether a record waits outside its lane. In ordered mode it waits at its position; see `HoldOff`."""
-        return not self._in_order and self._held_until(record) > now
+        return not self._in_order and record.held_until > now
 
     def _new_aggregator(self) -> Aggregator:
         topology, config = self._topology, self._config
-        tagged = self._pending.identified = self.identities.tags(topology)
         return Aggregator(
             topology.aggregation_size(config),
             topology.aggregation_count(config),
             self._pending.entries,
-            tagged=tagged,
+            tagged=self.stamps.tags(topology),
             estimate=None if self._sealing is None else self._sealing.estimate,
             shards=None if topology.service_places else topology.shard_map,
             # In ordered mode, the fast path of `put` stays closed: `add` numbers the records.
@@ -783,7 +776,8 @@ class SendQueue:
 
     def _part_of(self, entry: Entry, detached: Iterable[DetachedRecord]) -> Entry:
         """Return a new Kinesis record with some user records of another one, in their order."""
-        aggregate = Aggregate(UNLIMITED, UNLIMITED, tagged=self.aggregator.tagged)  # fewer than fitted before
+        runs = Runs() if self.aggregator.tagged else None
+        aggregate = Aggregate(UNLIMITED, UNLIMITED, runs=runs)  # fewer than fitted before
         part = Entry(aggregate, entry.shard_id, entry.epoch)
         self._pending.entries[part] = None
         part.mixed = entry.mixed

@@ -9,7 +9,9 @@ import pytest
 from kinesis_sdk.common.aggregate_writer import Aggregate
 from kinesis_sdk.common.hashkeys import MAX_HASH_KEY, hash_partition_key
 from kinesis_sdk.common.once import pieces
+from kinesis_sdk.common.once.identity import Identity
 from kinesis_sdk.common.once.memory import MAX_BYTES
+from kinesis_sdk.common.once.runs import Runs
 from kinesis_sdk.common.once.table import FIRST, MAX_RUNS, NAMED, REPEAT, Run, decode_table, encode_table
 from tests.common.once.forged import FORGED, OWNER, SHARD, cost
 from tests.common.once.oracle import dropped_by_search
@@ -133,10 +135,10 @@ def test_a_table_that_no_producer_writes_is_a_strangers() -> None:
 
 
 def test_a_producer_writes_no_longer_table() -> None:
-    aggregate = Aggregate(10 * 2**20, 10**6, tagged=True)
+    aggregate = Aggregate(10 * 2**20, 10**6, runs=Runs())
     place = hash_partition_key("k")
     taken = 0
-    while aggregate.try_append("k", None, b"", place, identified=True, new_run=True):
+    while aggregate.try_append("k", None, b"", place, identity=Identity(OWNER, 1, EPOCH)):
         taken += 1
     assert (taken, aggregate.count) == (MAX_RUNS, MAX_RUNS)
     assert aggregate.runs is not None

@@ -8,8 +8,8 @@ from itertools import combinations
 import pytest
 
 from kinesis_sdk.common.hashkeys import hash_partition_key
+from kinesis_sdk.common.once.names import Names
 from kinesis_sdk.producer import Producer, ProducerConfig
-from kinesis_sdk.producer.records.names import Names
 from kinesis_sdk.testing import FakeAws
 from tests.delivered import delivered
 

@@ -10,15 +10,16 @@ import pytest
 
 from kinesis_sdk.common.errors import ProducerClosedError, RecordFailedError
 from kinesis_sdk.common.hashkeys import hash_partition_key
+from kinesis_sdk.common.once.identity import Identity, RecordIdentity, resumed
+from kinesis_sdk.common.once.names import Names
+from kinesis_sdk.common.once.runs import Runs
+from kinesis_sdk.common.once.stamps import Stamps, fresh_entropy
 from kinesis_sdk.common.once.table import FIRST, HOLD_OFF, NAMED, REPEAT, Run, RunTable, decode_table
 from kinesis_sdk.common.shards import list_shards
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer.config import ProducerConfig
-from kinesis_sdk.producer.records.entry import Entry, begins_run
-from kinesis_sdk.producer.records.identity import Identity, RecordIdentity, resumed
-from kinesis_sdk.producer.records.names import Names
+from kinesis_sdk.producer.records.entry import Entry
 from kinesis_sdk.producer.records.record import PendingRecord
-from kinesis_sdk.producer.stream.identities import Identities, fresh_entropy
 from kinesis_sdk.testing import Fault
 from tests.producer.simulation import STREAM, Simulation
 from tests.producer.support import make_record
@@ -302,47 +303,47 @@ def test_without_the_permission_to_list_shards_it_is_refused() -> None:
 
 
 def test_dates_follow_the_service_and_not_this_machine(caplog: pytest.LogCaptureFixture) -> None:
-    wall, identities = made(wall=5_000.0)
-    identities.observe({"HTTPHeaders": {"date": "Fri, 02 Jan 2026 12:00:00 GMT"}}, 100.0)
+    wall, stamps = made(wall=5_000.0)
+    stamps.observe({"HTTPHeaders": {"date": "Fri, 02 Jan 2026 12:00:00 GMT"}}, 100.0)
     noon = 1_767_355_200
-    assert identities._date(100.0, wall()) == noon * 1000
-    assert identities._date(107.5, wall()) == noon * 1000 + 7500
-    identities.observe({"HTTPHeaders": {"date": "Fri, 02 Jan 2026 12:00:00 GMT"}}, 108.0)
-    assert identities._date(108.0, wall()) == noon * 1000 + 8000
-    identities.observe({"HTTPHeaders": {"date": "Fri, 02 Jan 2026 12:00:02 GMT"}}, 110.0)
-    assert identities._date(110.0, wall()) == noon * 1000 + 10_000, "a later answer that says less is ignored"
-    identities.observe({}, 111.0)
-    identities.observe(None, 111.0)
+    assert stamps._date(100.0, wall()) == noon * 1000
+    assert stamps._date(107.5, wall()) == noon * 1000 + 7500
+    stamps.observe({"HTTPHeaders": {"date": "Fri, 02 Jan 2026 12:00:00 GMT"}}, 108.0)
+    assert stamps._date(108.0, wall()) == noon * 1000 + 8000
+    stamps.observe({"HTTPHeaders": {"date": "Fri, 02 Jan 2026 12:00:02 GMT"}}, 110.0)
+    assert stamps._date(110.0, wall()) == noon * 1000 + 10_000, "a later answer that says less is ignored"
+    stamps.observe({}, 111.0)
+    stamps.observe(None, 111.0)
     assert not caplog.records
 
 
 def test_an_old_date_is_not_moved_on_for_ever() -> None:
     """The monotonic clock drifts: a day later it would be seconds ahead of the service."""
-    wall, identities = made(wall=1_000_900.0)
-    identities.observe_date(1_000_000.0, 0.0)
-    assert identities._date(600.0, wall()) == 1_000_600_000
-    assert identities._date(901.0, wall()) == 1_000_898_000, "the wall clock less 2 s is lower"
-    assert identities._date(700.0, 2_000_000.0) == 1_000_700_000
+    wall, stamps = made(wall=1_000_900.0)
+    stamps.observe_date(1_000_000.0, 0.0)
+    assert stamps._date(600.0, wall()) == 1_000_600_000
+    assert stamps._date(901.0, wall()) == 1_000_898_000, "the wall clock less 2 s is lower"
+    assert stamps._date(700.0, 2_000_000.0) == 1_000_700_000
 
 
 def test_without_a_date_the_wall_clock_less_two_seconds_counts(caplog: pytest.LogCaptureFixture) -> None:
-    wall, identities = made(wall=5_000.0)
+    wall, stamps = made(wall=5_000.0)
     for _ in range(2):
-        assert identities._date(100.0, wall()) == 4_998_000
+        assert stamps._date(100.0, wall()) == 4_998_000
     assert [record.getMessage() for record in caplog.records] == [
         "stream orders: the responses have no Date header, so records are dated by this machine's clock less 2 s"
     ]
 
 
-def made(*, wall: float = 1_000_000.0, enabled: bool = True) -> tuple[Callable[[], float], Identities]:
+def made(*, wall: float = 1_000_000.0, enabled: bool = True) -> tuple[Callable[[], float], Stamps]:
     drawn = iter(range(1, 1_000_000))
-    identities = Identities(
+    stamps = Stamps(
         StreamId(STREAM),
         enabled=enabled,
         wall_clock=lambda: wall,
         entropy=lambda size: next(drawn).to_bytes(size, "big"),
     )
-    return (lambda: wall), identities
+    return (lambda: wall), stamps
 
 
 # ---------------------------------------------------------------------- too late
@@ -354,7 +355,7 @@ def test_after_ten_minutes_it_gets_a_new_identity_which_is_counted() -> None:
     lose(simulation)
     record = simulation.put("a", b"x")
     simulation.run(simulation.clock.monotonic() + 1.0)
-    assert record.may_be_stored
+    assert simulation.pipeline.stamps.maybe_stored(record)
     simulation.down = True
     simulation.run(simulation.clock.monotonic() + 700.0)
     simulation.down = False
@@ -369,25 +370,27 @@ def test_after_ten_minutes_it_gets_a_new_identity_which_is_counted() -> None:
 
 def test_a_suspended_machine_shows_its_age_by_the_wall_clock_only() -> None:
     now = [1_000_000.0]
-    identities = Identities(
+    stamps = Stamps(
         StreamId(STREAM), enabled=True, wall_clock=lambda: now[0], entropy=lambda size: b"\x01" * size
     )
     entry = tagged_entry(2)
-    identities.observe_date(1_000_000.0, 0.0)
-    identities.stamp([entry], 0.0)
-    identities.keep(entry)
+    stamps.observe_date(1_000_000.0, 0.0)
+    stamps.stamp([entry], 0.0)
+    stamps.keep(entry)
     now[0] += 600.0
-    identities.stamp([entry], 5.0)
-    assert identities.begun_anew == 0
+    stamps.stamp([entry], 5.0)
+    assert stamps.begun_anew == 0
     now[0] += 1.0
-    identities.stamp([entry], 6.0)
-    assert identities.begun_anew == 2
+    stamps.stamp([entry], 6.0)
+    assert stamps.begun_anew == 2
     assert table_of(entry).runs[0].flags == 0
-    identities.stamp([entry], 7.0)
-    assert identities.begun_anew == 2, "once for each record"
-    assert all(record.may_be_stored for record in entry.records), "its first attempt still may be stored"
+    stamps.stamp([entry], 7.0)
+    assert stamps.begun_anew == 2, "once for each record"
+    assert all(record.identity is not None and record.identity.may_be_stored for record in entry.records), (
+        "its first attempt still may be stored"
+    )
     assert all(record.identity is not None and record.identity.shared is None for record in entry.records)
-    identities.keep(entry)
+    stamps.keep(entry)
     assert [record.identity.number for record in entry.records if record.identity] == [
         table_of(entry).runs[0].number + offset for offset in range(2)
     ]
@@ -396,7 +399,7 @@ def test_a_suspended_machine_shows_its_age_by_the_wall_clock_only() -> None:
 def tagged_entry(count: int) -> Entry:
     from kinesis_sdk.common.aggregate_writer import Aggregate
 
-    entry = Entry(Aggregate(10**9, 10**9, tagged=True), SHARD)
+    entry = Entry(Aggregate(10**9, 10**9, runs=Runs()), SHARD)
     for _ in range(count):
         record = make_record()
         assert entry.take(record, b"x", record.hash_key, 0.1, 30.0)
@@ -439,11 +442,11 @@ def test_what_is_not_sent_with_identities_draws_nothing() -> None:
         drawn.append(size)
         return bytes(size)
 
-    identities = Identities(StreamId(STREAM), enabled=True, wall_clock=lambda: 0.0, entropy=entropy)
+    stamps = Stamps(StreamId(STREAM), enabled=True, wall_clock=lambda: 0.0, entropy=entropy)
     del drawn[:]
-    identities.stamp([Entry(Aggregate(10**9, 10**9), SHARD)], 0.0)
+    stamps.stamp([Entry(Aggregate(10**9, 10**9), SHARD)], 0.0)
     assert not drawn
-    identities.stamp([tagged_entry(1), tagged_entry(1)], 0.0)
+    stamps.stamp([tagged_entry(1), tagged_entry(1)], 0.0)
     assert drawn == [8], "once for each request"
 
 
@@ -455,9 +458,9 @@ def test_producers_draw_from_the_operating_system() -> None:
 
     drawn = []
     for _ in range(2):
-        identities = StreamPipeline(StreamId(STREAM), idempotent(), random.Random(0)).identities
+        stamps = StreamPipeline(StreamId(STREAM), idempotent(), random.Random(0)).stamps
         entry = tagged_entry(1)
-        identities.stamp([entry], 0.0)
+        stamps.stamp([entry], 0.0)
         drawn.append(table_of(entry).runs[0])
         assert drawn[-1].number < 2**40
     assert drawn[0].incarnation != drawn[1].incarnation
@@ -467,7 +470,7 @@ def test_equal_random_bytes_of_two_machines_are_told_apart_by_their_clocks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A restored virtual machine may go on with the random state of its image."""
-    monkeypatch.setattr("kinesis_sdk.producer.stream.identities.os.urandom", bytes)
+    monkeypatch.setattr("kinesis_sdk.common.once.stamps.os.urandom", bytes)
     assert len(fresh_entropy(8)) == 8
     assert len({fresh_entropy(8) for _ in range(100)}) == 100
 
@@ -734,31 +737,30 @@ def test_a_first_attempt_of_long_ago_is_not_the_first_one_any_more() -> None:
 
 def test_the_time_at_kinesis_is_told_by_its_responses_only() -> None:
     simulation = Simulation(idempotent(), shards=1, latency=0.01)
-    assert simulation.pipeline.identities.time_at_kinesis(simulation.clock.monotonic()) is None
+    assert simulation.pipeline.stamps.time_at_kinesis(simulation.clock.monotonic()) is None
     simulation.put("a", b"x")
     simulation.run()
-    told = simulation.pipeline.identities.time_at_kinesis(simulation.clock.monotonic())
+    told = simulation.pipeline.stamps.time_at_kinesis(simulation.clock.monotonic())
     assert told is not None
     assert -1500 < told - simulation.clock.time() * 1000 <= 0
 
 
 def test_runs_of_identities() -> None:
-    def record(identity: Identity | None) -> PendingRecord:
-        made = make_record()
-        if identity is not None:
-            made.identity = identity
-        return made
+    def begins_run(identity: Identity | None, before: Identity | None) -> bool:
+        runs = Runs()
+        runs.take(before, 0)
+        runs.take(identity, 1)
+        return runs.starts == [0, 1]
 
     held = Identity(b"12345678", 7, 1000, 0.0, 1.0, 1.0)
-    assert not begins_run(record(None), record(None))
-    assert not begins_run(record(held._replace(number=8)), record(held))
-    assert begins_run(record(held), record(held)), "not consecutive"
-    assert begins_run(record(held), record(None))
-    assert begins_run(record(None), record(held))
-    assert begins_run(record(held._replace(number=8, date=1001)), record(held))
-    assert begins_run(record(held._replace(number=8, incarnation=b"87654321")), record(held))
-    assert begins_run(record(NAMES.identity("a", 1, bytes(16))), record(NAMES.identity("b", 1, bytes(16))))
-    assert begins_run(record(held), None)
+    assert not begins_run(None, None)
+    assert not begins_run(held._replace(number=8), held)
+    assert begins_run(held, held), "not consecutive"
+    assert begins_run(held, None)
+    assert begins_run(None, held)
+    assert begins_run(held._replace(number=8, date=1001), held)
+    assert begins_run(held._replace(number=8, incarnation=b"87654321"), held)
+    assert begins_run(NAMES.identity("a", 1, bytes(16)), NAMES.identity("b", 1, bytes(16)))
 
 
 # ---------------------------------------------------------------------- put again

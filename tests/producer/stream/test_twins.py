@@ -11,10 +11,10 @@ import pytest
 from kinesis_sdk.common.aggregate_reader import deaggregate
 from kinesis_sdk.common.once.reader import RunReader
 from kinesis_sdk.common.once.shell import carry_out
+from kinesis_sdk.common.once.stamps import fresh_entropy
 from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.common.shards import list_shards
 from kinesis_sdk.producer.config import ProducerConfig
-from kinesis_sdk.producer.stream.identities import fresh_entropy
 from kinesis_sdk.testing import Fault
 from tests.fuzz import seeds
 from tests.producer.simulation import STREAM, Simulation, run_together
@@ -51,15 +51,15 @@ def delivered(simulation: Simulation) -> Counter[bytes]:
 def become_copy(twin: Simulation, original: Simulation) -> None:
     """Let the identities of a producer go on with whatever another one has drawn or counted so far."""
     plain = (bytes, str, int, float, tuple)
-    state = vars(original.pipeline.identities).items()
-    vars(twin.pipeline.identities).update({name: value for name, value in state if isinstance(value, plain)})
+    state = vars(original.pipeline.stamps).items()
+    vars(twin.pipeline.stamps).update({name: value for name, value in state if isinstance(value, plain)})
 
 
 @pytest.mark.fuzz
 @pytest.mark.parametrize("seed", seeds(unit=8, fuzz=1_000))
 def test_no_record_of_two_copies_of_an_image_is_lost(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """They have equal state and equal clocks, and the kernel gives both equal bytes for ever. Only nanoseconds differ."""
-    monkeypatch.setattr("kinesis_sdk.producer.stream.identities.os.urandom", bytes)
+    monkeypatch.setattr("kinesis_sdk.common.once.stamps.os.urandom", bytes)
     rng = random.Random(seed)
     config = ProducerConfig(
         idempotent=True,

@@ -1,4 +1,19 @@
-"""Identities of user records, by which readers recognize the repetitions of an idempotent producer.
+"""The writer's seam: what an idempotent producer stamps on its records, by which readers recognize repetitions.
+
+A producer has one `Stamps` for each stream, and asks it at these moments:
+
+| when | call |
+|---|---|
+| a Kinesis record is begun | `tags`: does it have a table of runs? |
+| a record comes | `waits_for_map`, and `refusal` if it cannot wait: nothing is stamped before the shard map is known |
+| a request is cut | `stamp` |
+| the outcome of an attempt is unknown | `keep` (`outcomes.stored_nothing` decides whether it is) |
+| a record fails | `maybe_stored` |
+| a response arrives | `observe` |
+| a record is put again | `resumed` |
+
+How long a record, or a whole aggregate, is held back is in `Identity.held_until` and `Runs.held_until`. Without ``enabled``, nothing here
+has an effect.
 
 ```
 FRESH ─► SENT ─┬─ stored where it belongs ──────────────────► acknowledged
@@ -7,15 +22,13 @@ FRESH ─► SENT ─┬─ stored where it belongs ─────────�
                └─ may be stored ─► HELD until the hold-off has passed ─► SENT again, marked, with the same identity
 ```
 
-| state | `PendingRecord.identity` | `Attempted.stamp` of its Kinesis record |
+| state | identity of the record | `Runs.stamp` of its Kinesis record |
 |---|---|---|
 | FRESH | None; without a date for a record that the application named | None, or of an attempt that stored nothing |
 | SENT | as before | of this attempt |
 | HELD | with a date: kept until the final result, and each further attempt is marked | as for FRESH |
 
 A record costs nothing until an attempt of it has an unknown outcome: the numbers of an aggregate's fresh records follow from its stamp.
-`Identities.stamp` is called when a request is cut, and `Identities.keep` when the outcome of an attempt is unknown
-(`outcomes.stored_nothing`).
 
 Rules:
 
@@ -41,10 +54,11 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from kinesis_sdk.common.errors import KinesisSdkError, PermanentAwsError
+from kinesis_sdk.common.errors import InvalidRecordError, KinesisSdkError, PermanentAwsError
 from kinesis_sdk.common.log_fields import FieldLogger, log_fields
+from kinesis_sdk.common.once.identity import Identity, RecordIdentity, Stamp, resumed
 from kinesis_sdk.common.once.table import (
     FIRST,
     FIRST_HOLD_OFF,
@@ -57,11 +71,9 @@ from kinesis_sdk.common.once.table import (
 )
 from kinesis_sdk.common.service_clock import ServiceClock, date_text, response_date
 from kinesis_sdk.common.stream import StreamId
-from kinesis_sdk.producer.records.identity import Identity, Stamp
-from kinesis_sdk.producer.stream.topology import Topology
 
 if TYPE_CHECKING:
-    from kinesis_sdk.producer.records.entry import Entry
+    from kinesis_sdk.common.aggregate_writer import Aggregate
 
 _LOGGER = FieldLogger(logging.getLogger(__name__))
 
@@ -88,13 +100,42 @@ _LAPSED = Identity(b"", 0, lapsed=True)
 """For a record without an identity: a former one lapsed, so it may be stored."""
 
 
-def idempotence_error(topology: Topology, stream: StreamId) -> KinesisSdkError | None:
-    """Return why repetitions of a stream's records cannot be recognized; None if they can, or if that is not known yet."""
-    if topology.shard_map is None and topology.described and not topology.service_places:
-        return PermanentAwsError(
-            f"idempotent=True needs the permission kinesis:ListShards for stream {stream}"
-        )
-    return None
+class KnownStream(Protocol):
+    """Knowledge of a stream: a producer's `Topology`."""
+
+    @property
+    def shard_map(self) -> object | None:
+        """The shard map in use; None without one."""
+
+    @property
+    def described(self) -> bool:
+        """Whether the rest is known, and not only assumed."""
+
+    @property
+    def service_places(self) -> bool:
+        """Whether the stream places records itself."""
+
+
+class IdentifiedRecord(Protocol):
+    """A user record. ``identity`` is None until an attempt of it may be stored, unless the application named it."""
+
+    identity: Identity | None
+
+
+class StampedEntry(Protocol):
+    """A Kinesis record."""
+
+    @property
+    def shard_id(self) -> str | None:
+        """Predicted shard; None if no shard was predicted."""
+
+    @property
+    def records(self) -> Sequence[IdentifiedRecord]:
+        """The user records inside."""
+
+    @property
+    def aggregate(self) -> Aggregate:
+        """The same in encoded form, with their runs."""
 
 
 def fresh_entropy(size: int) -> bytes:
@@ -107,12 +148,12 @@ def fresh_entropy(size: int) -> bytes:
     return hashlib.sha256(os.urandom(32) + clocks).digest()[:size]
 
 
-class Identities:
-    """The identities that a producer gives to the records of one stream. Not thread-safe.
+class Stamps:
+    """Identities that a producer stamps on the records of one stream. Not thread-safe.
 
-    Without ``enabled`` (``ProducerConfig.idempotent``), nothing here has an effect. ``entropy`` is `fresh_entropy` except in tests. Two
-    producers that draw the same bytes in the same millisecond lose records, so it is not the generator that a user may seed. ``begun_anew``
-    counts user records that got a new identity although an earlier attempt may be stored.
+    ``enabled`` is ``ProducerConfig.idempotent``. ``entropy`` is `fresh_entropy` except in tests. Two producers that draw the same bytes in
+    the same millisecond lose records, so it is not the generator that a user may seed. ``begun_anew`` counts user records that got a new
+    identity although an earlier attempt may be stored.
     """
 
     def __init__(
@@ -121,7 +162,7 @@ class Identities:
         *,
         enabled: bool,
         wall_clock: Callable[[], float],
-        entropy: Callable[[int], bytes],
+        entropy: Callable[[int], bytes] = fresh_entropy,
     ) -> None:
         self._stream = stream
         self.enabled: bool = enabled
@@ -133,32 +174,58 @@ class Identities:
         self._undated_logged = False
         self._untagged_logged = False
         self.begun_anew: int = 0
+        self._tagging = False
         self._next = int.from_bytes(entropy(5), "big") % _FIRST_NUMBERS
 
     # ------------------------------------------------------------------ whether
 
-    def tags(self, topology: Topology) -> bool:
-        """Return whether records are sent with identities. A stream that places records itself has no ranges to judge them by."""
-        if not self.enabled:
-            return False
-        if not topology.service_places:
-            return True
-        if topology.described and not self._untagged_logged:
+    def tags(self, known: KnownStream) -> bool:
+        """Return whether new Kinesis records have a table of runs. A stream that places records itself has no ranges to judge them by."""
+        self._tagging = self.enabled and not known.service_places
+        if self.enabled and not self._tagging and known.described and not self._untagged_logged:
             self._untagged_logged = True
             _LOGGER.warning(
                 "stream %s places records itself (record distribution AUTO), so idempotent=True has no effect for it, and repetitions are not recognized",
                 self._stream,
                 extra=log_fields(stream=self._stream),
             )
-        return False
+        return self._tagging
 
-    def waits_for_map(self, topology: Topology) -> bool:
+    def wrapping(self, known: KnownStream) -> int:
+        """Return by how many bytes a user record may grow for its stamp."""
+        return WRAPPING if self.enabled and not known.service_places else 0
+
+    def waits_for_map(self, known: KnownStream) -> bool:
         """Return whether records wait for a load. Without a map, their placement cannot be checked, and the time at Kinesis is unknown."""
-        return (
-            self.enabled
-            and topology.shard_map is None
-            and not (topology.service_places and topology.described)
-        )
+        return self.enabled and known.shard_map is None and not (known.service_places and known.described)
+
+    def refusal(self, known: KnownStream) -> KinesisSdkError | None:
+        """Return why records that wait for the map cannot be sent; None if they can, or if that is not known yet."""
+        if known.shard_map is None and known.described and not known.service_places:
+            return PermanentAwsError(
+                f"idempotent=True needs the permission kinesis:ListShards for stream {self._stream}"
+            )
+        return None
+
+    def resumed(self, identity: RecordIdentity, now: float) -> Identity:
+        """Return the identity of a record that is put again at a moment (monotonic seconds). Thread-safe.
+
+        Raises:
+            InvalidRecordError: If the stamps are not enabled: the record could be stored twice.
+        """
+        if not self.enabled:
+            raise InvalidRecordError(
+                "identity",
+                "the record may be stored, or has a dedup_id; a producer with idempotent=True is needed to put it again",
+            )
+        return resumed(identity, now)
+
+    def maybe_stored(self, record: IdentifiedRecord) -> bool | None:
+        """Return whether an attempt to send a record may be stored; None if records are sent without identities."""
+        if not self._tagging:
+            return None
+        identity = record.identity
+        return identity is not None and identity.may_be_stored
 
     # ------------------------------------------------------------------ time at Kinesis
 
@@ -200,33 +267,32 @@ class Identities:
 
     # ------------------------------------------------------------------ an attempt
 
-    def stamp(self, entries: Sequence[Entry], now: float) -> None:
+    def stamp(self, entries: Sequence[StampedEntry], now: float) -> None:
         """Give identities to the fresh records of a request that is sent now, and encode the tables of runs."""
-        if not self.enabled or all(entry.attempt is None for entry in entries):
+        if not self.enabled or all(entry.aggregate.runs is None for entry in entries):
             return
         incarnation, wall = self._entropy(INCARNATION_SIZE), self._wall_clock()
         date = self._date(now, wall)
         for entry in entries:
-            self._stamp(entry, Stamp(incarnation, date, self._next, now, wall))
+            runs = entry.aggregate.runs
+            if runs is not None:
+                runs.stamp = Stamp(incarnation, date, self._next, now, wall)
+                self._next += entry.aggregate.count
+                table = self._runs(entry.records, runs.starts, entry.aggregate.count, runs.stamp)
+                runs.tag = encode_table(self._stream.name, entry.shard_id, table)
 
-    def _stamp(self, entry: Entry, stamp: Stamp) -> None:
-        aggregate = entry.aggregate
-        runs_of, attempt = aggregate.runs, entry.attempt
-        if runs_of is None or attempt is None:
-            return
-        count = aggregate.count
-        attempt.stamp = stamp
-        self._next += count
-        starts = runs_of.starts
-        if len(starts) == 1 and entry.records[0].identity is None:
-            runs = [Run(count, HOLD_OFF, 0, stamp.incarnation, stamp.date, stamp.number)]
-        else:
-            ends = [*starts[1:], count]
-            runs = [self._run(entry, stamp, *ends) for ends in zip(starts, ends, strict=True)]
-        runs_of.tag = encode_table(self._stream.name, entry.shard_id, runs)
+    def _runs(
+        self, records: Sequence[IdentifiedRecord], starts: Sequence[int], count: int, stamp: Stamp
+    ) -> Sequence[Run]:
+        if len(starts) == 1 and records[0].identity is None:  # nearly every aggregate
+            return (Run(count, HOLD_OFF, 0, stamp.incarnation, stamp.date, stamp.number),)
+        return [
+            self._run(records[start:end], stamp, start)
+            for start, end in zip(starts, [*starts[1:], count], strict=True)
+        ]
 
-    def _run(self, entry: Entry, stamp: Stamp, start: int, end: int) -> Run:
-        records = entry.records[start:end]
+    def _run(self, records: Sequence[IdentifiedRecord], stamp: Stamp, start: int) -> Run:
+        """Return the run of records that begin at an index of their Kinesis record."""
         identity = records[0].identity
         if identity is not None and identity.date is not None:
             # After a suspension of the machine, only the wall clock shows the age.
@@ -250,16 +316,16 @@ class Identities:
         holdoff = min(HOLD_OFF + (stamp.date - date) // 1000, FIRST_HOLD_OFF)
         return Run(1, holdoff, NAMED | FIRST, identity.incarnation, date, identity.number)
 
-    def keep(self, entry: Entry) -> None:
+    def keep(self, entry: StampedEntry) -> None:
         """Keep the identities of an attempt that may be stored: from now on, its records are held and marked.
 
         Does nothing for an entry that was sent without identities.
         """
-        attempt = entry.attempt
-        stamp = None if attempt is None else attempt.stamp
-        if attempt is None or stamp is None:
+        runs = entry.aggregate.runs
+        stamp = None if runs is None else runs.stamp
+        if runs is None or stamp is None:
             return
-        attempt.stamp = None
+        runs.stamp = None
         for index, record in enumerate(entry.records):
             identity = record.identity
             if identity is None or not identity.incarnation:
@@ -272,7 +338,7 @@ class Identities:
                     # The date and the window then tell when it was first sent, as for other named records; see `resumed`.
                     identity = identity._replace(window=max(1.0, (stamp.date - date) / 1000), first=None)
                 record.identity = identity._replace(date=date, made=stamp.made, wall=stamp.wall)
-        attempt.held_until = max(attempt.held_until, stamp.made + HOLD_OFF)
+        runs.held_until = max(runs.held_until, stamp.made + HOLD_OFF)
 
 
 def _from(stamp: Stamp, identity: Identity) -> int:

@@ -1,10 +1,16 @@
-"""Identity of a user record, by which readers recognize its repetitions, and the memory of the last attempt to send it."""
+"""Identity of a user record, by which readers recognize its repetitions: in its producer, for another process, and in a file."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
-from kinesis_sdk.common.once.table import HOLD_OFF
+from kinesis_sdk.common.once.table import HOLD_OFF, INCARNATION_SIZE, MAX_DATE, MAX_NUMBER
+
+MAX_WINDOW = 300.0
+"""Longest window, in seconds, in which readers recognize a record that the application named."""
+
+DEFAULT_WINDOW = 300.0
 
 
 class RecordIdentity(NamedTuple):
@@ -86,21 +92,6 @@ class Stamp(NamedTuple):
     wall: float
 
 
-class Attempted:
-    """Memory of the last attempt to send a Kinesis record with identities.
-
-    Attributes:
-        stamp: Identifies the fresh records of the last attempt; None before it, and once the records have their identities.
-        held_until: Monotonic seconds before which it is not sent, because a record inside may be stored; minus infinity if none is.
-    """
-
-    __slots__ = ("held_until", "stamp")
-
-    def __init__(self) -> None:
-        self.stamp: Stamp | None = None
-        self.held_until: float = float("-inf")
-
-
 def resumed(identity: RecordIdentity, now: float) -> Identity:
     """Return the identity of a record that this process or another one failed to put.
 
@@ -109,3 +100,28 @@ def resumed(identity: RecordIdentity, now: float) -> Identity:
     if identity.date is None:
         return Identity(*identity)
     return Identity(*identity, made=now, wall=identity.date / 1000 + identity.window)
+
+
+def identity_fields(identity: RecordIdentity) -> dict[str, Any]:
+    """Return an identity as the members of a JSON object."""
+    return {**identity._asdict(), "incarnation": identity.incarnation.hex()}
+
+
+def identity_in(item: Mapping[str, Any]) -> RecordIdentity | None:
+    """Return the identity among the members of a JSON object from any source; None if there is none.
+
+    Raises:
+        KeyError, TypeError, ValueError: If it is not the result of `identity_fields`.
+    """
+    if "incarnation" not in item:
+        return None
+    incarnation = bytes.fromhex(item["incarnation"])
+    number, date, window = item["number"], item["date"], item["window"]
+    if type(number) is not int or (date is not None and type(date) is not int):
+        raise TypeError("expected integers")
+    if type(window) not in {int, float}:
+        raise TypeError("expected seconds")
+    valid = len(incarnation) == INCARNATION_SIZE and 0 <= number <= MAX_NUMBER and 0 <= window <= MAX_WINDOW
+    if not valid or (date is not None and not 0 <= date <= MAX_DATE):
+        raise ValueError("out of range")
+    return RecordIdentity(incarnation, number, date, float(window))
