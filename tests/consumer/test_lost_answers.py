@@ -17,9 +17,9 @@ from kinesis_sdk.common.errors import AwsError, LeaseLostError, TransientAwsErro
 from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from kinesis_sdk.consumer.leases import Conflict, DynamoDBLeaseStore, InMemoryLeaseStore, Lease, SqlLeaseStore
-from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
 from kinesis_sdk.testing import FakeAws, VirtualClock
 from tests.consumer.leases.conftest import sqlite_in_memory
+from tests.consumer.leases.held_lease import hold
 from tests.fuzz import seeds, share
 
 POSITION = ExtendedSequenceNumber("77", 3)
@@ -85,14 +85,7 @@ class Scenario:
         self.table = make()
         self.mine = Unreliable(self.table)
         self.table.create_if_absent(Lease(lease_key="s", checkpoint=ExtendedSequenceNumber(TRIM_HORIZON)))
-        self.held = HeldLease(
-            self.mine,
-            self.table.take(self.row, "me"),
-            worker_id="me",
-            failover_time=10,
-            clock=VirtualClock(),
-            acquired_at=0.0,
-        )
+        self.held = hold(self.mine, self.table.take(self.row, "me"))
 
     @property
     def row(self):

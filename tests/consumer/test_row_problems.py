@@ -15,7 +15,6 @@ from kinesis_sdk.common.catalogue import UNREADABLE_LEASES
 from kinesis_sdk.common.errors import LeaseLostError, PermanentAwsError, ProtocolError
 from kinesis_sdk.common.sequence import LATEST, SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
 from kinesis_sdk.consumer import ConsumerConfig, DynamoDBLeaseStore, FailureConfig, Lease, ShardState
-from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
 from kinesis_sdk.consumer.leases.table.dynamodb import MAX_PAGES
 from kinesis_sdk.consumer.shard_sync.audit import find_cycles
 from kinesis_sdk.consumer.shard_sync.plan import plan_sync
@@ -23,6 +22,7 @@ from kinesis_sdk.testing import FakeAws, VirtualClock
 from tests.consumer.fleet.dynamodb import on_dynamodb
 from tests.consumer.fleet.table import LeaseTable
 from tests.consumer.leases.handoffs import key
+from tests.consumer.leases.held_lease import hold
 from tests.consumer.shard_sync.shards import shard
 from tests.fuzz import how_many
 
@@ -484,7 +484,7 @@ class RefusingMemory(LeaseTable):
 def test_a_rejected_write_ends_the_lease(write):
     clock, store = VirtualClock(), RefusingMemory()
     row = Lease(lease_key="s", checkpoint=START, owner="a")
-    held = HeldLease(store, row, worker_id="a", failover_time=10, clock=clock, acquired_at=clock.monotonic())
+    held = hold(store, row, clock)
     arguments = {"checkpoint": [ExtendedSequenceNumber("5")], "pin": [7]}.get(write, [])
     with pytest.raises(LeaseLostError, match="cannot be written"):
         getattr(held, write)(*arguments)
@@ -495,7 +495,7 @@ def test_a_rejected_write_ends_the_lease(write):
 def test_state_that_is_too_large_does_not_end_the_lease():
     clock, store = VirtualClock(), RefusingMemory()
     row = Lease(lease_key="s", checkpoint=START, owner="a")
-    held = HeldLease(store, row, worker_id="a", failover_time=10, clock=clock, acquired_at=clock.monotonic())
+    held = hold(store, row, clock)
     with pytest.raises(PermanentAwsError, match="Item size"):
         held.prepare(ExtendedSequenceNumber("5"), b"x" * 500_000)
     assert held.unwritable is None
@@ -615,9 +615,7 @@ def test_a_row_is_unreadable_or_can_be_consumed(changes):
     scan = store.scan()
     assert len(scan.leases) + len(scan.unreadable) + len(scan.others) == 1
     for row in scan.leases:
-        held = HeldLease(
-            store, store.take(row, "a"), worker_id="a", failover_time=10, clock=VirtualClock(), acquired_at=0
-        )
+        held = hold(store, store.take(row, "a"))
         held.renew()
         held.prepare(ExtendedSequenceNumber("7"), b"state")
         held.checkpoint(ExtendedSequenceNumber("8", 1))

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from kinesis_sdk.common.errors import HandlerError, LeaseLostError, TransientAwsError
+from kinesis_sdk.common.errors import HandlerError, LeaseLostError
 from kinesis_sdk.common.metrics import NOT_MEASURED
 from kinesis_sdk.common.once.reader import RunReader
 from kinesis_sdk.common.once.table import REPEAT, Run
@@ -24,16 +24,15 @@ from kinesis_sdk.consumer import (
     RetrievalConfig,
     ShardState,
 )
-from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
 from kinesis_sdk.consumer.leases.table.transitions import checkpointed
 from kinesis_sdk.consumer.runtime.runtime import InlineRuntime
 from kinesis_sdk.consumer.shard import reader as reader_module
 from kinesis_sdk.consumer.shard.bad_position import Quarantine
-from kinesis_sdk.testing import Fault, VirtualClock
+from kinesis_sdk.testing import Fault
 from tests import HANG
 from tests.common.once.streams import aggregate
 from tests.consumer.fleet.engines import STREAM, Fleet
-from tests.consumer.fleet.table import LeaseTable
+from tests.consumer.leases.held_lease import hold
 
 PARENT = "shardId-000000000000"
 CONFIG = ConsumerConfig(initial_position="TRIM_HORIZON", failure=FailureConfig(stall_timeout=30.0))
@@ -41,14 +40,6 @@ CONFIG = ConsumerConfig(initial_position="TRIM_HORIZON", failure=FailureConfig(s
 
 def stalls(caplog):
     return [r.getMessage() for r in caplog.records if "stalled" in r.getMessage()]
-
-
-def test_an_idle_shard_is_not_stalled(caplog):
-    fleet = Fleet(shards=2, config=CONFIG)
-    fleet.add("a")
-    fleet.run(200)
-    assert stalls(caplog) == []
-    assert all(shard.stall is None for shard in fleet.engines["a"].shard_health())
 
 
 def test_failing_reads_are_reported_and_restarted_where_they_stopped(caplog):
@@ -345,7 +336,7 @@ def test_a_repaired_row_is_accepted_before_any_write_shows_it(repair):
     """DynamoDB does not tell a renewal what else is new on the row."""
     store = InMemoryLeaseStore([Lease(lease_key="s", checkpoint=ExtendedSequenceNumber(AT_TIMESTAMP))])
     taken = store.take(store.get("s"), "a")
-    held = HeldLease(store, taken, worker_id="a", failover_time=10, clock=VirtualClock(), acquired_at=0.0)
+    held = hold(store, taken)
     quarantine = Quarantine(
         SimpleNamespace(store=store, log=lambda logger, shard_id: logger), held, NOT_MEASURED
     )
@@ -463,31 +454,6 @@ def test_coroutine_callbacks_of_a_class():
     assert len(fleet.data()) == 20
 
 
-def test_keys_side_by_side_in_a_whole_worker():
-    config = ConsumerConfig(initial_position="TRIM_HORIZON", concurrency=4, checkpoint_interval=1.0)
-    fleet = Fleet(shards=2, config=config)
-    batches = []
-
-    def handle(batch):
-        batches.append({r.partition_key for r in batch.records})
-        fleet.note("a", batch)
-
-    fleet.add("a", handle)
-    fleet.put(40)
-    assert fleet.run(10, fleet.all_delivered)
-    fleet.run(5)
-    assert all(len(keys) == 1 for keys in batches)
-    fleet.split()
-    fleet.put(40)
-    assert fleet.run(30, fleet.all_delivered)
-    fleet.stop("a")
-    fleet.run(5)
-    before = len(fleet.delivered)
-    fleet.add("b")
-    fleet.run(10)
-    assert len(fleet.delivered) == before, "everything was checkpointed"
-
-
 def test_a_rejected_batch_returns_its_memory_to_the_budget():
     config = ConsumerConfig(
         initial_position="TRIM_HORIZON", retrieval=RetrievalConfig(max_prefetch_bytes=1024 * 1024)
@@ -521,26 +487,6 @@ def test_a_rejected_batch_returns_its_memory_to_the_budget():
     fleet.check_order()
     assert len(fleet.data()) == 60, "nothing twice"
     assert engine._budget.used < 1024 * 1024
-
-
-def test_a_store_that_fails_at_the_end_of_a_shard_only_delays():
-    class Store(LeaseTable):
-        failures = 3
-
-        def create_if_absent(self, lease):
-            if lease.parent_shard_ids and self.failures:
-                self.failures -= 1
-                raise TransientAwsError("no answer", operation="PutItem")
-            return super().create_if_absent(lease)
-
-    fleet = Fleet(store=Store(), config=CONFIG)
-    fleet.put(5)
-    fleet.add("a")
-    fleet.run(5)
-    fleet.split()
-    fleet.put(10)
-    assert fleet.run(20, fleet.all_delivered)
-    assert fleet.store.failures == 0
 
 
 def test_the_stopping_policy_still_raises_from_a_concurrent_call():

@@ -37,6 +37,13 @@ class Trouble(InMemoryLeaseStore):
         return result
 
 
+def hold(store, row, clock=None, **more):
+    """Return the lease of a row that its owner has taken just now; it expires after ten seconds."""
+    clock = clock or VirtualClock()
+    more.setdefault("failover_time", 10)
+    return HeldLease(store, row, worker_id=row.owner, clock=clock, acquired_at=clock.monotonic(), **more)
+
+
 class Scenario:
     def __init__(self):
         self.clock = VirtualClock()
@@ -46,15 +53,7 @@ class Scenario:
 
     def take(self, owner, **options):
         row = self.store.take(self.store.get("s"), owner)
-        return HeldLease(
-            self.store,
-            row,
-            worker_id=owner,
-            failover_time=10,
-            clock=self.clock,
-            acquired_at=self.clock.monotonic(),
-            **options,
-        )
+        return hold(self.store, row, self.clock, **options)
 
     def checkpointer(self, timeout=10.0):
         """A checkpointer of a shard whose record 1 was delivered first."""

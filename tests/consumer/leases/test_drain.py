@@ -14,12 +14,9 @@ from kinesis_sdk.consumer.leases.ownership.drain import Drain
 from tests.consumer.fleet.coordinators import CoordinatorFleet
 from tests.consumer.fleet.engines import Fleet
 from tests.consumer.fleet.runs import rest, settle
+from tests.consumer.leases.handoffs import key
 
 HORIZON = ConsumerConfig(initial_position="TRIM_HORIZON")
-
-
-def key(n):
-    return f"shardId-{n:012d}"
 
 
 def fleet_of(shards, *names, config=HORIZON, **options):
@@ -93,28 +90,6 @@ def test_a_drain_repeats_no_record_and_leaves_no_shard_idle():
     assert duplicates(fleet) == 0
 
 
-def test_undrain_makes_a_worker_take_part_again():
-    fleet = fleet_of(4, "a", "b")
-    drain(fleet, "a")
-    fleet.run(10)
-    assert leases_of(fleet) == {"b": 4}
-    drain(fleet, "a", on=False)
-    fleet.run(10)
-    assert leases_of(fleet) == {"a": 2, "b": 2}
-    assert not health(fleet, "a")
-    assert duplicates(fleet) == 0
-
-
-def test_all_but_one_drain():
-    fleet = fleet_of(5, "a", "b", "c", "d")
-    for row, name in enumerate("abc"):
-        drain(fleet, name, row=row)
-    assert fleet.run(15, lambda: leases_of(fleet) == {"d": 5})
-    fleet.put(50)
-    assert fleet.run(5, fleet.all_delivered)
-    assert duplicates(fleet) == 0
-
-
 def test_when_all_drain_nobody_consumes_and_each_says_so(caplog):
     fleet = fleet_of(4, "a", "b")
     drain(fleet, "a")
@@ -163,17 +138,6 @@ def test_a_worker_that_starts_with_a_mark_takes_nothing():
     drain(fleet, "a", on=False)
     fleet.run(10)
     assert leases_of(fleet) == {"a": 1, "b": 1}
-
-
-def test_a_worker_that_is_killed_while_it_drains_leaves_its_leases_to_expiry():
-    fleet = fleet_of(4, "a", "b")
-    drain(fleet, "a")
-    fleet.run(0.2)
-    fleet.crash("a")
-    fleet.put(40)
-    assert fleet.run(fleet.config.leases.failover_time + 3, fleet.all_delivered)
-    fleet.run(20)
-    assert leases_of(fleet) == {"b": 4}
 
 
 def test_peers_with_the_kcl_2_strategy_take_what_the_worker_releases():

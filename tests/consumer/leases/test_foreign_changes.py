@@ -13,17 +13,13 @@ from hypothesis import strategies as st
 from kinesis_sdk.common.errors import KinesisSdkError, LeaseLostError, TransientAwsError
 from kinesis_sdk.common.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from kinesis_sdk.consumer.leases import InMemoryLeaseStore, Lease
-from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
 from kinesis_sdk.consumer.leases.table import transitions
 from kinesis_sdk.testing import VirtualClock
 from tests import fuzz
 from tests.consumer.fleet.operator import set_position
+from tests.consumer.leases.held_lease import at, hold
 
 START = ExtendedSequenceNumber(TRIM_HORIZON)
-
-
-def at(number, sub=0):
-    return ExtendedSequenceNumber(str(number), sub)
 
 
 class Air(InMemoryLeaseStore):
@@ -72,14 +68,7 @@ class Scenario:
         self.store.note()
         for owner in ("you", "me", "you", "me"):  # so that a stale scan may show other owners
             row = self.store.take(self.store.get("s"), owner)
-        self.held = HeldLease(
-            self.store,
-            row,
-            worker_id="me",
-            failover_time=10,
-            clock=self.clock,
-            acquired_at=self.clock.monotonic(),
-        )
+        self.held = hold(self.store, row, self.clock)
 
     @property
     def row(self):

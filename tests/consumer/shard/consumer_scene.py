@@ -17,12 +17,11 @@ from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer import ConsumerConfig, Lease, RecordHandler
 from kinesis_sdk.consumer.fetch import FetchResult
 from kinesis_sdk.consumer.handler import HandlerSource
-from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
 from kinesis_sdk.consumer.shard.consumer import ShardConsumer
 from kinesis_sdk.consumer.shard.runtime import ShardRuntime
 from kinesis_sdk.consumer.shard_sync import ChildLeases
 from kinesis_sdk.testing import VirtualClock
-from tests.consumer.leases.held_lease import Trouble
+from tests.consumer.leases.held_lease import Trouble, hold
 
 FULL = HashKeyRange(0, 2**128 - 1)
 CHILD = Shard("c", FULL, "s")
@@ -100,14 +99,7 @@ class Scene:
         row = self.store.take(self.store.get("s"), owner)
         if owner != "me":
             return
-        self.held = HeldLease(
-            self.store,
-            row,
-            worker_id="me",
-            failover_time=10,
-            clock=self.clock,
-            acquired_at=self.clock.monotonic(),
-        )
+        self.held = hold(self.store, row, self.clock)
         self.consumer = ShardConsumer(self.runtime(), self.held)
 
     def runtime(self):

@@ -15,13 +15,13 @@ from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer import ConsumerConfig, InMemoryLeaseStore, Lease
 from kinesis_sdk.consumer.checkpointer import Checkpointer
 from kinesis_sdk.consumer.handler import FunctionHandler, HandlerSource
-from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
 from kinesis_sdk.consumer.runtime.threads import run_inline
 from kinesis_sdk.consumer.shard.delivery import Delivery
 from kinesis_sdk.consumer.shard.handler_requests import HandlerRequests
 from kinesis_sdk.consumer.shard.runtime import ShardRuntime
 from kinesis_sdk.consumer.shard_sync.children import ChildLeases
 from kinesis_sdk.testing import VirtualClock
+from tests.consumer.leases.held_lease import hold
 
 
 def record(number, key="k", data=None):
@@ -33,10 +33,7 @@ class Scene:
     def __init__(self, handle, *, policy=None, concurrency=1, deferred=False, rng=None, limit=1_000):
         self.clock = VirtualClock()
         store = InMemoryLeaseStore([Lease(lease_key="s", checkpoint=ExtendedSequenceNumber(TRIM_HORIZON))])
-        row = store.take(store.get("s"), "me")
-        self.held = HeldLease(
-            store, row, worker_id="me", failover_time=1e6, clock=self.clock, acquired_at=0.0
-        )
+        self.held = hold(store, store.take(store.get("s"), "me"), self.clock, failover_time=1e6)
         self.checkpointer = Checkpointer(
             self.held, clock=self.clock, sleep=self.clock.advance, rng=Random(1), timeout=1.0
         )

@@ -21,14 +21,11 @@ from kinesis_sdk.consumer import ConsumerConfig, Lease, RecordHandler
 from kinesis_sdk.consumer.fetch.budget import ByteBudget
 from kinesis_sdk.consumer.fetch.fetcher import FetchResult
 from kinesis_sdk.consumer.shard.start import resolve_start
+from tests.consumer.leases.held_lease import at
 from tests.consumer.shard.consumer_scene import AT_TIP, ENDED, Scene, aggregate, got
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 NOON_MILLIS = 1_769_860_800_000
-
-
-def at(number, sub=0):
-    return ExtendedSequenceNumber(str(number), sub)
 
 
 def leased(checkpoint, **more):
@@ -186,12 +183,6 @@ def test_none_is_the_checkpoint_of_the_lease():
     scene.run()
     assert scene.delivered == [b"8"]
     assert len(scene.asked) == 1
-
-
-def test_plain_functions_start_at_the_lease():
-    scene = Scene(got(7, 8), lease=leased(at(7)))
-    scene.run()
-    assert scene.delivered == [b"8"]
 
 
 def test_an_unpinned_latest_lease_stays_unpinned():

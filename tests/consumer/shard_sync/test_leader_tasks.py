@@ -14,7 +14,7 @@ from kinesis_sdk.common.errors import (
 from kinesis_sdk.common.hashkeys import MAX_HASH_KEY, HashKeyRange
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.shards import Shard
-from kinesis_sdk.consumer import ConsumerConfig, CoordinationConfig, InMemoryLeaseStore, Lease, LeaseConfig
+from kinesis_sdk.consumer import ConsumerConfig, CoordinationConfig, Lease, LeaseConfig
 from kinesis_sdk.consumer.leases.java.leader_lock import LeaderLock, LeaderLockMonitor
 from kinesis_sdk.consumer.leases.leader import is_leader
 from kinesis_sdk.consumer.shard_sync import leader_tasks
@@ -29,13 +29,10 @@ from kinesis_sdk.consumer.shard_sync.plan import plan_sync
 from kinesis_sdk.testing import Fault
 from tests.consumer.fleet.dynamodb import on_dynamodb
 from tests.consumer.fleet.engines import STREAM, Fleet
+from tests.consumer.leases.handoffs import key
 
 HALF = MAX_HASH_KEY // 2
 LOW, HIGH = HashKeyRange(0, HALF), HashKeyRange(HALF + 1, MAX_HASH_KEY)
-
-
-def key(n):
-    return f"shardId-{n:012d}"
 
 
 def lease(n, position="TRIM_HORIZON", **more):
@@ -527,14 +524,3 @@ def test_a_running_worker_stops_when_its_stream_is_recreated():
         fleet.run(200)
     (row,) = fleet.store.list()
     assert not row.checkpoint.is_sentinel, "no position of the former stream was overwritten"
-
-
-def test_leader_tasks_that_fail_are_retried():
-    fleet = Fleet(shards=1)
-    fleet.add("a")
-    fleet.run(5)
-    fleet.store.delete(key(0))
-    fleet.aws.faults.add(Fault(kind="error", operation="ListShards", code="LimitExceededException", count=3))
-    fleet.engines["a"].coordinator.request("sync")
-    assert fleet.run(20, lambda: key(0) in fleet.owners())
-    assert isinstance(fleet.store, InMemoryLeaseStore)

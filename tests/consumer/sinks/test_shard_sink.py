@@ -14,11 +14,8 @@ from kinesis_sdk.consumer.sinks.memory import InMemorySink
 from kinesis_sdk.consumer.sinks.shard_sink import ShardSink, finished
 from kinesis_sdk.consumer.sinks.sink import SinkRow
 from kinesis_sdk.testing.contracts.sinks import KEY
+from tests.consumer.leases.held_lease import at
 from tests.consumer.sinks.coroutines import AsyncMemory
-
-
-def at(number):
-    return ExtendedSequenceNumber(str(number), 0)
 
 
 class Held:
@@ -53,13 +50,17 @@ class Lossy(InMemorySink):
     def __init__(self):
         super().__init__()
         self.lost = []
+        self.error = TransientSinkError("no answer")
+
+    def translate(self, error):
+        return TransientSinkError(str(error)) if isinstance(error, ConnectionError) else error
 
     def change(self, key, seen, row, effects):
         if not effects or not self.lost:
             return super().change(key, seen, row, effects)
         if self.lost.pop(0):
             super().change(key, seen, row, effects)
-        raise TransientSinkError("no answer")
+        raise self.error
 
 
 @pytest.fixture(params=[InMemorySink, AsyncMemory])
@@ -108,10 +109,12 @@ def commit(shard, number):
     finished(shard.commit(transaction, at(number)))
 
 
+@pytest.mark.parametrize("error", [TransientSinkError("no answer"), ConnectionError("of the store's own")])
 @pytest.mark.parametrize("takes_effect", [True, False])
-def test_a_transaction_begins_with_what_became_of_a_commit_without_an_answer(takes_effect):
+def test_a_transaction_begins_with_what_became_of_a_commit_without_an_answer(takes_effect, error):
     """Its caller asks for the position, to leave out the records that were committed."""
     sink = Lossy()
+    sink.error = error
     shard = claimed(sink)
     sink.lost = [takes_effect]
     with pytest.raises(TransientSinkError):
