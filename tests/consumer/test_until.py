@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from random import Random
 
 import pytest
@@ -104,19 +104,6 @@ def test_the_checkpoint_stands_before_the_first_record_that_comes_later(recorder
     assert fleet.data() == fleet.sent
 
 
-def test_a_moment_in_the_future_is_waited_for():
-    fleet = a_fleet(after=60.0, shards=2)
-    until = fleet.more["until"]
-    fleet.add("a")
-    for _ in range(80):
-        fleet.put(2)
-        fleet.run(1)
-        if fleet.engines:
-            assert moment(fleet) < until + timedelta(seconds=10)
-    assert not fleet.engines
-    assert set(fleet.data()) == stored(fleet, until)
-
-
 def test_an_idle_shard_ends_once_its_tip_was_read_after_the_moment():
     fleet = a_fleet(after=30.0, shards=3)
     fleet.add("a")
@@ -150,16 +137,6 @@ def test_a_record_that_becomes_visible_late_is_processed():
     assert fleet.all_delivered()
 
 
-def test_an_idle_shard_without_lag_in_the_response_ends_after_an_empty_one():
-    fleet = a_fleet("now", shards=1)
-    original = fleet.raw.get_records
-    fleet.raw.get_records = lambda **request: {**original(**request), "MillisBehindLatest": None}
-    fleet.put(5)
-    fleet.add("a")
-    assert fleet.run(15, ended(fleet))
-    assert fleet.all_delivered()
-
-
 def test_a_moment_before_all_records_ends_at_once_and_delivers_nothing():
     fleet = a_fleet(after=-3600.0, shards=2)
     fleet.put(20)
@@ -181,55 +158,7 @@ def test_a_second_run_until_the_same_moment_takes_no_lease():
     assert fleet.store.transfers == transfers
 
 
-def test_a_later_run_continues():
-    fleet = a_fleet("now", shards=2)
-    for name in ("a", "b", "c"):
-        fleet.put(20)
-        fleet.add(name)
-        assert fleet.run(15, ended(fleet))
-        assert sorted(fleet.data()) == sorted(fleet.sent)
-        fleet.run(60)
-
-
-def test_a_rewound_shard_is_processed_again():
-    fleet = a_fleet("now", shards=1)
-    fleet.put(20)
-    fleet.add("a")
-    assert fleet.run(15, ended(fleet))
-    (lease,) = fleet.store.list()
-    fleet.more["until"] = Until(lease.processed_until.millis).moment
-    fleet.store._rows[lease.lease_key] = Lease(
-        **{
-            **lease.__dict__,
-            "checkpoint": ExtendedSequenceNumber("TRIM_HORIZON"),
-            "counter": lease.counter + 2,
-        }
-    )
-    fleet.add("b")
-    assert fleet.run(15, ended(fleet))
-    assert fleet.data() == [*fleet.sent, *fleet.sent]
-
-
 # Handlers
-
-
-def test_a_handler_that_fails_holds_up_the_end():
-    fleet = a_fleet("now", shards=1)
-    fleet.put(5)
-    failures = []
-
-    def handle(batch):
-        if fleet.clock.monotonic() < 40:
-            failures.append(1)
-            raise RuntimeError("database is away")
-        fleet.note("a", batch)
-
-    fleet.add("a", handle)
-    fleet.run(39)
-    assert fleet.engines
-    assert failures
-    assert fleet.run(60, ended(fleet))
-    assert fleet.all_delivered()
 
 
 def test_a_failing_last_callback_is_retried_until_it_checkpoints():
@@ -262,16 +191,6 @@ def test_a_handler_that_never_checkpoints_still_ends(caplog):
 
 
 # Fleets
-
-
-def test_workers_share_the_shards_and_end_together():
-    fleet = a_fleet("now", shards=8)
-    fleet.put(400)
-    for name in ("a", "b", "c", "d"):
-        fleet.add(name)
-    assert fleet.run(20, ended(fleet))
-    assert sorted(fleet.data()) == sorted(fleet.sent)
-    assert len({worker.split("#")[0] for worker, *_ in fleet.delivered}) == 4
 
 
 def test_a_worker_without_shards_waits_for_the_others_and_takes_over():
@@ -341,53 +260,6 @@ def test_a_worker_without_an_end_continues_what_others_left():
 # Generations
 
 
-def test_generations_from_before_the_moment_are_followed():
-    fleet = a_fleet("now", shards=1)
-    for change in (fleet.split, fleet.split, fleet.merge, fleet.split):
-        fleet.put(20)
-        fleet.clock.advance(2)
-        change()
-    fleet.put(20)
-    for name in ("a", "b"):
-        fleet.add(name, fleet.recorder(name))
-    assert fleet.run(60, ended(fleet))
-    assert set(fleet.data()) == set(fleet.sent)
-    fleet.check_order()
-
-
-def test_children_from_after_the_moment_are_left_to_the_next_run():
-    fleet = a_fleet(after=2.0, shards=1)
-    until = fleet.more["until"]
-    fleet.put(10)
-    fleet.clock.advance(3)
-    fleet.put(10)
-    fleet.split()
-    fleet.put(10)
-    fleet.add("a")
-    assert fleet.run(30, ended(fleet))
-    assert set(fleet.data()) == stored(fleet, until)
-    assert len(fleet.store.list()) == 1, "the parent has records left, so its children have no leases"
-    fleet.more["until"] = "now"
-    fleet.add("b", fleet.recorder("b"))
-    assert fleet.run(30, ended(fleet))
-    assert sorted(fleet.data()) == sorted(fleet.sent)
-    fleet.check_order()
-
-
-def test_a_shard_that_was_closed_after_the_moment_without_later_records_ends_normally():
-    fleet = a_fleet(after=2.0, shards=1)
-    fleet.put(10)
-    fleet.clock.advance(3)
-    fleet.split()
-    fleet.put(10)
-    fleet.add("a")
-    assert fleet.run(60, ended(fleet))
-    assert len(fleet.data()) == 10
-    rows = {lease.shard: lease for lease in fleet.store.list()}
-    assert rows["shardId-000000000000"].is_finished
-    assert len(rows) == 3
-
-
 def test_children_of_a_shard_that_still_has_later_records_do_not_hold_up_the_end():
     """A rewound parent has leases of children beside it; they have nothing from before the moment."""
     fleet = a_fleet("now", shards=1)
@@ -455,26 +327,6 @@ def test_the_child_of_a_merge_whose_other_parent_comes_later_does_not_hold_up_th
     assert fleet.run(60, ended(fleet))
     assert set(fleet.data()) >= set(fleet.sent) - before, "the next run has the rest"
     fleet.check_order()
-
-
-@pytest.mark.parametrize("kind", ["memory", "dynamodb"])
-def test_a_kill_during_a_reshard_loses_nothing(kind):
-    for seed in range(6):
-        fleet = a_fleet("now", shards=2, seed=seed)
-        if kind == "dynamodb":
-            fleet.store = dynamodb_store(fleet)
-        fleet.put(60)
-        fleet.clock.advance(1)
-        fleet.split()
-        fleet.put(60)
-        for name in ("a", "b", "c"):
-            fleet.add(name)
-        fleet.run(0.2 + seed * 0.9)
-        if "a" in fleet.engines:
-            fleet.crash("a")
-        assert fleet.run(90, ended(fleet))
-        assert set(fleet.data()) == set(fleet.sent)
-        fleet.check_order()
 
 
 def test_faults_delay_the_end_and_lose_nothing():

@@ -344,7 +344,7 @@ def test_a_record_is_dead_lettered_after_it_was_alone_as_often_as_the_policy_say
     scene.offer(record(1), record(2))
     assert scene.run() is None
     assert calls == [[1, 2]] + [[2]] * attempts
-    assert [one.attempts for one in dead] == [attempts]
+    assert [(one.attempts, one.shard_id) for one in dead] == [(attempts, "s")]
 
 
 def test_a_service_that_is_down_counts_as_no_attempt_of_what_is_then_poison():

@@ -96,14 +96,6 @@ def test_the_context_of_a_resumed_shard():
     assert scene.opened == [AfterSequence("5", sub_sequence_number=1)]
 
 
-def test_a_resume_inside_an_aggregate():
-    lease = Lease(lease_key="s", checkpoint=at(5, 1), hash_key_range=FULL)
-    records = [aggregate(5, "a", "b", "c", "d"), *plain(6)]
-    scene = Scene(FetchResult(records=records, header=AT_TIP), got(7), lease=lease)
-    scene.run()
-    assert scene.delivered == [b"5/2", b"5/3", b"6", b"7"]
-
-
 def test_a_negative_sub_sequence_number_starts_at_exactly_that_record():
     """As in the Java KCL: an operator writes it, so that all of an aggregate is processed again."""
     lease = Lease(lease_key="s", checkpoint=at(5, -1), hash_key_range=FULL)
@@ -246,13 +238,6 @@ def test_the_stop_policy_raises_with_the_cause():
     scene.consumer.request_stop()
     assert scene.run() is None
     assert (scene.row.owner, scene.row.checkpoint.sequence_number) == (None, TRIM_HORIZON)
-
-
-def test_initialize_and_shard_ended_are_repeated():
-    scene = recorded(got(1, **ENDED), fail={"initialize": 2, "shard_ended": 2})
-    assert scene.run(30) is None
-    assert scene.events == ["initialize"] * 3 + ["process"] + ["shard_ended"] * 3
-    assert scene.row.checkpoint == END
 
 
 @pytest.mark.parametrize("concurrency", [1, 4])
@@ -518,14 +503,6 @@ def test_a_lease_that_was_not_renewed_is_lost_by_its_holder():
     assert scene.row.owner == "me"
 
 
-def test_a_checkpoint_by_a_handler_that_lost_its_lease():
-    scene = recorded(got(1), checkpoint=True)
-    scene.take("other")
-    assert scene.run() is None
-    assert scene.events == ["initialize", "process", "lease_lost"]
-    assert scene.row.checkpoint.sequence_number == TRIM_HORIZON
-
-
 def test_a_clean_stop_checkpoints_and_releases():
     scene = recorded(got(1), got(2))
     scene.run(3)
@@ -608,14 +585,6 @@ def test_returning_means_processed():
     writes = scene.store.writes
     scene.run(2.5, renew=False)
     assert scene.store.writes == writes, "nothing new, nothing written"
-
-
-def test_a_function_that_is_stopped_keeps_what_it_did():
-    scene = Scene(got(1))
-    scene.run(1)
-    scene.consumer.request_stop()
-    assert scene.run() is None
-    assert (scene.row.checkpoint, scene.row.owner) == (at(1), None)
 
 
 def test_a_failed_automatic_checkpoint_is_repeated():
@@ -782,13 +751,6 @@ def test_a_shard_that_did_not_expire_and_is_not_found_is_tried_again(listed):
     scene.run(10)
     assert not scene.row.is_finished
     assert scene.delivered == [b"1"]
-
-
-def test_a_broken_store_only_delays():
-    scene = Scene(got(1, **ENDED))
-    scene.store.script = ["before", "after", "throttle"]
-    assert scene.run(60) is None
-    assert scene.row.checkpoint == END
 
 
 # Answers with many user records

@@ -473,30 +473,6 @@ def test_the_next_attempt_begins_at_once_if_an_operator_wants_it():
     assert moments[-1] == scene.clock.monotonic()
 
 
-def test_what_is_no_exception_reaches_the_step():
-    def handle(batch):
-        raise SystemExit(7)
-
-    scene = Scene(handle)
-    scene.offer(record(1))
-    with pytest.raises(SystemExit):
-        scene.step()
-
-
-def test_the_stop_policy():
-    cause = ValueError("x")
-
-    def handle(batch):
-        raise cause
-
-    scene = Scene(handle, policy=StopWorker())
-    scene.offer(record(1))
-    with pytest.raises(HandlerError, match="shard s") as caught:
-        scene.step()
-    assert caught.value.__cause__ is cause
-    assert scene.released == []
-
-
 def test_a_batch_that_is_dropped_keeps_its_backoff():
     def handle(batch):
         raise RuntimeError("no")
@@ -538,20 +514,6 @@ class Poisoned:
             self.refuse -= 1
             raise OSError("queue is down")
         self.dead.append(poison)
-
-
-def test_poison_is_found_and_everything_else_delivered_in_order():
-    handler = Poisoned({7})
-    scene = Scene(handler.handle, policy=handler.policy)
-    scene.offer(*[record(n) for n in range(1, 17)])
-    assert scene.run() is None
-    assert handler.delivered == [n for n in range(1, 17) if n != 7]
-    (dead,) = handler.dead
-    assert (dead.record.sequence_number, dead.shard_id, dead.attempts) == ("7", "s", 3)
-    assert isinstance(dead.error, ValueError)
-    assert scene.delivery.records_dead_lettered == 1
-    assert scene.checkpointer.largest_delivered == at(16)
-    assert len(handler.calls) <= 3 + 2 * 4 + 2
 
 
 def test_a_failure_that_passes_is_not_poison():
