@@ -231,12 +231,6 @@ def test_what_nobody_fetches_is_taken_after_a_while():
     assert not result.rescan_soon
 
 
-def test_more_workers_than_leases_and_one_left_lying():
-    leases = [lease(0, "a"), lease(1)]
-    assert plan(leases, workers=["b"]).takes == () or plan(leases, workers=["b"]).most == 1
-    assert len(plan([lease(0, "a"), lease(1, "b"), lease(2)], "me", claim_grace=1.0).takes) <= 3
-
-
 # Fleets in rounds
 
 

@@ -86,21 +86,6 @@ def test_the_documented_example_runs():
     assert config.leases.renew_interval == 2.5
 
 
-def test_a_fleet_runs_the_documented_example():
-    fleet = CoordinatorFleet(
-        shards_at_start=8, config=HORIZON.with_fields(lease_strategy=example().leases.lease_strategy)
-    )
-    first = fleet.add("a")
-    fleet.run(12)
-    assert fleet.load() == {"a": 8}
-    fleet.add("b")
-    fleet.run(40)
-    assert fleet.load() == {"a": 8, "b": 0}, "it takes nothing from live workers"
-    first.crash()
-    fleet.run(40 + 10 + 3 * 5)
-    assert fleet.load() == {"b": 8}
-
-
 def test_a_fleet_follows_the_plans_and_the_intervals_of_a_users_strategy():
     fleet = CoordinatorFleet(
         shards_at_start=4, config=HORIZON.with_fields(lease_strategy=SmallestFirst()), drifting=False

@@ -92,12 +92,3 @@ def test_a_fleet_gathers_while_new_owners_appear():
     assert not observer.is_gathering
     observer.observe([lease(key=name, owner=name) for name in owners], 10)
     assert observer.is_gathering
-
-
-def test_a_request_for_a_handoff_is_no_sign_of_life():
-    observer = LeaseObserver(10)
-    observer.observe([lease(1)], 0)
-    requested = replace(lease(1, owner="b"), checkpoint_owner="a")
-    assert requested.holder == "a"
-    observer.observe([requested], 9)
-    assert observer.is_expired(requested, 10.5)

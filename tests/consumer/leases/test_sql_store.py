@@ -143,27 +143,6 @@ def test_one_of_many_workers_takes_a_lease(stores):
         assert winner.counter == number
 
 
-def test_every_write_adds_one_to_the_counter(stores):
-    """Many writers repeat until each has written five times: no write is lost, and none goes back."""
-    fleet = [stores() for _ in range(THREADS)]
-    fleet[0].ensure_ready()
-    fleet[0].create_if_absent(new_lease())
-
-    def write(store, name):
-        counters = []
-        while len(counters) < 5:
-            outcome = store.take(store.get(KEY), name)
-            if isinstance(outcome, Lease):
-                counters.append(outcome.counter)
-        return counters
-
-    outcomes = all_at_once([lambda s=store, name=f"w{n}": write(s, name) for n, store in enumerate(fleet)])
-    assert all(counters == sorted(counters) for counters in outcomes)
-    written = sorted(counter for counters in outcomes for counter in counters)
-    assert written == list(range(1, 5 * THREADS + 1))
-    assert fleet[0].get(KEY).counter == 5 * THREADS
-
-
 def test_marks_of_many_workers_all_stay(stores):
     """They are in one column: each write must see those of the others."""
     fleet = [stores() for _ in range(THREADS)]
