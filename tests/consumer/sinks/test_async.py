@@ -16,8 +16,8 @@ from kinesis_sdk.consumer.sinks.handler import SinkHandler
 from kinesis_sdk.consumer.sinks.memory import InMemorySink
 from kinesis_sdk.consumer.sinks.sink import SinkRow
 from kinesis_sdk.testing.contracts.sinks import SINK_CHECKS, SinkUnderTest
-from tests import HANG, fuzz
-from tests.consumer.sinks.coroutines import AsyncMemory, CoroutineBooks, append
+from tests import HANG
+from tests.consumer.sinks.coroutines import AsyncMemory, CoroutineBooks
 from tests.consumer.sinks.house import CONFIG, House
 from tests.consumer.sinks.sql_effects import EFFECTS
 
@@ -83,36 +83,12 @@ def test_contract_on_sqlite(check, database):
     )
 
 
-@pytest.mark.fuzz
-@pytest.mark.parametrize("sink", [AsyncMemory, InMemorySink])
-@pytest.mark.parametrize("seed", fuzz.seeds(unit=1, fuzz=20))
-def test_fleets_that_crash_and_freeze(seed, sink):
-    books = CoroutineBooks(seed, sink=sink(), write=append).play(turns=12)
-    books.check(books.sink.effects)
-    if not fuzz.TIMES:
-        assert books.frozen
-
-
 def test_a_fleet_on_sqlite(database):
     books = CoroutineBooks(1, sink=database.sink, write=insert, freezes=False).play(
         turns=8, splits=(3,), merges=(6,)
     )
     books.check(database.effects())
     assert books.count > 2, "workers crashed"
-
-
-def test_children_wait_for_their_parents_end_and_a_shards_end_is_stored():
-    house = House(sink=AsyncMemory())
-
-    async def handle(batch):
-        batch.transaction.extend(("w1", record.data) for record in batch.records)
-
-    house.fleet.add("w1", handle)
-    house.put_and_run(5, 10)
-    house.fleet.split()
-    house.put_and_run(20, 60)
-    assert sorted(house.data) == sorted(house.fleet.sent)
-    assert house.row.ended
 
 
 @pytest.mark.parametrize("sink", [AsyncMemory, InMemorySink])
@@ -145,26 +121,6 @@ def test_a_hook_of_either_kind_sets_a_record_aside_with_its_position(sink, is_co
     house.fleet.add("w2", handle)
     house.fleet.run(60)
     assert len(loops) == 1, "the position has passed the record"
-
-
-def test_a_sink_that_was_restored_continues_where_its_effects_end():
-    """The position of the sink decides, not that of the lease."""
-    sink = AsyncMemory()
-    house = House(sink=sink)
-
-    async def handle(batch):
-        batch.transaction.extend(("w1", record.data) for record in batch.records)
-
-    house.fleet.add("w1", handle)
-    house.put_and_run(5, 5)
-    backup = (list(sink.inner.effects), dict(sink.inner.rows))
-    house.put_and_run(5, 5)
-    house.fleet.stop("w1")
-    house.fleet.run(5)
-    sink.inner.effects, sink.inner.rows = backup
-    house.fleet.add("w2", handle)
-    house.put_and_run(5, 10)
-    assert house.data == house.fleet.sent
 
 
 def test_the_end_of_a_shard_that_the_sink_has_already_is_told_on_the_event_loop():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from random import Random
-
 import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 
@@ -18,8 +16,6 @@ from kinesis_sdk.consumer.sinks.dynamodb import MAX_ACTIONS, DynamoDBSink
 from kinesis_sdk.consumer.sinks.sink import SinkRow
 from kinesis_sdk.testing import FakeAws
 from kinesis_sdk.testing.contracts.sinks import KEY, SINK_CHECKS, SinkUnderTest
-from tests import fuzz
-from tests.consumer.sinks.books import Books, Unreliable
 from tests.consumer.sinks.effects_table import create_table, user_record, write
 from tests.consumer.sinks.house import House
 
@@ -51,21 +47,6 @@ def test_contract(check):
     check(SinkUnderTest(tables.sink(), put_id, lambda: [item["id"]["S"] for item in tables.items()]))
 
 
-@pytest.mark.fuzz
-@pytest.mark.parametrize("seed", fuzz.seeds(unit=1, fuzz=20))
-def test_fleets(seed):
-    tables = Tables()
-    sink = tables.sink(max_records=7)
-    books = Books(
-        seed,
-        sink=Unreliable(sink, Random(seed), error=lambda: TransientSinkError("no answer")),
-        write=write,
-    ).play()
-    books.check(tables.effects())
-    if not fuzz.TIMES:
-        assert books.sink.lost_answers
-
-
 def test_the_rows_of_all_pages_are_listed(monkeypatch):
     """DynamoDB ends a page after 1 MB."""
     tables = Tables()
@@ -84,32 +65,6 @@ def test_the_rows_of_all_pages_are_listed(monkeypatch):
 
     monkeypatch.setattr(tables.client, "scan", scan_in_pages, raising=False)
     assert sorted(sink.lease_keys(KEY.application, KEY.stream)) == sorted(key.lease_key for key in keys)
-
-
-def test_a_batch_is_processed_in_parts():
-    tables = Tables()
-    house = House(sink=tables.sink(max_records=3))
-    sizes = []
-
-    def handle(batch):
-        sizes.append(len(batch.records))
-        for record in batch.records:
-            write(batch.transaction, (batch.shard_id, record.id, record.data))
-
-    async def coroutine(batch):
-        handle(batch)
-
-    house.fleet.put(10)
-    house.fleet.add("w1", handle)
-    house.fleet.run(5)
-    assert sizes == [3, 3, 3, 1]
-    house.fleet.stop("w1")
-    house.fleet.run(5)
-    house.fleet.put(7)
-    house.fleet.add("w2", coroutine)
-    house.fleet.run(30)
-    assert sizes[4:] == [3, 3, 1]
-    assert [data for _, _, data in tables.effects()] == house.fleet.sent
 
 
 def test_transactions_are_full_without_any_setting():
@@ -132,22 +87,6 @@ def test_transactions_are_full_without_any_setting():
     house.fleet.add("w1", handle)
     house.fleet.run(5)
     assert sent == [100, 100, 53], "99 effects and the position, which are DynamoDB's maximum"
-
-
-def test_a_part_that_fails_leaves_the_earlier_ones():
-    tables = Tables()
-    house = House(sink=tables.sink(max_records=3))
-    failures = iter([False, True])
-
-    def handle(batch):
-        if next(failures, False):
-            raise RuntimeError("once more")
-        for record in batch.records:
-            write(batch.transaction, (batch.shard_id, record.id, record.data))
-
-    house.fleet.add("w1", handle)
-    house.put_and_run(10, 60)
-    assert [data for _, _, data in tables.effects()] == house.fleet.sent
 
 
 @pytest.fixture

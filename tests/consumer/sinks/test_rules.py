@@ -10,7 +10,6 @@ import pytest
 
 from kinesis_sdk.common.errors import (
     ConfigError,
-    HandlerError,
     InvalidCheckpointError,
     SinkError,
     TransientSinkError,
@@ -123,40 +122,6 @@ def test_a_checkpoint_before_the_first_commit_stores_what_an_earlier_owner_commi
     assert house.data == house.fleet.sent
 
 
-def test_an_error_of_the_handler_leaves_nothing_behind():
-    house = House()
-    failures = iter([True, True])
-
-    def hook(name, where, batch):
-        if where == "end" and next(failures, False):
-            raise RuntimeError("once more")
-
-    house.hook = hook
-    house.add("w1")
-    house.put_and_run(5, 60)
-    assert house.data == house.fleet.sent
-
-
-def test_a_bisected_batch_and_a_dead_letter():
-    letters = []
-    config = ConsumerConfig(
-        initial_position="TRIM_HORIZON",
-        on_handler_error=BisectBatch(dead_letter=lambda poison: letters.append(poison.record.data)),
-    )
-    house = House(config=config)
-
-    def hook(name, where, batch):
-        if where == "end" and any(record.data == b"3" for record in batch.records):
-            raise ValueError("poison")
-
-    house.hook = hook
-    house.fleet.put(8)
-    house.add("w1")
-    house.fleet.run(60)
-    assert letters == [b"3"]
-    assert house.data == [data for data in house.fleet.sent if data != b"3"]
-
-
 @pytest.mark.parametrize("when", ["hook", "commit"])
 def test_a_record_is_set_aside_in_the_transaction_that_moves_past_it(when):
     """Whatever the moment at which the worker loses the shard, the record is set aside once."""
@@ -209,9 +174,14 @@ class FailingSink(InMemorySink):
         self._check("begin")
         return super().begin(key, seen)
 
+    def change(self, key, seen, row, effects):
+        if effects:
+            self._check("commit")
+        return super().change(key, seen, row, effects)
+
 
 @pytest.mark.parametrize("policy", ["retry", "stop"])
-@pytest.mark.parametrize("call", ["read", "write", "begin"])
+@pytest.mark.parametrize("call", ["read", "write", "begin", "commit"])
 def test_a_sink_that_fails_for_a_moment_stops_no_worker(call, policy):
     house = House(config=CONFIG.with_fields(on_handler_error=policy), sink=FailingSink())
     house.sink.failing = call
@@ -232,18 +202,6 @@ def test_a_sink_that_fails_for_good_stops_the_worker(call):
     house.add("w1")
     with pytest.raises(SinkError, match="no such table"):
         house.put_and_run(5, 60)
-
-
-def test_an_error_of_the_handler_still_stops_a_worker_that_is_told_to():
-    house = House(config=ConsumerConfig(initial_position="TRIM_HORIZON", on_handler_error="stop"))
-
-    def hook(name, where, batch):
-        raise RuntimeError("no")
-
-    house.hook = hook
-    house.add("w1")
-    with pytest.raises(HandlerError):
-        house.put_and_run(5, 30)
 
 
 def test_the_end_of_a_shard_is_in_the_sink_before_it_is_in_the_lease():
@@ -419,21 +377,6 @@ def test_several_applications_share_a_sink():
     assert [effect for effect in first.sink.effects if effect[0] == "w1"] == [
         ("w1", data) for data in first.fleet.sent
     ]
-
-
-def test_coroutines():
-    house = House()
-    failures = iter([True])
-
-    async def handle(batch):
-        batch.transaction.extend(("w1", record.data) for record in batch.records)
-        if next(failures, False):
-            raise RuntimeError("once more")
-
-    house.add("w1", handle)
-    house.put_and_run(5, 30)
-    house.put_and_run(5, 30)
-    assert house.data == house.fleet.sent
 
 
 def test_checkpoints_of_the_lease_cannot_be_left_to_the_handler():

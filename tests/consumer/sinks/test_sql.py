@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from random import Random
 
 import pytest
 
 from kinesis_sdk.common.errors import ConfigError, SinkError, TransientSinkError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
-from kinesis_sdk.consumer import ConsumerConfig, RecordHandler
+from kinesis_sdk.consumer import ConsumerConfig
 from kinesis_sdk.consumer.sinks.sink import SinkRow
 from kinesis_sdk.testing.contracts.sinks import (
     KEY,
@@ -18,8 +17,6 @@ from kinesis_sdk.testing.contracts.sinks import (
     SinkUnderTest,
     effects_and_position_commit_together,
 )
-from tests import fuzz
-from tests.consumer.sinks.books import Books, Unreliable
 from tests.consumer.sinks.house import House
 from tests.consumer.sinks.sql_effects import EFFECTS
 
@@ -71,27 +68,6 @@ def test_contract(check, database):
             lambda: [record_id for _, record_id, _ in database.effects()],
         )
     )
-
-
-@pytest.mark.fuzz
-@pytest.mark.parametrize("seed", fuzz.seeds(unit=1, fuzz=20))
-def test_fleets(seed, database):
-    """Workers crash inside their transaction; a freeze inside one would hold up every writer of SQLite."""
-    books = Books(
-        seed,
-        sink=Unreliable(
-            database.sink(),
-            Random(seed),
-            rate=0.2,
-            error=lambda: sqlalchemy.exc.OperationalError("COMMIT", None, Exception("database is locked")),
-        ),
-        write=insert,
-        freezes=False,
-    ).play(turns=8, splits=(3,), merges=(6,))
-    books.check(database.effects())
-    if not fuzz.TIMES:
-        assert books.sink.lost_answers
-        assert books.sink.failures
 
 
 def test_an_engine_of_the_application_is_used_and_not_closed(database):
@@ -193,28 +169,6 @@ def test_what_a_handler_reads_cannot_change_before_it_writes(database):
         impatient.begin(keys[1], SinkRow(fence=1))
     transaction.rollback()
     assert second.begin(keys[1], SinkRow(fence=1)).commit(SinkRow(fence=1))
-
-
-def test_coroutines_and_classes(database):
-    house = House(shards=2, sink=database.sink())
-
-    async def handle(batch):
-        for record in batch.records:
-            insert(batch.transaction, ("w1", record.id, record.data))
-
-    house.fleet.add("w1", handle)
-    house.put_and_run(20, 30)
-    house.fleet.stop("w1")
-    house.fleet.run(10)
-
-    class Handler(RecordHandler):
-        def process_records(self, batch):
-            for record in batch.records:
-                insert(batch.transaction, ("w2", record.id, record.data))
-
-    house.fleet.add("w2", Handler)
-    house.put_and_run(20, 30)
-    assert sorted(data for _, _, data in database.effects()) == sorted(house.fleet.sent)
 
 
 def test_an_error_of_the_database_in_the_handler_is_repeated_and_one_of_the_handler_is_not(database):
