@@ -31,21 +31,6 @@ def test_the_first_record_arrives_within_three_seconds_of_a_first_start():
     assert fleet.run(3, fleet.all_delivered)
 
 
-def test_a_fleet_shares_the_shards():
-    fleet = Fleet(shards=10)
-    for name in ("a", "b", "c"):
-        fleet.add(name)
-    fleet.run(20)
-    owners = list(fleet.owners().values())
-    assert sorted(owners.count(name) for name in ("a", "b", "c")) == [3, 3, 4]
-    writes = fleet.aws.stats()["calls"]
-    fleet.add("d")
-    fleet.run(20)
-    owners = list(fleet.owners().values())
-    assert sorted(owners.count(name) for name in ("a", "b", "c", "d")) == [2, 2, 3, 3]
-    assert writes
-
-
 @pytest.mark.fuzz
 @pytest.mark.parametrize("phase", share(range(12), unit=5))
 def test_a_crash_is_taken_over_within_the_failover_time_and_one_scan(phase):
@@ -144,21 +129,6 @@ def test_resharding_keeps_order_between_generations(kind):
                 assert parent is None or ended[parent] <= moment
 
 
-def test_finished_leases_are_cleaned_up():
-    fleet = Fleet(shards=1)
-    fleet.add("a", fleet.recorder("a"))
-    fleet.put(5)
-    fleet.run(5)
-    fleet.split()
-    fleet.run(5)
-    fleet.put(20)
-    fleet.run(5)
-    fleet.merge()
-    fleet.put(5)
-    fleet.run(400)
-    assert [lease.lease_key for lease in fleet.store.list()] == ["shardId-000000000003"]
-
-
 def test_latest_is_not_skipped_by_a_failover_before_the_first_checkpoint():
     config = ConsumerConfig(initial_position="LATEST")
     fleet = Fleet(shards=1, config=config)
@@ -236,15 +206,6 @@ def test_faults_of_every_kind_only_delay_records():
         fleet.aws.faults.clear()
     assert fleet.run(120, fleet.all_delivered)
     fleet.check_order()
-
-
-def test_many_shards_on_one_worker():
-    fleet = Fleet(shards=200)
-    fleet.add("a")
-    for _ in range(4):
-        fleet.put(250)
-    assert fleet.run(5, fleet.all_delivered)
-    assert len(fleet.owners()) == 200
 
 
 def test_calls_at_rest():

@@ -80,18 +80,6 @@ def test_an_idle_owner_that_never_writes_notices_too():
     assert Counter(fleet.data()) == dict.fromkeys(fleet.sent, 2)
 
 
-def test_a_freed_lease_is_let_go_before_a_peer_has_processed_much_of_it():
-    """Two workers on one shard: only for as long as the old owner does not scan."""
-    fleet = consumed(workers=("a", "b"))
-    owner = fleet.owners()[key(0)]
-    written_at = fleet.clock.monotonic()
-    set_position(fleet.store, key(0), ExtendedSequenceNumber(TRIM_HORIZON), free=True)
-    fleet.run(4)
-    (lost_at,) = [when for when, name, _, what in fleet.events if what == "lease_lost" and name == owner]
-    assert lost_at - written_at <= NOTICE
-    assert set(Counter(fleet.data()).values()) == {2}
-
-
 def test_late_calls_on_the_checkpointer_of_the_lost_lease_are_refused():
     fleet = Fleet()
     checkpointers = []
@@ -142,16 +130,6 @@ def test_a_change_during_a_call_never_makes_two_consumers():
     assert most == 1
     assert Counter(fleet.data()) == dict.fromkeys(fleet.sent, 2)
     assert fleet.store.get(key(0)).counter > rewound[0].counter
-
-
-def test_a_skip_forward_is_honoured():
-    fleet = consumed(checkpoint=False)
-    numbers = positions(fleet, key(0))
-    set_position(fleet.store, key(0), numbers[-1])
-    fleet.run(3)
-    assert len(fleet.delivered) == len(numbers), "nothing comes again"
-    fleet.put(3)
-    assert fleet.run(5, fleet.all_delivered)
 
 
 def test_a_change_of_one_row_costs_one_more_scan():
@@ -269,25 +247,6 @@ def test_what_happens_to_the_early_heartbeat_of_a_failing_handler(lost):
     assert len(refused) == 1
     progress = fleet.store.get(key(0)).current_progress
     assert progress.failing.attempts > 3, "the next one tells it, or the next acquisition"
-
-
-def test_progress_tells_what_a_handler_fails_on_with_the_next_renewal():
-    fleet = Fleet(config=HORIZON)
-
-    def fails(batch):
-        if fleet.clock.monotonic() < 60:
-            raise KeyError("price")
-
-    fleet.put(1)
-    fleet.add("a", fails)
-    fleet.run(10)
-    failing = fleet.store.get(key(0)).current_progress.failing
-    assert failing.attempts >= 3
-    assert 5_000 < failing.since_millis < 10_000
-    assert (failing.records, failing.error) == (1, "KeyError: 'price'")
-    assert failing.position.sequence_number.isdigit()
-    fleet.run(100)
-    assert fleet.store.get(key(0)).current_progress.failing is None
 
 
 @pytest.mark.parametrize("callback", ["initialize", "process_records"])

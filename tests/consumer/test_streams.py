@@ -192,17 +192,6 @@ def test_a_recreated_stream_gets_new_leases():
     assert len(names) == 2, "the former incarnation's leases are kept"
 
 
-def test_an_arn_goes_into_every_request():
-    scenario = Streams("orders")
-    seen = []
-    original = scenario.raw.get_shard_iterator
-    scenario.raw.get_shard_iterator = lambda **request: seen.append(request) or original(**request)
-    scenario.add("a", [scenario.arn("orders")])
-    scenario.run(3)
-    assert seen
-    assert all(request.get("StreamARN") == scenario.arn("orders") for request in seen)
-
-
 def test_a_stream_of_another_account_brings_its_own_registered_consumer():
     """No stream's consumer is asked for as another's, and none is registered where one is given."""
     scenario = Streams("orders", "refunds", config=HORIZON.with_fields(retrieval_mode="fanout"), shards=1)

@@ -73,29 +73,6 @@ def test_stop_is_idempotent_and_a_worker_starts_once():
     assert scenario.worker().stop(), "never started"
 
 
-def test_a_second_worker_takes_over_where_the_first_stopped():
-    scenario = Scenario()
-    scenario.put(*[b"%d" % n for n in range(10)])
-    with scenario.worker():
-        scenario.wait(10)
-    scenario.put(*[b"%d" % n for n in range(10, 20)])
-    with scenario.worker():
-        scenario.wait(20)
-    assert sorted(scenario.got, key=int) == [b"%d" % n for n in range(20)]
-
-
-def test_run_ends_when_a_handler_stops_it():
-    scenario = Scenario()
-    scenario.put(b"0")
-
-    def handle(batch):
-        worker.request_stop()
-
-    worker = scenario.worker(handle)
-    worker.run()
-    assert not worker.health().running
-
-
 def test_a_stopping_policy_ends_run_with_the_handlers_error():
     scenario = Scenario()
     scenario.put(b"0")

@@ -60,15 +60,6 @@ def test_no_idle_while_behind_and_a_pause_at_the_tip():
     assert [round(moment, 3) for moment, _ in times] == [0.0, 0.2, 0.4, 0.9]
 
 
-def test_five_reads_a_second_are_never_exceeded():
-    reader = Reader(max_records=1)
-    reader.fleet.put(60)
-    for _ in range(60):
-        reader.fetch()
-    assert reader.fleet.aws.stats()["reads_throttled"] == 0
-    assert reader.calls("GetShardIterator") == 1
-
-
 def test_an_expired_iterator_continues_after_the_last_record():
     reader = Reader()
     reader.fleet.put(3)
@@ -135,15 +126,6 @@ def test_throttles_back_off_and_keep_the_position():
     assert reader.data() == [b"0", b"1", b"2"]
     assert reader.fetcher.due - reader.clock.monotonic() == pytest.approx(2.0), "others use this shard, too"
     assert reader.read_rate.interval == pytest.approx(1.9)
-
-
-def test_a_lost_answer_is_read_again():
-    reader = Reader()
-    reader.fleet.put(3)
-    reader.fleet.aws.faults.add(Fault(kind="timeout_after_storing", operation="GetRecords", count=1))
-    with pytest.raises(TransientAwsError):
-        reader.fetch()
-    assert reader.data() == [b"0", b"1", b"2"]
 
 
 def test_an_answer_that_does_not_arrive_is_asked_for_in_smaller_parts():

@@ -109,50 +109,6 @@ def test_waking_moves_a_due_time_forward():
     assert scene.changes >= 3
 
 
-def test_a_thousand_tasks_share_a_few_threads_and_never_overlap_themselves():
-    errors: list[BaseException] = []
-    pool = DaemonPool(4, "test", errors.append)
-    clock = SystemClock()
-    done = threading.Event()
-    lock = threading.Lock()
-    running: set[int] = set()
-    finished: list[int] = []
-    overlaps: list[int] = []
-    loops: list[LoopThread] = []
-    scheduler = Scheduler(pool.submit, clock, lambda: [loop.wake() for loop in loops])
-    loop = LoopThread("test-loop", scheduler.dispatch, clock, errors.append)
-    loops.append(loop)
-
-    def make(number):
-        left = [5]
-
-        def step(now):
-            with lock:
-                if number in running:
-                    overlaps.append(number)
-                running.add(number)
-            left[0] -= 1
-            with lock:
-                running.discard(number)
-                if not left[0]:
-                    finished.append(number)
-                    if len(finished) == 1000:
-                        done.set()
-            return now if left[0] else None
-
-        return step
-
-    for number in range(1000):
-        scheduler.wake(scheduler.add(make(number)))
-    before = threading.active_count()
-    loop.start()
-    assert done.wait(HANG)
-    assert threading.active_count() <= before + 5
-    loop.stop()
-    pool.close()
-    assert (overlaps, errors) == ([], [])
-
-
 def test_a_pool_reports_errors_and_continues():
     errors: list[BaseException] = []
     pool = DaemonPool(1, "test", errors.append)

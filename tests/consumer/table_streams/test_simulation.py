@@ -303,39 +303,6 @@ def test_the_cost_of_an_idle_worker() -> None:
     assert per_minute["GetShardIterator"] <= 0.5
 
 
-def test_a_handler_that_fails_is_retried_and_keeps_the_order() -> None:
-    tables = TableFleet()
-    failures = iter([True, True, False, True])
-    inner = tables.handler
-
-    def failing(name: str):  # type: ignore[no-untyped-def]
-        handle = inner(name)
-
-        def call(batch):  # type: ignore[no-untyped-def]
-            if next(failures, False):
-                raise ValueError("not now")
-            handle(batch)
-
-        return call
-
-    tables.handler = failing  # type: ignore[method-assign]
-    tables.write(10)
-    tables.add("a")
-    assert tables.run(60, tables.all_delivered)
-    tables.check()
-
-
-def test_keys_are_processed_concurrently_and_each_in_order() -> None:
-    tables = TableFleet(config=ConsumerConfig(initial_position="TRIM_HORIZON", concurrency=4))
-    tables.write(20)
-    tables.add("a")
-    tables.run(5)
-    tables.roll()
-    tables.write(20)
-    assert tables.run(60, tables.all_delivered)
-    tables.check()
-
-
 @pytest.mark.parametrize("empty", [0, 2])
 def test_until_now_ends_the_fleet_once_everything_before_it_is_processed(empty: int) -> None:
     tables = TableFleet()
