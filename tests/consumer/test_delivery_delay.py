@@ -99,18 +99,6 @@ def test_a_stop_does_not_wait_and_the_next_owner_does():
     assert {name for name, *_ in fleet.delivered} == {"w2#0"}
 
 
-def test_a_crash_while_records_wait_loses_none():
-    fleet = Waiting()
-    fleet.add("w1")
-    fleet.put(3)
-    fleet.run(8)
-    fleet.crash("w1")
-    fleet.add("w2")
-    fleet.run(DELAY + 16)
-    assert sorted(fleet.came_at) == sorted(fleet.sent)
-    assert all(wait >= DELAY for wait in fleet.waits())
-
-
 def test_children_of_a_split_keep_the_delay():
     fleet = Waiting()
     fleet.add("w1")

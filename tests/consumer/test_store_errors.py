@@ -164,19 +164,6 @@ def test_a_retryable_error_of_any_method_stops_no_worker(method, has_effect):
 
 
 @pytest.mark.parametrize("has_effect", [False, True], ids=["no effect", "lost response"])
-def test_nothing_is_delivered_before_a_latest_start_is_pinned(has_effect):
-    store = Failing()
-    error = TransientLeaseStoreError("pin: connection reset")
-    config = CONFIG.with_fields(initial_position="LATEST")
-    fleet = fleet_on(store, lambda: fail_first(store, "pin", 3, error, has_effect=has_effect), config=config)
-    fleet.add("a")
-    fleet.run(10)
-    fleet.put(20)
-    assert fleet.run(60, until=fleet.all_delivered)
-    assert store.failed == ["pin"] * 3
-
-
-@pytest.mark.parametrize("has_effect", [False, True], ids=["no effect", "lost response"])
 def test_a_missing_range_is_stored_after_the_store_has_recovered(has_effect):
     store = Failing()
     error = TransientLeaseStoreError("set_hash_key_range: connection reset")

@@ -61,17 +61,6 @@ def stored(fleet: Fleet, before: datetime) -> set[bytes]:
 # One worker
 
 
-def test_a_worker_processes_what_arrived_before_its_start_and_ends():
-    fleet = a_fleet("now", shards=4)
-    fleet.put(100)
-    fleet.add("a")
-    assert fleet.run(15, ended(fleet))
-    assert sorted(fleet.data()) == sorted(fleet.sent), "each once"
-    for lease in fleet.store.list():
-        assert lease.owner is None, "released as by a clean stop"
-        assert lease.was_processed_until(0)
-
-
 def test_records_that_were_acknowledged_before_the_start_count_as_before_now():
     """The Date header has whole seconds; "now" must not cut off what arrived in the second of the start."""
     for fraction in (0.0, 0.001, 0.5, 0.999):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -11,6 +10,7 @@ from kinesis_sdk.consumer.sinks.dynamodb import DynamoDBSink
 from kinesis_sdk.consumer.sinks.memory import InMemorySink
 from kinesis_sdk.testing import FakeAws
 from kinesis_sdk.testing.accounting.stored_copies import CopyPosition
+from tests.consumer.sinks.coroutines import AsyncMemory
 
 
 class Effect(NamedTuple):
@@ -55,49 +55,6 @@ class Database:
 
     def close(self) -> None:
         """Close connections."""
-
-
-class AsyncMemory:
-    """`InMemorySink` with coroutines, each of which waits for the event loop once."""
-
-    max_records = None
-    serves_coroutines = True
-
-    def __init__(self) -> None:
-        self.inner = InMemorySink()
-        self.effects = self.inner.effects
-
-    def translate(self, error: BaseException) -> BaseException:
-        return error
-
-    async def ensure_ready(self) -> None:
-        await asyncio.sleep(0)
-
-    async def read(self, key: Any) -> Any:
-        await asyncio.sleep(0)
-        return self.inner.read(key)
-
-    async def write(self, key: Any, seen: Any, row: Any) -> Any:
-        await asyncio.sleep(0)
-        return self.inner.write(key, seen, row)
-
-    async def begin(self, key: Any, seen: Any) -> Any:
-        await asyncio.sleep(0)
-        transaction = self.inner.begin(key, seen)
-        return None if transaction is None else _AsyncMemoryTransaction(transaction)
-
-
-class _AsyncMemoryTransaction:
-    def __init__(self, inner: Any) -> None:
-        self.inner, self.handle = inner, inner.handle
-
-    async def commit(self, row: Any) -> Any:
-        await asyncio.sleep(0)
-        return self.inner.commit(row)
-
-    async def rollback(self) -> None:
-        await asyncio.sleep(0)
-        self.inner.rollback()
 
 
 class AsyncDatabase(Database):

@@ -22,6 +22,7 @@ from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.producer.records.entry import Entry
 from kinesis_sdk.testing import Fault
 from kinesis_sdk.testing.accounting.stored_copies import CopyPosition, deliveries, read_copies
+from tests.exactly_once.oracle import Patient
 from tests.producer.simulation import STREAM, Simulation, run_together
 from tests.producer.stream.schedules import reshard
 
@@ -133,7 +134,7 @@ def produce(
     first.aws.faults.clear()
     first.aws.date_offset = 0.0
 
-    copies = read_copies(_Patient(first), STREAM)
+    copies = read_copies(Patient(first.client, first.clock), STREAM)
     expected = {name: set(found) for name, found in deliveries(copies, lambda data: data).items()}
     outcome = Outcome(expected)
     for simulation in simulations:
@@ -172,25 +173,9 @@ def _put(simulation: Simulation, key: str, data: bytes) -> None:
     simulation.put(key, data)
 
 
-class _Patient:
-    """A client that stays below the limits of reads by letting time pass."""
-
-    def __init__(self, simulation: Simulation) -> None:
-        self._simulation = simulation
-
-    def __getattr__(self, name: str) -> Any:
-        call = getattr(self._simulation.client, name)
-
-        def patient(**request: Any) -> Any:
-            self._simulation.clock.advance(0.5)
-            return call(**request)
-
-        return patient
-
-
 def read_shard(simulation: Simulation, shard: Shard) -> list[KinesisRecord]:
     """Return all Kinesis records of a shard."""
-    client = _Patient(simulation)
+    client = Patient(simulation.client, simulation.clock)
     iterator = client.get_shard_iterator(
         StreamName=STREAM, ShardId=shard.shard_id, ShardIteratorType="TRIM_HORIZON"
     )["ShardIterator"]

@@ -345,17 +345,7 @@ def test_an_arn_goes_with_every_request():
     reader = Reader()
     arn = f"arn:aws:kinesis:us-east-1:123456789012:stream/{STREAM}"
     seen = []
-
-    class Spy:
-        meta = reader.client.meta
-
-        def __getattr__(self, name):
-            def call(**request):
-                seen.append((name, request["StreamARN"]))
-                return getattr(reader.client, name)(**request)
-
-            return call
-
-    reader.fetcher = reader.make(TrimHorizon(), client=Spy(), stream=StreamId.parse(arn))
+    spy = Spying(reader.client, lambda name, request: seen.append((name, request["StreamARN"])))
+    reader.fetcher = reader.make(TrimHorizon(), client=spy, stream=StreamId.parse(arn))
     reader.fetch()
     assert seen == [("get_shard_iterator", arn), ("get_records", arn)]

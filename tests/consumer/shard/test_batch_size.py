@@ -279,31 +279,19 @@ def test_a_batch_comes_in_parts_of_at_most_the_limit(limit, sizes):
     assert ConsumerConfig().batch_records == 1_000
 
 
-def test_a_stop_waits_for_one_call():
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_step_ends_with_a_call_that_takes_long_or_loses_the_lease(lost):
     got = []
 
     def handle(batch):
         got.append(len(batch.records))
-        scene.clock.advance(1.0)
+        scene.held.mark_lost("taken") if lost else scene.clock.advance(1.0)
 
     scene = Scene(handle, limit=10)
     scene.offer(*[record(number) for number in range(1, 31)])
     assert scene.step() == 0.0, "its step asks whether to go on"
     assert got == [10]
     assert scene.checkpointer.largest_delivered == at(10)
-
-
-def test_a_lease_that_is_lost_in_a_call_ends_the_step():
-    got = []
-
-    def handle(batch):
-        got.append(len(batch.records))
-        scene.held.mark_lost("taken")
-
-    scene = Scene(handle, limit=10)
-    scene.offer(*[record(number) for number in range(1, 31)])
-    scene.step()
-    assert got == [10]
 
 
 def test_what_a_failed_call_checkpointed_is_progress():

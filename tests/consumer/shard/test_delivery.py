@@ -37,40 +37,6 @@ NEVER = float("inf")
 # One batch at a time
 
 
-def test_a_batch_is_one_call_and_then_may_be_checkpointed():
-    calls = []
-    scene = Scene(lambda batch: calls.append([r.data for r in batch.records]))
-    assert scene.delivery.lanes.has_room
-    scene.offer(record(1), record(2))
-    assert not scene.delivery.lanes.has_room
-    assert scene.run() is None
-    assert calls == [[b"1", b"2"]]
-    assert scene.checkpointer.largest_delivered == at(2)
-    assert (scene.released, scene.delivery.records_delivered) == (["2"], 2)
-
-
-def test_retries_back_off_and_nothing_passes_over_the_batch():
-    times = []
-
-    def handle(batch):
-        times.append(scene.clock.monotonic())
-        assert scene.checkpointer.largest_delivered == at(1)
-        if len(times) < 5:
-            raise RuntimeError("no")
-
-    scene = Scene(handle)
-    scene.offer(record(1))
-    due = scene.step()
-    assert due == pytest.approx(0.375, abs=0.13)
-    assert scene.checkpointer.largest_delivered.sequence_number == TRIM_HORIZON
-    assert scene.delivery.is_pausing
-    assert "RuntimeError: no" in scene.delivery.last_error
-    assert scene.run() is None
-    pauses = [b - a for a, b in itertools.pairwise(times)]
-    assert all(second > first for first, second in itertools.pairwise(pauses))
-    assert scene.delivery.last_error is None
-
-
 def test_what_a_handler_fails_on_is_known_until_it_works():
     def handle(batch):
         if any(one.sequence_number == "3" for one in batch.records) and scene.clock.monotonic() < 60:
@@ -454,25 +420,6 @@ def test_a_record_that_is_elsewhere_changes_nothing():
     assert processed == [["1", "3"]]
 
 
-def test_the_next_attempt_begins_at_once_if_an_operator_wants_it():
-    moments = []
-
-    def handle(batch):
-        moments.append(scene.clock.monotonic())
-        if len(moments) < 8:
-            raise KeyError("price")
-
-    scene = Scene(handle)
-    scene.offer(record(1))
-    scene.run(20)
-    failures = len(moments)
-    assert scene.step() > scene.clock.monotonic(), "it waits"
-    scene.delivery.lanes.retry_now()
-    scene.step()
-    assert len(moments) == failures + 1
-    assert moments[-1] == scene.clock.monotonic()
-
-
 def test_a_batch_that_is_dropped_keeps_its_backoff():
     def handle(batch):
         raise RuntimeError("no")
@@ -514,17 +461,6 @@ class Poisoned:
             self.refuse -= 1
             raise OSError("queue is down")
         self.dead.append(poison)
-
-
-def test_a_failure_that_passes_is_not_poison():
-    handler = Poisoned({3})
-    scene = Scene(handler.handle, policy=handler.policy)
-    scene.offer(*[record(n) for n in range(1, 6)])
-    scene.step()
-    handler.poison.clear()
-    assert scene.run() is None
-    assert handler.calls == [[1, 2, 3, 4, 5]] * 2
-    assert handler.dead == []
 
 
 def test_a_hook_that_raises_is_no_way_out():
