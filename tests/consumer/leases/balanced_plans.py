@@ -72,7 +72,9 @@ def reasons(result):
     return Counter(take.reason for take in result.takes)
 
 
-def rounds(names_and_leases, strategy, limit=40, seed=0, lockstep=False, calm=7, draining=(), final=None):
+def rounds(
+    names_and_leases, strategy, limit=40, seed=0, lockstep=False, calm=7, draining=(), final=None, steals=None
+):
     """Let all workers scan, one after the other in random order or all at once; return loads and moves.
 
     All workers know from the next round on which of them stand by. Workers that drain do not scan. ``final`` gets
@@ -96,7 +98,7 @@ def rounds(names_and_leases, strategy, limit=40, seed=0, lockstep=False, calm=7,
                     observed=observers[name],
                     me=name,
                     now=float(number),
-                    limits=TakeLimits(max_leases=NO_LIMIT),
+                    limits=TakeLimits(max_leases=NO_LIMIT, max_steals=steals),
                     held={row.lease_key for row in seen if row.owner == name},
                     claim_grace=1000.0,
                     workers=known,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from random import Random
 
 import pytest
@@ -12,7 +11,6 @@ from hypothesis import strategies as st
 
 from kinesis_sdk.common.sequence import LATEST, SHARD_END, ExtendedSequenceNumber
 from kinesis_sdk.consumer.leases import (
-    InMemoryLeaseStore,
     Kcl2Strategy,
     Lease,
     LeaseObserver,
@@ -20,6 +18,7 @@ from kinesis_sdk.consumer.leases import (
     TakeLimits,
     TakeReason,
 )
+from tests.consumer.leases.balanced_plans import rounds
 from tests.fuzz import how_many
 
 NO_LIMITS = TakeLimits(max_leases=sys.maxsize, max_steals=1)
@@ -130,36 +129,11 @@ def test_what_is_always_true_of_a_plan(rows, most, steals, seed, hold):
 @settings(max_examples=how_many(unit=25, fuzz=600))
 @given(st.integers(1, 40), st.integers(1, 9), st.integers(1, 3), st.integers(0, 10**6), st.booleans())
 def test_a_fleet_converges_to_a_spread_of_one(shards, workers, steals, seed, uneven):
-    """Rounds of simultaneous looks: everybody plans on the same scan, then writes in random order."""
-    rng = Random(seed)
-    names = [f"w{n}" for n in range(workers)]
-    store = InMemoryLeaseStore(
-        lease(n, (names[0] if uneven else rng.choice([None, *names])), counter=0) for n in range(shards)
-    )
-    observers = {name: LeaseObserver(10) for name in names}
-    limits = TakeLimits(max_leases=10**6, max_steals=steals)
-    moves = 0
-    for round_number in range(4 * shards + 20):
-        now = float(round_number)
-        scan = store.list()
-        plans = []
-        for name in names:
-            observers[name].observe(scan, now)
-            held = {item.lease_key for item in scan if item.owner == name}
-            plans.append(
-                (name, takes_of(scan, observers[name], name, now, limits, rng, held=held)),
-            )
-        rng.shuffle(plans)
-        wins = 0
-        for name, takes in plans:
-            wins += sum(isinstance(store.take(take.lease, name), Lease) for take in takes)
-        for item in store.list():
-            if item.owner is not None:
-                store.renew(item)
-        moves += wins
-        load = Counter(dict.fromkeys(names, 0))
-        load.update(item.owner for item in store.list() if item.owner)
-        if not wins and sum(load.values()) == shards and max(load.values()) - min(load.values()) <= 1:
-            break
-    assert max(load.values()) - min(load.values()) <= 1
+    """Everybody plans on the same scan, then writes in random order."""
+    rng, names = Random(seed), [f"w{n}" for n in range(workers)]
+    rows = [lease(n, names[0] if uneven else rng.choice([None, *names])) for n in range(shards)]
+    table = {row.lease_key: row for row in rows}
+    strategy = Kcl2Strategy(prioritize_very_old=False)
+    load, _ = rounds((names, table), strategy, 4 * shards + 30, seed, lockstep=True, steals=steals)
     assert sum(load.values()) == shards
+    assert max(load.values()) - min(load[name] for name in names) <= 1
