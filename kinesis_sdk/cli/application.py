@@ -114,7 +114,8 @@ CONFIG_OPTION = click.option(
 def check_application(context: click.Context, parameter: click.Parameter, name: str | None) -> str | None:
     """Reject another application than the file of ``--config`` names; the callback of the parameter for the name.
 
-    The rest of the file belongs to its application: with its lease table, a command would change the wrong application.
+    The file also names the lease table and the stream of its own application, so with another name, a command would change the
+    wrong application.
     """
     of_file: str | None = context.meta.get(_APPLICATION_OF_FILE)
     if of_file is not None and name not in (None, of_file) and not context.resilient_parsing:

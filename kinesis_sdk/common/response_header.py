@@ -45,7 +45,7 @@ class ResponseHeader:
         millis_behind_latest: Milliseconds from the last record of the response to the tip of the shard; 0 at the tip,
             None if Kinesis reports no lag.
         ended: Whether the shard ends after the records of the response.
-        child_shards: Children of the shard if it ended; empty otherwise, and if the shard is gone from the stream.
+        child_shards: Children of the shard if it ended and the stream still has it; otherwise empty.
         read_at: Monotonic seconds of this process at which the response arrived; None if there was no response, only
             nothing to deliver yet.
         requested_at: Monotonic seconds of this process at which the call began; None without a call, as for a fan-out event.

@@ -1,7 +1,7 @@
 """Repetitions of a producer: the tables that it writes, and how readers recognize repetitions by them.
 
-Readers use the names exported here. A `RunReader` for each shard takes all records and decides. A `LookUp` is the calls that it may need
-for that; `carry_out` makes them on a thread that may block, a worker step by step.
+Readers use the names exported here. A `RunReader` for each shard takes all records and decides. A `LookUp` says which calls this
+may need. `carry_out` makes them on a thread that may block; a worker makes them step by step.
 
 The writer's side is the producer's. `stamps.Stamps` gives the records of a stream their identities, in the table of each aggregate
 (`runs.Runs`), and keeps them while an attempt may be stored. `names.Names` makes identities of names. The producer decides when a record
