@@ -63,7 +63,7 @@ class Acknowledging:
     Worker("orders", application_name="billing", handler=Acknowledging(handle)).run()
     ```
 
-    The checkpoint never passes an unacknowledged record. Which later records are acknowledged is stored with it, in one write.
+    The checkpoint never passes an unacknowledged record. The acknowledgements of later records are stored with it, in one write.
     After a restart, only unacknowledged records are delivered again; after a crash, records acknowledged in the last
     ``store_interval`` too. If the function raises, its error goes to ``on_handler_error``, and the record is delivered again.
 

@@ -317,7 +317,7 @@ def fits(shards: Iterable[Shard], leases: Sequence[Lease]) -> bool:
 
 
 def _without_misfits(shards: Sequence[Shard], leases: Sequence[Lease]) -> Sequence[Lease]:
-    """Return the rows without a few that a person or another program has spoiled; many bad rows mean that the stream is another one."""
+    """Return the rows without a few that do not fit the shards; all of them if many do not fit, as with a wrong stream."""
     misfits = find_misfits(shards, leases)
     return (
         [lease for lease in leases if lease.lease_key not in misfits]

@@ -163,8 +163,8 @@ class _Protobuf(NamedTuple):
         placed_rows: The same with a required explicit hash key.
         compiled: Whether protobuf runs in C. Its Python implementation takes quadratic time to merge messages.
         columns: Declares ``records`` as one message with repeated fields. Protobuf merges all occurrences of a message, so each
-            field's values of all user records end up in one list, without an object for each record. Which value belongs to
-            which record is lost; see `_columns`.
+            field's values of all user records end up in one list, without an object for each record. The link between values
+            and records is lost; see `_columns`.
         tag: A tag.
     """
 

@@ -37,9 +37,9 @@ class Failure:
         size: Records of the call that are not finished; 0 for a callback that gets no records, such as ``initialize``.
         attempts: Consecutive failed calls with exactly these records; 0 if this call also got others and finished them.
         halved: Whether they are a half of a call that was bisected.
-        in_a_row: Records of the shard on which calls failed one after another with errors of this class, this one included. What
-            is delivered again, or halved, counts once, by its first record. A successful call resets it; setting a record aside
-            does not.
+        in_a_row: Records of the shard on which calls failed one after another with errors of this class, this one included. A
+            call that is repeated, or halved, counts once, by its first record. A successful call resets it; setting a record
+            aside does not.
     """
 
     error: BaseException

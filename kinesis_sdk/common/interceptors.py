@@ -80,7 +80,7 @@ class ConsumerInterceptor:
         """Return a context manager inside which a worker stores a checkpoint of a shard, on any of its threads.
 
         The position is the last processed record, or SHARD_END. If storing fails for good, the context manager gets the error and
-        cannot suppress it. What it raises itself is logged: no checkpoint depends on it.
+        cannot suppress it. Its own errors are logged: no checkpoint depends on it.
         """
         return nullcontext()
 

@@ -315,8 +315,8 @@ class UserRecords(Sequence[UserRecord]):
         """Return the records without parts of some aggregates; the others keep their sub-sequence numbers.
 
         Args:
-            dropped: By sequence number of an aggregate, the first and last sub-sequence number of each part to leave out, in
-                order.
+            dropped: Parts to leave out, in order, by the sequence number of their aggregate: pairs of first and last
+                sub-sequence number.
         """
         if not dropped:
             return self

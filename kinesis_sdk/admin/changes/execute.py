@@ -136,7 +136,7 @@ class ChangeExecutor:
         Raises:
             ChangeRefusedError: If the plan has refusals; nothing is written.
             AuditLogError: If the audit log cannot be written; nothing more is written.
-            AwsError: If a call failed. What was done before is in ``outcomes``.
+            AwsError: If a call failed. Earlier results are in ``outcomes``.
         """
         if plan.refusals:
             raise ChangeRefusedError("; ".join(refusal.reason for refusal in plan.refusals))

@@ -1,7 +1,7 @@
 """The observer of a fleet: scans of the lease table, shards and lag readings in, `FleetMemory` out. No clock, no calls.
 
 **Times.** The counter of a row shows that it changed, but not when. All ages are measured from the moment at which this
-observer saw a change, on its caller's monotonic clock. What was never seen to change has no age.
+observer saw a change, on its caller's monotonic clock. A value that was never seen to change has no age.
 
 **Stale scans.** Scans are eventually consistent: one may show an older state of a row, or miss it. A lower counter is
 therefore ignored until it has been shown for `STALE` seconds; then the table was restored or created again. A missing row is

@@ -198,7 +198,7 @@ class Transfer:
         ``records`` has each source in its order; ``fraction`` returns which part of the source was read.
 
         Raises:
-            KinesisSdkError: If the source fails, or the producer. What was acknowledged is in the state file.
+            KinesisSdkError: If the source fails, or the producer. Acknowledged records are in the state file.
         """
         begin = self._clock.monotonic()
         interrupted = False
