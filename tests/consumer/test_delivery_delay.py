@@ -99,18 +99,6 @@ def test_a_stop_does_not_wait_and_the_next_owner_does():
     assert {name for name, *_ in fleet.delivered} == {"w2#0"}
 
 
-def test_children_of_a_split_keep_the_delay():
-    fleet = Waiting()
-    fleet.add("w1")
-    fleet.put(4)
-    fleet.run(4)
-    fleet.split()
-    fleet.put(4)
-    fleet.run(2 * DELAY)
-    assert sorted(fleet.came_at) == sorted(fleet.sent)
-    assert all(wait >= DELAY for wait in fleet.waits())
-
-
 def test_records_that_wait_give_their_memory_to_other_shards(monkeypatch):
     """They are read again when they are due, in order and once."""
     monkeypatch.setattr(ByteBudget, "is_crowded", True)

@@ -209,18 +209,6 @@ def test_a_shard_that_ends_with_repetitions_ends(scene: Scene) -> None:
     assert Counter(scene.fleet.data()) == {b"1": 1, b"2": 1}
 
 
-def test_a_child_looks_its_parent_up(scene: Scene) -> None:
-    scene.put(1)
-    scene.fleet.split()
-    scene.fleet.run(31)
-    scene.put(1, flags=REPEAT)
-    scene.put(2, date=scene.now - 100)
-    scene.fleet.add("a")
-    scene.fleet.run(60)
-    scene.check()
-    assert PARENT in scene.spy.looked_up
-
-
 def test_order_is_kept_while_a_look_up_fails(scene: Scene) -> None:
     scene.put(1)
     scene.fleet.add("a")

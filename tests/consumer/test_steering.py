@@ -391,24 +391,6 @@ def test_an_operator_has_the_next_attempt_made_now(callback):
     assert len(calls) == 2, "once"
 
 
-def test_progress_names_the_age_of_the_oldest_unprocessed_record():
-    fleet = Fleet(config=HORIZON.with_fields(max_records=1))
-    fleet.add("a", fleet.recorder("a"))
-    fleet.run(3)
-    fleet.put(1)
-    fleet.clock.advance(20)
-    fleet.put(5)
-    behind = []
-    fleet.store.on_write.append(
-        lambda before, row: row.progress is not None and behind.append(row.progress.lag_millis)
-    )
-    fleet.run(5)
-    assert behind[-1] > 0, "a handler checkpoints what it has in its hands still"
-    fleet.run(5)
-    assert max(behind) >= 20_000
-    assert behind[-1] == 0
-
-
 def test_progress_adds_little_to_a_row():
     fleet = on_dynamodb(1)
     fleet.add("zone-a|web-7f6c9d-x2x8p:24:0123abcd")

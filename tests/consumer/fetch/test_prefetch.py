@@ -262,16 +262,6 @@ def test_who_is_closed_while_it_queues_is_not_left_in_the_queue():
     assert scene.budget.reserve("next", 500, lambda: None) is not None, "no reader waits before it"
 
 
-def test_closing_drops_what_was_read_ahead():
-    scene = Scene(got(10), got(20))
-    scene.prefetcher.step(0.0)
-    scene.prefetcher.step(1.0)
-    assert scene.budget.used > 0
-    scene.prefetcher.close()
-    assert scene.budget.used == 0
-    assert scene.prefetcher.due == NEVER
-
-
 def test_nothing_read_ahead_says_nothing_about_the_lag():
     fetcher = Prefetcher(SimpleNamespace(due=0.0), budget=ByteBudget(100), on_ready=lambda: None)
     assert fetcher.waiting is None

@@ -176,20 +176,6 @@ def test_a_drain_ends_a_handler_that_does_not_return_after_the_handoff_timeout()
     assert [row.holder for row in fleet.store.list()] == ["b", "b"]
 
 
-def test_a_drain_during_a_split_moves_the_children_only():
-    fleet = fleet_of(2, "a", "b")
-    fleet.put(10)
-    fleet.split(0)
-    fleet.split(1)
-    drain(fleet, "a")
-    fleet.put(40)
-    assert fleet.run(30, fleet.all_delivered)
-    fleet.run(10)
-    fleet.check_order()
-    assert leases_of(fleet) == {"b": 4}
-    assert duplicates(fleet) == 0
-
-
 # The mark
 
 

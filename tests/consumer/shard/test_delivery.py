@@ -23,7 +23,7 @@ from kinesis_sdk.common.error_policy import (
     SetAside,
     StopWorker,
 )
-from kinesis_sdk.common.errors import ConfigError, HandlerError, ThrottledError, TransientSinkError
+from kinesis_sdk.common.errors import ConfigError, HandlerError, TransientSinkError
 from kinesis_sdk.common.sequence import TRIM_HORIZON
 from kinesis_sdk.consumer.leases.table.handler_request import HandlerRequest, HandlerVerb
 from kinesis_sdk.consumer.leases.table.progress import MAX_ERROR
@@ -479,25 +479,6 @@ def test_a_hook_that_raises_is_no_way_out():
     assert scene.checkpointer.largest_delivered == at(3)
 
 
-@pytest.mark.parametrize("error", [OSError("down"), ThrottledError("slow")])
-def test_errors_that_say_nothing_about_a_record_are_only_retried(error):
-    left = [20]
-    calls = []
-    dead = []
-
-    def handle(batch):
-        calls.append(len(batch.records))
-        if left[0]:
-            left[0] -= 1
-            raise error
-
-    scene = Scene(handle, policy=BisectBatch(dead_letter=dead.append, attempts=2, retry_only=(OSError,)))
-    scene.offer(record(1), record(2))
-    assert scene.run() is None
-    assert calls == [2] * 2 + [1] * (18 + 2), "in smaller calls from the second failure on"
-    assert dead == []
-
-
 def test_an_asynchronous_hook():
     dead = []
 
@@ -592,37 +573,6 @@ def test_an_exit_in_a_coroutine_reaches_the_step():
 
 
 # Keys side by side
-
-
-def test_keys_overlap_and_a_key_keeps_its_order():
-    calls = []
-    scene = Scene(lambda b: calls.append((b.records[0].partition_key, [r.data for r in b.records])), concurrency=2,
-                  deferred=True)  # fmt: skip
-    scene.offer(record(1, "a"), record(2, "b"), record(3, "a"), record(4, "c"))
-    assert scene.step() == NEVER
-    assert len(scene.waiting) == 2, "two keys at a time"
-    scene.offer(record(5, "a"), record(6, "b"))
-    scene.step()
-    assert len(scene.waiting) == 2
-    scene.waiting.pop(1)()  # b
-    assert calls == [("b", [b"2"])]
-    scene.step()
-    assert scene.checkpointer.largest_delivered.sequence_number == TRIM_HORIZON, "1 is still open"
-    scene.waiting.pop(0)()  # a
-    scene.step()
-    assert scene.checkpointer.largest_delivered == at(3)
-    while scene.waiting:
-        scene.waiting.pop()()
-        scene.step()
-    assert scene.checkpointer.largest_delivered == at(6)
-    assert sorted(calls) == [
-        ("a", [b"1", b"3"]),
-        ("a", [b"5"]),
-        ("b", [b"2"]),
-        ("b", [b"6"]),
-        ("c", [b"4"]),
-    ]
-    assert scene.released == ["4", "6"]
 
 
 def test_a_checkpoint_inside_a_concurrent_call_is_the_low_watermark():

@@ -10,7 +10,6 @@ import pytest
 
 from kinesis_sdk.common.errors import (
     ConfigError,
-    InvalidCheckpointError,
     SinkError,
     TransientSinkError,
 )
@@ -79,26 +78,6 @@ def test_a_clean_stop_brings_the_lease_up_to_date():
     house.fleet.run(5)
     assert house.lease.checkpoint == house.row.position
     assert house.lease.owner is None
-
-
-def test_a_checkpoint_of_the_lease_cannot_pass_the_sink():
-    house = House()
-    seen = []
-
-    class Handler(RecordHandler):
-        def process_records(self, batch):
-            batch.transaction.extend(("w1", record.data) for record in batch.records)
-            batch.checkpoint()  # stores what is in the sink: nothing of this batch
-            seen.append((batch.checkpointer.last_checkpoint, house.row.position))
-            with pytest.raises(InvalidCheckpointError):
-                batch.checkpoint(batch.records[0])
-
-    house.add("w1", Handler)
-    for _ in range(3):
-        house.put_and_run(2, 5)
-    assert len(seen) == 3
-    assert [position for _, position in seen[1:]] == [checkpoint for checkpoint, _ in seen[1:]]
-    assert house.data == house.fleet.sent
 
 
 def test_a_checkpoint_before_the_first_commit_stores_what_an_earlier_owner_committed():
@@ -313,20 +292,6 @@ def test_a_lease_table_that_was_deleted(caplog):
     assert house.data == house.fleet.sent
     assert house.row.fence == fence + 1001
     assert "the lease table was replaced or set back" in caplog.text
-
-
-def test_a_row_that_someone_else_changed_ends_the_acquisition():
-    """The worker takes its lease again, and continues from the row as it is."""
-    house = House()
-    house.add("w1")
-    house.put_and_run(5, 5)
-    first = house.row.position
-    house.put_and_run(5, 5)
-    house.sink.effects = house.sink.effects[:5]
-    house.sink.rows[KEY] = replace(house.row, position=first)
-    house.put_and_run(5, 60)
-    assert house.data == house.fleet.sent
-    assert house.lease.owner == "w1"
 
 
 def test_latest_is_pinned_until_the_first_commit():
