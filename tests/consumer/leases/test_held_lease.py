@@ -91,6 +91,13 @@ def test_release_ends_the_acquisition():
         scenario.held.renew()
 
 
+def test_a_deleted_row_is_a_lost_lease():
+    scenario = Scenario()
+    scenario.store.delete("s")
+    with pytest.raises(LeaseLostError, match="deleted"):
+        scenario.held.renew()
+
+
 def test_the_set_of_held_leases():
     scenario = Scenario()
     held = HeldLeases()
