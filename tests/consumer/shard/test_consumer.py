@@ -503,6 +503,14 @@ def test_a_lease_that_was_not_renewed_is_lost_by_its_holder():
     assert scene.row.owner == "me"
 
 
+def test_a_checkpoint_by_a_handler_that_lost_its_lease():
+    scene = recorded(got(1), checkpoint=True)
+    scene.take("other")
+    assert scene.run() is None
+    assert scene.events == ["initialize", "process", "lease_lost"]
+    assert scene.row.checkpoint.sequence_number == TRIM_HORIZON
+
+
 def test_a_clean_stop_checkpoints_and_releases():
     scene = recorded(got(1), got(2))
     scene.run(3)
