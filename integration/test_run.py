@@ -170,14 +170,6 @@ def test_a_hanging_handler_does_not_outlive_a_killed_supervisor(account, command
         time.sleep(0.05)
 
 
-def test_a_crash_loop_ends_with_a_message(account, command):
-    account.put(5)
-    run = command(handler="billing:dies")
-    assert run.end() == 1
-    assert "failed 5 times in a row" in run.log()
-    assert "was killed by SIGKILL" in run.log()
-
-
 def test_an_error_of_the_module_is_shown_once_with_its_traceback(account, command):
     run = command("--processes", "3", source="import json\n\ndef helper():\n    return 1 / 0\n\nhelper()\n")
     assert run.end() == 2
@@ -186,27 +178,6 @@ def test_an_error_of_the_module_is_shown_once_with_its_traceback(account, comman
     assert 'billing.py", line 4, in helper' in log
     assert "importlib" not in log
     assert "handlers.py" not in log
-
-
-@pytest.mark.parametrize(
-    ("handler", "message"),
-    [
-        ("nowhere:handle", "there is no module 'nowhere'"),
-        ("billing:nothing", "module 'billing' has no attribute 'nothing'"),
-        ("billing", "expected module:attribute"),
-        ("billing:note", "handler"),
-    ],
-)
-def test_a_handler_that_is_none(account, command, handler, message):
-    run = command(handler=handler)
-    assert run.end() == 2
-    assert message in run.log()
-
-
-def test_a_stream_that_does_not_exist(account, command):
-    run = command("--stream", "nowhere")
-    assert run.end() == 3
-    assert "nowhere" in run.log()
 
 
 FLAKY = (
@@ -305,10 +276,3 @@ def test_one_health_endpoint_for_all_processes(account, command):
     run.wait_until(lambda: get(port, "/ready")[0] == 503)
     assert get(port, "/live")[0] == 200, "a process that is replaced is no reason for a restart of all"
     run.wait_until(lambda: get(port, "/ready")[0] == 200)
-
-
-def test_a_health_port_in_use_is_named(account, command):
-    port = account.endpoint_url.rpartition(":")[2]
-    run = command("--health-port", port)
-    assert run.end() == 2
-    assert f"health_port={port}" in run.log()

@@ -325,61 +325,6 @@ def test_a_producer_speaks_cbor(aws: FakeAws, server: FakeAwsServer) -> None:
     assert [record["Data"] for record in read if len(record["Data"]) > 1] == payloads
 
 
-@pytest.mark.parametrize("kind", FAULTS)
-def test_errors(aws: FakeAws, client: Any, kind: FaultKind) -> None:
-    iterator = iterator_of(client)
-    found = compare(
-        aws,
-        client,
-        lambda each: get_records(each, iterator, 100),
-        Fault(kind=kind, operation="GetRecords", count=1),
-    )
-    assert isinstance(found, tuple)
-    if kind != "expired_iterator":
-        found = compare(aws, client, iterator_of, Fault(kind=kind, operation="GetShardIterator", count=1))
-        assert isinstance(found, tuple)
-        entries = [PutEntry(b"x", "k", "0")] * 6
-        fault = Fault(kind=kind, operation="PutRecords", count=1)
-        found = compare(aws, client, lambda each: put_records(each, StreamId("s"), entries), fault)
-        assert isinstance(found, tuple)
-
-
-def test_rejected_requests(aws: FakeAws, client: Any) -> None:
-    for call in (
-        lambda each: get_records(each, "nonsense", 100),
-        lambda each: each.get_shard_iterator(StreamName="none", ShardId=SHARD, ShardIteratorType="LATEST"),
-        lambda each: iterator_of(each, "AFTER_SEQUENCE_NUMBER", StartingSequenceNumber="7"),
-        lambda each: iterator_of(each, "NO_SUCH_TYPE"),
-        lambda each: get_records(each, "", 100),
-        lambda each: put_records(each, StreamId("none"), [PutEntry(b"x", "k")]),
-        lambda each: put_records(each, StreamId("s"), [PutEntry(b"x", "k" * 257)]),
-    ):
-        assert isinstance(compare(aws, client, call), tuple)
-
-
-def test_an_expired_iterator(aws: FakeAws, client: Any) -> None:
-    iterator = iterator_of(client)
-    clock = aws.clock
-    assert isinstance(clock, VirtualClock)
-    clock.advance(301)
-    found = compare(aws, client, lambda each: get_records(each, iterator, 100))
-    assert "ExpiredIteratorException" in found[1]
-
-
-def test_retries(aws: FakeAws, server: FakeAwsServer) -> None:
-    for mode in ("legacy", "standard"):
-        client = connect(server.endpoint_url, retries={"total_max_attempts": 3, "mode": mode})
-        iterator = iterator_of(client)
-        for count in (1, 2, 3):
-            fault = Fault(kind="error", operation="GetRecords", count=count)
-            found = compare(aws, client, lambda each, it=iterator: get_records(each, it, 100), fault)
-            if count < 3:
-                assert found.metadata["RetryAttempts"] == count
-            else:
-                assert isinstance(found, tuple)
-        client.close()
-
-
 def test_cut_answers(aws: FakeAws, server: FakeAwsServer) -> None:
     with Proxy(server.endpoint_url) as proxy:
         client = make_client("kinesis", endpoint_url=proxy.endpoint_url)

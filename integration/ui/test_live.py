@@ -172,45 +172,6 @@ def test_a_live_worker_notices_a_rewind(open_page, keep_picture, orders: str) ->
         keep_picture(page, "live-change")
 
 
-def test_a_live_worker_is_drained_and_takes_leases_again(open_page, keep_picture, orders: str) -> None:
-    def holders() -> set[str | None]:
-        found = make_client("dynamodb", orders).scan(TableName="billing", ConsistentRead=True)["Items"]
-        return {item.get("leaseOwner", {}).get("S") for item in found}
-
-    arguments = (
-        "ui",
-        "billing",
-        "--stream",
-        "orders",
-        "--port",
-        "0",
-        "--allow-changes",
-        "--endpoint-url",
-        orders,
-    )
-    with (
-        working(orders, "web1", failover_time=3.0),
-        working(orders, "web2", failover_time=3.0),
-        console(*arguments, "--failover-time", "3s") as (_, url),
-    ):
-        page = open_page(url)
-        eventually(lambda: holders() == {"web1", "web2"})
-        card = page.get_by_role("region", name="Workers")
-        card.get_by_label("Worker", exact=True).select_option("web1", timeout=LONG)
-        card.get_by_role("button", name="Show what it does").press("Enter")
-        card.get_by_text("kinesis-sdk worker drain billing web1").wait_for(timeout=LONG)
-        assert holders() == {"web1", "web2"}, "nothing is written yet"
-        card.get_by_role("button", name="Confirm and write").press("Enter")
-        card.get_by_text("No lease names web1").wait_for(timeout=LONG)
-        assert holders() == {"web2"}
-        keep_picture(page, "live-drain")
-        card.get_by_label("Change of a worker").select_option("undrain")
-        card.get_by_role("button", name="Show what it does").click()
-        card.get_by_role("button", name="Confirm and write").click(timeout=LONG)
-        card.get_by_text("web1 takes leases again").wait_for(timeout=LONG)
-        eventually(lambda: holders() == {"web1", "web2"})
-
-
 def test_a_poison_record_is_opened_tried_again_and_left_out_by_buttons(
     open_page, keep_picture, orders: str
 ) -> None:

@@ -464,19 +464,6 @@ def test_time_travel_reads_where_the_slider_stands(open_page, serve) -> None:
     page.get_by_text("13 records").wait_for(timeout=LONG)
 
 
-def test_a_change_is_shown_confirmed_and_followed(open_page, serve, keep_picture) -> None:
-    backend = GeneratedBackend({"billing": GeneratedFleet(20, 3)}, interval=0.3)
-    page = open_page(serve(backend, allow_changes=True) + f"#/shard/billing/{shard_name(3)}")
-    page.get_by_label("Target").fill("TRIM_HORIZON", timeout=LONG)
-    page.get_by_role("button", name="Show what it does").click()
-    page.get_by_text("kinesis-sdk leases rewind billing").wait_for(timeout=LONG)
-    assert backend.made == []
-    page.get_by_role("button", name="Confirm and write").click()
-    page.get_by_text("Noticed after 1.3 s").wait_for(timeout=LONG)
-    assert backend.made == [{"operation": "rewind", "leases": [shard_name(3)], "to": "TRIM_HORIZON"}]
-    keep_picture(page, "change")
-
-
 def test_shards_are_chosen_in_the_table_and_changed_together(open_page, serve, keep_picture) -> None:
     backend = GeneratedBackend({"billing": GeneratedFleet(20, 3)}, interval=0.3)
     page = open_page(serve(backend, allow_changes=True) + "#/fleet/billing")
@@ -507,33 +494,6 @@ def test_shards_are_chosen_in_the_table_and_changed_together(open_page, serve, k
     assert not page.get_by_label("Choose shard 0005").is_checked()
 
 
-def test_all_shards_that_the_table_lists_are_chosen(open_page, serve) -> None:
-    backend = GeneratedBackend({"billing": GeneratedFleet(300, 10)}, interval=0.3)
-    page = open_page(serve(backend, allow_changes=True) + "#/fleet/billing")
-    page.get_by_role("button", name="Table").press("Enter", timeout=LONG)
-    everything = page.get_by_label("Choose all shards that the table lists")
-    everything.press("Space")
-    card = page.get_by_role("region", name="Change of the chosen shards")
-    card.get_by_text("Change 300 shards").wait_for(timeout=LONG)
-    everything.press("Space")
-    card.wait_for(state="hidden", timeout=LONG)
-    page.get_by_label("Find a shard or an owner").fill("001")
-    everything.check()
-    chosen = card.get_by_role("heading").inner_text()
-    found = re.fullmatch(r"Change (\d+) shards", chosen)
-    assert found is not None
-    assert 10 <= int(found[1]) < 300, "the search narrows it, over all pages of the table"
-    card.get_by_label("Change of the chosen shards").select_option("move")
-    assert card.get_by_label("Target").is_hidden()
-    card.get_by_role("button", name="Show what it does").click()
-    card.get_by_role("button", name="Confirm and write").click(timeout=LONG)
-    card.get_by_text("Noticed after 1.3 s").wait_for(timeout=LONG)
-    (made,) = backend.made
-    assert made["operation"] == "move"
-    assert len(made["leases"]) == int(found[1])
-    assert made["to"]
-
-
 def test_shards_are_chosen_on_the_map_with_the_keyboard(open_page, serve) -> None:
     backend = GeneratedBackend({"billing": GeneratedFleet(100, 10)}, interval=0.3)
     page = open_page(serve(backend, allow_changes=True) + "#/fleet/billing")
@@ -555,22 +515,6 @@ def test_shards_are_chosen_on_the_map_with_the_keyboard(open_page, serve) -> Non
     card.get_by_text("Noticed after 1.3 s").wait_for(timeout=LONG)
     (made,) = backend.made
     assert (made["operation"], made["swap"], len(made["leases"])) == ("move", True, 1)
-
-
-def test_a_lease_is_pinned_from_its_page(open_page, serve, keep_picture) -> None:
-    backend = GeneratedBackend({"billing": GeneratedFleet(20, 3)}, interval=0.3)
-    page = open_page(serve(backend, allow_changes=True) + f"#/shard/billing/{shard_name(3)}")
-    card = page.get_by_role("region", name="Change", exact=True)
-    for operation in ("pin", "unpin"):
-        card.get_by_label("Change", exact=True).select_option(operation, timeout=LONG)
-        card.get_by_role("button", name="Show what it does").click()
-        card.get_by_role("button", name="Confirm and write").click(timeout=LONG)
-        card.get_by_text("Noticed after 1.3 s").wait_for(timeout=LONG)
-    pinned, unpinned = backend.made
-    assert pinned.keys() == {"operation", "leases", "to"}
-    assert pinned["to"]
-    assert unpinned == {"operation": "unpin", "leases": [shard_name(3)]}
-    keep_picture(page, "change-pin")
 
 
 def test_a_worker_is_drained(open_page, serve, keep_picture) -> None:

@@ -84,19 +84,6 @@ def test_exit_status_says_whether_anything_was_lost(
     assert json.loads(machine.output)["passed"] is passed
 
 
-def test_an_overloaded_machine_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def demo(**changes: Any) -> str:
-        monkeypatch.setattr(demo_runner, "run_demo", lambda *_: report(**changes))
-        return CliRunner().invoke(cli, ["demo"]).output
-
-    overloaded = demo(leases_lost=2, longest_stall=4.25)
-    assert "overloaded  a worker process could not run for 4.2 s" in overloaded
-    assert "leases lost  2 (not renewed within 3 s)" in overloaded
-    usual = demo()
-    assert "overloaded" not in usual
-    assert "leases lost" not in usual
-
-
 def test_options_reach_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[DemoOptions] = []
 
@@ -121,15 +108,6 @@ def test_options_reach_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:
     CliRunner().invoke(cli, ["demo", "--workers", "2", "--endpoint-url", "http://localhost:4566"])
     assert not seen[3].freeze_worker, "another worker has to take over from the killed one"
     assert not seen[3].lose_responses, "only the fake that the demo starts can do that"
-
-
-def test_the_demo_says_what_it_prints(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo_runner, "run_demo", lambda *_: report())
-    output = CliRunner().invoke(cli, ["demo"]).output
-    assert "PASSED  lost 0, duplicated 0" in output
-    assert "responses lost  3 of PutRecords" in output
-    assert "stored again  3 copies" in output
-    assert "processed again  4 times" in output
 
 
 def test_the_demo_without_sqlalchemy_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,21 +147,6 @@ def test_an_aws_error_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None
     result = CliRunner().invoke(cli, ["demo", "--endpoint-url", "http://localhost:1"])
     assert result.exit_code == 3
     assert result.output.strip().splitlines()[-1].startswith("Error: CreateStream at http://localhost:1")
-
-
-@pytest.mark.parametrize("arguments", [["--help"], ["demo", "--help"], ["-h"]])
-def test_help_teaches(arguments: list[str]) -> None:
-    result = CliRunner().invoke(cli, arguments)
-    assert result.exit_code == 0
-    assert "Usage" in result.output
-
-
-def test_help_of_the_fake_shows_its_options() -> None:
-    result = CliRunner().invoke(cli, ["fake", "--help"])
-    assert result.exit_code == 0
-    assert "usage: kinesis-sdk fake" in result.output
-    assert "--create-stream NAME:SHARDS" in result.output
-    assert "kinesis-sdk fake --no-throttle" in result.output
 
 
 def _without_click(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -136,14 +136,6 @@ def test_a_name_that_is_no_handler(name):
     assert "expected module:attribute" in result.output
 
 
-def test_a_wrong_setting_of_the_file_is_reported_before_a_process_starts(tmp_path):
-    path = tmp_path / "run.toml"
-    path.write_text("[leases]\nfailover_time = -1\n")
-    result = CliRunner().invoke(cli, [*RUN, "--config", str(path)])
-    assert result.exit_code == 2
-    assert "leases.failover_time=-1" in result.output
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -292,15 +284,6 @@ def test_a_time_in_the_file_is_utc_without_an_offset(tmp_path, written):
 def test_a_wrong_name_or_value_is_named(values, message):
     with pytest.raises(ConfigError, match=message):
         config_from(values)
-
-
-def test_a_file_that_is_no_toml_is_named(tmp_path):
-    path = tmp_path / "run.toml"
-    path.write_text("initial_position = LATEST\n")
-    with pytest.raises(ConfigError, match=r"run\.toml"):
-        read_config(str(path))
-    with pytest.raises(ConfigError, match="nowhere"):
-        read_config(str(tmp_path / "nowhere"))
 
 
 # Imports

@@ -111,23 +111,6 @@ def test_codes_of_the_service(code: str, status: int | None, kind: type[AwsError
 
 
 @pytest.mark.parametrize(
-    ("kind", "retryable"),
-    [
-        (ThrottledError, True),
-        (TransientAwsError, True),
-        (EndpointUnreachableError, True),
-        (ExpiredIteratorError, True),
-        (PermanentAwsError, False),
-        (ResourceNotFoundError, False),
-        (AwsConfigError, False),
-        (ConditionFailedError, False),
-    ],
-)
-def test_what_is_worth_another_try(kind: type[AwsError], retryable: bool) -> None:
-    assert kind.retryable is retryable
-
-
-@pytest.mark.parametrize(
     ("message", "kind"),
     [
         ("Signature expired: 20261120T071402Z is now earlier than 20261120T071500Z", TransientAwsError),
@@ -320,10 +303,6 @@ class Script:
 def retried(script: Script, **options: Any) -> tuple[str, list[float]]:
     waits: list[float] = []
     return call_with_retries(script, operation="DescribeTable", sleep=waits.append, **options), waits
-
-
-def test_success_at_once_waits_for_nothing() -> None:
-    assert retried(Script()) == ("done", [])
 
 
 @pytest.mark.parametrize(

@@ -429,18 +429,3 @@ def test_a_dead_letter_saves_the_rest_of_the_aggregate(
     mapping.run(records)
     assert (dead, mapping.discarded) == ([poison], [])
     assert function.processed == [name for name in payloads if name != poison]
-
-
-def test_partial_results_alone_would_lose_what_stands_behind_a_poison_record() -> None:
-    """Why a failure in the first Kinesis record is an error."""
-
-    def always_partial(found: dict[str, Any], _context: Any) -> dict[str, Any]:
-        opened = KinesisEvent(found)
-        for user in opened.user_records:
-            if user.data == b"b":
-                return opened.failure_at(user)
-        return opened.success()
-
-    mapping = EventSourceMapping(always_partial, bisect=True, max_retries=2)  # type: ignore[arg-type]
-    mapping.run(event(["a"], ["b"], ["c"])["Records"])
-    assert [item["kinesis"]["sequenceNumber"] for item in mapping.discarded] == ["101", "102"]

@@ -521,14 +521,6 @@ def test_a_thread_that_cannot_start_raises_no_error_in_the_caller(
     assert aws.cloudwatch.metric_data()[0]["StatisticValues"]["Sum"] == 2.0
 
 
-def test_many_at_once_start_the_thread_too() -> None:
-    aws = FakeAws()
-    metrics = CloudWatchMetrics(aws.client("cloudwatch"))
-    add_statistics(metrics, "X", 2, 5, 2, 3, "Count", {})
-    assert metrics.close() == 0
-    assert aws.cloudwatch.metric_data()[0]["StatisticValues"]["Sum"] == 5.0
-
-
 def test_a_bug_in_the_upload_is_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -594,25 +586,3 @@ def test_it_cannot_be_pickled() -> None:
     with pytest.raises(TypeError, match="cannot be pickled"):
         pickle.dumps(metrics)
     metrics.close()
-
-
-def test_a_forked_child_has_its_own_numbers_and_thread() -> None:
-    aws = FakeAws()
-    metrics = CloudWatchMetrics(aws.client("cloudwatch"))
-    add(metrics, "X", 1, "Count", {})
-    thread = metrics._thread
-    assert thread is not None
-    # What the fork handler does in the child; the thread of this process plays the parent's.
-    parent_wake, parent_plan = metrics._wake, metrics._plan
-    metrics._forget_after_fork()
-    assert metrics._thread is None
-    assert metrics._plan is not parent_plan
-    assert metrics._wake is not parent_wake
-    add(metrics, "X", 5, "Count", {})
-    assert metrics._thread is not None
-    metrics.close()
-    assert aws.cloudwatch.metric_data()[0]["StatisticValues"]["Sum"] == 5.0
-    with parent_wake:
-        parent_wake.notify()
-    thread.join(HANG)
-    assert not thread.is_alive()

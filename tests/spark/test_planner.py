@@ -842,24 +842,6 @@ def test_a_planned_batch_that_was_trimmed_meanwhile_is_a_loss() -> None:
     assert query.read(fail_on_data_loss=False) == []
 
 
-def test_a_stream_made_anew_is_noticed() -> None:
-    world = World()
-    query = Query(world, TRIM)
-    world.put(3)
-    query.run(3)
-    world.client.delete_stream(StreamName=STREAM)
-    world.clock.advance(100)
-    world.client.create_stream(StreamName=STREAM, ShardCount=1)
-    world.clock.advance(100)
-    put = world.put(2)
-    with pytest.raises(DataLossError, match="deleted and recreated"):
-        query.plan()
-    query.options = options(**TRIM, fail_on_data_loss=False)
-    query.restart()
-    query.run(5)
-    assert query.payloads[3:] == put
-
-
 def recreate(world: World, after: float) -> None:
     """Delete the stream, and create it again after some seconds."""
     world.client.delete_stream(StreamName=STREAM)

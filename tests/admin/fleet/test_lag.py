@@ -67,14 +67,6 @@ def test_a_quiet_fleet_is_asked_once_in_five_minutes() -> None:
         assert gaps_of(times) == pytest.approx([REST_INTERVAL] * 2)
 
 
-def test_a_lease_whose_owner_tells_is_not_asked() -> None:
-    schedule = LagSchedule()
-    schedule.update([candidate("told", is_known=True)])
-    schedule.watch(focused=["told"])
-    assert schedule.due() is None
-    assert schedule.take(0.0) is None
-
-
 def test_the_order_is_never_measured_then_stuck_then_visible_then_the_rest() -> None:
     schedule = LagSchedule()
     old = [candidate("rest"), candidate("seen"), candidate("stuck", is_stuck=True)]
@@ -99,13 +91,6 @@ def test_the_open_page_is_asked_each_five_seconds() -> None:
     times = [when for when, key in play(schedule, 60) if key == "a"]
     assert gaps_of(times) == pytest.approx([FOCUS_INTERVAL] * (len(times) - 1))
     assert len(times) == 12
-
-
-def test_a_thousand_stuck_shards_cost_no_more_than_twenty_calls_a_second() -> None:
-    schedule = LagSchedule()
-    schedule.update([candidate(f"s{n:04}", is_stuck=True) for n in range(1000)])
-    probes = play(schedule, 60)
-    assert len(probes) == pytest.approx(600, abs=1)
 
 
 def test_a_shard_whose_reads_are_used_up_is_left_alone() -> None:

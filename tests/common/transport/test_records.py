@@ -17,7 +17,6 @@ import botocore.session
 import pytest
 from botocore.client import BaseClient
 from botocore.exceptions import ConnectTimeoutError, ReadTimeoutError
-from botocore.stub import Stubber
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -422,24 +421,6 @@ def test_wrappers_and_mocks_get_plain_calls(wire: Wire) -> None:
     mocked.put_records.assert_called_once_with(
         StreamName="orders", Records=[{"Data": b"x", "PartitionKey": "k"}]
     )
-
-
-def test_a_stubbed_client(used_wire: Wire) -> None:
-    entry = {"SequenceNumber": "1", "ShardId": "shardId-000000000000"}
-    records = [{"Data": b"x", "PartitionKey": "k"}] * 2
-    read = [{"Data": b"x", "PartitionKey": "k", "SequenceNumber": str(index)} for index in range(6)]
-    with Stubber(used_wire.client) as stubber:
-        stubber.add_response(
-            "put_records", {"Records": [entry] * 2}, {"StreamName": "orders", "Records": records}
-        )
-        stubber.add_response("get_records", {"Records": read}, {"ShardIterator": "it", "Limit": 10})
-        stubber.add_client_error("put_records", "ResourceNotFoundException", http_status_code=400)
-        assert put_records(used_wire.lean, STREAM, [PutEntry(b"x", "k")] * 2)["Records"] == [entry] * 2
-        assert len(get_records(used_wire.lean, "it", 10).records) == 6
-        with pytest.raises(ResourceNotFoundError):
-            put_records(used_wire.lean, STREAM, [PutEntry(b"x", "k")])
-        stubber.assert_no_pending_responses()
-    assert used_wire.session.requests == []
 
 
 def test_many_threads_share_a_client(used_wire: Wire) -> None:
