@@ -74,21 +74,6 @@ def test_routing_agrees_with_brute_force(shards: int, key: str) -> None:
     assert owners == [stream.shard_for(value)]
 
 
-def test_edges_of_a_range_belong_to_it() -> None:
-    stream = make_stream(3)
-    for shard in stream.open_shards:
-        assert stream.shard_for(shard.start) is shard
-        assert stream.shard_for(shard.end) is shard
-
-
-def test_three_shards_are_laid_out_as_the_service_does() -> None:
-    assert uniform_starts(3) == [
-        0,
-        113427455640312821154458202477256070485,
-        226854911280625642308916404954512140970,
-    ]
-
-
 @pytest.mark.parametrize(
     "key",
     [
@@ -107,25 +92,6 @@ def test_split_outside_the_range_is_refused(key: str) -> None:
     make_stream(1).split("shardId-000000000000", "340282366920938463463374607431768211454", "a")
     with pytest.raises(AwsError, match="InvalidArgumentException"):
         make_stream(1).split("shardId-000000000000", key, "a")
-
-
-def test_merge_needs_neighbours_that_are_open() -> None:
-    stream = make_stream(3)
-    with pytest.raises(AwsError, match="not an adjacent pair"):
-        stream.merge("shardId-000000000000", "shardId-000000000002", "a")
-    stream.merge("shardId-000000000001", "shardId-000000000000", "a")
-    merged = stream.shards["shardId-000000000003"]
-    assert (merged.parent, merged.adjacent_parent) == ("shardId-000000000001", "shardId-000000000000")
-    with pytest.raises(AwsError, match="is closed"):
-        stream.merge("shardId-000000000001", "shardId-000000000002", "a")
-    with pytest.raises(AwsError, match="ResourceNotFoundException"):
-        stream.merge("shardId-000000000001", "shardId-000000000099", "a")
-
-
-@pytest.mark.parametrize("target", [9, 1])
-def test_scaling_beyond_double_or_half_is_refused(target: int) -> None:
-    with pytest.raises(AwsError, match="LimitExceededException"):
-        make_stream(4).scale(target)
 
 
 def test_changes_take_their_time_when_asked_to() -> None:
