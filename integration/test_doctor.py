@@ -10,8 +10,6 @@ import sys
 import time
 from typing import Any
 
-import pytest
-
 from kinesis_sdk.common.shards import list_shards
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
@@ -89,11 +87,3 @@ def test_an_endpoint_where_nothing_listens_is_named_soon() -> None:
     assert code == 1
     assert "kinesis not reached" in text
     assert time.monotonic() - started < 60
-
-
-@pytest.mark.parametrize("shard", ["", "--all"])
-def test_a_stream_and_a_table_that_do_not_exist(shard: str) -> None:
-    with FakeAwsServer(FakeAws()) as server:
-        code, text = doctor(server.endpoint_url, *filter(None, [shard]))
-    assert code in (0, 1)
-    assert "not found" in text or "There is no table" in text

@@ -11,7 +11,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -370,49 +369,6 @@ def test_lost_answers_over_http(aws: FakeAws, endpoint: str) -> None:
             kinesis.put_record(StreamName="s", Data=b"x", PartitionKey="k")
         assert aws.stats()["records_stored"] == stored
     kinesis.put_record(StreamName="s", Data=b"x", PartitionKey="k")
-
-
-def test_sixteen_threads_race_for_a_lease(aws: FakeAws, endpoint: str) -> None:
-    dynamodb = connect("dynamodb", endpoint)
-    dynamodb.create_table(
-        TableName="race",
-        KeySchema=[{"AttributeName": "k", "KeyType": "HASH"}],
-        AttributeDefinitions=[{"AttributeName": "k", "AttributeType": "S"}],
-        BillingMode="PAY_PER_REQUEST",
-    )
-    dynamodb.put_item(TableName="race", Item={"k": {"S": "a"}, "n": {"N": "0"}})
-    interval = sys.getswitchinterval()
-    # Switching threads every few microseconds shows what a coarse interpreter lock would hide.
-    sys.setswitchinterval(5e-6)
-    rounds, barrier = 15, threading.Barrier(16)
-    winners: list[list[int]] = [[] for _ in range(rounds)]
-    losses: list[str] = []
-
-    def race(worker: int) -> None:
-        for number in range(rounds):
-            barrier.wait(timeout=HANG)
-            try:
-                dynamodb.update_item(
-                    TableName="race",
-                    Key={"k": {"S": "a"}},
-                    UpdateExpression="SET n = :new",
-                    ConditionExpression="n = :old",
-                    ExpressionAttributeValues={":old": {"N": str(number)}, ":new": {"N": str(number + 1)}},
-                )
-                winners[number].append(worker)
-            except ClientError as error:
-                losses.append(error.response["Error"]["Code"])
-
-    threads = [threading.Thread(target=race, args=(worker,)) for worker in range(16)]
-    try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:
-        sys.setswitchinterval(interval)
-    assert [len(one) for one in winners] == [1] * rounds
-    assert losses == ["ConditionalCheckFailedException"] * 15 * rounds
 
 
 WRITER = """

@@ -146,13 +146,16 @@ def test_copy_goes_on_after_kill_9_and_keeps_the_order_of_each_key(account: Acco
     assert in_order(stored)
 
 
-def test_ctrl_c_flushes_and_says_where_it_stopped(account: Account, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_put_that_is_stopped_flushes_and_says_where(
+    account: Account, tmp_path: Path, number: signal.Signals
+) -> None:
     path, state = ndjson(tmp_path / "a.ndjson", 100_000), tmp_path / "state"
     process = account.start(
         "put", "orders", str(path), "--key", "key", "--rate", "1000", "--state", str(state)
     )
     wait_for_progress(state, 100, process)
-    out, err = kill(process, signal.SIGINT)
+    out, err = kill(process, number)
     assert process.returncode == 130, err
     assert "records acknowledged in" in out
     assert f"read up to: {path} at " in err
@@ -163,15 +166,6 @@ def test_ctrl_c_flushes_and_says_where_it_stopped(account: Account, tmp_path: Pa
     reached = json.loads(state.read_text())["progress"]["sources"][str(path)]
     assert sorted(ids) == list(range(reached["through"]))
     assert reached["beyond"] == []
-
-
-def test_a_terminated_put_ends_like_ctrl_c(account: Account, tmp_path: Path) -> None:
-    path, state = ndjson(tmp_path / "a.ndjson", 100_000), tmp_path / "state"
-    process = account.start("put", "orders", str(path), "--rate", "1000", "--state", str(state))
-    wait_for_progress(state, 100, process)
-    _, err = kill(process, signal.SIGTERM)
-    assert process.returncode == 130, err
-    assert "Stopped before the end" in err
 
 
 def test_a_live_pipe_is_put_as_it_comes(account: Account, tmp_path: Path) -> None:

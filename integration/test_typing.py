@@ -131,13 +131,3 @@ def test_every_public_symbol_has_a_type(tmp_path: Path) -> None:
     ]
     assert [symbol["name"] for symbol in symbols if not symbol["isTypeKnown"]] == []
     assert [symbol["name"] for symbol in symbols if symbol["isTypeAmbiguous"]] == []
-
-
-def test_a_symbol_without_a_type_is_found(tmp_path: Path) -> None:
-    package = tmp_path / "incomplete"
-    package.mkdir()
-    (package / "py.typed").touch()
-    (package / "__init__.py").write_text("def half(known: int, unknown) -> int:\n    return known\n")
-    report = _completeness("incomplete", tmp_path)
-    assert len(_incomplete(report)) == 1
-    assert report["completenessScore"] < 1

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import socket
-import subprocess
-import sys
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -13,7 +11,6 @@ import pytest
 
 from integration.localstack import install as installing
 from integration.localstack import server
-from integration.localstack.install import CannotInstallError
 
 
 def test_all_services_answer(localstack: str) -> None:
@@ -65,58 +62,3 @@ def test_one_that_is_named_and_does_not_answer_is_an_error(
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free.getsockname()[1]}")
     with pytest.raises(RuntimeError, match="AWS_ENDPOINT_URL"), server.use(tmp_path / "log"):
         pass
-
-
-def test_what_does_not_end_is_killed() -> None:
-    stubborn = (
-        "import signal, sys, time; signal.signal(15, signal.SIG_IGN); print(1, flush=True); time.sleep(60)"
-    )
-    parent = f"import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', {stubborn!r}]))"
-    with subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        children = server.family(process.pid)
-        assert len(children) == 1
-        assert not server.stop(process, seconds=0.3)
-        assert not children & server._parents().keys()
-
-
-def test_a_server_that_ends_early_shows_its_log(tmp_path: Path) -> None:
-    fake = tmp_path / "venv" / "bin" / "python"
-    fake.parent.mkdir(parents=True)
-    fake.write_text("#!/bin/sh\necho the reason\nexit 3\n")
-    fake.chmod(0o755)
-    with (
-        pytest.raises(RuntimeError, match=r"status 3(.|\n)*the reason"),
-        server.start(tmp_path, tmp_path / "log"),
-    ):
-        pass
-
-
-def test_a_named_endpoint_must_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    with pytest.raises(RuntimeError, match="no LocalStack answers there"), server.use(tmp_path / "log"):
-        pass
-
-
-def test_localstack_clients_variables_are_followed(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("AWS_ENDPOINT_URL", "LOCALSTACK_HOST", "EDGE_PORT"):
-        monkeypatch.delenv(name, raising=False)
-    assert server.running_endpoint() is None
-    monkeypatch.setenv("LOCALSTACK_HOST", "box:4599")
-    assert server.running_endpoint() == "http://box:4599"
-
-
-def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(CannotInstallError, match=r"needs node 18 or newer \(not found\)"):
-        installing.install()
-    for name, version in (("node", "v20.1.0"), ("java", "openjdk 11.0.2")):
-        (tmp_path / name).write_text(f"#!/bin/sh\necho '{version}'\n")
-        (tmp_path / name).chmod(0o755)
-    with pytest.raises(CannotInstallError, match=r"needs java 17 or newer \(found 11\.0\)"):
-        installing.install()
-    with pytest.raises(CannotInstallError, match="registry cannot be reached"):
-        installing.run("/bin/sh", "-c", "echo npm error code ENOTFOUND; exit 1", cwd=tmp_path)
-    with pytest.raises(RuntimeError, match="sh failed with status 4"):
-        installing.run("/bin/sh", "-c", "echo oops; exit 4", cwd=tmp_path)
