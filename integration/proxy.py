@@ -94,6 +94,7 @@ class Proxy:
         assert parts.hostname is not None
         assert parts.port is not None
         self._target = (parts.hostname, parts.port)
+        self._scheme = parts.scheme
         self._random = random.Random(seed)
         self._fault = FaultPlan()
         self._links: set[_Link] = set()
@@ -112,7 +113,7 @@ class Proxy:
     @property
     def endpoint_url(self) -> str:
         """``endpoint_url`` for boto3."""
-        return f"http://127.0.0.1:{self._port}"
+        return f"{self._scheme}://127.0.0.1:{self._port}"
 
     def configure(self, **fault: object) -> None:
         """Replace the current faults, for responses in progress too."""
@@ -225,7 +226,8 @@ class Proxy:
         with contextlib.suppress(ConnectionError):
             while piece := await reader.read(_PIECE):
                 if not link.forwarded:
-                    link.is_event_stream = _EVENT_STREAM in piece
+                    # What TLS hides may be an event stream.
+                    link.is_event_stream = self._scheme == "https" or _EVENT_STREAM in piece
                 if not await self._forward(link, piece):
                     return
 

@@ -19,7 +19,8 @@ from kinesis_sdk.consumer import (
     Worker,
     worker,
 )
-from kinesis_sdk.testing import FakeAws, FakeAwsServer, ServerProcess, start_server_process
+from kinesis_sdk.testing import FakeAws, FakeAwsServer, Fault, ServerProcess, start_server_process
+from kinesis_sdk.testing.http.http2 import Http2Connection
 from tests import HANG
 
 SHARDS = 8
@@ -59,18 +60,17 @@ def connect(endpoint: str) -> Any:
     return boto3.client("kinesis", endpoint_url=endpoint)
 
 
-def consume(endpoint: str, arrivals: Arrivals) -> Worker:
+def consume(endpoint: str, arrivals: Arrivals, http: Any = "1.1", **more: Any) -> Worker:
     return Worker(
         "orders",
-        application_name="app",
         handler=arrivals.handle,
         config=ConsumerConfig(
             initial_position="TRIM_HORIZON",
-            retrieval=RetrievalConfig(retrieval_mode="fanout"),
+            retrieval=RetrievalConfig(retrieval_mode="fanout", fanout_http=http),
             leases=LeaseConfig(failover_time=10 * HANG),  # no lease expires, which would repeat records
         ),
-        endpoint_url=endpoint,
         lease_store=InMemoryLeaseStore(),
+        **{"application_name": "app", "endpoint_url": endpoint, **more},
     )
 
 
@@ -82,6 +82,13 @@ def await_readers(count: int) -> None:
     deadline = time.monotonic() + HANG
     while readers() < count:
         assert time.monotonic() < deadline, f"{readers()} readers"
+        time.sleep(0.02)
+
+
+def await_subscriptions(aws: FakeAws, count: int) -> None:
+    deadline = time.monotonic() + HANG
+    while aws.stats()["calls"].get("SubscribeToShard", 0) < count:
+        assert time.monotonic() < deadline, aws.stats()["calls"]
         time.sleep(0.02)
 
 
@@ -121,15 +128,20 @@ def test_pushed_records_are_delivered_without_a_poll(remote: ServerProcess) -> N
     kinesis.close()
 
 
+@pytest.mark.parametrize("http", ["1.1", "2"])
 @pytest.mark.parametrize("fault", ["cut", "truncate", "stall"])
-def test_wires_that_break_lose_and_repeat_nothing(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wires_that_break_lose_and_repeat_nothing(
+    fault: str, http: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(
         worker, "_READ_TIMEOUT", 2.0
     )  # a stall is to be noticed soon; heartbeats come every 5 s
     aws = FakeAws(throttle=False)
     aws.client("kinesis").create_stream(StreamName="orders", ShardCount=2)
     arrivals = Arrivals()
-    with FakeAwsServer(aws) as server, Proxy(server.endpoint_url) as proxy:
+    with FakeAwsServer(aws, tls=http == "2") as server, Proxy(server.endpoint_url) as proxy:
+        if server.ca_file is not None:
+            monkeypatch.setenv("AWS_CA_BUNDLE", server.ca_file)
         direct = connect(server.endpoint_url)
         sent: set[bytes] = set()
 
@@ -139,8 +151,8 @@ def test_wires_that_break_lose_and_repeat_nothing(fault: str, monkeypatch: pytes
                 direct.put_record(StreamName="orders", Data=data, PartitionKey=data.decode())
                 sent.add(data)
 
-        with consume(proxy.endpoint_url, arrivals):
-            await_readers(2)
+        with consume(proxy.endpoint_url, arrivals, http):
+            await_subscriptions(aws, 2)
             put(20)
             arrivals.wait_for(sent, HANG)
             if fault == "cut":
@@ -156,3 +168,105 @@ def test_wires_that_break_lose_and_repeat_nothing(fault: str, monkeypatch: pytes
             arrivals.wait_for(sent, HANG)
         assert arrivals.count == len(sent), "nothing twice"
         direct.close()
+
+
+@pytest.fixture
+def secure(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeAwsServer]:
+    """A fake AWS over TLS, which speaks HTTP/2, with a stream of ten shards."""
+    aws = FakeAws(throttle=False)
+    aws.client("kinesis").create_stream(StreamName="orders", ShardCount=10)
+    with FakeAwsServer(aws, tls=True) as server:
+        assert server.ca_file is not None
+        monkeypatch.setenv("AWS_CA_BUNDLE", server.ca_file)
+        yield server
+
+
+def put_all(aws: FakeAws, arrivals: Arrivals, name: str) -> None:
+    client = aws.client("kinesis")
+    sent = {b"%s %d" % (name.encode(), number) for number in range(100)}
+    for data in sent:
+        client.put_record(StreamName="orders", Data=data, PartitionKey=data.decode())
+    arrivals.wait_for(sent, HANG)
+
+
+def connections(monkeypatch: pytest.MonkeyPatch) -> list[Http2Connection]:
+    """Note the HTTP/2 connections of the fake."""
+    found: list[Http2Connection] = []
+    run = Http2Connection.run
+
+    def noted(self: Http2Connection) -> None:
+        found.append(self)
+        run(self)
+
+    monkeypatch.setattr(Http2Connection, "run", noted)
+    return found
+
+
+def test_shards_share_a_connection_and_a_thread(
+    secure: FakeAwsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = connections(monkeypatch)
+    arrivals = Arrivals()
+    with consume(secure.endpoint_url, arrivals, "2"):
+        await_subscriptions(secure.aws, 10)
+        put_all(secure.aws, arrivals, "a")
+        assert readers() == len(found) == 1
+        assert found[0]._protocol.open_inbound_streams == 10
+    assert arrivals.count == 100
+    assert "GetRecords" not in secure.aws.stats()["calls"]
+
+
+def test_a_connection_that_the_service_ends_is_replaced(
+    secure: FakeAwsServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = connections(monkeypatch)
+    caplog.set_level("INFO")
+    arrivals = Arrivals()
+    with consume(secure.endpoint_url, arrivals, "2"):
+        await_subscriptions(secure.aws, 10)
+        put_all(secure.aws, arrivals, "a")
+        with found[0]._changed:
+            found[0]._protocol.close_connection()
+            found[0]._flush()
+        put_all(secure.aws, arrivals, "b")
+    assert len(found) == 2
+    assert arrivals.count == 200, "nothing twice"
+    assert "GOAWAY" in caplog.text
+
+
+def test_a_subscription_that_the_service_resets_or_takes_away_is_renewed(secure: FakeAwsServer) -> None:
+    arrivals = Arrivals()
+    with consume(secure.endpoint_url, arrivals, "2"):
+        await_subscriptions(secure.aws, 10)
+        put_all(secure.aws, arrivals, "a")
+        secure.aws.faults.add(Fault(kind="broken_stream", count=5))
+        put_all(secure.aws, arrivals, "b")
+        assert [fault["fired"] for fault in secure.aws.faults.active()] == [5]
+    assert arrivals.count == 200, "nothing twice"
+
+
+def test_a_client_that_is_watched_or_an_endpoint_without_http2_is_read_over_http1(
+    secure: FakeAwsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched = connect(secure.endpoint_url)
+    requests: list[str] = []
+    watched.meta.events.register("before-send.kinesis", lambda request, **_: requests.append(request.url))
+    plain = FakeAwsServer(secure.aws)
+    with plain:
+        for client in (watched, connect(plain.endpoint_url)):
+            arrivals = Arrivals()
+            before = secure.aws.stats()["calls"].get("SubscribeToShard", 0)
+            application = f"app-{len(requests)}"
+            with consume(
+                secure.endpoint_url,
+                arrivals,
+                "2",
+                kinesis_client=client,
+                endpoint_url=None,
+                application_name=application,
+            ):
+                await_subscriptions(secure.aws, before + 10)
+                await_readers(10)
+                put_all(secure.aws, arrivals, application)
+            client.close()
+    assert requests

@@ -25,6 +25,8 @@ from kinesis_sdk.common.transport import GetRecordsPage, PutEntry
 from kinesis_sdk.common.transport.decoding import Content
 from kinesis_sdk.consumer import Lease, PoisonRecord, RecordBatch, ShardContext
 from kinesis_sdk.consumer.fetch.fetcher import FetchResult
+from kinesis_sdk.consumer.fetch.http2.connection import Request
+from kinesis_sdk.consumer.fetch.http2.protocol import Body
 from kinesis_sdk.consumer.shard.lanes import SubBatch
 from kinesis_sdk.consumer.shard.reader import UserBatch
 from kinesis_sdk.producer.config import ProducerConfig
@@ -51,6 +53,8 @@ HOLDERS: list[Any] = [
     GetRecordsPage([KINESIS], None, NO_RESPONSE, None, {}),
     Content([KINESIS], {"Records": []}),
     FetchResult(records=[KINESIS], header=NO_RESPONSE),
+    Request("host", "/", {"authorization": "secret"}, SECRET),
+    Body(1, SECRET, 20),
     Page([KINESIS], caught_up=True, ended=False, behind=0),
     UserBatch([USER], NO_RESPONSE, print, print),
     SubBatch([USER], NO_RESPONSE),

@@ -22,10 +22,12 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
+from importlib.util import find_spec
 from typing import Any, Literal, TypeVar
 
 from kinesis_sdk.common.error_policy import HandlerErrorPolicy, handler_error_policy
 from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.common.extras import install_hint
 from kinesis_sdk.common.fielddocs import documented_fields
 from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.common.once import MAX_BYTES
@@ -262,6 +264,12 @@ class RetrievalConfig:
     read limit with other consumers, at a cost per consumer, shard and hour. While subscribing fails, the shard is
     polled."""
 
+    fanout_http: Literal["1.1", "2"] = "1.1"
+    """Version of HTTP for the subscriptions of enhanced fan-out. With ``"1.1"``, each shard has a connection and a thread. With
+    ``"2"``, which the KCL uses, 128 shards share a connection and all shards at most four threads; needs the extra ``http2``. Events and
+    errors are the same. Where HTTP/2 is not offered, behind a proxy and with a modified boto3 client, it is HTTP/1.1. Not tried on
+    AWS yet."""
+
     wire_format: Literal["json", "cbor"] = "json"
     """Encoding of GetRecords. With ``"cbor"``, which the KCL uses, shards with large Kinesis records (2 KiB and more on average, or 512
     bytes without the extra ``fast``) are read with a quarter less bytes and a third of the CPU time; others stay JSON. The records are
@@ -323,6 +331,9 @@ class RetrievalConfig:
 
     def __post_init__(self) -> None:
         check_choice("retrieval.retrieval_mode", self.retrieval_mode, ("polling", "fanout"))
+        check_choice("retrieval.fanout_http", self.fanout_http, ("1.1", "2"))
+        if self.fanout_http == "2" and find_spec("h2") is None:
+            raise ConfigError("retrieval.fanout_http", "2", f"1.1; {install_hint('HTTP/2', 'h2', 'http2')}")
         check_choice("retrieval.wire_format", self.wire_format, ("json", "cbor"))
         check_int("retrieval.max_records", self.max_records, 1, 10_000)
         usual = self.idle_time_between_reads

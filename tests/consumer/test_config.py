@@ -83,6 +83,7 @@ BAD_VALUES = {
     "lease_table.lease_table_tags": [{"": "x"}, {"team": 5}, {"team": "x" * 257}, ["team"]],
     "retrieval.retrieval_mode": ["efo"],
     "retrieval.wire_format": ["CBOR", None],
+    "retrieval.fanout_http": ["3", 2],
     "retrieval.max_records": [10_001, True],
     "retrieval.idle_time_between_reads": [0.1],
     "retrieval.min_idle_time_between_reads": [1.5, 0.1],
@@ -141,7 +142,7 @@ def test_settings_are_immutable_and_take_keywords_only(kind):
 
 def test_a_field_name_occurs_in_one_group_only():
     names = [field.name for kind in (ConsumerConfig, *GROUPS.values()) for field in dataclasses.fields(kind)]
-    assert len(names) == len(set(names)) == 59 + len(GROUPS)
+    assert len(names) == len(set(names)) == 60 + len(GROUPS)
     assert {name: GROUPS[group] for name, group in GROUP_OF_FIELD.items()} == {
         field.name: kind for kind in GROUPS.values() for field in dataclasses.fields(kind)
     }
@@ -244,6 +245,13 @@ def test_idle_times(more, times):
 def test_billed_reads_are_rarer_at_rest():
     assert RetrievalConfig().idle_times(billed=True) == (1.0, 0.5, 2.0)
     assert RetrievalConfig(max_idle_time_between_reads=9).idle_times(billed=True)[2] == 9
+
+
+def test_http2_needs_its_package(monkeypatch):
+    assert RetrievalConfig(retrieval_mode="fanout", fanout_http="2").fanout_http == "2"
+    monkeypatch.setattr("kinesis_sdk.consumer.config.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"fanout_http.*the extra 'http2'"):
+        RetrievalConfig(retrieval_mode="fanout", fanout_http="2")
 
 
 class MyHandler(RecordHandler):

@@ -30,12 +30,13 @@ In the last case boto3 makes the call too, but takes the existing response (or e
 by botocore's public event ``before-send``. It raises its usual exceptions and retries according to its retry mode. No request
 is sent twice: a throttled call counts once at Kinesis.
 
-boto3 makes all SubscribeToShard calls: there is one in five minutes for each shard, and its response is a stream.
+boto3 makes all SubscribeToShard calls: there is one in five minutes for each shard, and its response is a stream. `sending` lets their
+requests go another way.
 """
 
 from __future__ import annotations
 
-from kinesis_sdk.common.transport.calls import Transport
+from kinesis_sdk.common.transport.calls import Transport, sending
 from kinesis_sdk.common.transport.get import GetRecordsPage, get_records
 from kinesis_sdk.common.transport.put import PutEntry, put_records
 
@@ -45,4 +46,5 @@ __all__ = [
     "Transport",
     "get_records",
     "put_records",
+    "sending",
 ]

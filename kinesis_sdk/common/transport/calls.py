@@ -386,6 +386,26 @@ _attempt: ContextVar[Attempt | None] = ContextVar("kinesis_sdk_attempt", default
 """Attempt whose call boto3 is making on this thread (or greenlet); ``before-send`` gets no context of the call."""
 
 
+_send: ContextVar[Callable[[Any], Any] | None] = ContextVar("kinesis_sdk_send", default=None)
+
+
+@contextmanager
+def sending(send: Callable[[Any], Any]) -> Iterator[None]:
+    """Send the requests of boto3's calls on this thread in another way, while the context lasts.
+
+    Only clients that a `Transport` wraps ask ``send``, and only unmodified ones.
+
+    Args:
+        send: Called with botocore's ``AWSPreparedRequest`` of each attempt. Returns an ``AWSResponse``, or None to let boto3 send it;
+            an exception is the outcome of the attempt.
+    """
+    token = _send.set(send)
+    try:
+        yield
+    finally:
+        _send.reset(token)
+
+
 def _on_call(model: Any, request_signer: Any, context: dict[str, Any], **_: Any) -> None:
     """Handle ``before-call``: remember the signer and the context."""
     attempt = _attempt.get()
@@ -395,7 +415,10 @@ def _on_call(model: Any, request_signer: Any, context: dict[str, Any], **_: Any)
 
 
 def _on_send(request: Any, **_: Any) -> Any:
-    """Handle ``before-send`` of boto3's first attempt: return the existing response, or raise the exception."""
+    """Handle ``before-send``: let `sending` send it; in boto3's first attempt return the existing response, or raise the exception."""
+    send = _send.get()
+    if send is not None:
+        return send(request)
     attempt = _attempt.get()
     if attempt is None or attempt.request is not None:
         return None

@@ -16,6 +16,7 @@ from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.transport import Transport
 from kinesis_sdk.consumer.config import RetrievalConfig
 from kinesis_sdk.consumer.fetch.budget import ByteBudget
+from kinesis_sdk.consumer.fetch.events import start_thread
 from kinesis_sdk.consumer.fetch.fanout import FanOutFetcher
 from kinesis_sdk.consumer.fetch.fetcher import Fetcher
 from kinesis_sdk.consumer.fetch.polling import PollingFetcher
@@ -49,6 +50,14 @@ class FetcherSource:
     ) -> None:
         self._kinesis = kinesis
         self._polled = cast("KinesisClient", Transport(kinesis, speaks_cbor=retrieval.wire_format == "cbor"))
+        self._pushed: Any = kinesis
+        self._start_reader = start_thread
+        if retrieval.retrieval_mode == "fanout" and retrieval.fanout_http == "2":
+            # Here, because its package comes with an extra.
+            from kinesis_sdk.consumer.fetch.http2.client import Http2Client
+
+            self._pushed = Http2Client(self._polled, clock)
+            self._start_reader = self._pushed.start
         self._retrieval = retrieval
         self._application_name = application_name
         self._budget = budget
@@ -88,7 +97,7 @@ class FetcherSource:
         if polled or self._retrieval.retrieval_mode == "polling":
             return self._prefetch(polling, on_ready)
         pushed = FanOutFetcher(
-            cast(FanOutClient, self._kinesis),
+            self._pushed,
             self._registration(stream, consumer_arn),
             shard_id,
             polling.position,
@@ -102,6 +111,7 @@ class FetcherSource:
             service_clock=self._service_clock,
             metrics=metrics,
             started_at_millis=polling.started_at_millis,
+            start_reader=self._start_reader,
         )
         self._schedule(pushed)
         return pushed

@@ -1,11 +1,12 @@
-"""Events of a fan-out subscription: their content, and the thread that waits for them."""
+"""Events of a fan-out subscription: their content, and who reads them."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from enum import Enum
 from typing import Any, Protocol
 
 from kinesis_sdk.common.errors import ProtocolError
@@ -16,14 +17,23 @@ from kinesis_sdk.common.service_clock import ServiceClock
 from kinesis_sdk.consumer.fetch.fetcher import FetchResult, read_child_shards
 
 
+class Next(Enum):
+    """Instruction of a sink to its reader."""
+
+    READ = "the next event"
+    WAIT = "the same event again, once there is room for it"
+    STOP = "nothing: the shard or the subscription ended"
+
+
 class EventSink(Protocol):
-    """Receiver of the events of a subscription."""
+    """Receiver of the events of a subscription. It never waits."""
 
-    def accept(self, reader: EventReader, event: Mapping[str, Any]) -> bool:
-        """Queue an event once there is room; raise `ProtocolError` if it is malformed.
+    def accept(self, reader: EventReader, event: Mapping[str, Any]) -> Next:
+        """Take an event; raise `ProtocolError` if it is malformed. Without room for it, the event stays held by the sink."""
+        ...
 
-        Return False if the shard ended with the event, or if another subscription has replaced this one.
-        """
+    def retry(self, reader: EventReader) -> Next:
+        """Take the held event, after `EventReader.resume`."""
         ...
 
     def stream_ended(self, reader: EventReader, error: Exception | None) -> None:
@@ -32,29 +42,40 @@ class EventSink(Protocol):
 
 
 class EventReader:
-    """Passes the events of one subscription (boto3's ``EventStream``) to its fetcher, on a thread of its own.
+    """Passes the events of one subscription (boto3's ``EventStream``) to its fetcher, one at a time.
 
-    `started` is the monotonic time at which the subscription started, `accepted` the number of events that the sink accepted.
+    Attributes:
+        stream: The ``EventStream``.
+        started: Monotonic time at which the subscription started.
+        accepted: Number of events that the sink accepted.
+        on_resume: Called from any thread when `read_one` may be called again after it returned WAIT.
     """
 
     def __init__(self, stream: Any, sink: EventSink, started: float) -> None:
+        self.stream: Any = stream
         self.started = started
         self.accepted = 0
-        self._stream = stream
+        self.on_resume: Callable[[], None] = lambda: None
         self._events: Iterator[Mapping[str, Any]] = iter(stream)
         self._sink = sink
+        self._waits = False
 
     def run(self) -> None:
-        """Read events until the subscription ends."""
-        while self.read_one():
-            pass
+        """Read events until the subscription ends, on a thread of its own."""
+        # Set before the reading begins, and cleared before an event is tried again: a call in between is not lost.
+        resumed = threading.Event()
+        self.on_resume = resumed.set
+        while (following := self.read_one()) is not Next.STOP:
+            if following is Next.WAIT:
+                resumed.wait()
+                resumed.clear()
 
-    def read_one(self) -> bool:
-        """Wait for one event and pass it to the sink; return whether more may follow."""
-        more = False
+    def read_one(self) -> Next:
+        """Wait for one event, or try the held one again, and pass it to the sink."""
+        following = Next.STOP
         try:
-            event = next(self._events)
-            more = self._sink.accept(self, event)
+            following = self._sink.retry(self) if self._waits else self._sink.accept(self, next(self._events))
+            self._waits = following is Next.WAIT
         except StopIteration:
             self._sink.stream_ended(self, None)
         except Exception as error:  # noqa: BLE001 - from botocore, urllib3 or the socket; the sink translates it
@@ -62,14 +83,14 @@ class EventReader:
         finally:
             # Only the reading thread closes the stream. Another thread would block in `close` until the read returns, which may
             # take as long as Kinesis is silent.
-            if not more:
+            if following is Next.STOP:
                 self.close()
-        return more
+        return following
 
     def close(self) -> None:
         """Close the connection. Call only where no thread reads from it."""
         with suppress(OSError):  # the connection is no longer needed
-            self._stream.close()
+            self.stream.close()
 
 
 def start_thread(reader: EventReader, shard_id: str) -> None:

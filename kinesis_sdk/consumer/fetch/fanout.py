@@ -8,10 +8,11 @@ REGISTERING ─► SUBSCRIBING ──────────────► STR
    keeps failing▼       │ after 30 s, growing to 5 min
               POLLING ──┘
 ```
-`FanOutFetcher.step` subscribes. Like `Prefetcher.step`, it is a task of the scheduler. One daemon thread per subscription waits
-for events, because botocore's event stream blocks: it speaks HTTP/1.1 with one connection per subscription. Events are charged
-to the byte budget of the worker. If the budget is exhausted, or 2 MiB of the shard wait for the handler, the thread stops
-reading, the socket fills, and Kinesis stops sending. At most one event per shard is in memory beyond both bounds.
+`FanOutFetcher.step` subscribes. Like `Prefetcher.step`, it is a task of the scheduler. An `EventReader` reads the events: on a
+daemon thread and a connection of its own with HTTP/1.1, because botocore's event stream blocks; with HTTP/2
+(`kinesis_sdk.consumer.fetch.http2`) on a thread and a connection that it shares. Events are charged to the byte budget of the worker.
+If the budget is exhausted, or 2 MiB of the shard wait for the handler, the reader stops, the socket or the window of its stream
+fills, and Kinesis stops sending. At most one event per shard is in memory beyond both bounds, and with HTTP/2 one window (256 KiB).
 
 API cost per worker: one DescribeStreamSummary (none with an ARN) and one DescribeStreamConsumer. Per shard: one SubscribeToShard
 every five minutes. A broken subscription is renewed where it stopped, at least five seconds after it started, because Kinesis
@@ -50,8 +51,8 @@ from kinesis_sdk.common.position import AfterSequence, Position, subscription_re
 from kinesis_sdk.common.response_header import NO_RESPONSE
 from kinesis_sdk.common.service_clock import ServiceClock, response_date
 from kinesis_sdk.common.shard_cursor import invalid_position
-from kinesis_sdk.consumer.fetch.budget import ByteBudget, Expansion, Reservation
-from kinesis_sdk.consumer.fetch.events import EventReader, joined, read_event, start_thread
+from kinesis_sdk.consumer.fetch.budget import ByteBudget, Expansion
+from kinesis_sdk.consumer.fetch.events import EventReader, Next, joined, read_event, start_thread
 from kinesis_sdk.consumer.fetch.fetcher import Fetcher, FetchResult, record_read
 from kinesis_sdk.consumer.fetch.prefetch import size_of
 from kinesis_sdk.consumer.fetch.registration import ConsumerRegistration, FanOutClient
@@ -86,8 +87,8 @@ _LOGGER = FieldLogger(logging.getLogger(__name__))
 class FanOutFetcher:
     """A `Fetcher` of pushed records that falls back to polling while subscribing fails.
 
-    `step` is a task of the scheduler and runs on the fetching threads. `accept` and `stream_ended` run on the reader's thread,
-    one per subscription. Any thread may call `close`; the shard's own step calls all other methods. Records come out in order,
+    `step` is a task of the scheduler and runs on the fetching threads. `accept`, `retry` and `stream_ended` run on the reader's
+    thread, and never wait. Any thread may call `close`; the shard's own step calls all other methods. Records come out in order,
     and none is lost. The lock may be held when the polling fetcher's lock, a leaf, is taken.
 
     Args:
@@ -141,8 +142,9 @@ class FanOutFetcher:
         self._start_reader = start_reader
         self._wake: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
-        self._room = threading.Condition(self._lock)
-        self._has_room = True
+        # Event without room, which its reader tries again, and whether the reader is to be told about room.
+        self._held: tuple[FetchResult, str | None] | None = None
+        self._needs_room = False
         # Position after the last queued event, where a new subscription continues.
         self._position = start
         self._ready: deque[FetchResult] = deque()
@@ -234,9 +236,10 @@ class FanOutFetcher:
         with self._lock:
             self._closed = True
             dropped, self._ready = self._ready, deque()
+            self._needs_room = True
+            self._make_room()
             self._reader = None
             polling = self._polling
-            self._make_room()
         for result in dropped:
             result.on_done()
         if polling is not None:
@@ -322,7 +325,7 @@ class FanOutFetcher:
         if polling is not None:
             self._logger.info("shard %s: enhanced fan-out restored, polling stopped", self._shard_id)
             polling.close()
-        # `close` may have run while the call was in flight. Then `_reader` is not set, the reader's first `accept` returns False,
+        # `close` may have run while the call was in flight. Then `_reader` is not set, the reader's first `accept` returns STOP,
         # and the reader closes its connection. So start the thread even then; otherwise the connection would stay open.
         try:
             self._start_reader(reader, self._shard_id)
@@ -391,18 +394,36 @@ class FanOutFetcher:
 
     # The reader's thread
 
-    def accept(self, reader: EventReader, event: Mapping[str, Any]) -> bool:
+    def accept(self, reader: EventReader, event: Mapping[str, Any]) -> Next:
         """See `EventSink`."""
         content = event.get("SubscribeToShardEvent")
         if content is None:
-            return True  # an event type that this version does not know
+            return Next.READ  # an event type that this version does not know
         read_at = self._clock.monotonic()
-        result, following = read_event(
+        self._held = read_event(
             content, self._shard_id, self._started_at_millis, read_at, self._service_clock
         )
-        size = size_of(result)
-        reservation = self._reserve(reader, size + self._expansion.expected if size else 0)
+        return self.retry(reader)
+
+    def retry(self, reader: EventReader) -> Next:
+        """See `EventSink`."""
+        held, reservation = self._held, None
+        assert held is not None
+        result, following = held
+        if size := size_of(result):
+            with self._lock:
+                is_current = self._reader is reader
+                # Set before the request: the budget may call the waker on another thread as soon as this shard is in its queue.
+                # Set afterwards, that call would be lost, and the reader would wait forever.
+                self._needs_room = is_current
+                is_full = self._ready_bytes >= _MAX_READY_BYTES
+            if is_current and not is_full:
+                reservation = self._budget.reserve(self, size + self._expansion.expected, self._on_room)
+            if is_current and reservation is None:
+                return Next.WAIT
+        self._held = None
         with self._lock:
+            self._needs_room = False
             # Since this event was read, `close` may have run, or a later subscription, which repeats the event, may have replaced
             # this one. Only the current reader may queue the event and move the position.
             is_current = self._reader is reader
@@ -425,42 +446,21 @@ class FanOutFetcher:
         if not is_current:
             if reservation is not None:
                 reservation.release()
-            return False
+            else:
+                self._budget.leave(self)
+            return Next.STOP
         record_read(self._metrics, result, sum([len(record.data) for record in result.records]))
         self._on_ready()
-        return not result.header.ended
-
-    def _reserve(self, reader: EventReader, size: int) -> Reservation | None:
-        """Wait for room and reserve it. Return None for an event without records, or if its subscription was replaced."""
-        if size == 0:
-            return None
-        while True:
-            with self._room:
-                self._room.wait_for(
-                    lambda: self._ready_bytes < _MAX_READY_BYTES or self._reader is not reader
-                )
-                if self._reader is not reader:
-                    return None
-                # Clear the flag before the request: the budget may call the waker on another thread as soon as this reader is in
-                # its queue. Cleared afterwards, that call would be lost, and this thread would wait forever.
-                self._has_room = False
-            reservation = self._budget.reserve(self, size, self._on_room)
-            if reservation is not None:
-                return reservation
-            with self._room:
-                self._room.wait_for(lambda: self._has_room or self._reader is not reader)
-                gone = self._reader is not reader
-            if gone:
-                self._budget.leave(self)
-                return None
+        return Next.STOP if result.header.ended else Next.READ
 
     def _on_room(self) -> None:
         with self._lock:
             self._make_room()
 
     def _make_room(self) -> None:
-        self._has_room = True
-        self._room.notify_all()
+        if self._needs_room and self._reader is not None:
+            self._needs_room = False
+            self._reader.on_resume()
 
     def stream_ended(self, reader: EventReader, error: Exception | None) -> None:
         """Renew the subscription where it stopped. See `EventSink`."""

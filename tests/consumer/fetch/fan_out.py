@@ -9,6 +9,7 @@ from kinesis_sdk.common.position import TrimHorizon
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer.engine.engine import ConsumerEngine
 from kinesis_sdk.consumer.fetch import ByteBudget, PollingFetcher, ReadRate, TipIdle
+from kinesis_sdk.consumer.fetch.events import Next
 from kinesis_sdk.consumer.fetch.fanout import FanOutFetcher
 from kinesis_sdk.consumer.fetch.registration import ConsumerRegistration
 from kinesis_sdk.testing import FakeAws, VirtualClock
@@ -114,7 +115,7 @@ class Rig:
 
     def pump(self):
         """One event from each live reader."""
-        self.readers = [reader for reader in self.readers if reader.read_one()]
+        self.readers = [reader for reader in self.readers if reader.read_one() is not Next.STOP]
 
     def fetch(self):
         result = self.fetcher.fetch(self.clock.monotonic())
@@ -176,7 +177,7 @@ class FanOutEngine(ConsumerEngine):
         polling.resolve_start()
 
         def read(reader, shard):
-            task = self.scheduler.add(lambda now: now + 0.2 if reader.read_one() else None)
+            task = self.scheduler.add(lambda now: now + 0.2 if reader.read_one() is not Next.STOP else None)
             self.scheduler.wake(task)
 
         fetcher = FanOutFetcher(

@@ -1,0 +1,13 @@
+"""Enhanced fan-out over HTTP/2: a thousand subscriptions on eight connections and four threads.
+
+| module | |
+|---|---|
+| `protocol` | one connection without a socket, on top of the package h2 |
+| `pushed` | one response: its event stream, cut into messages |
+| `connection` | the streams of one connection: windows, readers, deadlines |
+| `loop` | a thread that serves several connections |
+| `client` | boto3's calls over these connections |
+
+A GOAWAY ends all subscriptions of its connection at once, because h2 takes no frames after it. They continue where they stopped, over
+another connection.
+"""
