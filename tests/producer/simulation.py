@@ -436,7 +436,7 @@ class Simulation:
         pipeline = self.pipeline
         assert pipeline.queue.is_idle, "nothing is left behind: closed, collected or sent"
         assert not pipeline.responses.deferred
-        assert pipeline.queue.aggregator.next_deadline is None
+        assert pipeline.queue.aggregator.next_deadline == float("inf")
         assert not pipeline.queue.is_backing_off
         for policy in (*pipeline.queue.policies, pipeline.queue.pause):
             assert policy.outstanding == 0, "every entry that was sent came back"

@@ -113,7 +113,7 @@ def test_a_group_is_filled_and_emptied_again_and_again() -> None:
         entry = closed[-1]
         assert entry is not None
         assert entry.records == records
-        assert aggregator.next_deadline is None
+        assert aggregator.next_deadline == float("inf")
 
 
 def test_a_giant_record_leaves_at_once_and_as_it_is() -> None:
@@ -213,7 +213,7 @@ def test_what_a_reshard_leaves_behind_is_freed() -> None:
     assert known is not None
     assert len(known._ranges) + len(known._previous_ranges) == 4
     assert len(pipeline.queue.lanes) <= 4
-    assert pipeline.queue.aggregator.next_deadline is None
+    assert pipeline.queue.aggregator.next_deadline == float("inf")
     assert not pipeline.pending.live
 
 

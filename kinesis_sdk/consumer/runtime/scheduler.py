@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import threading
 from collections.abc import Callable
 
 from kinesis_sdk.common.clock import Clock
+from kinesis_sdk.common.due_times import DueTimes
 
 Step = Callable[[float], "float | None"]
 """Function that does the work due at a monotonic time and returns its next due time, or None when it is finished."""
 
 _NEVER = float("inf")
-_MIN_ENTRIES = 64
-"""Size of the heap up to which stale entries stay."""
 _AFTER_ERROR = 1.0
 """Seconds until a step that raised runs again."""
 
@@ -25,12 +22,11 @@ Run = Callable[[Callable[[], None]], object]
 class Task:
     """A scheduled step function. Opaque to callers of the scheduler."""
 
-    __slots__ = ("due", "run", "running", "step", "woken")
+    __slots__ = ("run", "running", "step", "woken")
 
     def __init__(self, step: Step, run: Run) -> None:
         self.step: Step = step
         self.run: Run = run
-        self.due: float | None = None
         self.running: bool = False
         self.woken: bool = False
 
@@ -47,9 +43,8 @@ class Scheduler:
         self._clock = clock
         self._on_change = on_change
         self._lock = threading.Lock()
-        # Of a task's entries, only the one with its due time counts. A task that only `wake` starts has no entry.
-        self._heap: list[tuple[float, int, Task]] = []
-        self._order = itertools.count()
+        # Without the tasks that run, and those that only `wake` starts.
+        self._due: DueTimes[Task] = DueTimes()
         self._tasks: set[Task] = set()
 
     def add(self, step: Step, run: Run | None = None) -> Task:
@@ -70,38 +65,23 @@ class Scheduler:
             if task.running:
                 task.woken = True
                 return
-            self._push(task, self._clock.monotonic())
+            self._due.set(task, self._clock.monotonic())
         self._on_change()
 
     def dispatch(self, now: float) -> float | None:
         """Start all due tasks, and return when the next one is due; None if no task waits for a time."""
         while True:
             with self._lock:
-                while self._heap and (self._heap[0][2].running or self._heap[0][2].due != self._heap[0][0]):
-                    heapq.heappop(self._heap)
-                if not self._heap:
-                    return None
-                due, _, task = self._heap[0]
-                if due > now:
-                    return due
-                heapq.heappop(self._heap)
+                task = self._due.take(now)
+                if task is None:
+                    due = self._due.next
+                    return None if due == _NEVER else due
                 task.running = True
-                task.due = None
             task.run(lambda task=task: self._step(task))  # type: ignore[misc]
 
     def __len__(self) -> int:
         with self._lock:
             return len(self._tasks)
-
-    def _push(self, task: Task, due: float) -> None:
-        task.due = due
-        if due == _NEVER:
-            return
-        heapq.heappush(self._heap, (due, next(self._order), task))
-        if len(self._heap) > 2 * len(self._tasks) + _MIN_ENTRIES:
-            # A task that is woken long before its due time leaves one stale entry per step in the heap until that time.
-            self._heap = [entry for entry in self._heap if entry[0] == entry[2].due]
-            heapq.heapify(self._heap)
 
     def _step(self, task: Task) -> None:
         due: float | None = self._clock.monotonic() + _AFTER_ERROR
@@ -114,7 +94,9 @@ class Scheduler:
                 task.running = False
                 if due is None:
                     self._tasks.discard(task)
-                else:
-                    self._push(task, self._clock.monotonic() if task.woken else due)
+                elif task.woken:
+                    self._due.set(task, self._clock.monotonic())
+                elif due != _NEVER:
+                    self._due.set(task, due)
                 task.woken = False
             self._on_change()

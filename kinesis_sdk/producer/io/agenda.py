@@ -10,11 +10,10 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterator
 
+from kinesis_sdk.common.due_times import DueTimes
 from kinesis_sdk.producer.stream.pipeline import StreamPipeline
 
 _NEVER = float("inf")
-
-_SPARE_EVENTS = 1_000
 
 
 class Agenda:
@@ -24,14 +23,12 @@ class Agenda:
     places. `enter` moves a pipeline to the last place.
     """
 
-    __slots__ = ("_bound", "_changed", "_events", "_listed", "_places", "_waiting")
+    __slots__ = ("_changed", "_events", "_listed", "_places", "_waiting")
 
     def __init__(self) -> None:
         self._places = 0
         self._changed: dict[StreamPipeline, None] = {}
-        # (moment, place, pipeline). Lazily cleaned: an element counts only while it names the pipeline's moment.
-        self._events: list[tuple[float, int, StreamPipeline]] = []
-        self._bound = _SPARE_EVENTS
+        self._events: DueTimes[StreamPipeline] = DueTimes()
         # (place, pipeline), each once. `_listed` says whether it still waits.
         self._waiting: list[tuple[int, StreamPipeline]] = []
         self._listed: dict[StreamPipeline, bool] = {}
@@ -44,6 +41,7 @@ class Agenda:
     def touch(self, pipeline: StreamPipeline) -> None:
         """Have a pipeline polled in the next turn, because something has happened to it."""
         self._changed[pipeline] = None
+        self._events.discard(pipeline)
         pipeline.next_look = -_NEVER
 
     def due(self, now: float, has_connection: Callable[[], bool]) -> Iterator[StreamPipeline]:
@@ -52,11 +50,8 @@ class Agenda:
         ``has_connection`` is asked again before each pipeline that waits for a connection.
         """
         due, self._changed = self._changed, {}
-        events = self._events
-        while events and events[0][0] <= now:
-            moment, _, pipeline = heapq.heappop(events)
-            if moment == pipeline.next_look:
-                due[pipeline] = None
+        while (pipeline := self._events.take(now)) is not None:
+            due[pipeline] = None
         for pipeline in sorted(due, key=_place):
             yield from self._take_waiting(pipeline.place, due, has_connection)
             yield pipeline
@@ -73,22 +68,14 @@ class Agenda:
             self._listed[pipeline] = waits
         pipeline.next_look = moment
         if moment < _NEVER:
-            events = self._events
-            if len(events) >= self._bound:
-                # Moments that were never reached: with minutes of buffered time, millions of them.
-                current = {event[2]: event for event in events if event[0] == event[2].next_look}
-                events[:] = current.values()
-                heapq.heapify(events)
-                self._bound = 2 * len(events) + _SPARE_EVENTS
-            heapq.heappush(events, (moment, pipeline.place, pipeline))
+            self._events.set(pipeline, moment)
+        else:
+            self._events.discard(pipeline)
 
     @property
     def next_moment(self) -> float:
         """Moment at which `due` has something to yield, if nothing happens before; infinity if never."""
-        events = self._events
-        while events and events[0][0] != events[0][2].next_look:
-            heapq.heappop(events)
-        return events[0][0] if events else _NEVER
+        return self._events.next
 
     def _take_waiting(
         self, before: float, due: dict[StreamPipeline, None], has_connection: Callable[[], bool]

@@ -6,18 +6,16 @@ by effective hash key: such an aggregate is valid on any topology, because all o
 
 from __future__ import annotations
 
-import heapq
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
 from kinesis_sdk.common.aggregate_reader import Aggregate
+from kinesis_sdk.common.due_times import DueTimes
 from kinesis_sdk.common.once.runs import Runs
 from kinesis_sdk.common.shards import ShardMap
 from kinesis_sdk.producer.records.entry import Entry, Group
 from kinesis_sdk.producer.records.record import PendingRecord
 from kinesis_sdk.producer.stream.sealing import SizeEstimate
-
-_SPARE_DEADLINES = 1_000
 
 _MAX_KEYS = 8_192
 
@@ -30,13 +28,12 @@ class _Bin:
     The fast path of `put` remembers the bin of each key, while aggregates open and close in it.
     """
 
-    __slots__ = ("entry", "generation", "group", "number")
+    __slots__ = ("entry", "group", "number")
 
     def __init__(self, group: Group) -> None:
         self.group: Group = group
         self.number: int = 0
         self.entry: Entry | None = None
-        self.generation: int = 0
 
 
 class OpenAggregates:
@@ -92,7 +89,6 @@ class Aggregator:
         "_known",
         "_made",
         "_open_bins",
-        "_pushed",
         "max_count",
         "max_size",
         "tagged",
@@ -122,10 +118,7 @@ class Aggregator:
             known.ends, known.bins = shards.ends, [*self._bins.values()]
         self._made = 0
         self._open_bins: dict[_Bin, None] = {}
-        # (deadline, running number, bin). Lazily cleaned: an element counts only while its bin has an open aggregate
-        # and that number as its generation.
-        self._deadlines: list[tuple[float, int, _Bin]] = []
-        self._pushed = 0
+        self._deadlines: DueTimes[_Bin] = DueTimes()
 
     def add(
         self,
@@ -169,18 +162,15 @@ class Aggregator:
         if record._details is None:
             entry.open_for = entry.epoch
         if deadline < before:
-            self._push(deadline, place)
+            self._deadlines.set(place, deadline)
         if closed is None and entry.aggregate.is_full:
             return self._close(place)
         return closed
 
     def close_due(self, now: float) -> Iterator[Entry]:
         """Close and yield every aggregate whose deadline has come."""
-        deadlines = self._deadlines
-        while deadlines and deadlines[0][0] <= now:
-            _, generation, place = heapq.heappop(deadlines)
-            if place.entry is not None and place.generation == generation:
-                yield self._close(place)
+        while (place := self._deadlines.take(now)) is not None:
+            yield self._close(place)
 
     def close_all(self) -> Iterator[Entry]:
         """Close and yield all aggregates, earliest deadline first."""
@@ -191,7 +181,6 @@ class Aggregator:
         ]
         for _, _, place in sorted(places):
             yield self._close(place)
-        self._deadlines.clear()
 
     def forget_keys(self) -> None:
         """Forget which aggregate the records of a key go to: from now on, it may be another one."""
@@ -199,28 +188,9 @@ class Aggregator:
             self._known.forget()
 
     @property
-    def next_deadline(self) -> float | None:
-        """Moment at which `close_due` has something to do; None if nothing is open."""
-        deadlines = self._deadlines
-        while deadlines:
-            deadline, generation, place = deadlines[0]
-            if place.entry is not None and place.generation == generation:
-                return deadline
-            heapq.heappop(deadlines)
-        return None
-
-    def _push(self, deadline: float, place: _Bin) -> None:
-        if len(self._deadlines) > 2 * len(self._open_bins) + _SPARE_DEADLINES:
-            # An aggregate that closes by size leaves its deadline behind: millions, with minutes of buffered time.
-            self._deadlines[:] = [
-                item
-                for item in self._deadlines
-                if item[2].entry is not None and item[2].generation == item[1]
-            ]
-            heapq.heapify(self._deadlines)
-        self._pushed += 1
-        place.generation = self._pushed
-        heapq.heappush(self._deadlines, (deadline, self._pushed, place))
+    def next_deadline(self) -> float:
+        """Moment at which `close_due` has something to do; infinity if nothing is open."""
+        return self._deadlines.next
 
     def _open(self, place: _Bin, epoch: int) -> Entry:
         shard_id = place.group if isinstance(place.group, str) else None
@@ -243,6 +213,7 @@ class Aggregator:
             entry.records = entry.records[:]  # the copy has no spare room, unlike a list that was appended to
         place.entry = None
         del self._open_bins[place]
+        self._deadlines.discard(place)
         if isinstance(place.group, bytes):
             del self._bins[place.group]  # there are as many as keys
         return entry

@@ -206,9 +206,8 @@ class SendQueue:
 
     def next_event(self, now: float, slots: int) -> float:
         """Return the moment at which `poll` or a load has something to do (monotonic seconds); infinity if never."""
-        deadline = self.aggregator.next_deadline
         events = [
-            deadline if deadline is not None else NEVER,
+            self.aggregator.next_deadline,
             self._collector.next_expiry,
             self._retries.next_due,
         ]

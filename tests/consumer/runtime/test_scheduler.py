@@ -65,21 +65,6 @@ def test_tasks_run_in_order_of_their_due_times():
     assert [name for _, name in scene.log] == ["late", "early", "early", "late"]
 
 
-def test_the_scheduler_keeps_no_entry_of_the_past_for_each_step():
-    """A shard whose steps are woken by its reads leaves no trace: one entry each would be gigabytes a day at 1,000 shards."""
-    scene = Inline()
-    clock, scheduler = scene.clock, scene.scheduler
-    for wait in (float("inf"), 5.0):
-        task = scheduler.add(lambda now, wait=wait: now + wait)
-        for _ in range(500):
-            clock.advance(0.001)
-            scheduler.wake(task)
-            scheduler.dispatch(clock.monotonic())
-    assert len(scheduler._heap) < 100
-    clock.advance(5.0)
-    assert scheduler.dispatch(clock.monotonic()) == clock.monotonic() + 5.0
-
-
 def test_a_running_task_is_not_started_again_but_runs_once_more_if_woken():
     scene = Inline()
     scene.inline = False

@@ -66,15 +66,6 @@ def test_streams_that_wait_for_a_connection_are_looked_at_while_one_is_free() ->
     assert [*agenda.due(1.0, free(9))] == [first], "once, although it has two reasons"
 
 
-def test_moments_that_are_never_reached_take_no_memory() -> None:
-    agenda = Agenda()
-    (pipeline,) = pipelines(1, agenda)
-    for number in range(10_000):
-        agenda.put_back(pipeline, 10_000.0 - number, waits=False)
-    assert len(agenda._events) < 2_000
-    assert agenda.next_moment == 1.0
-
-
 # ---------------------------------------------------------------------- counted steps
 
 
