@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from kinesis_sdk.common.errors import ConfigError, ConsumerError, TransientAwsError
+from kinesis_sdk.common.loop_thread import LoopThread
 from kinesis_sdk.consumer import Worker
 from kinesis_sdk.consumer.health import WorkerHealth
-from kinesis_sdk.consumer.runtime.threads import LoopThread
 from kinesis_sdk.testing import VirtualClock
 from tests.consumer.fleet.engines import Fleet
 

@@ -31,6 +31,7 @@ from kinesis_sdk.admin.fleet.observe import FleetObserver
 from kinesis_sdk.common.backoff import Backoff
 from kinesis_sdk.common.clock import Clock, SystemClock
 from kinesis_sdk.common.errors import ConfigError, KinesisSdkError, ResourceNotFoundError
+from kinesis_sdk.common.loop_thread import LoopThread
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.text import printable
 from kinesis_sdk.consumer import TableScan
@@ -149,14 +150,13 @@ class FleetPoller:
         self._probe_lag = probe_lag
         self._probe: LagProbe | None = None
         self._wakeup = threading.Condition()
-        self._wakes = 0
         self._memory = threading.RLock()
         """Guards the observer, the schedule and the due times. Never held during a call."""
         self._publishing = threading.Lock()
         self._subscriptions: list[Subscription] = []
         self._view: FleetView | None = None
         self._stopped = False
-        self._threads: list[threading.Thread] = []
+        self._loops: tuple[LoopThread, ...] = ()
         # When each part is due, and how often it failed in a row.
         self._scan_due = self._streams_due = float("-inf")
         self._streams: dict[str | None, StreamId] | None = None
@@ -183,12 +183,14 @@ class FleetPoller:
 
     def start(self) -> None:
         """Start the threads. They make no call until a page subscribes."""
-        if self._threads:
+        if self._loops:
             return
-        for name, step in (("fleet-poller", self.step_table), ("fleet-streams", self.step_streams)):
-            thread = threading.Thread(target=self._run, args=(step,), name=name, daemon=True)
-            self._threads.append(thread)
-            thread.start()
+        self._loops = (
+            LoopThread("fleet-poller", lambda _now: self.step_table(), self._clock, self._log),
+            LoopThread("fleet-streams", lambda _now: self.step_streams(), self._clock, self._log),
+        )
+        for loop in self._loops:
+            loop.start()
 
     def stop(self, timeout: float = 10.0) -> None:
         """Stop the threads after their current calls.
@@ -200,8 +202,10 @@ class FleetPoller:
             self._stopped = True
             self._wakeup.notify_all()
         end = self._clock.monotonic() + timeout
-        for thread in self._threads:
-            thread.join(max(0.0, end - self._clock.monotonic()))
+        for loop in self._loops:
+            loop.stop(0.0)  # so that all end at the same time
+        for loop in self._loops:
+            loop.stop(max(0.0, end - self._clock.monotonic()))
 
     def __enter__(self) -> FleetPoller:
         self.start()
@@ -438,23 +442,14 @@ class FleetPoller:
         if had_failed:
             self._publish()
 
-    def _run(self, step: Callable[[], float]) -> None:
-        while True:
-            with self._wakeup:
-                if self._stopped:
-                    return
-                wakes = self._wakes
-            due = step()
-            with self._wakeup:
-                self._wakeup.wait_for(
-                    lambda wakes=wakes: self._stopped or self._wakes != wakes,  # type: ignore[misc]
-                    max(0.0, due - self._clock.monotonic()),
-                )
+    def _log(self, error: BaseException) -> None:
+        _LOGGER.error(
+            "reading %s of %s failed", "the fleet", printable(self._application.name), exc_info=error
+        )
 
     def _wake(self) -> None:
-        with self._wakeup:
-            self._wakes += 1
-            self._wakeup.notify_all()
+        for loop in self._loops:
+            loop.wake()
 
     def _remove(self, subscription: Subscription) -> None:
         with self._wakeup:

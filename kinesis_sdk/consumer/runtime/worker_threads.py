@@ -12,8 +12,9 @@ from random import Random
 
 from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.daemon_pool import DaemonPool
+from kinesis_sdk.common.loop_thread import LoopThread
 from kinesis_sdk.consumer.runtime.runtime import Function, Loop, OnDone, Pool
-from kinesis_sdk.consumer.runtime.threads import EventLoopThread, LoopThread
+from kinesis_sdk.consumer.runtime.threads import EventLoopThread
 
 RENEWAL_THREADS = 8
 """Maximum concurrent lease writes of the renewal loop."""

@@ -4,8 +4,8 @@ import threading
 
 from kinesis_sdk.common.clock import SystemClock
 from kinesis_sdk.common.daemon_pool import DaemonPool
+from kinesis_sdk.common.loop_thread import LoopThread
 from kinesis_sdk.consumer.runtime.scheduler import Scheduler
-from kinesis_sdk.consumer.runtime.threads import LoopThread
 from kinesis_sdk.testing import VirtualClock
 from tests import HANG
 
