@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kinesis_sdk.common.position import Ended, TrimHorizon
+from kinesis_sdk.spark.batch_limit import BatchLimits, Tally
 from kinesis_sdk.spark.batch_start import tracked
 from kinesis_sdk.spark.lineage import Families
 from kinesis_sdk.spark.offsets import QueryOffset, ShardPosition
 from kinesis_sdk.spark.options import SourceOptions
-from kinesis_sdk.spark.probe import Cut, End, ShardProbe
+from kinesis_sdk.spark.probe import NOTHING, Counting, ShardProbe
+from kinesis_sdk.spark.shard_reads import MAX_PAGE
 from kinesis_sdk.spark.span import BatchSpan
 from kinesis_sdk.spark.steps import Steps
 from kinesis_sdk.spark.streams import FRESH, Key, QueryStreams
+from kinesis_sdk.spark.unread import Cut, End
 
 STOP_MARGIN = 1_000
 """A read that stops at the current records continues for this many milliseconds after the present, the uncertainty of our estimate of
@@ -65,6 +68,9 @@ class EndSearch:
         self._options = options
         unlimited = options.max_batch_span == 0 or (options.max_batch_span is None and not admission_control)
         self._span = None if unlimited else BatchSpan(options.max_batch_span)
+        self._limits = BatchLimits(options.max_rows_per_trigger, options.max_bytes_per_trigger)
+        self._counting = NOTHING
+        self._filled = 0  # Kinesis records that were counted last
         self._stop: tuple[int, float] | None = None  # epoch milliseconds, and the monotonic seconds then
         self._relisted = False  # whether this search listed the shards again because one ended
         self.probes: dict[Key, ShardProbe] = {}
@@ -105,10 +111,10 @@ class EndSearch:
             AwsError: If a call failed permanently.
         """
         options = self._options
-        count = None if unlimited else options.max_records_per_shard
+        self._counting = NOTHING if unlimited else self._what_to_count()
         positions = tracked(self._streams, begin)
         now = self._streams.now()
-        self._begin(start, begin, positions, count)
+        self._begin(start, begin, positions)
         due = [key for key in _open(positions) if self._is_due(key)]
         self._streams.run(self.probes[key].walk() for key in due)
         # If the clock of this machine was set forward since the last response, the responses of the walk show it.
@@ -125,12 +131,15 @@ class EndSearch:
             arrival = self.probes[key].count_limit
             if arrival is not None and arrival < limit:
                 limit, limited_by = arrival, "maxRecordsPerShard"
+        full = self._fill(due, Cut(limit, now, at_tip=False))
+        if full is not None:
+            limit, limited_by = full.millis, full.reason
         self._relisted = False
         looked = set(due)
         while True:
             at_tip = limited_by is None and limit >= now - options.tip_lag_millis
             found = Found(Cut(limit, now, at_tip), limited_by=limited_by)
-            lowered = self._find_ends(found, positions, looked, count)
+            lowered = self._find_ends(found, positions, looked)
             if lowered is None:
                 return found
             limit, limited_by = lowered.millis, limited_by or lowered.reason
@@ -140,7 +149,6 @@ class EndSearch:
         start: QueryOffset,
         begin: QueryOffset,
         positions: Mapping[Key, ShardPosition],
-        count: int | None,
     ) -> None:
         """Begin a probe of each open shard."""
         for key in _open(positions):
@@ -156,7 +164,14 @@ class EndSearch:
                 probe = self.probes[key] = self._new(key)
             position = positions[key]
             via = self._streams.via(key, position, begin.cut if is_read else None)
-            probe.begin(position, via=via, count=count, patient=self.is_stopping)
+            probe.begin(position, via=via, counting=self._counting, patient=self.is_stopping)
+
+    def _what_to_count(self) -> Counting:
+        return Counting(
+            self._options.max_records_per_shard,
+            all_shards=bool(self._limits),
+            rows=self._limits.rows is not None and self._options.deaggregate,
+        )
 
     def _new(self, key: Key) -> ShardProbe:
         return ShardProbe(self._streams.io[key.stream], key.shard, self._options.tip_lag_millis)
@@ -184,12 +199,34 @@ class EndSearch:
             "maxBatchSpan" if self._options.max_batch_span == held else "span",
         )
 
+    def _fill(self, keys: Collection[Key], cut: Cut) -> _Lowered | None:
+        """Read shards until the records before a cut reach the limits of all shards. Returns the earlier cut that they need, or None.
+
+        The shards whose records are known for the shortest time are read first, and each by one page at a time, so hardly
+        more is read than the batch will have.
+        """
+        if not self._counting.all_shards:
+            return None
+        tally = Tally(self._limits, self._filled)
+        probes = {key: self.probes[key] for key in keys}
+        oldest = min((probe.lower_bound(cut.now) for probe in probes.values()), default=cut.millis)
+        while True:
+            ends = {key: probe.read_up_to(cut.now) for key, probe in probes.items() if not probe.is_read(cut)}
+            known = min(cut.millis, *ends.values()) if ends else cut.millis
+            full = tally.end_before({key: probe.unread_records for key, probe in probes.items()}, known)
+            if full is not None or not ends:
+                self._filled = tally.records
+                return None if full is None else _Lowered(*full)
+            goal = tally.expected_end(oldest, known)
+            # At least one: the first millisecond alone may exceed the limit, and then the limit is reached before what is known.
+            chosen = [
+                key for key, end in ends.items() if end <= max(known, cut.millis if goal is None else goal)
+            ]
+            page = tally.next_page(len(chosen))
+            self._streams.run(probes[key].read_on(page) for key in chosen)
+
     def _find_ends(
-        self,
-        found: Found,
-        positions: Mapping[Key, ShardPosition],
-        looked: set[Key],
-        count: int | None,
+        self, found: Found, positions: Mapping[Key, ShardPosition], looked: set[Key]
     ) -> _Lowered | None:
         """Find the ends of a batch at its cut. Returns an earlier cut if a shard needs one, otherwise None.
 
@@ -222,7 +259,7 @@ class EndSearch:
             new = [key for key in born if key not in looked]
             for key in new:
                 probe = self.probes[key] = self._new(key)
-                probe.begin(TrimHorizon(), count=count, patient=self.is_stopping)
+                probe.begin(TrimHorizon(), counting=self._counting, patient=self.is_stopping)
             self._streams.run(self.probes[key].walk() for key in new)
             looked.update(new)
             entered = []
@@ -240,8 +277,19 @@ class EndSearch:
                         lower(key, bound, "reshards")
             if not entered:
                 break
+            full = self._fill({*found.ends, *entered}, cut)
+            if full is not None:
+                for key in entered:
+                    lower(key, *full)
+            if self._counting.all_shards and not lowered:
+                self._streams.run(self._read_all(key, cut) for key in entered)
             self._streams.run(find(key) for key in entered)
         return min((item for item in lowered if item.millis < cut.millis), default=None)
+
+    def _read_all(self, key: Key, cut: Cut) -> Steps[None]:
+        """Read a child up to the cut although a limit is reached, because its parents need the cut; see `_find_ends`."""
+        while not self.probes[key].is_read(cut):
+            yield from self.probes[key].read_on(MAX_PAGE)
 
     def _first_of_ancestors(self, key: Key, found: Found) -> int:
         """Return a time before which the ancestors of a shard have no unread record in a batch; 0 if they have none at all."""

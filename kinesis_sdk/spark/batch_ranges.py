@@ -15,11 +15,12 @@ from kinesis_sdk.spark.lineage import start_of
 from kinesis_sdk.spark.offsets import QueryOffset, ShardPosition, StreamOffset
 from kinesis_sdk.spark.options import SourceOptions
 from kinesis_sdk.spark.positions import StartingPosition
-from kinesis_sdk.spark.probe import Cut, End, ShardProbe
+from kinesis_sdk.spark.probe import ShardProbe
 from kinesis_sdk.spark.reading import ShardRange
 from kinesis_sdk.spark.shardio import first_number
 from kinesis_sdk.spark.steps import Steps
 from kinesis_sdk.spark.streams import Key, QueryStreams
+from kinesis_sdk.spark.unread import Cut, End
 
 _ARRIVAL_MARGIN = 600_000
 """A batch read continues for this many milliseconds after its ending position. Arrival times are approximate and need not increase; each

@@ -8,8 +8,8 @@ from kinesis_sdk.common.position import AfterSequence, AtTimestamp, Ended
 from kinesis_sdk.spark.batch_end import Found
 from kinesis_sdk.spark.lineage import retired
 from kinesis_sdk.spark.offsets import QueryOffset, ShardPosition, StreamOffset
-from kinesis_sdk.spark.probe import Cut, End
 from kinesis_sdk.spark.streams import CUT_MARGIN, Key, QueryStreams
+from kinesis_sdk.spark.unread import Cut, End
 
 _CUTS_PER_RETENTION = 4
 """An idle query writes a new cut this often per retention period, because a cut older than the period means lost records."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 
-from kinesis_sdk.spark.probe import Cut
+from kinesis_sdk.spark.unread import Cut
 
 _LOGGER = logging.getLogger(__name__)
 

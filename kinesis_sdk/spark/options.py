@@ -53,6 +53,10 @@ class SourceOptions:
     """
     max_records_per_shard: int | None = None
     """Exact maximum of Kinesis records per shard and batch; None means unlimited."""
+    max_rows_per_trigger: int | None = None
+    """Maximum of rows per batch, of all shards together; None means unlimited. Records that arrived within one millisecond stay together."""
+    max_bytes_per_trigger: int | None = None
+    """The same for bytes of Kinesis records, as they are stored, with their partition keys."""
     tip_lag: float = 0.3
     """Distance from the current time at which the search for the newest record of a shard starts."""
     min_probe_interval: float = 1.0
@@ -318,6 +322,8 @@ _SOURCE: _Table = {
     "endingPosition": ("ending_position", _ending_text),
     "maxBatchSpan": ("max_batch_span", _duration(0, 31_536_000)),
     "maxRecordsPerShard": ("max_records_per_shard", _count(1, MAX_PAGE)),
+    "maxRowsPerTrigger": ("max_rows_per_trigger", _count(1, 1 << 40)),
+    "maxBytesPerTrigger": ("max_bytes_per_trigger", _count(1, 1 << 40)),
     "tipLag": ("tip_lag", _duration(0, 60)),
     "minProbeInterval": ("min_probe_interval", _duration(0.2, 3600)),
     "idleProbeInterval": ("idle_probe_interval", _duration(0, 300)),

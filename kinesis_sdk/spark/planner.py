@@ -35,7 +35,9 @@ from kinesis_sdk.spark.streams import Key, QueryStreams
 _JITTER = 0.05
 """Seconds by which a call may come early, so that a trigger of one second does not skip every other tick."""
 
-_OWN_LIMITS = frozenset({"span", "maxBatchSpan", "maxRecordsPerShard"})
+_OWN_LIMITS = frozenset(
+    {"span", "maxBatchSpan", "maxRecordsPerShard", "maxRowsPerTrigger", "maxBytesPerTrigger"}
+)
 """Limits that leave records for the next batch, which need not wait for ``minProbeInterval``."""
 
 

@@ -31,7 +31,7 @@ def describe_progress(progress: Mapping[str, Any]) -> dict[str, Any] | None:
 
         * ``maxLagMs``: lag of the source that is furthest behind. With a report of the planner (Spark 4.2 and later) it is
             0 if no limit ended the batch; otherwise, the age of the batch's cut at ``timestamp``. None if unknown.
-        * ``limitedBy``: limit that ended the batch of that source early: ``span``, ``maxBatchSpan`` or ``maxRecordsPerShard``; None
+        * ``limitedBy``: limit that ended the batch of that source early: ``span``, or the name of an option such as ``maxBatchSpan``; None
             if none did, and without a report.
         * ``fallingBehind``: whether batches take longer than the stream time that they contain; None without a report.
         * ``shards`` and ``ended``: numbers of shards that are being read, and of shards that were read to their end.

@@ -382,7 +382,9 @@ class KinesisStreamReader(_StreamReader):  # type: ignore[misc]
         all: a number of rows that no batch has stands for the limits of the options, and `ReadAllAvailable` then lifts
         them.
         """
-        if self._options.max_batch_span == 0 and self._options.max_records_per_shard is None:
+        options = self._options
+        limits = (options.max_records_per_shard, options.max_rows_per_trigger, options.max_bytes_per_trigger)
+        if options.max_batch_span == 0 and not any(limits):
             return ReadAllAvailable()
         return ReadMaxRows(_UNBOUNDED_ROWS)
 

@@ -20,8 +20,8 @@ from kinesis_sdk.spark.offsets import QueryOffset, StreamOffset
 from kinesis_sdk.spark.planner import StreamPlanner
 from kinesis_sdk.spark.positions import StartingPosition
 from kinesis_sdk.spark.probe import FIRST_PAGE as PEEK
-from kinesis_sdk.spark.probe import Cut, End
 from kinesis_sdk.spark.streams import Key
+from kinesis_sdk.spark.unread import Cut, End
 from kinesis_sdk.testing import Fault
 from tests import fuzz
 
@@ -134,9 +134,81 @@ def test_a_count_limits_the_records_of_a_shard_exactly() -> None:
     assert query.batches == [15, 10, 10, 5]
 
 
+@pytest.mark.parametrize("limit", [{"max_rows_per_trigger": 50}, {"max_bytes_per_trigger": 300}])
+def test_a_limit_of_all_shards_together_holds_and_keeps_one_cut(limit: dict[str, int]) -> None:
+    world = World(2)
+    put = []
+    for number in range(300):
+        put += world.put(1, hash_key=0 if number % 7 else HALF, key=f"{number:03d}"[:1])
+        world.clock.advance(0.01)
+    world.put(1, hash_key=HALF)  # nothing follows the last record but one
+    query = Query(world, {**TRIM, **limit})
+    fetched = world.aws.stats()["records_read"]
+    while query.plan():
+        fetched_by_planner = world.aws.stats()["records_read"] - fetched
+        query.commit(query.read())
+        fetched = world.aws.stats()["records_read"]
+        assert fetched_by_planner <= query.batches[-1] + 2 * 30, "a page too many of each shard"
+    assert sorted(query.payloads) == sorted([*put, b"k:300"])
+    # In the order of arrival over both shards, which one cut for both means.
+    begins = [sum(query.batches[:n]) for n in range(len(query.batches))]
+    batches = [
+        query.payloads[begin : begin + rows] for begin, rows in zip(begins, query.batches, strict=True)
+    ]
+    assert [min(int(payload.split(b":")[1]) for payload in batch) for batch in batches] == begins
+    used = [sum(1 if "max_rows_per_trigger" in limit else len(p) + 1 for p in batch) for batch in batches]
+    (most,) = limit.values()
+    assert all(most - 6 < size <= most for size in used[:-1])
+    assert used[-1] <= most
+
+
+def test_rows_of_aggregates_are_counted_and_those_of_one_millisecond_stay_together() -> None:
+    world = World()
+    for rows in (3, 3, 30, 3):
+        aggregate = Aggregate(1_000_000, 10_000)
+        for item in range(rows):
+            assert aggregate.try_append("k", None, b"%d" % item, hash_partition_key("k"))
+        for _ in range(2):
+            world.client.put_record(
+                StreamName=STREAM, Data=aggregate.encode(), PartitionKey="a", ExplicitHashKey="0"
+            )
+        world.clock.advance(1)
+    query = Query(world, {**TRIM, "max_rows_per_trigger": 13})
+    query.run(5)
+    assert query.batches == [12, 60, 6]
+    assert query.planner.report()["limitedBy"] is None
+
+
+def test_what_follows_a_millisecond_beyond_the_limit_is_read_on() -> None:
+    world = World()
+    put = world.put(60)
+    for _ in range(40):
+        world.clock.advance(0.1)
+        put += world.put(1)
+    query = Query(world, {**TRIM, "max_rows_per_trigger": 20})
+    query.run(5)
+    assert query.batches == [60, 20, 20]
+    assert query.payloads == put
+
+
+def test_a_limit_holds_for_children_that_enter() -> None:
+    world = World()
+    put = world.put(5)
+    world.clock.advance(1)
+    world.split(FIRST)
+    for _ in range(30):
+        put += world.put(1, hash_key=0) + world.put(1, hash_key=HALF)
+        world.clock.advance(0.5)
+    query = Query(world, {**TRIM, "max_rows_per_trigger": 12})
+    query.run(5)
+    assert sorted(query.payloads) == sorted(put)
+    assert max(query.batches) <= 12
+    assert len(query.batches) <= 8
+
+
 def test_all_available_lifts_the_limits() -> None:
     world = World()
-    query = Query(world, {**TRIM, "max_records_per_shard": 10})
+    query = Query(world, {**TRIM, "max_records_per_shard": 10, "max_rows_per_trigger": 10})
     world.put(95)
     assert query.run_batch(unlimited=True) == 95
 
@@ -1113,8 +1185,8 @@ def test_a_start_in_the_future_is_refused_at_once(position: str, is_batch: bool)
     assert world.clock.monotonic() - began < 1
 
 
-@pytest.mark.parametrize("rate", [1, 4])
-def test_a_catch_up_in_small_spans_reads_few_records_more_than_once(rate: int) -> None:
+@pytest.mark.parametrize(("rate", "times"), [(1, 1), (4, 1), (20, 1.5)])
+def test_a_catch_up_in_small_spans_reads_few_records_more_than_once(rate: int, times: float) -> None:
     """Kinesis records may be large: with full pages, each batch would read most of what follows it, up to 10 MB."""
     world = World()
     for _ in range(200):
@@ -1130,7 +1202,7 @@ def test_a_catch_up_in_small_spans_reads_few_records_more_than_once(rate: int) -
         query.commit(rows)
     assert query.payloads == [b"k:%d" % number for number in range(200 * rate)]
     assert len(query.batches) > 90
-    assert fetched <= 200 * rate + 8 * len(query.batches)
+    assert fetched <= times * 200 * rate + 8 * len(query.batches)
 
 
 # -- progress -------------------------------------------------------------------------------------------------------
@@ -1169,6 +1241,10 @@ def test_every_record_once_and_in_order_through_everything(seed: int) -> None:
         chosen["max_records_per_shard"] = rng.choice([1, 7, 50])
     if rng.random() < 0.4:
         chosen["max_batch_span"] = rng.choice([1.0, 20.0, 300.0])
+    if seed % 3 == 1:
+        chosen["max_rows_per_trigger"] = 5 * seed
+    if seed % 4 == 1:
+        chosen["max_bytes_per_trigger"] = 50 * seed
     query = Query(world, chosen)
     world.aws.faults.add(Fault(kind="empty_read", probability=rng.choice([0, 0.2])))
     world.aws.faults.add(Fault(kind="throttle", operation="GetRecords", probability=rng.choice([0, 0.1])))
@@ -1246,7 +1322,8 @@ def test_a_batch_read_that_cannot_reach_its_end_fails_however_near_it_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("kinesis_sdk.spark.probe.FIRST_PAGE", 5)
-    monkeypatch.setattr("kinesis_sdk.spark.probe._WALK_PAGE", 10)
+    for user in ("probe", "shard_search"):
+        monkeypatch.setattr(f"kinesis_sdk.spark.{user}.NEXT_PAGE", 10)
     world = World()
     for _ in range(100):
         world.put(1)

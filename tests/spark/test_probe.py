@@ -7,9 +7,10 @@ from typing import Any
 
 from kinesis_sdk.common.position import AfterSequence, AtSequence, AtTimestamp, Ended, TrimHorizon
 from kinesis_sdk.common.stream import StreamId
-from kinesis_sdk.spark.probe import Cut, End, ShardProbe
+from kinesis_sdk.spark.probe import Counting, ShardProbe
 from kinesis_sdk.spark.shardio import ShardIo
 from kinesis_sdk.spark.steps import run
+from kinesis_sdk.spark.unread import Cut, End
 from kinesis_sdk.testing import Fault
 from tests.spark.support import STREAM, World
 
@@ -86,7 +87,7 @@ def test_records_before_an_old_position_do_not_count_as_empty_pages() -> None:
     numbers = read_all(world)
     position = AfterSequence(numbers[-2])
     looker = Looker(world)
-    looker.shard.begin(position, via=opened, count=10)
+    looker.shard.begin(position, via=opened, counting=Counting(10))
     reads = world.calls()["GetRecords"]
     end = looker.end_at_tip()
     assert world.calls()["GetRecords"] - reads <= 3, "what is to be skipped is read in large pages"

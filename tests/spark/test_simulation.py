@@ -575,6 +575,8 @@ def anything(seed: int, *, records: int, looks: int) -> Simulation:
         values["max_records_per_shard"] = rng.choice((1 if trigger <= 10 else 5, 20, 200))
     if rng.random() < 0.2:
         values["max_batch_span"] = rng.choice((0.0, 10.0, 300.0))
+    if seed % 4 == 1 and "max_records_per_shard" not in values:
+        values["max_rows_per_trigger"] = 50 if trigger <= 10 else 2_000
     # A query that is down for about the retention period loses what is deleted meanwhile, and nothing else.
     down = rng.choice((20, 22.5, 24, 24 - begin / HOUR, 30)) * HOUR if rng.random() < 0.1 else 0.0
     values["fail_on_data_loss"] = not down

@@ -247,6 +247,9 @@ def test_read_limits(aws: FakeAws) -> None:
     assert isinstance(
         stream_reader(maxBatchSpan="0", maxRecordsPerShard="5").getDefaultReadLimit(), ReadMaxRows
     )
+    assert isinstance(
+        stream_reader(maxBatchSpan="0", maxBytesPerTrigger="5").getDefaultReadLimit(), ReadMaxRows
+    )
     put(aws, *[b"%d" % n for n in range(30)])
     limited = stream_reader(maxRecordsPerShard="3")
     begin = limited.initialOffset()

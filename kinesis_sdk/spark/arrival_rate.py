@@ -1,0 +1,41 @@
+"""Estimate of the records that a shard has in a time. Only costs depend on it: the size of reads, and how tasks share shards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+_LEAST_GAP = 500.0
+"""Milliseconds; what arrives in a shorter time says little. A burst would be taken for the rate of the stream, and a guess that is too high
+lets a task read up to 10 MB too much. One that is too low costs another read or two.
+"""
+
+_UNKNOWN = 1_000
+"""Expected records where nothing is known."""
+
+
+class ArrivalRate:
+    """Rate of a shard's arrivals, in records per millisecond.
+
+    Attributes:
+        at_tip: Rate since nothing followed the position; 0 if that is not known.
+    """
+
+    def __init__(self) -> None:
+        self.at_tip: float = 0.0
+        self._at_cut = 0.0
+
+    def note_arrived(self, records: int, gap: float) -> None:
+        """Note how many records arrived in so many milliseconds before now; 0 if they are not known."""
+        if gap:
+            self.at_tip = records / max(gap, _LEAST_GAP)
+
+    def note_at_cut(self, arrivals: Sequence[int], cut: int) -> None:
+        """Note when the records behind a cut arrived, in epoch milliseconds."""
+        # From the cut, not from the first record, which may begin a burst after a silence.
+        if len(arrivals) > 1:
+            self._at_cut = (len(arrivals) - 1) / max(arrivals[-1] - cut, _LEAST_GAP)
+
+    def expected(self, millis: int) -> int:
+        """Return the number of records to expect in a time."""
+        rate = self.at_tip or self._at_cut
+        return max(1, round(rate * millis)) if rate else _UNKNOWN
