@@ -67,15 +67,21 @@ class Attempt(NamedTuple):
     """Manner in which a task writes its rows.
 
     Attributes:
-        first: Milliseconds since 1970 that Kinesis had reached before any attempt of the batch began; None if it may be
-            a repetition.
+        since: Milliseconds since 1970 that Kinesis had reached before any attempt of the batch began; None if unknown.
+        is_first: Whether this is known to be the first attempt.
         wait: Seconds after its start before which it puts nothing.
         again: Whether an earlier attempt may have written the rows; readers do not warn of copies of such rows.
     """
 
-    first: int | None = None
+    since: int | None = None
+    is_first: bool = False
     wait: float = 0.0
     again: bool = False
+
+    @property
+    def first(self) -> int | None:
+        """Date of the rows of a first attempt; None if it may be a repetition."""
+        return self.since if self.is_first else None
 
 
 class _Written(NamedTuple):
@@ -109,10 +115,12 @@ class FirstAttempts:
             # No attempt of batch 0 was ever a first one, because there is no lower batch.
             return Attempt(wait=FIRST_HOLD_OFF if task.batch else 0.0, again=True)
         if task.attempt:
-            return Attempt(wait=0.0 if task.speculates else FIRST_HOLD_OFF, again=True)
+            wait = 0.0 if task.speculates else FIRST_HOLD_OFF
+            return Attempt(before.millis, wait=wait, again=True)
         if task.speculates or task.stage - before.stage != task.batch - before.batch:
-            return Attempt(again=True)
-        return Attempt(first=before.millis, again=before.millis is None)
+            return Attempt(before.millis, again=True)
+        is_known = before.millis is not None
+        return Attempt(before.millis, is_first=is_known, again=not is_known)
 
     def end(self, task: StreamTask | None, millis: int | None) -> None:
         """Note that a task has written all of its rows; ``millis`` is the time that Kinesis had reached by then, or None if unknown."""

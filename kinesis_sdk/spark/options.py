@@ -158,6 +158,8 @@ class SinkOptions:
     """Level of the package's log lines in the Python processes of Spark; see `kinesis_sdk.spark.logs`."""
     dedup_window: float = 300.0
     """Time for which readers recognize another row with the same ``dedupId``."""
+    reconcile: float | None = None
+    """Time before a task for which the stream is read, to leave out rows that an earlier attempt has stored; None does not read it."""
     first_attempts: bool = True
     """Whether tasks of a streaming query mark rows with a ``dedupId`` that are known to be written for the first time."""
 
@@ -180,6 +182,10 @@ class SinkOptions:
             secret = values.pop("dedup_secret").encode("utf-8", "surrogatepass")
             if namespace is None:
                 raise ConfigError("dedupSecret", "a secret", "none without a dedupNamespace")
+        if "reconcile" in values and namespace is None:
+            raise ConfigError(
+                "reconcile", f"{values['reconcile']:g}s", "none without dedupId and a dedupNamespace"
+            )
         stream = _take_stream(values)
         connection = _take_connection(values, (stream,))
         flush_timeout = values.pop("flush_timeout", 600.0)
@@ -207,6 +213,7 @@ class SinkOptions:
             error_sample=values.pop("error_sample", 5),
             flush_timeout=flush_timeout,
             dedup_window=values.pop("dedup_window", 300.0),
+            reconcile=values.pop("reconcile", None),
             first_attempts=values.pop("first_attempts", "auto") == "auto",
             log_level=values.pop("log_level", None),
         )
@@ -361,6 +368,7 @@ _SINK: _Table = {
     "dedupNamespace": ("dedup_namespace", _text),
     "dedupSecret": ("dedup_secret", _secret),
     "dedupWindow": ("dedup_window", _duration(1, 300)),
+    "reconcile": ("reconcile", _duration(1, 31_536_000)),
     "firstAttempts": ("first_attempts", _choice("auto", "never")),
 }
 

@@ -33,6 +33,8 @@ from kinesis_sdk.spark.partition import describe_row, shared_producer
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from kinesis_sdk.spark.stored_names import Reconciliation
+
 _LOGGER = logging.getLogger(__name__)
 
 # Spark 4.0 has no Arrow writer for streams, so rows are converted to batches there.
@@ -163,7 +165,12 @@ def write_batches(
     stream = str(options.stream)
     logs.configure(options.stream.name, level=options.log_level)
     attempt = attempts.begin(task)
-    waits_until = clock.monotonic() + attempt.wait
+    batches = _after(clock.monotonic() + attempt.wait, batches, stream=stream, clock=clock, sleep=sleep)
+    reconciliation = None
+    if attempt.first is None:
+        reconciliation = _reconciliation(options, columns, attempt.since, clock, sleep)
+    if reconciliation is not None:
+        batches = _missing(reconciliation, columns, batches)
     size = 0
     keyless: bool | None = None  # whether null keys are accepted; unknown before the first null key
     with rare_collections(), shared_producer(options.settings, error_sample=options.error_sample) as producer:
@@ -196,13 +203,6 @@ def write_batches(
             if columns.explicit_hash_key is not None:
                 hashes = batch.column(columns.explicit_hash_key).to_pylist()
             names = None if columns.dedup_id is None else batch.column(columns.dedup_id).to_pylist()
-            if keys and (seconds := waits_until - clock.monotonic()) > 0:
-                _LOGGER.info(
-                    "%s: waiting for %.0f s, because another attempt of the batch may still write",
-                    stream,
-                    seconds,
-                )
-                sleep(seconds)
             producer.put_columns(
                 stream,
                 keys,
@@ -217,8 +217,77 @@ def write_batches(
             )
         written = Written(producer.flush(), size)
         attempts.end(task, producer.time_at_kinesis(stream))
-    _LOGGER.info("%s: %d records (%d bytes of payload) stored by this task", stream, written.records, size)
+    _LOGGER.info(
+        "%s: %d records (%d bytes of payload) stored by this task; %d were stored by an earlier attempt",
+        stream,
+        written.records,
+        size,
+        0 if reconciliation is None else reconciliation.left_out,
+    )
     return written
+
+
+def _after(
+    moment: float,
+    batches: Iterable[pa.RecordBatch],
+    *,
+    stream: str,
+    clock: Clock,
+    sleep: Callable[[float], None],
+) -> Iterator[pa.RecordBatch]:
+    """Yield batches; rows not before a moment in monotonic seconds."""
+    for batch in batches:
+        if batch.num_rows and (seconds := moment - clock.monotonic()) > 0:
+            _LOGGER.info(
+                "%s: waiting for %.0f s, because another attempt of the batch may still write",
+                stream,
+                seconds,
+            )
+            sleep(seconds)
+        yield batch
+
+
+def _reconciliation(
+    options: SinkOptions,
+    columns: Columns,
+    since: int | None,
+    clock: Clock,
+    sleep: Callable[[float], None],
+) -> Reconciliation | None:
+    """Return what leaves out the rows that the stream has already; None if the writer does not ask for it."""
+    config = options.settings.config
+    if options.reconcile is None or columns.dedup_id is None or config.dedup_namespace is None:
+        return None
+    # Imported here, because few writers need it.
+    from kinesis_sdk.common.once import Names
+    from kinesis_sdk.spark.stored_names import Reconciliation
+
+    return Reconciliation(
+        shared_client(options.settings.connection or ConnectionSettings()),
+        options.stream,
+        Names(config.dedup_namespace, config.dedup_secret),
+        span=options.reconcile,
+        since=since,
+        clock=clock,
+        sleep=sleep,
+        retry_timeout=options.flush_timeout,
+    )
+
+
+def _missing(
+    reconciliation: Reconciliation, columns: Columns, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Yield batches without the rows that the stream has."""
+    import pyarrow as pa
+
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        keys, hashes, names = (
+            [None] * batch.num_rows if name is None else batch.column(name).to_pylist()
+            for name in (columns.partition_key, columns.explicit_hash_key, columns.dedup_id)
+        )
+        yield batch.filter(pa.array(reconciliation.missing(keys, hashes, names)))
 
 
 def _mapping(entries: Sequence[tuple[str, Any]] | None) -> dict[str, Any] | None:

@@ -33,33 +33,35 @@ def test_from_its_second_batch_of_a_run_on_a_process_makes_first_attempts() -> N
     assert attempts.begin(task(7)) == WAITS
     attempts.end(task(7), 1000)
     attempts.end(task(7), 1200)  # the process's last task of the batch
-    assert attempts.begin(task(8)) == Attempt(first=1200)
+    assert attempts.begin(task(8)) == Attempt(1200, is_first=True)
     attempts.end(task(8), 2000)
-    assert attempts.begin(task(8)) == Attempt(first=1200), "another task of the batch, dated before the batch"
+    assert attempts.begin(task(8)) == Attempt(1200, is_first=True), (
+        "another task of the batch, dated before the batch"
+    )
     attempts.end(task(8), 2500)
-    assert attempts.begin(task(9)) == Attempt(first=2500)
+    assert attempts.begin(task(9)) == Attempt(2500, is_first=True)
 
 
 def test_a_process_may_have_had_no_task_of_some_batches() -> None:
     attempts = written((task(3), 1000))
-    assert attempts.begin(task(6)) == Attempt(first=1000)
-    assert attempts.begin(task(6, stage=107)) == MAY_REPEAT
+    assert attempts.begin(task(6)) == Attempt(1000, is_first=True)
+    assert attempts.begin(task(6, stage=107)) == MAY_REPEAT._replace(since=1000)
 
 
 @pytest.mark.parametrize(
     ("one", "expected"),
     [
-        (task(8), Attempt(first=1000)),
-        (task(8, attempt=1), WAITS),
-        (task(8, attempt=1, speculates=True), MAY_REPEAT),
-        (task(8, speculates=True), MAY_REPEAT),
+        (task(8), Attempt(1000, is_first=True)),
+        (task(8, attempt=1), WAITS._replace(since=1000)),
+        (task(8, attempt=1, speculates=True), MAY_REPEAT._replace(since=1000)),
+        (task(8, speculates=True), MAY_REPEAT._replace(since=1000)),
         (task(8, run=OTHER), WAITS),
         (task(8, run=OTHER, attempt=1), WAITS),
         (task(7), WAITS),
         (task(6), WAITS),
-        (task(8, stage=107), MAY_REPEAT),
-        (task(8, stage=109), MAY_REPEAT),
-        (task(8, stage=107, attempt=1), WAITS),
+        (task(8, stage=107), MAY_REPEAT._replace(since=1000)),
+        (task(8, stage=109), MAY_REPEAT._replace(since=1000)),
+        (task(8, stage=107, attempt=1), WAITS._replace(since=1000)),
         (None, Attempt()),
     ],
     ids=[
@@ -86,34 +88,34 @@ def test_nothing_repeats_a_first_attempt_of_batch_0() -> None:
     assert attempts.begin(task(0)) == MAY_REPEAT
     attempts.end(task(0), 500)
     assert attempts.begin(task(0, attempt=1)) == MAY_REPEAT
-    assert attempts.begin(task(1)) == Attempt(first=500)
+    assert attempts.begin(task(1)) == Attempt(500, is_first=True)
 
 
 def test_without_the_time_at_kinesis_nothing_is_dated_and_nothing_waits() -> None:
     attempts = written((task(7), None))
     assert attempts.begin(task(8)) == MAY_REPEAT
     attempts.end(task(8), 2000)
-    assert attempts.begin(task(9)) == Attempt(first=2000)
+    assert attempts.begin(task(9)) == Attempt(2000, is_first=True)
 
 
 def test_a_task_that_ends_after_later_ones_changes_nothing() -> None:
     attempts = written((task(7), 1000), (task(8), 2000), (task(6), 9000))
-    assert attempts.begin(task(9)) == Attempt(first=2000)
-    assert attempts.begin(task(8)) == Attempt(first=1000)
+    assert attempts.begin(task(9)) == Attempt(2000, is_first=True)
+    assert attempts.begin(task(8)) == Attempt(1000, is_first=True)
     attempts.end(None, 9000)
-    assert attempts.begin(task(9)) == Attempt(first=2000)
+    assert attempts.begin(task(9)) == Attempt(2000, is_first=True)
 
 
 def test_the_runs_that_a_process_remembers_are_limited() -> None:
     attempts = written((task(7), 1000))
     for number in range(63):
         attempts.end(task(7, run=f"run {number}"), 1000)
-    assert attempts.begin(task(8)) == Attempt(first=1000)
+    assert attempts.begin(task(8)) == Attempt(1000, is_first=True)
     attempts.end(task(8), 2000)
     for number in range(63, 200):
         attempts.end(task(7, run=f"run {number}"), 1000)
     assert attempts.begin(task(9)) == WAITS, "it counts as new"
-    assert attempts.begin(task(8, run="run 199")) == Attempt(first=1000)
+    assert attempts.begin(task(8, run="run 199")) == Attempt(1000, is_first=True)
     assert len(attempts._runs) == 64
 
 

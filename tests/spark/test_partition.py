@@ -332,7 +332,7 @@ def test_columns_of_a_first_attempt_say_so(aws: FakeAws) -> None:
             [b"1", b"2", b"3"],
             ["7", None, None],
             dedup_ids=["1", None, "3"],
-            attempt=Attempt(first=now),
+            attempt=Attempt(now, is_first=True),
         )
     assert flags_of(aws) == {b"0": NAMED, b"1": NAMED | FIRST, b"2": 0, b"3": NAMED | FIRST}
     assert delivered(aws, "flights") == [b"0", b"1", b"2", b"3"]
@@ -343,7 +343,9 @@ def test_a_name_of_a_first_attempt_has_to_fit(aws: FakeAws) -> None:
         pytest.raises(InvalidRecordError, match=r"row 1 of this task"),
         shared_producer(IDEMPOTENT) as producer,
     ):
-        producer.put_columns("flights", ["k"], [b"1"], dedup_ids=["n" * 257], attempt=Attempt(first=1))
+        producer.put_columns(
+            "flights", ["k"], [b"1"], dedup_ids=["n" * 257], attempt=Attempt(1, is_first=True)
+        )
 
 
 def test_names_need_an_idempotent_producer_and_fit() -> None:

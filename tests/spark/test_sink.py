@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import pickle
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -28,6 +29,8 @@ from pyspark.sql.types import (  # noqa: E402 — after the skip
 
 from kinesis_sdk.common.aggregate_reader import deaggregate, decode, open_aggregate  # noqa: E402
 from kinesis_sdk.common.errors import ConfigError, InvalidRecordError  # noqa: E402
+from kinesis_sdk.common.hashkeys import HashKeyRange, hash_partition_key  # noqa: E402
+from kinesis_sdk.common.once import Names  # noqa: E402
 from kinesis_sdk.common.once.table import FIRST, NAMED, REPEAT, decode_table  # noqa: E402
 from kinesis_sdk.common.records import KinesisRecord  # noqa: E402
 from kinesis_sdk.producer import Producer, ProducerConfig  # noqa: E402
@@ -44,6 +47,7 @@ from kinesis_sdk.spark.sink import (  # noqa: E402
     plan_columns,
     write_batches,
 )
+from kinesis_sdk.spark.stored_names import StoredNames  # noqa: E402
 from kinesis_sdk.testing import FakeAws, Fault  # noqa: E402
 
 ALL = Columns("data", "partitionKey", "explicitHashKey")
@@ -410,6 +414,103 @@ def test_a_first_attempt_says_so_and_what_may_repeat_one_waits(aws: FakeAws) -> 
     write(9, 0, attempt=1)
     assert len(clock.waits) == 2, "without rows it need not wait"
     assert flags_of(aws) == {NAMED | REPEAT: 4, NAMED | FIRST: 2}
+
+
+def named_rows(count: int, *, first: int = 0) -> Any:
+    numbers = range(first, first + count)
+    return batch(
+        data=pa.array([b"%d" % n for n in numbers], pa.binary()),
+        partitionKey=[f"k{n % 5}" for n in numbers],
+        dedupId=[f"name-{n}" for n in numbers],
+    )
+
+
+def test_a_task_that_may_repeat_another_leaves_out_what_the_stream_has(aws: FakeAws) -> None:
+    """Other consumers than this SDK's see every stored copy, and nothing recognizes one after the window."""
+    options = chosen(idempotent="true", dedupNamespace="orders", reconcile="1h")
+    attempts = FirstAttempts()
+
+    def write(rows: Any, number: int, *, run: str = "run 1", **chosen: Any) -> None:
+        task = StreamTask(run, number, 40 + number, 0, speculates=False)
+        write_batches(
+            chosen.get("options", options),
+            NAMED_ROWS,
+            [rows.slice(0, 4), rows.slice(0, 0), rows.slice(4)],
+            task=task,
+            attempts=attempts,
+            sleep=lambda _seconds: None,
+        )
+
+    write(named_rows(6), 5)
+    write(named_rows(20), 5, run="run 2")
+    assert Counter(payload for _, _, payload in stored(aws)) == {b"%d" % n: 1 for n in range(20)}
+    reads = aws.stats()["calls"]["GetRecords"]
+    write(named_rows(3, first=50), 6, run="run 2")
+    assert aws.stats()["calls"]["GetRecords"] == reads, "known to be the first attempt"
+    without = chosen(idempotent="true", dedupNamespace="orders")
+    write(named_rows(2), 7, run="run 3", options=without)
+    other = chosen(idempotent="true", dedupNamespace="payments", reconcile="1h")
+    write(named_rows(2), 7, run="run 4", options=other)
+    assert len(stored(aws)) == 20 + 3 + 2 + 2, "not asked for, and the same names of another service"
+
+
+def test_a_stored_row_counts_only_where_readers_find_it_and_names_are_bounded(aws: FakeAws) -> None:
+    write_batches(chosen(idempotent="true", dedupNamespace="orders"), NAMED_ROWS, [named_rows(8)])
+    client = aws.client("kinesis")
+    low, high = client.list_shards(StreamName="orders")["Shards"]
+    ranges = [
+        HashKeyRange(*(int(shard["HashKeyRange"][f"{end}HashKey"]) for end in ("Starting", "Ending")))
+        for shard in (low, high)
+    ]
+    names = Names("orders")
+
+    def found(owned: HashKeyRange, most: int = 100) -> StoredNames:
+        names = StoredNames("orders", most)
+        at = client.get_shard_iterator(
+            StreamName="orders", ShardId=low["ShardId"], ShardIteratorType="TRIM_HORIZON"
+        )
+        records = client.get_records(ShardIterator=at["ShardIterator"])["Records"]
+        names.add([KinesisRecord.from_api(record) for record in records], owned)
+        return names
+
+    def known(of: StoredNames) -> set[int]:
+        keys = {n: hash_partition_key(f"k{n % 5}") for n in range(8)}
+        identities = {n: names.identity(f"name-{n}", 300.0, key) for n, key in keys.items()}
+        return {n for n, one in identities.items() if of.has((one.incarnation, one.number), keys[n])}
+
+    here = {n for n in range(8) if hash_partition_key(f"k{n % 5}") in ranges[0]}
+    assert 2 < len(here) < 8
+    assert known(found(ranges[0])) == here
+    assert known(found(ranges[1])) == set(), "the wrong shard: its producer meant to put the rows again"
+    full = found(ranges[0], most=2)
+    assert (len(full), full.is_full, len(known(full))) == (2, True, 2)
+
+
+def test_rows_are_reconciled_from_the_time_at_which_their_batch_began(
+    aws: FakeAws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = chosen(idempotent="true", dedupNamespace="orders", reconcile="1h")
+    attempts = FirstAttempts()
+    write_batches(options, NAMED_ROWS, [named_rows(2)])
+    later = round(time.time() * 1000) + 3_600_000
+    attempts.end(StreamTask("run", 1, 41, 0, speculates=False), later)
+    task = StreamTask("run", 2, 42, 1, speculates=False)
+    client = aws.client("kinesis")
+    asked = []
+
+    class Listening:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(client, name)
+
+        def get_shard_iterator(self, **request: Any) -> Any:
+            asked.append(request.pop("Timestamp"))
+            return client.get_shard_iterator(**{**request, "ShardIteratorType": "LATEST"})
+
+    monkeypatch.setattr(sink, "shared_client", lambda _connection: Listening())
+    write_batches(
+        options, NAMED_ROWS, [named_rows(1)], task=task, attempts=attempts, sleep=lambda _seconds: None
+    )
+    assert {round(moment.timestamp() * 1000) for moment in asked} == {later}
 
 
 def test_a_task_that_fails_is_no_batch_that_was_written(aws: FakeAws) -> None:

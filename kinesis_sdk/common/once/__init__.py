@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from kinesis_sdk.common.once.copies import first_copy as first_copy
     from kinesis_sdk.common.once.memory import MAX_BYTES as MAX_BYTES
     from kinesis_sdk.common.once.memory import Shortage as Shortage
+    from kinesis_sdk.common.once.named import named_identities as named_identities
+    from kinesis_sdk.common.once.names import Names as Names
     from kinesis_sdk.common.once.reader import OLDEST_MILLIS as OLDEST_MILLIS
     from kinesis_sdk.common.once.reader import Decision as Decision
     from kinesis_sdk.common.once.reader import ListShards as ListShards
@@ -38,6 +40,8 @@ else:
             "kinesis_sdk.common.once.budget": ("LookUpBudget",),
             "kinesis_sdk.common.once.copies": ("CopySearch", "FirstCopy", "first_copy"),
             "kinesis_sdk.common.once.memory": ("MAX_BYTES", "Shortage"),
+            "kinesis_sdk.common.once.named": ("named_identities",),
+            "kinesis_sdk.common.once.names": ("Names",),
             "kinesis_sdk.common.once.reader": (
                 "OLDEST_MILLIS",
                 "Decision",
