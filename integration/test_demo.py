@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from kinesis_sdk.testing import FakeAws, FakeAwsServer
 from tests import HANG
 from tests.readme import ROOT
 
@@ -122,35 +121,6 @@ def test_a_port_that_nobody_listens_on_is_named() -> None:
     assert result.returncode == 3
     assert f"http://127.0.0.1:{port}" in result.stderr
     assert "Traceback" not in result.stderr
-
-
-def test_an_unknown_stream_is_named() -> None:
-    with FakeAwsServer(FakeAws()) as server:
-        result = subprocess.run(
-            [*DEMO, "--endpoint-url", server.endpoint_url, "--stream", "no-such-stream"],
-            capture_output=True,
-            text=True,
-            timeout=HANG,
-            check=False,
-        )
-    assert result.returncode == 3
-    assert "no-such-stream" in result.stderr
-    assert "ResourceNotFoundException" in result.stderr
-    assert "Traceback" not in result.stderr
-
-
-def test_wrong_credentials_are_named() -> None:
-    with FakeAwsServer(FakeAws(access_keys={"AKIDRIGHT"})) as server:
-        result = subprocess.run(
-            [*DEMO, "--endpoint-url", server.endpoint_url],
-            capture_output=True,
-            text=True,
-            timeout=HANG,
-            check=False,
-        )
-    assert result.returncode == 3
-    assert "UnrecognizedClientException" in result.stderr
-    assert "http://127.0.0.1:" in result.stderr
 
 
 _WITH_SIGINT = "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"

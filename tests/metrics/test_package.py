@@ -7,34 +7,8 @@ import sys
 
 import pytest
 
-from kinesis_sdk import metrics
 from kinesis_sdk.common.metrics import snake_case
 from kinesis_sdk.metrics.conventions import base_unit
-
-PUBLIC = [
-    "Accumulator",
-    "CATALOGUE",
-    "CloudWatchMetrics",
-    "CustomDimension",
-    "EmbeddedMetrics",
-    "Kind",
-    "MemoryMetrics",
-    "Metric",
-    "Metrics",
-    "NoMetrics",
-    "OpenTelemetryMetrics",
-    "PrometheusMetrics",
-    "Scope",
-    "Series",
-    "Statistics",
-]
-
-
-def test_exported_names_are_pinned_and_exist() -> None:
-    assert sorted(metrics.__all__) == PUBLIC == dir(metrics)
-    for name in PUBLIC:
-        assert getattr(metrics, name) is not None
-    assert not hasattr(metrics, "StatsD")
 
 
 def test_nothing_heavy_is_loaded_before_it_is_used() -> None:

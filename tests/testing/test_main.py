@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-import kinesis_sdk.testing
 from kinesis_sdk.testing import __main__ as command
 from kinesis_sdk.testing.__main__ import build_parser
 
@@ -89,20 +88,3 @@ def test_a_start_that_fails_names_the_cause(
     monkeypatch.setattr(command.signal, "signal", lambda *_: None)
     assert command.main(["--port", "4711"]) == 2
     assert capsys.readouterr().err.startswith(said)
-
-
-def test_exported_names() -> None:
-    assert sorted(kinesis_sdk.testing.__all__) == [
-        "AwsError",
-        "FakeAws",
-        "FakeAwsServer",
-        "FakeClient",
-        "Fault",
-        "FaultKind",
-        "Faults",
-        "ResponseLostError",
-        "ServerProcess",
-        "VirtualClock",
-        "start_server_process",
-    ]
-    assert all(hasattr(kinesis_sdk.testing, name) for name in kinesis_sdk.testing.__all__)
