@@ -15,7 +15,7 @@ COMPILE = .cache/uv/bin/uv pip compile --quiet --universal --generate-hashes --n
 MKDOCS = NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/mkdocs
 
 .DEFAULT_GOAL := help
-.PHONY: help install lint demo example test test-all unit integration browser spark spark-full spark-scale multilang java fuzz soak effects incidents operations check english format bench bench-producer bench-consumer bench-calls bench-compression bench-effects bench-latency bench-lease-stores bench-fleet bench-admin bench-spark-plan bench-kpl bench-java bench-multilang bench-spark-jvm docs docs-serve reader mutants surface release lock clean
+.PHONY: help install lint demo example test test-all unit integration browser spark spark-full spark-scale multilang java fuzz soak effects incidents operations check english format bench bench-producer bench-consumer bench-calls bench-compression bench-effects bench-latency bench-lease-stores bench-fleet bench-admin bench-spark-plan bench-spark-start bench-kpl bench-java bench-multilang bench-spark-jvm docs docs-serve reader mutants surface release lock clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -154,6 +154,9 @@ bench-admin: install  ## Print what a look at an application of 1,000 shards cos
 
 bench-spark-plan: install  ## Print what the Spark source's planner costs per trigger, by the number of shards.
 	@$(BIN)/python benchmarks/bench_spark_plan.py $(ARGS)
+
+bench-spark-start: install  ## Print the CPU of a Spark query up to its first row, by process (needs Java 17; a few minutes).
+	@$(BIN)/python benchmarks/bench_spark_start.py $(ARGS)
 
 bench-kpl: install  ## Print the producer's cost per record beside the real Java KPL, over TLS (needs JDK 17, Maven, openssl; 10 minutes).
 	@$(BIN)/python benchmarks/bench_kpl.py $(ARGS)

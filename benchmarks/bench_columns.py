@@ -15,7 +15,8 @@ from datetime import datetime, timezone
 from kinesis_sdk.common.aggregate_reader import Aggregate, open_aggregate
 from kinesis_sdk.common.hashkeys import hash_partition_key
 from kinesis_sdk.common.records import KinesisRecord
-from kinesis_sdk.spark.arrow import COLUMN_NAMES, BatchBuilder
+from kinesis_sdk.spark.arrow import BatchBuilder
+from kinesis_sdk.spark.columns import COLUMN_NAMES
 
 ROWS, PER_AGGREGATE, PAYLOAD, KEYS = 40_000, 400, 100, 50
 ROUNDS = 9

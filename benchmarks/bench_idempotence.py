@@ -29,7 +29,8 @@ from typing import Any
 from kinesis_sdk.common.aggregate_reader import deaggregate
 from kinesis_sdk.common.aggregate_writer import Aggregate
 from kinesis_sdk.common.hashkeys import FULL_RANGE, hash_partition_key
-from kinesis_sdk.common.once.memory import MAX_BYTES, RunMemory
+from kinesis_sdk.common.once.budget import MAX_BYTES
+from kinesis_sdk.common.once.memory import RunMemory
 from kinesis_sdk.common.once.reader import RunReader
 from kinesis_sdk.common.once.runs import Runs
 from kinesis_sdk.common.once.table import Run, encode_table

@@ -68,7 +68,7 @@ def register_yardsticks(spark: Any, rows: int) -> None:
         WriterCommitMessage,
     )
 
-    from kinesis_sdk.spark.arrow import DDL
+    from kinesis_sdk.spark.columns import DDL
 
     class CeilingReader(DataSourceReader):
         def __init__(self, batches: int) -> None:

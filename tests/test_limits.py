@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from kinesis_sdk.admin import streams
-from kinesis_sdk.common.once import memory, names, reader, shell, stamps
+from kinesis_sdk.common.once import budget, memory, names, shell, stamps
 from kinesis_sdk.consumer.config import RetrievalConfig
 from kinesis_sdk.consumer.fetch import polling
 from kinesis_sdk.consumer.sinks import dynamodb
@@ -31,10 +31,10 @@ LIMITS = {
         f"{config.HOLD_OFF} s after its first attempt at the earliest"
     ),
     "… with the same identity": f"up to {stamps.REPEAT_WINDOW:g} s after it",
-    "readers look back for earlier copies": f"up to {reader.OLDEST_MILLIS // 1000} s",
+    "readers look back for earlier copies": f"up to {budget.OLDEST_MILLIS // 1000} s",
     "`dedup_window`": f"up to {names.MAX_WINDOW:g} s",
     "a reader remembers runs of idempotent producers": f"for {memory.KEPT_MILLIS // 1000} s",
-    "… in memory, for each shard (`max_repetition_bytes`)": f"{memory.MAX_BYTES // MIB} MiB by default",
+    "… in memory, for each shard (`max_repetition_bytes`)": f"{budget.MAX_BYTES // MIB} MiB by default",
     "a user record that is wrapped by an idempotent producer": (
         f"{stamps.WRAPPING} bytes smaller than the limit"
     ),
@@ -46,4 +46,4 @@ def test_the_limits_of_the_page_are_those_of_the_code() -> None:
     section = (DOCS / "sizing.md").read_text(encoding="utf-8").split("## Limits")[1]
     rows = re.findall(r"^\| (.+?) \| (.+?) \| (?:Kinesis|DynamoDB|SDK).*\|$", section, re.MULTILINE)
     assert dict(rows) == LIMITS
-    assert RetrievalConfig().max_repetition_bytes == memory.MAX_BYTES
+    assert RetrievalConfig().max_repetition_bytes == budget.MAX_BYTES

@@ -498,7 +498,6 @@ def make_client(
     Raises:
         AwsConfigError: If there is no region, the profile does not exist, or the endpoint URL is invalid.
     """
-    import boto3
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError
 
@@ -512,7 +511,11 @@ def make_client(
         user_agent_extra=f"kinesis-sdk/{__version__}",
     )
     try:
-        owner: Any = session or boto3.Session()
+        owner: Any = session
+        if owner is None:
+            import boto3
+
+            owner = boto3.Session()
         client = owner.client(
             service,
             region_name=region_name,

@@ -8,7 +8,7 @@ from kinesis_sdk._lazy import lazy_names
 
 TYPE_CHECKING = False  # type checkers read it as True
 if TYPE_CHECKING:
-    from kinesis_sdk.spark.arrow import RECORD_ID as RECORD_ID
+    from kinesis_sdk.spark.columns import RECORD_ID as RECORD_ID
     from kinesis_sdk.spark.connection import ConnectionSettings as ConnectionSettings
     from kinesis_sdk.spark.errors import DataLossError as DataLossError
     from kinesis_sdk.spark.errors import OffsetError as OffsetError
@@ -29,7 +29,7 @@ else:
             # the data source
             "kinesis_sdk.spark.source": ("KinesisDataSource",),
             # the identity of a row
-            "kinesis_sdk.spark.arrow": ("RECORD_ID",),
+            "kinesis_sdk.spark.columns": ("RECORD_ID",),
             # foreachPartition
             "kinesis_sdk.spark.partition": (
                 "KinesisPartitionWriter",

@@ -33,6 +33,7 @@ from kinesis_sdk.common.aggregate_reader import (
 from kinesis_sdk.common.errors import CodecUnavailableError, ConfigError
 from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.records import KinesisRecord
+from kinesis_sdk.spark.columns import COLUMN_NAMES, COLUMNS, HEADERS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,37 +58,8 @@ _ROW_BYTES = 2 * 8 + 6 * 4 + 1
 _CHARACTER_BYTES = 4
 """Maximum bytes of a character in UTF-8."""
 
-COLUMNS = (
-    ("data", "binary"),
-    ("partitionKey", "string"),
-    ("sequenceNumber", "string"),
-    ("subSequenceNumber", "long"),
-    ("approximateArrivalTimestamp", "timestamp"),
-    ("shardId", "string"),
-    ("streamName", "string"),
-    ("explicitHashKey", "string"),
-)
-"""Names and Spark types. ``subSequenceNumber`` is null for a record that was not aggregated, and ``partitionKey`` for one that was put
-without a key into a stream that distributes records itself.
-"""
-
-HEADERS = ("headers", "map<string,binary>")
-"""A further column, with the option ``includeHeaders``: headers of the record; empty if it has none."""
-
-COLUMN_NAMES = tuple(name for name, _ in COLUMNS)
-
 _ENTRY_BYTES = 2 * 4
 """Bytes of a header besides its name and its value."""
-
-DDL = ", ".join(f"{name} {kind}" for name, kind in COLUMNS)
-"""The schema in Spark's notation."""
-
-RECORD_ID = "concat_ws('/', streamName, shardId, sequenceNumber, coalesce(subSequenceNumber, 0))"
-"""The identity of a row as an expression of Spark SQL: the text that ``record.id`` is in a worker.
-
-    frame.selectExpr("*", f"{RECORD_ID} AS recordId").dropDuplicates(["recordId"])
-"""
-
 
 Judge = Callable[[KinesisRecord, SubRecordColumns], "Sequence[tuple[int, int]] | None"]
 """Decides about a tagged aggregate: first and last row of each part to drop, in order; None treats it like any untagged aggregate."""

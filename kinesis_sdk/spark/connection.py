@@ -11,12 +11,12 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
-from kinesis_sdk.common.aws import KinesisClient, make_client
 from kinesis_sdk.common.errors import AwsConfigError, ConfigError
-from kinesis_sdk.common.transport import Transport
 
 if TYPE_CHECKING:
     import boto3
+
+    from kinesis_sdk.common.aws import KinesisClient
 
 POOL = 32
 """Connections kept per client: more than there are probe threads or task threads."""
@@ -68,19 +68,8 @@ class ConnectionSettings:
             AwsConfigError: If the profile does not exist.
         """
         import boto3
-        from botocore.exceptions import BotoCoreError
 
-        try:
-            session = boto3.Session(
-                profile_name=self.profile_name,
-                region_name=self.region_name,
-                aws_access_key_id=self.access_key_id,
-                aws_secret_access_key=self.secret_access_key,
-                aws_session_token=self.session_token,
-            )
-            return _assume(session, self, self.role_arn) if self.role_arn else session
-        except BotoCoreError as error:
-            raise AwsConfigError(f"cannot create a session: {error}", code=type(error).__name__) from error
+        return boto3.Session(botocore_session=self._core())
 
     def client(self) -> KinesisClient:
         """Create a Kinesis client in this process.
@@ -88,9 +77,12 @@ class ConnectionSettings:
         Raises:
             AwsConfigError: If there is no region, the profile does not exist, or the endpoint is invalid.
         """
+        # Imported here and below, because processes that only look at options make no calls.
+        from kinesis_sdk.common.aws import make_client
+
         client: KinesisClient = make_client(
             "kinesis",
-            session=self.session(),
+            session=_Core(self._core()),
             region_name=self.region_name,
             endpoint_url=self.endpoint_url,
             max_pool_connections=POOL,
@@ -99,28 +91,56 @@ class ConnectionSettings:
         )
         return client
 
+    def _core(self) -> Any:
+        """Create a session of botocore, which is what a client needs of boto3."""
+        from botocore.exceptions import BotoCoreError
+        from botocore.session import Session
 
-def _assume(base: boto3.Session, connection: ConnectionSettings, role_arn: str) -> boto3.Session:
-    """Return a session with the credentials of a role, which are fetched on first use and refreshed before they expire."""
-    import boto3
+        try:
+            core = Session(profile=self.profile_name)
+            core.get_scoped_config()  # raises if the profile does not exist
+            if self.region_name:
+                core.set_config_variable("region", self.region_name)
+            if self.access_key_id and self.secret_access_key:
+                core.set_credentials(self.access_key_id, self.secret_access_key, self.session_token)
+            return _assume(core, self, self.role_arn) if self.role_arn else core
+        except BotoCoreError as error:
+            raise AwsConfigError(f"cannot create a session: {error}", code=type(error).__name__) from error
+
+
+class _Core:
+    """A session of botocore in the shape of boto3's. Importing boto3 takes a tenth of the CPU of making a client."""
+
+    def __init__(self, core: Any) -> None:
+        self._core = core
+
+    def client(self, service: str, **settings: Any) -> Any:
+        """Create a client."""
+        return self._core.create_client(service, **settings)
+
+
+def _assume(base: Any, connection: ConnectionSettings, role_arn: str) -> Any:
+    """Return a session of botocore with the credentials of a role, which are fetched on first use and refreshed before they expire."""
     from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials
-    from botocore.session import get_session
+    from botocore.session import Session
 
     extra: dict[str, Any] = {"RoleSessionName": connection.role_session_name or "kinesis-sdk-spark"}
     if connection.external_id:
         extra["ExternalId"] = connection.external_id
-    core = base._session
     fetcher = AssumeRoleCredentialFetcher(
-        client_creator=core.create_client,
-        source_credentials=core.get_credentials(),
+        client_creator=base.create_client,
+        source_credentials=base.get_credentials(),
         role_arn=role_arn,
         extra_args=extra,
     )
-    assumed: Any = get_session()
+    assumed: Any = Session()
     assumed._credentials = DeferredRefreshableCredentials(
         refresh_using=fetcher.fetch_credentials, method="assume-role"
     )
-    return boto3.Session(botocore_session=assumed, region_name=base.region_name)
+    region = base.get_config_variable("region")
+    if region:
+        assumed.set_config_variable("region", region)
+    return assumed
 
 
 _lock = threading.Lock()
@@ -139,6 +159,8 @@ def shared_client(connection: ConnectionSettings) -> KinesisClient:
     with _lock:
         client = _clients.get(slot)
         if client is None:
+            from kinesis_sdk.common.transport import Transport
+
             # The planner probes up to 1,000 shards per trigger, most of which have nothing new.
             client = _clients[slot] = cast("KinesisClient", Transport(connection.client()))
         return client

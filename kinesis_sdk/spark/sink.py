@@ -22,8 +22,8 @@ from kinesis_sdk.common.aws import call_with_retries
 from kinesis_sdk.common.clock import Clock, SystemClock
 from kinesis_sdk.common.errors import ConfigError, InvalidRecordError
 from kinesis_sdk.spark import logs
-from kinesis_sdk.spark.arrow import COLUMNS
 from kinesis_sdk.spark.attempts import FirstAttempts, StreamTask
+from kinesis_sdk.spark.columns import COLUMNS
 from kinesis_sdk.spark.connection import ConnectionSettings, shared_client
 from kinesis_sdk.spark.errors import BriefErrors
 from kinesis_sdk.spark.gc_tuning import exclude_loaded_objects, rare_collections

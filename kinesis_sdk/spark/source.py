@@ -4,7 +4,8 @@ One class serves pyspark 4.0 to 4.3. Before 4.2, the engine calls ``latestOffset
 AvailableNow as one batch. From 4.2 on it passes both, and runs as many batches as needed.
 
 Three kinds of processes create readers: the planning process of the driver (which pickles them), one long-lived process per query
-that plans offsets, and the workers of the executors. Creating a reader therefore makes no call, and its pickle contains only options.
+that plans offsets, and the workers of the executors. Creating a reader therefore makes no call, and its pickle contains only options. Modules
+that only some of these processes need are imported where they are used: a query starts several processes, and each pays for its imports.
 """
 
 from __future__ import annotations
@@ -30,28 +31,24 @@ from kinesis_sdk.common.clock import SystemClock
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.spark import logs
-from kinesis_sdk.spark.arrow import COLUMN_NAMES, COLUMNS, DDL, HEADERS, BatchBuilder
+from kinesis_sdk.spark.columns import COLUMN_NAMES, COLUMNS, DDL, HEADERS
 from kinesis_sdk.spark.connection import shared_client
 from kinesis_sdk.spark.errors import BriefErrors
-from kinesis_sdk.spark.gc_tuning import exclude_loaded_objects, rare_collections
 from kinesis_sdk.spark.offsets import QueryOffset
 from kinesis_sdk.spark.options import SinkOptions, SourceOptions
-from kinesis_sdk.spark.planner import StreamPlanner
-from kinesis_sdk.spark.python_environment import max_tasks_of_session
-from kinesis_sdk.spark.reading import ReadPolicy, ShardRange, read_ranges
-from kinesis_sdk.spark.repetitions import RangeRepetitions
-from kinesis_sdk.spark.shardio import ShardIo
 from kinesis_sdk.spark.table_options import (
     METADATA_KEY,
     check_write_options,
     creation_options,
     read_options,
 )
-from kinesis_sdk.spark.tasks import group
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from kinesis_sdk.spark.planner import StreamPlanner
+    from kinesis_sdk.spark.reading import ShardRange
+    from kinesis_sdk.spark.shardio import ShardIo
     from kinesis_sdk.spark.sink import KinesisStreamWriter, KinesisWriter
 
 try:
@@ -207,6 +204,9 @@ class RangePartition(InputPartition):  # type: ignore[misc]
 
 
 def _group(ranges: Sequence[ShardRange], options: SourceOptions) -> list[InputPartition]:
+    from kinesis_sdk.spark.python_environment import max_tasks_of_session
+    from kinesis_sdk.spark.tasks import group
+
     tasks = group(
         ranges, max_tasks=options.max_tasks or max_tasks_of_session(), shards_per_task=options.shards_per_task
     )
@@ -214,6 +214,8 @@ def _group(ranges: Sequence[ShardRange], options: SourceOptions) -> list[InputPa
 
 
 def _new_planner(options: SourceOptions) -> StreamPlanner:
+    from kinesis_sdk.spark.planner import StreamPlanner
+
     logs.configure(options.stream_names, "planner", level=options.log_level)
     return StreamPlanner(
         shared_client(options.connection),
@@ -232,6 +234,12 @@ def _read(
     ranges: Sequence[ShardRange] = (partition and partition.value) or ()
     if not ranges:
         return
+    from kinesis_sdk.spark.arrow import BatchBuilder
+    from kinesis_sdk.spark.gc_tuning import exclude_loaded_objects, rare_collections
+    from kinesis_sdk.spark.reading import ReadPolicy, read_ranges
+    from kinesis_sdk.spark.repetitions import RangeRepetitions
+    from kinesis_sdk.spark.shardio import ShardIo
+
     logs.configure(options.stream_names, level=options.log_level)
     client = shared_client(options.connection)
     clock = SystemClock()

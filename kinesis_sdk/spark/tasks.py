@@ -9,8 +9,10 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from graphlib import TopologicalSorter
+from typing import TYPE_CHECKING
 
-from kinesis_sdk.spark.reading import ShardRange
+if TYPE_CHECKING:
+    from kinesis_sdk.spark.reading import ShardRange
 
 DEFAULT_MAX_TASKS = 64
 """Maximum number of tasks if neither the user nor the session says how many run at a time."""

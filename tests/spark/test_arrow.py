@@ -27,7 +27,8 @@ from tests import fuzz
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed here; `make spark` runs this with it")
 
 from kinesis_sdk.spark import arrow  # noqa: E402 — after the skip
-from kinesis_sdk.spark.arrow import COLUMN_NAMES, COLUMNS, BatchBuilder  # noqa: E402
+from kinesis_sdk.spark.arrow import BatchBuilder  # noqa: E402
+from kinesis_sdk.spark.columns import COLUMN_NAMES, COLUMNS  # noqa: E402
 
 SHARD = "shardId-000000000000"
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kinesis_sdk.common.once.memory import MAX_BYTES
+from kinesis_sdk.common.once.budget import MAX_BYTES
 from kinesis_sdk.common.once.table import NAMED, REPEAT, Run
 from kinesis_sdk.common.position import AfterSequence, TrimHorizon
 from kinesis_sdk.common.records import KinesisRecord

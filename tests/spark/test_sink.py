@@ -35,8 +35,8 @@ from kinesis_sdk.common.once.table import FIRST, NAMED, REPEAT, decode_table  # 
 from kinesis_sdk.common.records import KinesisRecord  # noqa: E402
 from kinesis_sdk.producer import Producer, ProducerConfig  # noqa: E402
 from kinesis_sdk.spark import PartitionFailedError, partition, sink  # noqa: E402
-from kinesis_sdk.spark.arrow import COLUMNS  # noqa: E402
 from kinesis_sdk.spark.attempts import Attempt, FirstAttempts, StreamTask  # noqa: E402
+from kinesis_sdk.spark.columns import COLUMNS  # noqa: E402
 from kinesis_sdk.spark.options import SinkOptions  # noqa: E402
 from kinesis_sdk.spark.sink import (  # noqa: E402
     Columns,

@@ -4,6 +4,8 @@ they are."""
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,7 +29,7 @@ from kinesis_sdk.common.position import Ended, TrimHorizon
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer import Producer
 from kinesis_sdk.spark import source
-from kinesis_sdk.spark.arrow import COLUMNS
+from kinesis_sdk.spark.columns import COLUMNS
 from kinesis_sdk.spark.offsets import QueryOffset
 from kinesis_sdk.spark.options import SourceOptions
 from kinesis_sdk.spark.python_environment import MAX_TASKS_VARIABLE
@@ -261,3 +263,57 @@ def test_read_limits(aws: FakeAws) -> None:
 
     assert rows(limited.getDefaultReadLimit()) == 3
     assert rows(ReadAllAvailable()) == 30, "the engine's word counts more than the options"
+
+
+STARTED = f"""
+import pickle, sys
+from kinesis_sdk.spark import connection, source
+options = {{**{OPTIONS!r}, "accessKeyId": "a", "secretAccessKey": "b"}}
+read = source.KinesisDataSource(options).streamReader(source.KinesisDataSource(options).schema())
+def is_reached(*_): raise ConnectionError
+"""
+PLAN = """
+connection.ConnectionSettings.client = is_reached
+try: read.planner
+except ConnectionError: pass
+"""
+READ = """
+from kinesis_sdk.common.position import Ended, TrimHorizon
+from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.spark.reading import ShardRange
+connection.ConnectionSettings.client = is_reached
+ranges = [ShardRange(StreamId.parse("orders"), "shardId-0", TrimHorizon(), Ended())]
+try: next(pickle.loads(pickle.dumps(read)).read(source.RangePartition(ranges)))
+except ConnectionError: pass
+"""
+CALLS = {
+    "botocore",
+    "boto3",
+    "http.client",
+    "kinesis_sdk.common.transport",
+    "kinesis_sdk.common.aggregate_reader",
+}
+PLANNING = {"kinesis_sdk.spark.planner", "kinesis_sdk.spark.probe", "kinesis_sdk.spark.listing"}
+READING = {"kinesis_sdk.spark.arrow", "kinesis_sdk.spark.repetitions", "kinesis_sdk.common.once.reader"}
+
+
+@pytest.mark.parametrize(
+    ("code", "needless"),
+    [
+        ("", CALLS | PLANNING | READING | {"kinesis_sdk.spark.reading", "pyarrow", "kinesis_sdk.producer"}),
+        (PLAN, READING | {"boto3", "pyarrow", "kinesis_sdk.producer"}),
+        (READ, PLANNING | {"boto3", "kinesis_sdk.producer"}),
+        (
+            "connection.ConnectionSettings(region_name='a', access_key_id='a', secret_access_key='b').client()",
+            {"boto3"},
+        ),
+    ],
+    ids=["creates the source", "plans", "reads", "makes a client"],
+)
+def test_each_process_of_a_query_imports_what_it_needs(code: str, needless: set[str]) -> None:
+    """A query starts several Python processes, and each of them imports anew."""
+    shown = f"print(*({needless!r} & set(sys.modules)))"
+    found = subprocess.run(
+        [sys.executable, "-c", f"{STARTED}\n{code}\n{shown}"], check=True, capture_output=True, text=True
+    )
+    assert found.stdout.split() == []

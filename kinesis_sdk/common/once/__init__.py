@@ -14,15 +14,15 @@ from kinesis_sdk._lazy import lazy_names
 
 TYPE_CHECKING = False  # type checkers read it as True
 if TYPE_CHECKING:
+    from kinesis_sdk.common.once.budget import MAX_BYTES as MAX_BYTES
+    from kinesis_sdk.common.once.budget import OLDEST_MILLIS as OLDEST_MILLIS
     from kinesis_sdk.common.once.budget import LookUpBudget as LookUpBudget
     from kinesis_sdk.common.once.copies import CopySearch as CopySearch
     from kinesis_sdk.common.once.copies import FirstCopy as FirstCopy
     from kinesis_sdk.common.once.copies import first_copy as first_copy
-    from kinesis_sdk.common.once.memory import MAX_BYTES as MAX_BYTES
     from kinesis_sdk.common.once.memory import Shortage as Shortage
     from kinesis_sdk.common.once.named import named_identities as named_identities
     from kinesis_sdk.common.once.names import Names as Names
-    from kinesis_sdk.common.once.reader import OLDEST_MILLIS as OLDEST_MILLIS
     from kinesis_sdk.common.once.reader import Decision as Decision
     from kinesis_sdk.common.once.reader import ListShards as ListShards
     from kinesis_sdk.common.once.reader import LookUp as LookUp
@@ -37,13 +37,12 @@ else:
     __all__, __getattr__, __dir__ = lazy_names(
         __name__,
         {
-            "kinesis_sdk.common.once.budget": ("LookUpBudget",),
+            "kinesis_sdk.common.once.budget": ("MAX_BYTES", "OLDEST_MILLIS", "LookUpBudget"),
             "kinesis_sdk.common.once.copies": ("CopySearch", "FirstCopy", "first_copy"),
-            "kinesis_sdk.common.once.memory": ("MAX_BYTES", "Shortage"),
+            "kinesis_sdk.common.once.memory": ("Shortage",),
             "kinesis_sdk.common.once.named": ("named_identities",),
             "kinesis_sdk.common.once.names": ("Names",),
             "kinesis_sdk.common.once.reader": (
-                "OLDEST_MILLIS",
                 "Decision",
                 "ListShards",
                 "LookUp",

@@ -1,4 +1,4 @@
-"""Budget of look-ups: how many bytes of a shard they may read again, and with how many calls. Pure: time is passed in.
+"""Bounds of a reader's memory and of its look-ups: bytes of a shard that they may read again, and calls. Pure: time is passed in.
 
 A forged record of 77 bytes can ask for 15 minutes of a shard. Records that a look-up leaves out because of its budget are delivered and
 counted as unknown. So an attack can cause a second delivery, but never a loss or a stalled shard.
@@ -12,6 +12,12 @@ that pretend to have older ones cannot use it up."""
 
 YOUNG_MILLIS = 60_000
 """A record is young if the search for it begins at most this many milliseconds before its arrival."""
+
+MAX_BYTES = 64 * 1024 * 1024
+"""Default of the maximum bytes of the memory of one shard."""
+
+OLDEST_MILLIS = 900_000
+"""Maximum milliseconds from a record's date to its arrival, for records of idempotent producers."""
 
 CALL_BYTES = 400_000
 """Minimum bytes that a call takes from the budget, so that calls that return little are bounded too. A shard allows 2 MB and five calls a second."""

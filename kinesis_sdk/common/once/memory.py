@@ -33,14 +33,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import ceil
 from typing import NamedTuple
 
+from kinesis_sdk.common.once.budget import MAX_BYTES
 from kinesis_sdk.common.once.pieces import NO_ARRIVAL, Part, Pieces
 from kinesis_sdk.common.once.table import NAMED, Run
 
 KEPT_MILLIS = 60_000
 """Milliseconds of arrivals for which a run is kept."""
-
-MAX_BYTES = 64 * 1024 * 1024
-"""Default of the maximum bytes of the memory of one shard."""
 
 ANCESTOR = -1
 """Sequence number of every copy in an ancestor of the shard, because all are before the shard's first record."""

@@ -54,10 +54,9 @@ from kinesis_sdk.common.aggregate_reader import (
     open_aggregate,
 )
 from kinesis_sdk.common.hashkeys import HashKeyRange
-from kinesis_sdk.common.once.budget import YOUNG_MILLIS, LookUpBudget
+from kinesis_sdk.common.once.budget import MAX_BYTES, OLDEST_MILLIS, YOUNG_MILLIS, LookUpBudget
 from kinesis_sdk.common.once.memory import (
     ANCESTOR,
-    MAX_BYTES,
     NEVER,
     Recollection,
     RunMemory,
@@ -82,9 +81,6 @@ from kinesis_sdk.common.shards import Shard, ShardGraph
 
 EARLY_MILLIS = 2000
 """Milliseconds by which arrivals may contradict the order of records, and by which dates may contradict the time of sending."""
-
-OLDEST_MILLIS = 900_000
-"""Maximum milliseconds from a record's date to its arrival, for records of idempotent producers."""
 
 _MARKED_MILLIS = 30_000
 """The search for copies of a repeated record begins at least this many milliseconds before its arrival, so that a wrong clock of

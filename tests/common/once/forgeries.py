@@ -13,8 +13,7 @@ from random import Random
 
 from kinesis_sdk.common.aggregate_reader import deaggregate
 from kinesis_sdk.common.hashkeys import MAX_HASH_KEY, HashKeyRange
-from kinesis_sdk.common.once.budget import LookUpBudget
-from kinesis_sdk.common.once.memory import MAX_BYTES
+from kinesis_sdk.common.once.budget import MAX_BYTES, LookUpBudget
 from kinesis_sdk.common.once.reader import ListShards, RunReader
 from kinesis_sdk.common.once.table import (
     FIRST,

@@ -9,8 +9,8 @@ import pytest
 from kinesis_sdk.common.aggregate_writer import Aggregate
 from kinesis_sdk.common.hashkeys import MAX_HASH_KEY, hash_partition_key
 from kinesis_sdk.common.once import pieces
+from kinesis_sdk.common.once.budget import MAX_BYTES
 from kinesis_sdk.common.once.identity import Identity
-from kinesis_sdk.common.once.memory import MAX_BYTES
 from kinesis_sdk.common.once.runs import Runs
 from kinesis_sdk.common.once.table import FIRST, MAX_RUNS, NAMED, REPEAT, Run, decode_table, encode_table
 from tests.common.once.forged import FORGED, OWNER, SHARD, cost

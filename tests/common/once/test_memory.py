@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
+from kinesis_sdk.common.once.budget import MAX_BYTES
 from kinesis_sdk.common.once.memory import (
     ANCESTOR,
     CARRIER_BYTES,
     KEPT_MILLIS,
-    MAX_BYTES,
     NEVER,
     Recollection,
     RunMemory,

@@ -10,7 +10,8 @@ import pytest
 
 from kinesis_sdk.common.aggregate_reader import deaggregate
 from kinesis_sdk.common.hashkeys import MAX_HASH_KEY
-from kinesis_sdk.common.once.memory import MAX_BYTES, RUN_BYTES, RunMemory, Shortage
+from kinesis_sdk.common.once.budget import MAX_BYTES
+from kinesis_sdk.common.once.memory import RUN_BYTES, RunMemory, Shortage
 from kinesis_sdk.common.once.pieces import Pieces
 from kinesis_sdk.common.once.reader import EARLY_MILLIS, ListShards, LookUp, ReadShard
 from kinesis_sdk.common.once.table import FIRST, NAMED, REPEAT, Run, encode_table

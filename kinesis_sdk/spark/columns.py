@@ -1,0 +1,31 @@
+"""Columns of a read, by name and type, and the identity of its rows. Imports nothing, because every process of a query needs them."""
+
+from __future__ import annotations
+
+COLUMNS = (
+    ("data", "binary"),
+    ("partitionKey", "string"),
+    ("sequenceNumber", "string"),
+    ("subSequenceNumber", "long"),
+    ("approximateArrivalTimestamp", "timestamp"),
+    ("shardId", "string"),
+    ("streamName", "string"),
+    ("explicitHashKey", "string"),
+)
+"""Names and Spark types. ``subSequenceNumber`` is null for a record that was not aggregated, and ``partitionKey`` for one that was put
+without a key into a stream that distributes records itself.
+"""
+
+HEADERS = ("headers", "map<string,binary>")
+"""A further column, with the option ``includeHeaders``: headers of the record; empty if it has none."""
+
+COLUMN_NAMES = tuple(name for name, _ in COLUMNS)
+
+DDL = ", ".join(f"{name} {kind}" for name, kind in COLUMNS)
+"""The schema in Spark's notation."""
+
+RECORD_ID = "concat_ws('/', streamName, shardId, sequenceNumber, coalesce(subSequenceNumber, 0))"
+"""The identity of a row as an expression of Spark SQL: the text that ``record.id`` is in a worker.
+
+    frame.selectExpr("*", f"{RECORD_ID} AS recordId").dropDuplicates(["recordId"])
+"""
