@@ -28,8 +28,8 @@ def _fail_first_attempt(rows: Any) -> Any:
         yield batch
 
 
-def _read(spark: Any, stream: Any) -> Counter[str]:
-    frame = spark.read.format("kinesis_sdk").options(**stream.options()).load()
+def _read(spark: Any, stream: Any, **more: str) -> Counter[str]:
+    frame = spark.read.format("kinesis_sdk").options(**stream.options(**more)).load()
     return Counter(bytes(row.data).decode() for row in frame.select("data").collect())
 
 
@@ -81,6 +81,21 @@ def test_rows_with_names_are_read_once(spark: Any, stream: Any, folder: Path) ->
         if sorted(commits.glob("[0-9]*")) == seen:
             break
     assert Counter(row.data for row in spark.read.parquet(str(folder / "out")).collect()) == expected
+
+
+def test_a_job_that_runs_again_stores_no_row_twice(spark: Any, stream: Any) -> None:
+    """For consumers that see every stored copy."""
+    orders = stream(2)
+    number = F.col("id")
+    frame = spark.range(0, ROWS, 1, 2).select(
+        F.concat(F.lit("row-"), number).alias("data"),
+        F.concat(F.lit("key-"), number % 50).alias("partitionKey"),
+        F.concat(F.lit("name-"), number).alias("dedupId"),
+    )
+    options = orders.options(idempotent="true", dedupNamespace="orders", reconcile="1h")
+    for part in (frame.where(F.col("data").endswith("3")), frame):
+        part.write.format("kinesis_sdk").options(**options).mode("append").save()
+    assert _read(spark, orders, recognizeRepetitions="false") == {f"row-{n}": 1 for n in range(ROWS)}
 
 
 FAILING_BATCH = 3
