@@ -181,13 +181,13 @@ def test_rows_of_aggregates_are_counted_and_those_of_one_millisecond_stay_togeth
 
 def test_what_follows_a_millisecond_beyond_the_limit_is_read_on() -> None:
     world = World()
-    put = world.put(60)
+    put = world.put(49)  # and the first two pages of the driver have one more
     for _ in range(40):
         world.clock.advance(0.1)
         put += world.put(1)
     query = Query(world, {**TRIM, "max_rows_per_trigger": 20})
     query.run(5)
-    assert query.batches == [60, 20, 20]
+    assert query.batches == [49, 20, 20]
     assert query.payloads == put
 
 
