@@ -12,11 +12,9 @@ from kinesis_sdk.common.dead_letters import History
 from kinesis_sdk.common.error_policy import PoisonRecord
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.record_ids import record_id
+from kinesis_sdk.common.retry_tiers import MARGIN, tier_stream
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer import StreamSpec
-
-_MARGIN = 3600.0
-"""Seconds for which a record must stay in its stream after it is due."""
 
 _NO_KEY = "-"
 """Partition key that a record without one gets in a tier."""
@@ -76,7 +74,7 @@ class StreamTiers:
         """See `TierStore.begin`."""
         if self._streams:
             raise ConfigError("to", self._base, "a StreamTiers of its own for each RetryTiers")
-        names = self._names or tuple(f"{self._base}.retry-{delay:g}" for delay in delays)
+        names = self._names or tuple(tier_stream(self._base, delay) for delay in delays)
         if len(names) != len(delays):
             raise ConfigError("names", names, f"{len(delays)} streams, one for each delay")
         streams = tuple(StreamId.parse(name) for name in names)
@@ -135,11 +133,11 @@ class StreamTiers:
                 sleep=time.sleep,
             )["StreamDescriptionSummary"]
             kept = summary["RetentionPeriodHours"]
-            if kept * 3600 < delay + _MARGIN:
-                hours = -(-round(delay + _MARGIN) // 3600)
+            if kept * 3600 < delay + MARGIN:
+                hours = -(-round(delay + MARGIN) // 3600)
                 raise ConfigError(
                     "delays",
                     delay,
-                    f"at most {kept * 3600 - _MARGIN:g} seconds, because {stream.name} keeps records for {kept} h: "
+                    f"at most {kept * 3600 - MARGIN:g} seconds, because {stream.name} keeps records for {kept} h: "
                     f"kinesis-sdk stream retention {stream.name} {hours}",
                 )

@@ -12,6 +12,7 @@ from kinesis_sdk.common.dead_letters import ATTEMPT, DUE, FIRST_FAILED, ORIGIN, 
 from kinesis_sdk.common.errors import ConfigError, InvalidRecordError
 from kinesis_sdk.common.hashkeys import hash_partition_key
 from kinesis_sdk.common.headers import encode_headers
+from kinesis_sdk.common.retry_tiers import delay_of
 from kinesis_sdk.consumer import CircuitBreaker, ConsumerConfig, LeaseConfig
 from kinesis_sdk.consumer.engine.engine import ConsumerEngine
 from kinesis_sdk.consumer.handler import HandlerSource
@@ -230,6 +231,14 @@ def test_an_outage_does_not_empty_the_stream_into_its_tiers():
 def test_tiers_that_cannot_be_are_refused(delays, names, field):
     with pytest.raises(ConfigError, match=f"^{field}="):
         RetryTiers(delays, to=StreamTiers(DirectProducer(None), "orders", names=names), dead_letter=print)
+
+
+def test_tiers_are_named_after_their_delays_which_views_read_from_the_names():
+    delays = (1.5, 60, 1_000_000, 31_536_000)
+    tiers = RetryTiers(delays, to=StreamTiers(DirectProducer(None), "orders"), dead_letter=print)
+    names = [one.stream.name for one in tiers.streams()]
+    assert names == [f"orders.retry-{delay}" for delay in delays]
+    assert [delay_of(name) for name in names] == list(delays)
 
 
 def test_a_store_has_one_policy_and_rows_are_no_streams(tmp_path):

@@ -26,6 +26,7 @@ from kinesis_sdk.admin.fleet.model import (
 )
 from kinesis_sdk.admin.load import SHARD_BYTES_PER_SECOND, ShardLoad
 from kinesis_sdk.common.hashkeys import HashKeyRange
+from kinesis_sdk.common.retry_tiers import MARGIN
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST
 from kinesis_sdk.common.text import printable
 
@@ -53,6 +54,7 @@ RULES: Mapping[str, Rule] = {
     "stream-recreated": Rule(Severity.ERROR, "stream recreated", _ALL),
     "stream-missing": Rule(Severity.ERROR, "stream missing", _ALL),
     "trimmed": Rule(Severity.ERROR, "records lost"),
+    "tier-forgets": Rule(Severity.ERROR, "tier forgets", _ALL),
     "near-horizon": Rule(Severity.ERROR, "near the horizon"),
     "shard-expired": Rule(Severity.ERROR, "shard expired"),
     "stopped": Rule(Severity.ERROR, "no worker", _ALL, needs_workers=True),
@@ -151,6 +153,7 @@ class TableFacts:
 
     Attributes:
         retentions: Retention in seconds, by ``streamName``.
+        tiers: Streams in which records wait for a retry: delay and retention in seconds, by name.
         misfits: Evidence that a single row belongs to another stream than the rest, by lease key.
         recreated_streams: Streams whose creation time changed while they were watched.
         table_recreated_for: Seconds since most counters went back; None if they did not.
@@ -162,6 +165,7 @@ class TableFacts:
     """
 
     retentions: Mapping[str | None, float] = field(default_factory=dict)
+    tiers: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     holes: tuple[Hole, ...] = ()
     contradictions: Mapping[str, str] = field(default_factory=dict)
     misfits: Mapping[str, str] = field(default_factory=dict)
@@ -294,6 +298,21 @@ def _of_the_table(view: FleetView, facts: TableFacts, settings: ProblemSettings)
             "stream-missing",
             f"the stream {printable(stream)} does not exist",
             "create the stream, or delete the application if it is no longer needed",
+        )
+    for stream, (delay, retention) in facts.tiers.items():
+        if retention >= delay + MARGIN:
+            continue
+        yield _problem(
+            view,
+            "tier-forgets",
+            f"records wait for {duration(delay)} in {printable(stream)}, which keeps them for {duration(retention)}: "
+            + (
+                "they expire before they are due"
+                if retention <= delay
+                else "they expire soon after they are due"
+            ),
+            f"lengthen the retention of the stream to {-(-round(delay + MARGIN) // 3600)} h or more",
+            severity=None if retention <= delay else Severity.WARNING,
         )
     for stream in facts.recreated_streams:
         yield _problem(

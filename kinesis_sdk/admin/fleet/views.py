@@ -15,6 +15,7 @@ from kinesis_sdk.admin.fleet.model import (
     Totals,
 )
 from kinesis_sdk.admin.fleet.problems import Hole, ProblemSettings, TableFacts, find_problems
+from kinesis_sdk.common.retry_tiers import delay_of
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST
 from kinesis_sdk.common.shards import is_shard_id, is_table_shard_id
 from kinesis_sdk.consumer.leases import attributes
@@ -279,6 +280,11 @@ def _facts(memory: FleetMemory, now: float, retentions: Mapping[str | None, floa
             gone.append(key)
     return TableFacts(
         retentions=retentions,
+        tiers={
+            known.facts.name: (delay, known.facts.retention)
+            for known in memory.streams.values()
+            if known.facts is not None and (delay := delay_of(known.facts.name)) is not None
+        },
         holes=tuple(
             Hole(name, known.hole, now - known.hole_since)
             for name, known in memory.streams.items()

@@ -225,6 +225,11 @@ def missing_stream(fleet: Fleet) -> FleetView:
     return fleet.view()
 
 
+def forgetful_tier(fleet: Fleet) -> FleetView:
+    fleet.observer.observe_stream(None, StreamFacts(name="orders.retry-86400", retention=86_400.0), fleet.now)
+    return fleet.view()
+
+
 SCENES: dict[str, Callable[[Fleet], FleetView]] = {
     "silent-owner": silent,
     "stopped": stopped,
@@ -246,6 +251,7 @@ SCENES: dict[str, Callable[[Fleet], FleetView]] = {
     "near-horizon": near_horizon,
     "horizon-soon": horizon_soon,
     "trimmed": trimmed,
+    "tier-forgets": forgetful_tier,
     "foreign-row": foreign,
     "misfit-row": misfit,
     "shard-expired": expired,

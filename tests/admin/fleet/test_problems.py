@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import kinesis_sdk
+from kinesis_sdk.admin.applications import StreamFacts
 from kinesis_sdk.admin.fleet.lag import LagProbeResult
 from kinesis_sdk.admin.fleet.model import FleetView, Problem, Severity
 from kinesis_sdk.admin.fleet.problems import RULES, ProblemSettings
@@ -75,6 +76,27 @@ def test_each_problem_is_found(code: str) -> None:
         assert problem.remedy
         assert problem.text[0] == problem.text[0].lower() or problem.text[0].isdigit()
         assert not problem.text.endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("name", "retention", "severity"),
+    [
+        ("orders.retry-82800", 24, None),
+        ("orders.retry-82801", 24, Severity.WARNING),
+        ("orders.retry-86400.5", 24, Severity.ERROR),
+        ("orders.retry-86400.5", 48, None),
+        ("orders.retry-86401x", 24, None),
+        ("orders", 24, None),
+    ],
+)
+def test_a_tier_keeps_records_for_an_hour_after_they_are_due(
+    name: str, retention: int, severity: Severity | None
+) -> None:
+    fleet = healthy()
+    fleet.observer.observe_stream(None, StreamFacts(name=name, retention=3600.0 * retention), fleet.now)
+    found = [one for one in fleet.view().problems if one.code == "tier-forgets"]
+    assert [one.severity for one in found] == ([] if severity is None else [severity])
+    assert all("25 h" in one.remedy or "24 h" in one.remedy for one in found)
 
 
 def test_every_code_has_a_scene_and_stands_in_the_docs() -> None:
