@@ -13,5 +13,13 @@ from kinesis_sdk._lazy import lazy_names
 TYPE_CHECKING = False  # type checkers read it as True
 if TYPE_CHECKING:
     from kinesis_sdk.relay.handler import Relay as Relay
+    from kinesis_sdk.relay.outbox import Outbox as Outbox
+    from kinesis_sdk.relay.outbox import OutboxPublisher as OutboxPublisher
 else:
-    __all__, __getattr__, __dir__ = lazy_names(__name__, {"kinesis_sdk.relay.handler": ("Relay",)})
+    __all__, __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "kinesis_sdk.relay.handler": ("Relay",),
+            "kinesis_sdk.relay.outbox": ("Outbox", "OutboxPublisher"),
+        },
+    )

@@ -1,12 +1,13 @@
-"""The handler of a worker that puts records into other streams."""
+"""`Relay`: puts records into other streams, as the handler of a worker or in a Lambda function."""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from threading import Lock
-from typing import TypeAlias
+from typing import TypeAlias, cast
 from weakref import WeakKeyDictionary
 
 from kinesis_sdk.common.errors import ConfigError, InvalidRecordError
@@ -30,7 +31,7 @@ Outputs: TypeAlias = Put | Iterable[Put] | None
 
 
 class Relay:
-    """Handler for a `Worker` that puts what a function returns for each record. Thread-safe.
+    """Handler for a `Worker` that puts what a function returns for each record. Thread-safe. In a Lambda function, call `relay`.
 
     Each output has a ``dedup_id`` made of the relay's name, the id of the input record and the output's index. So however often a
     record is delivered, its outputs have the same ids, and readers of this SDK deliver each of them once: workers, Spark and
@@ -45,7 +46,7 @@ class Relay:
     Args:
         producer: Puts the outputs; with ``idempotent=True`` and a ``dedup_namespace``. It is not closed.
         function: Called with each `UserRecord`. Returns a `Put`, an iterable of them (a generator function is fine), at most 10,000, or None
-            for no output. It is a plain function. If it raises, ``on_handler_error`` decides about the record.
+            for no output; or it is a coroutine function that returns one of these. If it raises, ``on_handler_error`` decides about the record.
         name: Name of the relay, 1 to 100 characters. Each relay with the same ``dedup_namespace`` needs its own name, and must
             keep it: under another name, the outputs of a record that is delivered again have other ids.
 
@@ -53,7 +54,13 @@ class Relay:
         ConfigError: If an argument is not valid.
     """
 
-    def __init__(self, producer: Producer, function: Callable[[UserRecord], Outputs], *, name: str) -> None:
+    def __init__(
+        self,
+        producer: Producer,
+        function: Callable[[UserRecord], Outputs | Awaitable[Outputs]],
+        *,
+        name: str,
+    ) -> None:
         if not isinstance(producer, Producer):
             raise ConfigError("producer", producer, "a Producer")
         if producer.config.dedup_namespace is None:
@@ -62,12 +69,14 @@ class Relay:
                 "a producer without a dedup_namespace",
                 "Producer(ProducerConfig(idempotent=True, dedup_namespace=…)): readers recognize outputs by their ids in this namespace",
             )
-        if (
-            not callable(function)
-            or inspect.iscoroutinefunction(function)
-            or inspect.isasyncgenfunction(function)
-        ):
-            raise ConfigError("function", function, "a plain function of a UserRecord")
+        if not callable(function) or inspect.isasyncgenfunction(function):
+            raise ConfigError(
+                "function",
+                function,
+                "a function of a UserRecord, or a coroutine function that returns a list",
+            )
+        called = getattr(function, "__call__", None)  # noqa: B004 - of an object
+        self._awaits = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
         check_text("name", name, 1, _LONGEST_NAME)
         self._producer = producer
         self._function = function
@@ -77,42 +86,40 @@ class Relay:
         # for example after a rewind, has to put them again.
         self._stored: WeakKeyDictionary[Checkpointer, dict[str, None]] = WeakKeyDictionary()
 
-    def __call__(self, batch: RecordBatch) -> None:
-        """Put the outputs of a batch, and return when all of them are stored.
+    def __call__(self, batch: RecordBatch) -> Awaitable[None] | None:
+        """Put the outputs of a batch, and return when all of them are stored; for a coroutine function, return an awaitable.
 
         Raises:
             RecordFailedError: If an output was not stored.
             ValueError: If the function returned something that cannot be put.
             Exception: What the function raised, or `Producer.put`.
         """
+        call = _Call(self, batch.checkpointer)
+        if self._awaits:
+            return call.run_async(batch.records)
+        call.run(batch.records)
+        return None
+
+    def relay(self, records: Iterable[UserRecord]) -> None:
+        """Put the outputs of records, and return when all of them are stored: for a Lambda function. Raises as a call does.
+
+        Args:
+            records: The records, for example ``KinesisEvent(event).user_records``.
+
+        Raises:
+            ConfigError: If the function is a coroutine function.
+        """
+        if self._awaits:
+            raise ConfigError("function", self._function, "a plain function, for relay()")
+        _Call(self, None).run(records)
+
+    def _stored_by(self, acquisition: Checkpointer) -> frozenset[str]:
+        """Return the ids of outputs that earlier failed calls have stored."""
         with self._lock:
-            stored = frozenset(self._stored.get(batch.checkpointer, ()))
-        skipped: list[str] = []
-        under_way: list[tuple[str, PendingRecord]] = []
-        error: BaseException | None = None
-        try:
-            for record in batch.records:
-                for dedup_id, put in self._outputs(record):
-                    if dedup_id in stored:
-                        skipped.append(dedup_id)
-                    else:
-                        under_way.append((dedup_id, self._put(put, dedup_id)))
-        except Exception as raised:  # noqa: BLE001 - raised below, after the outputs that are under way
-            error = raised
-        done = []
-        for dedup_id, future in reversed(under_way):
-            failure = future.exception()
-            if failure is None:
-                done.append(dedup_id)
-            else:
-                error = failure  # the oldest error counts
-        if error is not None:
-            self._remember(batch.checkpointer, done)
-            raise error
-        if skipped:
-            self._forget(batch.checkpointer, skipped)
+            return frozenset(self._stored.get(acquisition, ()))
 
     def _put(self, put: Put, dedup_id: str) -> PendingRecord:
+        """Put an output under its id."""
         if put.dedup_id is not None:
             raise ValueError("a Relay gives each output its dedup_id: return a Put without one")
         try:
@@ -140,14 +147,14 @@ class Relay:
                 kept[dedup_id] = None
 
     def _forget(self, acquisition: Checkpointer, skipped: Sequence[str]) -> None:
+        """Forget outputs whose call has succeeded."""
         with self._lock:
             kept = self._stored.get(acquisition, {})
             for dedup_id in skipped:
                 kept.pop(dedup_id, None)
 
-    def _outputs(self, record: UserRecord) -> Iterator[tuple[str, Put]]:
+    def _named(self, record: UserRecord, returned: Outputs) -> Iterator[tuple[str, Put]]:
         """Yield the outputs of a record with their ids."""
-        returned = self._function(record)
         if returned is None:
             return
         # A `Put` is a tuple, so an iterable, too.
@@ -161,3 +168,63 @@ class Relay:
     def _id(self, record: UserRecord, index: int) -> str:
         found = f"{self._name}/{record.id}/{index}"
         return found if len(found) <= _LONGEST_ID else hashlib.sha256(found.encode()).hexdigest()
+
+
+class _Call:
+    """One call: what is under way, and the error that ended it.
+
+    Args:
+        relay: The relay.
+        acquisition: The shard's checkpointer; None in a Lambda function, which remembers nothing.
+    """
+
+    def __init__(self, relay: Relay, acquisition: Checkpointer | None) -> None:
+        self._relay = relay
+        self._acquisition = acquisition
+        self._stored = frozenset[str]() if acquisition is None else relay._stored_by(acquisition)
+        self._skipped: list[str] = []
+        self._under_way: list[tuple[str, PendingRecord]] = []
+
+    def run(self, records: Iterable[UserRecord]) -> None:
+        """Put the outputs of records, and wait for them."""
+        error: BaseException | None = None
+        try:
+            for record in records:
+                self._put(record, cast("Outputs", self._relay._function(record)))
+        except Exception as raised:  # noqa: BLE001 - raised below, after the outputs that are under way
+            error = raised
+        self._finish(error)
+
+    async def run_async(self, records: Iterable[UserRecord]) -> None:
+        """As `run`. A put may wait for room, and a result for Kinesis, so both are in a thread."""
+        error: BaseException | None = None
+        try:
+            for record in records:
+                returned = await cast("Awaitable[Outputs]", self._relay._function(record))
+                await asyncio.to_thread(self._put, record, returned)
+        except Exception as raised:  # noqa: BLE001 - raised below, after the outputs that are under way
+            error = raised
+        await asyncio.to_thread(self._finish, error)
+
+    def _put(self, record: UserRecord, returned: Outputs) -> None:
+        for dedup_id, put in self._relay._named(record, returned):
+            if dedup_id in self._stored:
+                self._skipped.append(dedup_id)
+            else:
+                self._under_way.append((dedup_id, self._relay._put(put, dedup_id)))
+
+    def _finish(self, error: BaseException | None) -> None:
+        """Wait for what is under way; raise the first error."""
+        done = []
+        for dedup_id, future in reversed(self._under_way):
+            failure = future.exception()
+            if failure is None:
+                done.append(dedup_id)
+            else:
+                error = failure  # of a record before the one whose outputs could not be put
+        if error is not None:
+            if self._acquisition is not None:
+                self._relay._remember(self._acquisition, done)
+            raise error
+        if self._skipped and self._acquisition is not None:
+            self._relay._forget(self._acquisition, self._skipped)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
 
 from kinesis_sdk import BisectBatch, ConfigError, ConsumerConfig, Producer, ProducerConfig, Put, UserRecord
 from kinesis_sdk.consumer import HandlerErrorPolicy
+from kinesis_sdk.lambda_events import KinesisEvent
 from kinesis_sdk.pytest_plugin import SteppedWorker, TestStream
 from kinesis_sdk.relay import Relay
 from kinesis_sdk.testing import FakeAws, VirtualClock
+from tests.lambda_events.support import event
 
 NAMED = ProducerConfig(idempotent=True, dedup_namespace="tests", record_max_buffered_time=0.001)
 
@@ -156,7 +159,47 @@ def test_what_cannot_be_put_is_an_error_of_its_record_only(
     assert streams.delivered().count(b"ok") == 2
 
 
-async def coroutine(record: UserRecord) -> None: ...
+async def later(record: UserRecord) -> list[Put]:
+    await asyncio.sleep(0)
+    if record.data == b"bad":
+        raise ValueError("secret")
+    return list(copies(record))
+
+
+def test_a_coroutine_function_is_awaited_and_keeps_the_promises_of_a_plain_one(streams: Streams) -> None:
+    streams.orders.put("k", b"2", b"bad", b"1")
+    relay, letters = Relay(streams.producer, later, name="r"), []
+    for _ in range(2):
+        streams.run(relay, BisectBatch(dead_letter=letters.append, attempts=1))
+    assert [letter.record.data for letter in letters] == [b"bad", b"bad"]
+    assert len(streams.stored()) >= 6
+    assert streams.delivered() == [b"1.0", b"2.0", b"2.1"]
+    assert not any(relay._stored.values())
+    with pytest.raises(ConfigError, match="for relay"):
+        relay.relay([])
+
+
+def test_an_event_that_lambda_delivers_again_has_the_same_ids(streams: Streams) -> None:
+    given = event(["2"], ["1"])
+    broken = [True]
+
+    def fails(record: UserRecord) -> Iterator[Put]:
+        yield from copies(record)
+        if broken[0] and record.data == b"1":
+            raise ConnectionError
+
+    relay = Relay(streams.producer, fails, name="r")
+    with pytest.raises(ConnectionError):
+        relay.relay(KinesisEvent(given).user_records)
+    assert streams.stored() == [b"1.0", b"2.0", b"2.1"], "before it raised, all were stored"
+    broken[0] = False
+    relay.relay(KinesisEvent(given).user_records)
+    assert len(streams.stored()) == 6
+    assert streams.delivered() == [b"1.0", b"2.0", b"2.1"]
+
+
+async def generator(record: UserRecord) -> AsyncIterator[Put]:
+    yield Put("bills", "k", record.data)
 
 
 @pytest.mark.parametrize(
@@ -164,7 +207,7 @@ async def coroutine(record: UserRecord) -> None: ...
     [
         ({"producer": None}, "producer"),
         ({"producer": ProducerConfig(idempotent=True)}, "producer"),
-        ({"function": coroutine}, "function"),
+        ({"function": generator}, "function"),
         ({"function": None}, "function"),
         ({"name": ""}, "name"),
         ({"name": "n" * 101}, "name"),

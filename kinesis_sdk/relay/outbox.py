@@ -1,0 +1,422 @@
+"""`Outbox`: records that a handler writes in the transaction of its effects, and that a publisher puts into streams.
+
+```
+handler ─► put: INSERT row ─┐
+effects ────────────────────┤ the transaction of the sink, with the position
+                            ▼
+OutboxPublisher: rows in their order ─► producer, each with the id of its row ─► acknowledged: DELETE rows
+```
+A publisher that dies between an acknowledgement and its DELETE puts the row again, under the same id.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Awaitable, Iterable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import ref
+
+from kinesis_sdk.common.backoff import Backoff
+from kinesis_sdk.common.errors import ConfigError, ConsumerError, TransientSinkError
+from kinesis_sdk.common.hashkeys import parse_explicit_hash_key
+from kinesis_sdk.common.headers import encode_headers, headers_in
+from kinesis_sdk.common.log_fields import FieldLogger
+from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.common.validation import check_seconds, check_text
+from kinesis_sdk.consumer import RecordBatch
+from kinesis_sdk.consumer.sql import (
+    Tables,
+    dialect_of,
+    import_sqlalchemy,
+    is_shared,
+    open_engine,
+    run_in,
+    translated,
+)
+from kinesis_sdk.producer import Producer, Put
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import Connection, Engine
+
+_LOGGER = FieldLogger(logging.getLogger(__name__))
+
+TABLE = "kinesis_sdk_outbox"
+"""Default name of the table."""
+MAX_ROWS = 500
+"""Maximum rows that a publisher has under way."""
+
+_VERSION = 1
+_MAX_BYTES = 10 * 1024 * 1024
+"""Maximum bytes of a record in Kinesis."""
+_PAUSES = Backoff(0.5, 30.0)
+
+
+class _Row(NamedTuple):
+    """A row of the table."""
+
+    place: int
+    dedup_id: str
+    put: Put
+
+
+class Outbox:
+    """Table of records to put, in the SQL database of a sink (extra ``sql``). Thread-safe.
+
+    ```python
+    outbox = Outbox("sqlite:///totals.db", name="bills")
+
+    def handle(batch):
+        for record in batch.records:
+            batch.transaction.execute(…)
+            outbox.put(batch, [Put("bills", record.partition_key, b"…")])
+    ```
+
+    The rows are stored in the transaction of the handler's effects and of the position: all of it, or nothing. So, unlike the function of a
+    `Relay`, the handler need not be deterministic. An `OutboxPublisher` puts the records, in the order of a shard's transactions, and gives
+    each an id, by which readers of this SDK leave out a second copy.
+
+    Args:
+        database: URL of SQLAlchemy, or an engine: the database of the sink.
+        name: Name of the outbox, 1 to 100 characters; several may share a table, and those with one ``dedup_namespace`` need different names.
+        table: Name of the table, which is created if it is missing.
+
+    Attributes:
+        engine: The engine.
+
+    Raises:
+        ConfigError: If an argument is not valid.
+        ImportError: If SQLAlchemy, or the driver, is not installed.
+    """
+
+    def __init__(self, database: str | Engine, *, name: str, table: str = TABLE) -> None:
+        check_text("name", name, 1, 100)
+        sa = import_sqlalchemy()
+        self.engine: Engine = open_engine("database", database)
+        self._owns_engine = isinstance(database, str)
+        self._name = name
+        self._dialect = dialect_of(self.engine)
+        metadata = sa.MetaData()
+        number = sa.BigInteger
+        self._rows = sa.Table(
+            table,
+            metadata,
+            # SQLite numbers only INTEGER by itself.
+            sa.Column("place", number().with_variant(sa.Integer, "sqlite"), primary_key=True),
+            sa.Column("outbox", sa.String(100), nullable=False),
+            sa.Column("origin", sa.String(400), nullable=False),
+            sa.Column("stream", sa.String(2048), nullable=False),
+            # A database does not take every character of a key.
+            sa.Column("partition_key", sa.LargeBinary, nullable=False),
+            sa.Column("explicit_hash_key", sa.String(39)),
+            sa.Column("dedup_window", sa.Float),
+            sa.Column("headers", sa.LargeBinary, nullable=False),
+            sa.Column("data", sa.LargeBinary, nullable=False),
+            sa.Index(f"{table}_order", "outbox", "place"),
+            sqlite_autoincrement=True,  # a number is never used again, so it is an order
+        )
+        self._tables = Tables(self.engine, table, _VERSION, metadata)
+        self._lock = threading.Lock()
+        self._is_ready = False
+        self._created_in: ref[Connection] | None = None
+
+    def put(self, batch: RecordBatch, puts: Put | Iterable[Put]) -> Awaitable[None] | None:
+        """Store records in the transaction of a batch.
+
+        Args:
+            batch: The batch of the handler, whose sink is a `SqlSink` or `AsyncSqlSink` on this database.
+            puts: Records to put, each with a partition key and without a ``dedup_id``. A value that is not bytes has to be serialized before.
+
+        Returns:
+            None with a `SqlSink`; with an `AsyncSqlSink` an awaitable.
+
+        Raises:
+            ConsumerError: If the batch has no transaction in this database.
+            ValueError: If a record cannot be put.
+            TypeError: If something is not a `Put`, or its payload is not bytes.
+        """
+        if not is_shared(batch.transaction, self.engine):
+            raise ConsumerError("an Outbox needs a SqlSink on its database")
+        # Each position is committed once. After a rewind, the number of the row makes another id.
+        origin = batch.records[-1].id if batch.records else f"{batch.stream.name}/{batch.shard_id}"
+        # A `Put` is a tuple, so an iterable, too.
+        values = [self._values(put, origin) for put in ((puts,) if isinstance(puts, Put) else puts)]
+
+        def insert(connection: Connection) -> None:
+            self._ensure_in(connection)
+            if values:
+                connection.execute(self._rows.insert(), values)
+
+        return run_in(batch.transaction, insert)
+
+    def _ensure_in(self, connection: Connection) -> None:
+        """Create the table in a transaction, if it is missing.
+
+        It is ready once another transaction has seen it: the one that has created it calls this again for its next records, and may yet be
+        rolled back.
+        """
+        if self._is_ready:
+            return
+        was_there = self._tables.ensure_in(connection, TransientSinkError)
+        if not was_there:
+            self._created_in = ref(connection)
+        elif self._created_in is None or self._created_in() is not connection:
+            self._is_ready = True
+
+    def _values(self, put: Put, origin: str) -> dict[str, Any]:
+        if not isinstance(put, Put):
+            raise TypeError(f"an Outbox takes Put objects, not {type(put).__name__}")
+        if put.dedup_id is not None:
+            raise ValueError("an Outbox gives each record its dedup_id: pass a Put without one")
+        if not isinstance(put.data, (bytes, bytearray, memoryview)):
+            raise TypeError(f"an Outbox takes payloads as bytes, not {type(put.data).__name__}")
+        key = put.partition_key
+        if not isinstance(key, str) or not 1 <= len(key) <= 256:
+            raise ValueError("partition_key: expected a text of 1 to 256 characters")
+        hash_key = (
+            None if put.explicit_hash_key is None else str(parse_explicit_hash_key(put.explicit_hash_key))
+        )
+        headers, data, encoded = encode_headers(put.headers or {}), bytes(put.data), key.encode()
+        size = len(data) + len(headers) + len(encoded)
+        if size > _MAX_BYTES:
+            raise ValueError(f"a record of {size:,} bytes is too large: expected at most {_MAX_BYTES:,}")
+        return {
+            "outbox": self._name,
+            "origin": origin[:400],
+            "stream": str(StreamId.parse(put.stream)),
+            "partition_key": encoded,
+            "explicit_hash_key": hash_key,
+            "dedup_window": put.dedup_window,
+            "headers": headers,
+            "data": data,
+        }
+
+    def waiting(self) -> int:
+        """Return the number of records that are not acknowledged yet. One query.
+
+        Raises:
+            TransientSinkError: If the database cannot be used now.
+        """
+        sa, rows = import_sqlalchemy(), self._rows
+        self.ensure_ready()
+
+        def count() -> int:
+            with self.engine.connect() as connection:
+                query = sa.select(sa.func.count()).select_from(rows).where(rows.c.outbox == self._name)
+                return int(connection.execute(query).scalar_one())
+
+        found: int = self.guarded(count)
+        return found
+
+    # For `OutboxPublisher`
+
+    def ensure_ready(self) -> None:
+        """Create the table if it is missing, and check its version.
+
+        Raises:
+            TransientSinkError: If the database cannot be used now.
+        """
+        with self._lock:
+            if not self._is_ready:
+                self.guarded(lambda: self._tables.ensure(TransientSinkError))
+                self._is_ready = True
+
+    def next_rows(self, connection: Connection) -> list[_Row]:
+        """Return the first rows, at most `MAX_ROWS` with 10 MiB; none if another publisher has them.
+
+        It is the turn of the publisher that has the first row locked, so that two publishers do not put the rows of a key side by side. In
+        SQLite, there is no lock: it would stop the workers.
+        """
+        sa, rows = import_sqlalchemy(), self._rows
+        mine = rows.c.outbox == self._name
+        first = sa.select(sa.func.min(rows.c.place)).where(mine).scalar_subquery()
+        turn = sa.select(rows.c.place).where(rows.c.place == first).with_for_update(skip_locked=True)
+        if connection.execute(turn).one_or_none() is None:
+            return []
+        found: list[_Row] = []
+        size = 0
+        for row in connection.execute(sa.select(rows).where(mine).order_by(rows.c.place).limit(MAX_ROWS)):
+            size += len(row.data)
+            if found and size > _MAX_BYTES:
+                break
+            put = Put(
+                row.stream,
+                bytes(row.partition_key).decode(),
+                bytes(row.data),
+                row.explicit_hash_key,
+                headers=headers_in(bytes(row.headers)),
+                dedup_window=row.dedup_window,
+            )
+            place = int(row.place)
+            found.append(_Row(place, f"{self._name}/{place}/{row.origin}"[:256], put))
+        return found
+
+    def finish(self, connection: Connection, places: list[int]) -> None:
+        """Delete rows."""
+        connection.execute(self._rows.delete().where(self._rows.c.place.in_(places)))
+
+    def guarded(self, work: Any) -> Any:
+        """Call a function; raise errors of the database as `TransientSinkError`, without parameters."""
+        try:
+            return work()
+        except Exception as error:
+            found = translated(self._dialect, error, TransientSinkError, TransientSinkError)
+            if found is error:
+                raise
+            raise found from error
+
+    @property
+    def holds_locks(self) -> bool:
+        """Whether a transaction keeps its locks while its rows are put."""
+        return not self._dialect.has_one_writer
+
+    def close(self) -> None:
+        """Close the connections, unless the engine was passed in."""
+        if self._owns_engine:
+            self.engine.dispose()
+
+
+class OutboxPublisher:
+    """Puts the records of an `Outbox` into their streams, and deletes their rows once Kinesis has acknowledged them.
+
+    Each process may run one. With PostgreSQL, one at a time works. With SQLite, several put the same rows, and readers leave out the
+    copies. A row that cannot be put, for example because its stream is missing, is tried again and keeps all rows behind it waiting: the log
+    names it.
+
+    Args:
+        outbox: The outbox.
+        producer: Puts the records; with ``idempotent=True`` and a ``dedup_namespace``. It is not closed.
+        poll_interval: Maximum seconds between two reads of the table, 0.01 to 3600.
+        rng: Source of jitter.
+
+    Raises:
+        ConfigError: If an argument is not valid.
+    """
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        producer: Producer,
+        *,
+        poll_interval: float = 0.2,
+        rng: random.Random | None = None,
+    ) -> None:
+        if not isinstance(producer, Producer) or producer.config.dedup_namespace is None:
+            raise ConfigError(
+                "producer",
+                "a producer without a dedup_namespace" if isinstance(producer, Producer) else producer,
+                "Producer(ProducerConfig(idempotent=True, dedup_namespace=…)): readers recognize records by their ids in this namespace",
+            )
+        check_seconds("poll_interval", poll_interval, 0.01, 3600)
+        self._outbox = outbox
+        self._producer = producer
+        self._poll_interval = poll_interval
+        self._rng = rng or random.Random()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def step(self) -> int:
+        """Put the first rows, and delete those that are acknowledged; return their number.
+
+        Raises:
+            TransientSinkError: If the database cannot be used now.
+            RecordFailedError: If a record was not stored; the rows before it are deleted.
+            InvalidRecordError: If a record can never be put.
+        """
+        self._outbox.ensure_ready()
+        done, error = self._outbox.guarded(self._step)
+        if error is not None:
+            raise error
+        return int(done)
+
+    def _step(self) -> tuple[int, BaseException | None]:
+        outbox = self._outbox
+        if outbox.holds_locks:
+            with outbox.engine.begin() as connection:
+                done, error = self._put(outbox.next_rows(connection))
+                outbox.finish(connection, done)
+            return len(done), error
+        with outbox.engine.connect() as connection:
+            rows = outbox.next_rows(connection)
+        done, error = self._put(rows)
+        if done:
+            with outbox.engine.begin() as connection:
+                outbox.finish(connection, done)
+        return len(done), error
+
+    def _put(self, rows: list[_Row]) -> tuple[list[int], BaseException | None]:
+        """Put rows; return the places of those that are stored, and the error of the first one that is not."""
+        under_way: list[tuple[int, Any]] = []
+        error: BaseException | None = None
+        for place, dedup_id, put in rows:
+            try:
+                future = self._producer.put(
+                    put.stream,
+                    put.partition_key,
+                    put.data,
+                    put.explicit_hash_key,
+                    dedup_id=dedup_id,
+                    dedup_window=put.dedup_window,
+                    headers=put.headers,
+                )
+            except Exception as raised:  # noqa: BLE001 - raised by `step`, after what is under way
+                error = raised
+                _LOGGER.error("outbox row %d: the record cannot be put (%s)", place, type(raised).__name__)
+                break
+            under_way.append((place, future))
+        done: list[int] = []
+        failures = [(place, future.exception()) for place, future in under_way]
+        for place, failure in failures:
+            if failure is None:
+                done.append(place)
+        failed = next(((place, failure) for place, failure in failures if failure is not None), None)
+        if failed is not None:
+            place, error = failed
+            _LOGGER.error("outbox row %d: the record was not stored (%s)", place, type(error).__name__)
+        return done, error
+
+    def run(self) -> None:
+        """Put records until `stop`, on this thread. Errors are logged, and tried again with growing pauses."""
+        failures = 0
+        while not self._stop.is_set():
+            try:
+                wait = 0.0 if self.step() else self._poll_interval
+                failures = 0
+            except Exception:
+                failures += 1
+                wait = _PAUSES.pause(failures, self._rng)
+                _LOGGER.exception("a step of the outbox failed, trying again in %.1f s", wait)
+            if wait:
+                self._stop.wait(wait)
+
+    def start(self) -> None:
+        """Put records on a thread of its own, until `stop`.
+
+        Raises:
+            ConfigError: If it was started already.
+        """
+        if self._thread is not None:
+            raise ConfigError("start", True, "one start of an OutboxPublisher")
+        self._thread = threading.Thread(target=self.run, name="kinesis-outbox", daemon=True)
+        self._thread.start()
+
+    def stop(self, timeout: float | None = None) -> None:
+        """Stop after the current step. Callable from any thread and from a signal handler.
+
+        Args:
+            timeout: Maximum seconds to wait for the end of the thread that `start` made; None waits for it.
+        """
+        self._stop.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout)
+
+    def __enter__(self) -> OutboxPublisher:
+        self.start()
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self.stop()
