@@ -173,10 +173,11 @@ class RetryWorker:
         self._policy: HandlerErrorPolicy = policy or tiers
         self._poll_interval = poll_interval
         self._rng = rng or random.Random()
-        # Class of the last error, the rows that failed with it one after another, and the pauses of an open circuit.
+        # Class of the last error, the rows that failed with it one after another, and the pauses of an open circuit for the row that is tried.
         self._row_of: type[BaseException] | None = None
         self._row: set[int] = set()
         self._pauses = 0
+        self._probed: int | None = None
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
@@ -235,7 +236,9 @@ class RetryWorker:
             self._row.clear()
         if len(self._row) < _LONGEST_ROW:
             self._row.add(row.place)
-        attempts = row.attempts + 1
+        if self._probed != row.place:
+            self._probed, self._pauses = row.place, 0
+        attempts = row.attempts + self._pauses + 1  # in the table, they do not grow while a circuit is open
         decision = self._policy.decide(
             Failure(error=error, size=1, attempts=attempts, in_a_row=len(self._row))
         )
@@ -247,7 +250,7 @@ class RetryWorker:
         is_open = isinstance(decision, Retry) and decision.circuit > 0
         if isinstance(decision, Retry) and is_open:
             self._pauses += 1
-            decision = replace(decision, circuit=self._pauses)  # the row's attempts do not grow meanwhile
+            decision = replace(decision, circuit=self._pauses)
         pause = pause_of(
             decision if isinstance(decision, Retry) else Retry(DEFAULT_PAUSES), attempts, self._rng
         )

@@ -281,6 +281,19 @@ def test_an_open_circuit_leaves_rows_where_they_are(tmp_path):
     scene.sink.close()
 
 
+def test_poison_rows_in_a_row_do_not_keep_a_circuit_open_for_ever(tmp_path):
+    scene = Scene(tmp_path, policy=lambda tiers: CircuitBreaker(tiers, failures=2, first_pause=1, probes=3))
+    scene.bad = {b"x", b"y", b"z"}
+    scene.add()
+    scene.put(("1", b"x"), ("2", b"y"), ("3", b"z"))
+    scene.house.fleet.run(8)
+    for _ in range(60):
+        scene.clock.advance(scene.retries.step())
+    assert sorted(poison.record.data for poison in scene.dead) == [b"x", b"y", b"z"]
+    assert scene.table.waiting() == []
+    scene.sink.close()
+
+
 def test_retries_in_place_are_counted_in_the_row(tmp_path):
     scene = Scene(tmp_path, retry_only=(ConnectionError,), initial_delay=2, max_delay=2)
     scene.table.keep(poison(), 0)

@@ -238,7 +238,7 @@ def outage(until, *, concurrency=1, error=ConnectionError, **breaker):
 
 def test_an_open_circuit_pauses_and_tries_one_record_instead_of_setting_all_aside(caplog):
     caplog.set_level("INFO")
-    scene, handler, aside = outage(1000, failures=8, first_pause=5, longest_pause=60)
+    scene, handler, aside = outage(1000, failures=8, first_pause=5, longest_pause=60, probes=100)
     scene.offer(*map(record, range(1, 101)))
     scene.run(500)
     assert scene.delivery.failing.error == "circuit open: ConnectionError: away"
@@ -271,6 +271,22 @@ def test_one_record_that_always_fails_is_set_aside_and_opens_no_circuit(breaker)
     assert scene.run() is None
     assert [int(one.record.sequence_number) for one in aside] == [1]
     assert scene.delivery.records_delivered == 1000
+
+
+def test_poison_records_in_a_row_do_not_keep_a_circuit_open_for_ever():
+    aside = []
+
+    def handle(batch):
+        if any(int(one.sequence_number) <= 5 for one in batch.records):
+            raise ValueError("poison")
+
+    inner = BisectBatch(dead_letter=aside.append, attempts=2)
+    scene = Scene(handle, policy=CircuitBreaker(inner, failures=3, first_pause=1, longest_pause=8, probes=4))
+    scene.offer(*map(record, range(1, 11)))
+    assert scene.run() is None
+    assert [int(one.record.sequence_number) for one in aside] == [1, 2, 3, 4, 5]
+    assert [one.attempts for one in aside[2:]] == [5, 5, 5], "the circuit is open: four pauses for each"
+    assert scene.delivery.records_delivered == 10
 
 
 def test_errors_of_another_class_end_the_row_and_do_not_open_the_circuit():
@@ -324,7 +340,7 @@ def test_a_breaker_leaves_other_callbacks_and_hooks_to_the_other_policy():
 
 @pytest.mark.parametrize(
     "values",
-    [{"failures": 1}, {"failures": 10_001}, {"of": OSError}, {"of": (3,)}, {"first_pause": 0}, {"longest_pause": 4}],
+    [{"failures": 1}, {"failures": 10_001}, {"of": OSError}, {"of": (3,)}, {"first_pause": 0}, {"longest_pause": 4}, {"probes": 0}],
 )  # fmt: skip
 def test_settings_of_a_breaker_have_ranges(values):
     (name,) = values
