@@ -15,7 +15,7 @@ COMPILE = .cache/uv/bin/uv pip compile --quiet --universal --generate-hashes --n
 MKDOCS = NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/mkdocs
 
 .DEFAULT_GOAL := help
-.PHONY: help install lint demo example test test-all unit integration browser spark spark-full spark-scale multilang java fuzz soak effects incidents operations check english format bench bench-producer bench-consumer bench-calls bench-compression bench-effects bench-latency bench-lease-stores bench-fleet bench-admin bench-spark-plan bench-spark-start bench-kpl bench-java bench-multilang bench-spark-jvm docs docs-serve reader mutants surface release lock clean
+.PHONY: help install lint demo example test test-all unit integration browser spark spark-full spark-scale multilang java fuzz soak effects incidents operations check english format bench bench-producer bench-consumer bench-calls bench-compression bench-effects bench-latency bench-lease-stores bench-fleet bench-admin bench-spark-plan bench-spark-start bench-kpl bench-java bench-multilang bench-spark-job bench-spark-jvm docs docs-serve reader mutants surface release lock clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -166,6 +166,9 @@ bench-java: install  ## Print costs and times compared with the real Java KCL (n
 
 bench-multilang: install  ## Print costs and times compared with the real MultiLangDaemon (needs Java 17, npm; 15 minutes).
 	@$(BIN)/python benchmarks/bench_multilang.py $(ARGS)
+
+bench-spark-job: install  ## Print what a job costs by where its JSON is parsed, also beside the connector for the JVM (needs Java 17, Maven; 15 minutes).
+	@$(BIN)/python benchmarks/bench_spark_job.py $(ARGS)
 
 bench-spark-jvm: install  ## Print costs compared with AWS Labs' Spark connector for the JVM (needs Java 17, Maven; 15 minutes).
 	@$(BIN)/python benchmarks/bench_spark_jvm.py $(ARGS)

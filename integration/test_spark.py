@@ -22,7 +22,12 @@ LIMIT = 3600
 """Seconds of one run of the suite, which takes six minutes on an idle machine. A test that hangs fails after a quarter of it."""
 pytestmark = pytest.mark.timeout(LIMIT + 60)
 # What of the unit tests needs pyarrow or pyspark, which the usual environment does not have.
-UNIT = ("tests/spark/test_arrow.py", "tests/spark/test_sink.py", "tests/spark/test_source.py")
+UNIT = (
+    "tests/spark/test_arrow.py",
+    "tests/spark/test_parse.py",
+    "tests/spark/test_sink.py",
+    "tests/spark/test_source.py",
+)
 
 
 def run_suite(

@@ -35,8 +35,9 @@ def main() -> int:
     spark = SparkSession.builder.appName("flights").getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
 
-    def stream() -> Any:
-        return spark.readStream.format("kinesis_sdk").options(**task["options"]).load()
+    def stream(schema: str, **more: str) -> Any:
+        reader = spark.readStream.format("kinesis_sdk").schema(schema)
+        return reader.options(**task["options"], **more).load()
 
     def start(frame: Any, name: str, mode: str, sink: Any) -> Any:
         return (
@@ -63,10 +64,18 @@ def main() -> int:
         _replace(folder / "ledger" / f"{batch_id:06d}.json", [list(row) for row in rows])
 
     began = time.time()
-    queries = [start(delays(stream()), "delays", "complete", save_statistics)]
+    flights = stream("date timestamp, delay int, origin string", valueFormat="json")
+    queries = [start(delays(flights), "delays", "complete", save_statistics)]
     if task["ledger"]:
         (folder / "ledger").mkdir(exist_ok=True)
-        queries.append(start(stream(), "ledger", "append", save_ledger))
+        queries.append(
+            start(
+                stream("shardId string, sequenceNumber string, subSequenceNumber bigint"),
+                "ledger",
+                "append",
+                save_ledger,
+            )
+        )
     for query in queries:
         query.awaitTermination()
     seconds = time.time() - began

@@ -11,8 +11,10 @@ if TYPE_CHECKING:
     from kinesis_sdk.spark.columns import RECORD_ID as RECORD_ID
     from kinesis_sdk.spark.connection import ConnectionSettings as ConnectionSettings
     from kinesis_sdk.spark.errors import DataLossError as DataLossError
+    from kinesis_sdk.spark.errors import MalformedValueError as MalformedValueError
     from kinesis_sdk.spark.errors import OffsetError as OffsetError
     from kinesis_sdk.spark.errors import StalledError as StalledError
+    from kinesis_sdk.spark.parse.inference import infer_columns as infer_columns
     from kinesis_sdk.spark.partition import KinesisPartitionWriter as KinesisPartitionWriter
     from kinesis_sdk.spark.partition import PartitionFailedError as PartitionFailedError
     from kinesis_sdk.spark.partition import ProducerSettings as ProducerSettings
@@ -38,10 +40,17 @@ else:
                 "TaskProducer",
                 "shared_producer",
             ),
+            # columns of values
+            "kinesis_sdk.spark.parse.inference": ("infer_columns",),
             # connection settings
             "kinesis_sdk.spark.connection": ("ConnectionSettings",),
             # errors
-            "kinesis_sdk.spark.errors": ("DataLossError", "OffsetError", "StalledError"),
+            "kinesis_sdk.spark.errors": (
+                "DataLossError",
+                "MalformedValueError",
+                "OffsetError",
+                "StalledError",
+            ),
             # progress
             "kinesis_sdk.spark.progress": ("describe_progress", "progress_frame", "progress_listener"),
         },

@@ -4,6 +4,7 @@
 KinesisSdkError
 ├── OffsetError (ValueError)   the checkpoint contains an offset that this version cannot read
 ├── DataLossError              records that the checkpoint needs are or may be deleted
+├── MalformedValueError        a value does not fit the schema (mode=FAILFAST)
 └── StalledError               a shard does not return records that it must have
 ```
 """
@@ -35,6 +36,23 @@ class DataLossError(KinesisSdkError):
             "or start with a new checkpoint"
         )
         self.shard_id = shard_id
+
+
+class MalformedValueError(KinesisSdkError, ValueError):
+    """The value of a record does not fit the schema. Raised only with ``mode=FAILFAST``.
+
+    Attributes:
+        shard_id: Shard of the record.
+        sequence_number: Sequence number of the Kinesis record.
+    """
+
+    def __init__(self, flaw: str, *, shard_id: str, sequence_number: str) -> None:
+        super().__init__(
+            f"the value of a record of shard {shard_id}, sequence number {sequence_number}, is malformed: {flaw}. "
+            "mode=PERMISSIVE returns it with null fields, and its text in a column _corrupt_record"
+        )
+        self.shard_id = shard_id
+        self.sequence_number = sequence_number
 
 
 class StalledError(KinesisSdkError):

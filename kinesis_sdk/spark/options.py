@@ -21,6 +21,7 @@ from kinesis_sdk.common.position_text import parse_duration, parse_position
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.spark.connection import ConnectionSettings
 from kinesis_sdk.spark.logs import LEVELS
+from kinesis_sdk.spark.parse.form import MODES, ValueFormat
 from kinesis_sdk.spark.positions import StartingPosition
 from kinesis_sdk.spark.tasks import MAX_TASKS
 
@@ -97,6 +98,10 @@ class SourceOptions:
     """Maximum time before a record in which its earlier copies are searched. Any program that may put records can make a task
     read this span again.
     """
+    columns: str | None = None
+    """Columns of a read without a schema of its own: names, or with ``value_format`` names and types; None for all."""
+    value_format: ValueFormat | None = None
+    """Format of the values, which are parsed into the columns of the query's schema; None leaves them as bytes."""
     fail_on_data_loss: bool = True
     """Whether the query fails if records that the checkpoint needs are deleted; otherwise it logs that and continues."""
     log_level: str | None = None
@@ -136,7 +141,12 @@ class SourceOptions:
         text = values.pop("ending_position", None)
         if text is not None:
             values["ending_position"] = _ending(text, "endingPosition", clock.time())
-        chosen = cls(streams=streams, connection=_take_connection(values, streams), **values)
+        chosen = cls(
+            streams=streams,
+            connection=_take_connection(values, streams),
+            value_format=_take_value_format(values),
+            **values,
+        )
         if chosen.misplaced_aggregates == "discard" and not chosen.deaggregate:
             raise ConfigError("misplacedAggregates", "discard", "deliver where deaggregate is false")
         return chosen
@@ -260,6 +270,19 @@ def _choice(*choices: str) -> Callable[[str, str], str]:
     return read
 
 
+def _mode(text: str, option: str) -> str:
+    if text.strip().upper() not in MODES:
+        raise ConfigError(option, text, "one of " + ", ".join(MODES))
+    return text.strip().upper()
+
+
+def _zone(text: str, option: str) -> str:  # noqa: ARG001
+    from kinesis_sdk.spark.parse.moments import time_zone  # few jobs need it
+
+    time_zone(text.strip())
+    return text.strip()
+
+
 def _text(text: str, option: str) -> str:
     if not text.strip():
         raise ConfigError(option, text, "text")
@@ -322,6 +345,13 @@ CREDENTIAL_OPTIONS = ("accessKeyId", "secretAccessKey", "sessionToken")
 STREAM_OPTIONS = ("streamName", "streamArn", "streamNames")
 """Options of which a reader or writer needs one."""
 
+_PARSING: _Table = {
+    "mode": ("mode", _mode),
+    "columnNameOfCorruptRecord": ("corrupt_name", _text),
+    "timeZone": ("zone", _zone),
+}
+"""Options that need ``valueFormat``."""
+
 _SOURCE: _Table = {
     **_COMMON,
     "streamNames": ("stream_names", _text),
@@ -350,6 +380,9 @@ _SOURCE: _Table = {
     "maxLookUpSpan": ("max_look_up_span", _duration(1, OLDEST_MILLIS / 1000)),
     "failOnDataLoss": ("fail_on_data_loss", _flag),
     "retrievalMode": ("retrieval_mode", _choice("polling", "fanout")),
+    "columns": ("columns", _text),
+    "valueFormat": ("value_format", _choice("json")),
+    **_PARSING,
 }
 _SINK: _Table = {
     **_COMMON,
@@ -414,6 +447,19 @@ def _take_connection(values: dict[str, Any], streams: Collection[StreamId]) -> C
     if regions:
         fields.setdefault("region_name", regions.pop())
     return ConnectionSettings(**fields)
+
+
+def _take_value_format(values: dict[str, Any]) -> ValueFormat | None:
+    """Take the format of values, and its options, out of the values."""
+    name = values.pop("value_format", None)
+    chosen = {
+        field: (option, values.pop(field)) for option, (field, _) in _PARSING.items() if field in values
+    }
+    if name is None:
+        for option, value in chosen.values():
+            raise ConfigError(option, value, "nothing without a valueFormat")
+        return None
+    return ValueFormat(name=name, **{field: value for field, (_, value) in chosen.items()})
 
 
 def _take_streams(values: dict[str, Any]) -> tuple[StreamId, ...]:

@@ -36,6 +36,7 @@ from kinesis_sdk.spark.connection import shared_client
 from kinesis_sdk.spark.errors import BriefErrors
 from kinesis_sdk.spark.offsets import QueryOffset
 from kinesis_sdk.spark.options import SinkOptions, SourceOptions
+from kinesis_sdk.spark.row_shape import RawRows, RowShape
 from kinesis_sdk.spark.table_options import (
     METADATA_KEY,
     check_write_options,
@@ -86,6 +87,8 @@ _TYPES = {
 
 _LOGGER = logging.getLogger(__name__)
 
+_ALL_COLUMNS = RawRows(COLUMN_NAMES)
+
 _UNBOUNDED_ROWS = 2**63 - 1
 """The largest number of rows that Spark can represent."""
 
@@ -109,12 +112,12 @@ class KinesisDataSource(DataSource):  # type: ignore[misc]
         options are first noticed.
 
         Raises:
-            ConfigError: If an option is unknown or out of range, or a table is created with credentials.
+            ConfigError: If an option is unknown or out of range, a table is created with credentials, or ``valueFormat`` is used
+                without a schema and without ``columns``.
         """
         created = creation_options(self.options)
         parsed = SourceOptions.parse(self.options if created is None else created)
-        columns = (*COLUMNS, HEADERS) if parsed.include_headers else COLUMNS
-        fields = [StructField(name, _TYPES[kind]) for name, kind in columns]
+        fields = _fields(parsed)
         if created is not None:
             fields[0].metadata = {METADATA_KEY: created}
         return StructType(fields)
@@ -135,14 +138,14 @@ class KinesisDataSource(DataSource):  # type: ignore[misc]
         Raises:
             ConfigError: If an option is unknown or out of range, or the schema has other columns than the source.
         """
-        options, columns = _read_request(self.options, schema)
+        options, rows = _read_request(self.options, schema)
         if options.shard_ids is not None:
             raise ConfigError(
                 "shardIds",
                 ",".join(sorted(options.shard_ids)),
                 "nothing in a streaming query, which reads all shards",
             )
-        return KinesisStreamReader(options, columns)
+        return KinesisStreamReader(options, rows)
 
     @BriefErrors()
     def writer(self, schema: Any, overwrite: bool) -> KinesisWriter:
@@ -172,10 +175,41 @@ class KinesisDataSource(DataSource):  # type: ignore[misc]
         return KinesisStreamWriter(options, plan_columns(schema, options, overwrite=False))
 
 
-def _read_request(options: Any, schema: Any) -> tuple[SourceOptions, tuple[str, ...]]:
-    """Return the options of a read and the names of its columns."""
+def _fields(options: SourceOptions) -> list[StructField]:
+    """Return the columns of a read for which the user gave no schema."""
+    if options.value_format is not None:
+        from kinesis_sdk.spark.parse.ddl import schema_of
+        from kinesis_sdk.spark.parse.rows import TypedRows
+
+        if options.columns is None:
+            raise ConfigError(
+                "schema",
+                None,
+                f"a schema beside valueFormat={options.value_format.name}, such as "
+                ".schema('id BIGINT, at TIMESTAMP, _shard_id STRING'), or the same as the option columns",
+            )
+        schema = schema_of(options.columns, "columns")
+        TypedRows(options.value_format, schema)
+        return list(StructType.fromJson(schema).fields)
+    known = dict((*COLUMNS, HEADERS) if options.include_headers else COLUMNS)
+    names = list(known)
+    if options.columns is not None:
+        names = [name.strip() for name in options.columns.split(",")]
+        if len(set(names)) < len(names) or not set(names) <= set(known):
+            raise ConfigError("columns", options.columns, "different names of " + ", ".join(known))
+    return [StructField(name, _TYPES[known[name]]) for name in names]
+
+
+def _read_request(options: Any, schema: Any) -> tuple[SourceOptions, RowShape]:
+    """Return the options of a read and what its rows are."""
     parsed = SourceOptions.parse(read_options(options, schema))
-    return parsed, _columns_of(schema, include_headers=parsed.include_headers)
+    if parsed.columns is not None and [one.name for one in _fields(parsed)] != schema.names:
+        raise ConfigError("columns", parsed.columns, "nothing beside a schema, which names other columns")
+    if parsed.value_format is not None:
+        from kinesis_sdk.spark.parse.rows import TypedRows
+
+        return parsed, TypedRows(parsed.value_format, schema.jsonValue())
+    return parsed, RawRows(_columns_of(schema, include_headers=parsed.include_headers))
 
 
 def _columns_of(schema: Any, *, include_headers: bool = False) -> tuple[str, ...]:
@@ -226,9 +260,7 @@ def _new_planner(options: SourceOptions) -> StreamPlanner:
     )
 
 
-def _read(
-    options: SourceOptions, columns: Sequence[str], partition: InputPartition
-) -> Iterator[pa.RecordBatch]:
+def _read(options: SourceOptions, shape: RowShape, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     """Yield the record batches of the ranges of a task."""
     # Without partitions, Spark creates one: None before 4.2, then a partition without a value.
     ranges: Sequence[ShardRange] = (partition and partition.value) or ()
@@ -261,11 +293,12 @@ def _read(
         )
 
     builders = {
-        name: BatchBuilder(name, deaggregate=options.deaggregate, columns=columns)
+        name: BatchBuilder(name, deaggregate=options.deaggregate, columns=shape.raw)
         for name in {item.stream.name for item in ranges}
     }
     repetitions: dict[tuple[str, str], RangeRepetitions] = {}
     rows = 0
+    shaping = shape.begin()
     exclude_loaded_objects()
     with rare_collections(), BriefErrors():
         for item, records in read_ranges(make_io, ranges, policy):
@@ -288,8 +321,11 @@ def _read(
                 owned=item.owned,
                 judge=known.judge,
             ):
-                rows += batch.num_rows
-                yield batch
+                for shaped in shaping.shape(batch):
+                    rows += shaped.num_rows
+                    yield shaped
+    if report := shaping.report():
+        _LOGGER.warning("%s: %s", options.stream_names, report)
     _LOGGER.info(
         "%s: %d rows of %d shards read by this task, %d repetitions dropped; the stream was read again %d times to find them",
         options.stream_names,
@@ -310,9 +346,9 @@ class KinesisReader(DataSourceReader):  # type: ignore[misc]
     restrict a read safely.
     """
 
-    def __init__(self, options: SourceOptions, columns: Sequence[str] = COLUMN_NAMES) -> None:
+    def __init__(self, options: SourceOptions, rows: RowShape = _ALL_COLUMNS) -> None:
         self._options = options
-        self._columns = tuple(columns)
+        self._rows = rows
 
     @BriefErrors()
     def partitions(self) -> list[InputPartition]:
@@ -326,15 +362,15 @@ class KinesisReader(DataSourceReader):  # type: ignore[misc]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task."""
-        return _read(self._options, self._columns, partition)
+        return _read(self._options, self._rows, partition)
 
 
 class KinesisStreamReader(_StreamReader):  # type: ignore[misc]
     """Stream reader. It lives as long as the query, in a process of its own; it is pickled without its planner."""
 
-    def __init__(self, options: SourceOptions, columns: Sequence[str] = COLUMN_NAMES) -> None:
+    def __init__(self, options: SourceOptions, rows: RowShape = _ALL_COLUMNS) -> None:
         self._options = options
-        self._columns = tuple(columns)
+        self._rows = rows
         self._planner: StreamPlanner | None = None
         self._initial: QueryOffset | None = None
         self._last: QueryOffset | None = None
@@ -414,7 +450,7 @@ class KinesisStreamReader(_StreamReader):  # type: ignore[misc]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task."""
-        return _read(self._options, self._columns, partition)
+        return _read(self._options, self._rows, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing, because Spark's checkpoint is the only record of progress."""

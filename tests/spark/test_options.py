@@ -14,6 +14,7 @@ from kinesis_sdk.common.position import AfterSequence, AtSequence, AtTimestamp, 
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.spark.connection import ConnectionSettings
 from kinesis_sdk.spark.options import _SINK, _SOURCE, SinkOptions, SourceOptions
+from kinesis_sdk.spark.parse.form import ValueFormat
 from kinesis_sdk.spark.positions import StartingPosition
 from kinesis_sdk.testing import VirtualClock
 from tests import fuzz
@@ -74,7 +75,14 @@ def test_every_reader_option_in_any_case() -> None:
             "maxLookUpSpan": "1m",
             "recognizeRepetitions": "false",
             "retrievalMode": "polling",
+            "valueFormat": "JSON",
+            "MODE": "dropMalformed",
+            "columnNameOfCorruptRecord": "bad",
+            "timezone": "Europe/Berlin",
         }
+    )
+    assert options.value_format == ValueFormat(
+        name="json", mode="DROPMALFORMED", corrupt_name="bad", zone="Europe/Berlin"
     )
     assert (options.max_repetition_bytes, options.max_look_up_span) == (1 << 20, 60.0)
     assert not options.recognize_repetitions
@@ -118,7 +126,7 @@ def test_an_unknown_option_names_the_closest_one_and_never_its_value(name: str, 
 
 
 def test_an_option_like_no_other_names_all() -> None:
-    with pytest.raises(ConfigError, match="one of accessKeyId, deaggregate"):
+    with pytest.raises(ConfigError, match="one of accessKeyId, col"):
         SourceOptions.parse({**NAME, "zzz": "1"})
 
 
@@ -156,6 +164,10 @@ def test_an_option_like_no_other_names_all() -> None:
         ("accessKeyId", "AKID"),
         ("roleSessionName", "without a role"),
         ("firstAttempts", "always"),
+        ("valueFormat", "xml"),
+        ("mode", "FAILFAST"),
+        ("timeZone", "Mars/Olympus"),
+        ("timeZone", "../UTC"),
         ("dedupNamespace", " "),
     ],
 )

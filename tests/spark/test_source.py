@@ -111,6 +111,50 @@ def test_loading_checks_the_options() -> None:
         KinesisDataSource({}).schema()
 
 
+def test_values_are_parsed_into_the_columns_of_the_schema(aws: FakeAws) -> None:
+    put(aws, b'{"id":1}', b"?")
+    source = KinesisDataSource({**OPTIONS, "valueFormat": "json"})
+    with pytest.raises(ConfigError, match="a schema beside valueFormat=json"):
+        source.schema()
+    schema = fields(("_shard_id", StringType()), ("id", LongType()), ("_corrupt_record", StringType()))
+    with pytest.raises(ConfigError, match="column _arrival"):
+        source.reader(fields(("_arrival", StringType()), ("id", LongType())))
+    reader: Any = pickle.loads(pickle.dumps(source.streamReader(schema)))
+    begin = reader.initialOffset()
+    (part,) = reader.partitions(begin, reader.latestOffset(begin))
+    (batch,) = reader.read(part)
+    assert [tuple(row.values())[1:] for row in batch.to_pylist()] == [(1, None), (None, "?")]
+    assert batch.schema.names == ["_shard_id", "id", "_corrupt_record"]
+
+
+def test_the_option_columns_is_the_schema_of_a_read(aws: FakeAws) -> None:
+    put(aws, b'{"id":1}')
+    for more, names in (
+        ({"columns": "data, shardId"}, ["data", "shardId"]),
+        ({"columns": "id BIGINT, _shard_id STRING", "valueFormat": "json"}, ["id", "_shard_id"]),
+    ):
+        source = KinesisDataSource({**OPTIONS, **more})
+        schema = source.schema()
+        assert schema.names == names
+        reader = source.reader(schema)
+        (batch,) = [batch for part in reader.partitions() for batch in reader.read(part)]
+        assert batch.schema.names == names
+        with pytest.raises(ConfigError, match="columns"):
+            source.reader(fields(("partitionKey", StringType())))
+    for more in (
+        {"columns": "data, payload"},
+        {"columns": "data, data"},
+        {"columns": "id", "valueFormat": "json"},
+        {"columns": "_arrival STRING, id INT", "valueFormat": "json"},
+    ):
+        with pytest.raises(ConfigError, match="column"):
+            KinesisDataSource({**OPTIONS, **more}).schema()
+    table = {"provider": "kinesis_sdk", **{f"option.{name}": text for name, text in OPTIONS.items()}}
+    created = KinesisDataSource({**table, "option.columns": "id INT", "option.valueFormat": "json"}).schema()
+    assert created.fields[0].metadata
+    assert KinesisDataSource({}).reader(created)._rows.raw == ("data",)
+
+
 def test_headers_are_a_column_with_the_option(aws: FakeAws) -> None:
     with Producer(client=aws.client("kinesis")) as producer:
         producer.put("orders", "k", b"0", headers={"n": "v", "bin": b"\xff"})

@@ -1,0 +1,194 @@
+"""Values parsed by the reader: the same rows as Spark's own functions make of the same values, in all modes, streams and SQL."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from pyspark.sql import functions as F  # noqa: N812 — Spark's habit
+
+from integration.spark.harness import aggregate_entry
+
+ROWS = 100_000
+DDL = (
+    "i INT, l BIGINT, s SMALLINT, b STRING, d DOUBLE, f FLOAT, o BOOLEAN, c DECIMAL(9,3), dt DATE, ts TIMESTAMP, n TIMESTAMP_NTZ, "
+    "st STRUCT<x: INT, z: TIMESTAMP, w: STRUCT<q: STRING>>, a ARRAY<INT>, sa ARRAY<STRUCT<x: DOUBLE, d: DATE>>, _corrupt_record STRING"
+)
+
+
+class Documents(Random):
+    """Random documents.
+
+    Attributes:
+        rare: Whether there are malformed ones and rare forms among them.
+    """
+
+    rare = True
+
+
+def _moment(rng: Documents, name: str) -> str:
+    day = f"{rng.randrange(1900, 2100):04d}-{rng.randrange(1, 13):02d}-{rng.randrange(1, 29):02d}"
+    clock = f"{day}T{rng.randrange(24):02d}:{rng.randrange(60):02d}"
+    if not rng.rare or rng.random() < 0.9:
+        return day if name == "dt" else f"{clock}:{rng.randrange(60):02d}" + ("Z" if name == "ts" else "")
+    local = [day, f"{clock}", f"{clock}:5.25", day[:7], f"{day[:-2]}1 1:2"]
+    zoned = [
+        f"{clock}:00+01:00",
+        f"{clock}:07-0530",
+        f"{clock}:00.123456 Europe/Berlin",
+        f"{clock}Z",
+        f"{day}x",
+        "",
+    ]
+    return rng.choice(local + (zoned if name != "n" or rng.random() < 0.2 else []))
+
+
+def _value(rng: Documents, name: str, depth: int = 0) -> str:
+    """Return JSON that mostly fits the column of this name."""
+    chance = rng.random() if rng.rare else 1.0
+    if chance < 0.004:
+        name = rng.choice(["i", "b", "d", "o", "ts", "a", "st"])
+    elif chance < 0.02:
+        return "null"
+    if name in {"i", "l", "s", "x"}:
+        return str(
+            rng.choice(
+                [
+                    0,
+                    rng.randrange(-128, 128),
+                    rng.randrange(-32_768, 32_768),
+                    rng.randrange(-(2**62), 2**62) if name == "l" else 7,
+                ]
+            )
+        )
+    if name in {"d", "f"}:
+        return rng.choice(
+            [
+                str(rng.randrange(1000)),
+                repr(rng.uniform(-1e6, 1e6)),
+                "1.5e3",
+                repr(rng.uniform(-1, 1) * 10.0 ** rng.randrange(-40, 39)),
+            ]
+        )
+    if name == "c":
+        return rng.choice(
+            [
+                str(rng.randrange(1000)),
+                f"{rng.uniform(-100, 100):.{rng.randrange(8 if rng.rare else 4)}f}",
+                "1.5e3",
+                '"2.0625"' if rng.rare else "0",
+            ]
+        )
+    if name in {"dt", "ts", "n", "z"}:
+        return json.dumps(_moment(rng, "ts" if name == "z" else name))
+    if name == "o":
+        return rng.choice(["true", "false"])
+    if name == "st":
+        return f'{{"x":{_value(rng, "x")},"z":{_value(rng, "z")},"w":{{"q":{_value(rng, "b")}}},"other":[1,{{}}]}}'
+    if name == "a" and depth < 3:
+        return "[" + ",".join(_value(rng, "i", depth + 1) for _ in range(rng.randrange(4))) + "]"
+    if name == "sa":
+        elements = [
+            f'{{"x":{_value(rng, "d")},"d":"2020-01-0{number + 1}"}}' for number in range(rng.randrange(3))
+        ]
+        return "[" + ",".join(elements) + "]"
+    return json.dumps(
+        rng.choice(["", "x", "é€😀", 'a"b\\c\n', "{}", "1", "}\n{"]), ensure_ascii=rng.random() < 0.5
+    )
+
+
+def document(rng: Documents) -> bytes:
+    names = ["i", "l", "s", "b", "d", "f", "o", "c", "dt", "ts", "n", "st", "a", "sa", "other"]
+    if rng.random() < 0.2:
+        names = rng.sample(names, rng.randrange(len(names)))
+    text = "{" + ",".join(f'"{name}":{_value(rng, name)}' for name in names) + "}"
+    if rng.rare and rng.random() < 0.01:
+        text = rng.choice(
+            [text[: len(text) // 2], "", "null", "[1]", f"{text} x", f" {text}\n", f"{text}{text}"]
+        )
+    return text.encode()
+
+
+def test_rows_are_those_of_from_json(spark: Any, stream: Any) -> None:
+    orders = stream(2)
+    rng = Documents(31)
+    for begin in range(0, ROWS, 1_000):
+        rng.rare = begin % 2_000 == 0
+        documents = [document(rng) for _ in range(min(1_000, ROWS - begin))]
+        orders.put_entries([aggregate_entry(documents, f"key-{begin}")])
+    reader = spark.read.format("kinesis_sdk").options(**orders.options())
+    raw = reader.schema("data binary").load()
+    from_json = F.from_json(
+        F.col("data").cast("string"), DDL, {"columnNameOfCorruptRecord": "_corrupt_record"}
+    )
+    expected = raw.select(from_json.alias("v")).select("v.*")
+    found = reader.schema(DDL).option("valueFormat", "json").load()
+    both = found.withColumn("side", F.lit(1)).unionAll(expected.withColumn("side", F.lit(-1)))
+    different = both.groupBy(*found.columns).agg(F.sum("side").alias("more"), F.count("*").alias("rows"))
+    flagged = F.col("_corrupt_record").isNotNull()
+    rows, malformed, differing = different.agg(
+        F.sum("rows"), F.sum(F.when(flagged, F.col("rows"))), F.count(F.when(F.col("more") != 0, True))
+    ).first()
+    assert rows == 2 * ROWS
+    assert ROWS * 0.03 < malformed / 2 < ROWS * 0.2
+    assert not differing, different.filter("more != 0").limit(6).collect()
+
+
+@pytest.mark.core
+def test_malformed_values_by_mode(spark: Any, stream: Any) -> None:
+    orders = stream(1)
+    orders.put(b'{"id":1,"at":"2026-01-31 12:00:00"}', b'{"id":"x","at":"2026-01-31"}', b"?")
+    reader = (
+        spark.read.format("kinesis_sdk")
+        .options(**orders.options(), valueFormat="json")
+        .schema(
+            "_shard_id STRING, id BIGINT, at TIMESTAMP, _corrupt_record STRING, _headers MAP<STRING, BINARY>"
+        )
+    )
+    rows = {row._corrupt_record: row for row in reader.load().collect()}
+    assert rows.keys() == {None, '{"id":"x","at":"2026-01-31"}', "?"}
+    assert (rows[None].id, rows[None]._shard_id, rows[None]._headers) == (1, "shardId-000000000000", {})
+    assert [rows[text].at is None for text in ('{"id":"x","at":"2026-01-31"}', "?")] == [False, True]
+    assert reader.option("mode", "dropMalformed").load().count() == 1
+    with pytest.raises(Exception, match="field id: text is no bigint"):
+        reader.option("mode", "FAILFAST").load().collect()
+    with pytest.raises(Exception, match="a schema beside valueFormat=json"):
+        spark.read.format("kinesis_sdk").options(**orders.options(), valueFormat="json").load()
+    with pytest.raises(Exception, match="_shard_id, or another name"):
+        reader.schema("id BIGINT, _shardId STRING").load().collect()
+
+
+@pytest.mark.core
+def test_streams_and_views_parse_values(spark: Any, stream: Any, folder: Path) -> None:
+    orders = stream(2)
+    for number in range(50):
+        orders.put(
+            b'{"id":%d,"origin":"%s"}' % (number, b"AB"[number % 2 : number % 2 + 1]), key=f"key-{number}"
+        )
+    options = ", ".join(f"{name} '{value}'" for name, value in orders.options(valueFormat="json").items())
+    spark.sql(f"CREATE TEMPORARY VIEW typed (id BIGINT, origin STRING) USING kinesis_sdk OPTIONS ({options})")
+    assert [
+        tuple(row)
+        for row in spark.sql("SELECT origin, sum(id) FROM typed GROUP BY origin ORDER BY 1").collect()
+    ] == [
+        ("A", 600),
+        ("B", 625),
+    ]
+    spark.sql("DROP VIEW typed")
+    query = (
+        spark.readStream.schema("id BIGINT, _arrival TIMESTAMP")
+        .format("kinesis_sdk")
+        .options(**orders.reader_options(valueFormat="json"))
+        .load()
+        .filter("id >= 10")
+        .writeStream.format("memory")
+        .queryName("typed_rows")
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(600)
+    assert sorted(row.id for row in spark.table("typed_rows").collect()) == list(range(10, 50))

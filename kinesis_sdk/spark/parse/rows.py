@@ -1,0 +1,220 @@
+"""Batches of raw records to batches of typed rows.
+
+A batch is parsed as a whole. If a parser declines it, smaller and smaller parts of it are tried, and what is left is
+parsed value by value. So a bad value costs some rows beside it, and a batch of bad values costs each of them once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kinesis_sdk.spark.errors import MalformedValueError
+from kinesis_sdk.spark.parse.columns import METADATA, Columns, Kind
+from kinesis_sdk.spark.parse.fitting import Fitter
+from kinesis_sdk.spark.parse.form import DROP, FAIL, PERMISSIVE, ValueFormat
+from kinesis_sdk.spark.parse.json_values import JsonParser, MalformedError
+from kinesis_sdk.spark.parse.moments import time_zone
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MAX_BYTES = 64 * 1024 * 1024
+"""Bytes that the columns of a batch may take, unless it is a single row; estimated from above."""
+
+_PARTS = (1_024, 32)
+"""Rows of the parts that are tried after a whole batch."""
+
+
+class Parser(Protocol):
+    """A format of values."""
+
+    def columns(self, payloads: pa.Array) -> list[pa.Array] | None:
+        """Return the columns of payloads; None if a payload may need `value`."""
+        ...
+
+    def value(self, payload: bytes) -> Mapping[str, Any] | None:
+        """Return the fields of a payload; None for a blank one; raise `MalformedError` for a malformed one."""
+        ...
+
+    def text_of(self, value: Any) -> str:
+        """Return the text of a value in a column of text; raise `UnfitError` if it has none."""
+        ...
+
+
+def _parser(form: ValueFormat, fields: Mapping[str, Kind]) -> Parser:
+    return JsonParser(fields, form.zone)
+
+
+class TypedRows:
+    """Rows of a schema, parsed from the values of records.
+
+    Args:
+        form: Format and mode.
+        schema: JSON form of Spark's schema.
+
+    Raises:
+        ConfigError: If the schema has a column that cannot be made.
+    """
+
+    def __init__(self, form: ValueFormat, schema: Mapping[str, Any]) -> None:
+        self.form = form
+        self.columns = Columns.of(schema, form.corrupt_name)
+
+    @property
+    def raw(self) -> tuple[str, ...]:
+        """Columns of the source from which a task makes these rows."""
+        located = ("shardId", "sequenceNumber") if self.form.mode == FAIL else ()
+        return tuple(dict.fromkeys([*self.columns.raw, *located]))
+
+    def begin(self) -> TypingTask:
+        """Return what makes the rows of one task."""
+        return TypingTask(self.form, self.columns)
+
+
+class TypingTask:
+    """Makes the rows of one task.
+
+    Attributes:
+        malformed: Number of malformed values so far.
+    """
+
+    def __init__(self, form: ValueFormat, columns: Columns) -> None:
+        self.malformed = 0
+        self._mode = form.mode
+        self._columns = columns
+        self._schema: pa.Schema = columns.schema()
+        self._parser = _parser(form, columns.fields)
+        self._fitter = Fitter(columns.fields, time_zone(form.zone), self._parser.text_of)
+        self._types = [kind.arrow() for kind in columns.fields.values()]
+        self._row_bytes = sum(kind.width for kind in columns.fields.values())
+        self._bytes_per_byte = 1 + max(kind.element_width for kind in columns.fields.values()) // 2
+
+    def shape(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a raw batch, in order.
+
+        Raises:
+            MalformedValueError: In mode ``FAILFAST``, for the first malformed value.
+        """
+        for part in self._parts(batch) if batch.num_rows else ():
+            shaped = self._shaped(part)
+            if shaped.num_rows:
+                yield shaped
+
+    def report(self) -> str | None:
+        """Return a sentence about malformed values; None if there were none."""
+        if not self.malformed:
+            return None
+        became = "dropped (mode=DROPMALFORMED)" if self._mode == DROP else "returned with null fields"
+        return f"{self.malformed:,} malformed values {became}"
+
+    def _parts(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Yield parts whose columns are small enough."""
+        import pyarrow.compute as pc
+
+        lengths = pc.binary_length(batch.column("data"))
+        total = batch.num_rows * self._row_bytes + (pc.sum(lengths).as_py() or 0) * self._bytes_per_byte
+        if total <= MAX_BYTES:
+            yield batch
+            return
+        begin = size = 0
+        for row, length in enumerate(lengths.to_pylist()):
+            needed = self._row_bytes + length * self._bytes_per_byte
+            if size and size + needed > MAX_BYTES:
+                yield batch.slice(begin, row - begin)
+                begin, size = row, 0
+            size += needed
+        yield batch.slice(begin)
+
+    def _shaped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        import pyarrow as pa
+
+        payloads = batch.column("data")
+        pieces: list[list[pa.Array]] = []
+        flaws: dict[int, str] = {}
+        self._parse(payloads, 0, _PARTS, pieces, flaws)
+        self.malformed += len(flaws)
+        if flaws and self._mode == FAIL:
+            row, flaw = next(iter(flaws.items()))
+            raise MalformedValueError(
+                flaw,
+                shard_id=batch.column("shardId")[row].as_py(),
+                sequence_number=batch.column("sequenceNumber")[row].as_py(),
+            )
+        values = dict(
+            zip(
+                self._columns.fields,
+                pieces[0]
+                if len(pieces) == 1
+                else [pa.concat_arrays(parts) for parts in zip(*pieces, strict=True)],
+                strict=True,
+            )
+        )
+        arrays: list[pa.Array] = []
+        for name, kind in zip(self._schema.names, self._schema.types, strict=True):
+            if name in values:
+                arrays.append(values[name])
+            elif name in METADATA:
+                arrays.append(batch.column(METADATA[name][0]))
+            else:
+                arrays.append(self._corrupt(payloads, flaws, kind))
+        shaped = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        if flaws and self._mode == DROP:
+            kept = [row not in flaws for row in range(batch.num_rows)]
+            shaped = shaped.filter(pa.array(kept))
+        return shaped
+
+    def _corrupt(self, payloads: pa.Array, flaws: Mapping[int, str], kind: pa.DataType) -> pa.Array:
+        """Return the column with the text of malformed values."""
+        import pyarrow as pa
+
+        if not flaws or self._mode != PERMISSIVE:
+            return pa.nulls(len(payloads), kind)
+        texts: list[str | None] = [None] * len(payloads)
+        for row in flaws:
+            texts[row] = payloads[row].as_py().decode("utf-8", "replace")
+        return pa.array(texts, kind)
+
+    def _parse(
+        self,
+        payloads: pa.Array,
+        first: int,
+        parts: Sequence[int],
+        pieces: list[list[pa.Array]],
+        flaws: dict[int, str],
+    ) -> None:
+        """Append the columns of payloads, the first of which is row ``first``, to ``pieces``, and what is wrong with rows to ``flaws``."""
+        found = self._parser.columns(payloads)
+        if found is not None:
+            pieces.append(found)
+            return
+        smaller = [size for size in parts if size < len(payloads)]
+        if not smaller:
+            pieces.append(self._exactly(payloads, first, flaws))
+            return
+        for begin in range(0, len(payloads), smaller[0]):
+            self._parse(payloads.slice(begin, smaller[0]), first + begin, smaller[1:], pieces, flaws)
+
+    def _exactly(self, payloads: pa.Array, first: int, flaws: dict[int, str]) -> list[pa.Array]:
+        import pyarrow as pa
+
+        nothing = [None] * len(self._types)
+        rows: list[Sequence[Any]] = []
+        for row, payload in enumerate(payloads.to_pylist(), first):
+            try:
+                value = self._parser.value(payload)
+            except MalformedError as error:
+                flaws[row] = str(error)
+                rows.append(nothing)
+                continue
+            if value is None:
+                rows.append(nothing)
+                continue
+            fitted, flaw = self._fitter.fit(value)
+            if flaw is not None:
+                flaws[row] = flaw
+            rows.append(fitted)
+        return [
+            pa.array(list(column), kind)
+            for column, kind in zip(zip(*rows, strict=True), self._types, strict=True)
+        ]
