@@ -39,6 +39,9 @@ _NESTED = re.compile(rb'"(?:[^"\\]|\\.)*"?|[\[\]{}]', re.DOTALL)
 _ODD_NUMBERS = re.compile(rb"[:,\[][ \t\r\n]*(?:-?Inf(?!inity)|-NaN)")
 """Numbers that only pyarrow reads."""
 
+_BEYOND = re.compile("[\U00010000-\U0010ffff]")
+"""Characters that Spark writes as two escapes where it writes JSON as text."""
+
 _LONGEST_NUMBER = 1_000
 _BY_COLUMN = {"date", "timestamp", "timestamp_ntz", "float", "double"}
 _SLOW = {"map", "binary"}
@@ -141,7 +144,7 @@ class JsonParser:
         if isinstance(value, int):
             return str(value)
         if isinstance(value, dict | list):
-            return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+            return _BEYOND.sub(_escaped, json.dumps(value, ensure_ascii=False, separators=(",", ":")))
         raise UnfitError
 
     def _is_excessive(self, payloads: pa.Array, block: bytes) -> bool:
@@ -163,6 +166,11 @@ def double_text(value: float) -> str:
     shown = "".join(map(str, digits)).rstrip("0")
     exponent = math.floor(Decimal(repr(float(value))).adjusted())
     return f"{'-' if sign else ''}{shown[0]}.{shown[1:] or '0'}E{exponent}"
+
+
+def _escaped(found: re.Match[str]) -> str:
+    pair = found[0].encode("utf-16-be").hex().upper()
+    return f"\\u{pair[:4]}\\u{pair[4:]}"
 
 
 class _Number(float):
