@@ -71,12 +71,36 @@ def test_a_record_that_is_not_stored_fails_the_job_with_counts_by_cause(spark: A
     assert "row-" not in str(caught.value), "payloads stay out of messages"
 
 
-def test_a_row_that_the_service_would_refuse_fails_the_job(spark: Any, stream: Any) -> None:
+def test_a_row_that_the_service_would_refuse_fails_the_job_once(spark: Any, stream: Any) -> None:
     orders = stream(1)
     with pytest.raises(Exception, match=r"partitionKey: 10 of 10 rows are null; the first is row 1 "):
         save(rows_of(spark, 10, 1).withColumn("partitionKey", F.lit(None).cast("string")), orders)
+    mixed = rows_of(spark, 20, 1).withColumn(
+        "partitionKey", F.when(F.col("data").endswith("-15"), F.lit("")).otherwise(F.lit("k"))
+    )
     with pytest.raises(Exception, match="partition_key: expected 1 to 256 characters"):
-        save(rows_of(spark, 10, 1).withColumn("partitionKey", F.lit("")), orders)
+        save(mixed, orders)
+    found = list(orders.payloads())
+    assert len(found) == len(set(found)) <= 15, "no other attempt stored them again"
+
+
+def test_bad_rows_are_left_out_where_the_option_says_so(spark: Any, stream: Any) -> None:
+    orders, bad = stream(1), stream(1)
+    mixed = rows_of(spark, 20, 2).withColumn(
+        "partitionKey", F.when(F.col("data").endswith("-15"), F.lit("")).otherwise(F.lit("k"))
+    )
+    save(mixed, orders, badRows="skip")
+    assert len(list(orders.payloads())) == 19
+    save(mixed, orders, badRows="dlq", badRowsStream=bad.name)
+    assert len(list(orders.payloads())) == 38
+    letters = (
+        spark.read.format("kinesis_sdk")
+        .schema("data BINARY, partitionKey STRING, field STRING, problem STRING")
+        .options(**bad.options(valueFormat="json"))
+        .load()
+    )
+    (row,) = letters.collect()
+    assert (bytes(row.data)[-3:], row.partitionKey, row.field) == (b"-15", "", "partition_key")
 
 
 @pytest.mark.parametrize(

@@ -170,6 +170,10 @@ class SinkOptions:
     """Time for which readers recognize another row with the same ``dedupId``."""
     reconcile: float | None = None
     """Time before a task for which the stream is read, to leave out rows that an earlier attempt has stored; None does not read it."""
+    bad_rows: str = "fail"
+    """Treatment of rows that Kinesis would reject: they ``fail`` the write, are left out (``skip``), or go into another stream (``dlq``)."""
+    bad_rows_stream: str | None = None
+    """Name or ARN of that stream."""
     first_attempts: bool = True
     """Whether tasks of a streaming query mark rows with a ``dedupId`` that are known to be written for the first time."""
 
@@ -198,6 +202,9 @@ class SinkOptions:
             )
         stream = _take_stream(values)
         connection = _take_connection(values, (stream,))
+        bad_rows, bad_stream = values.pop("bad_rows", "fail"), values.pop("bad_rows_stream", None)
+        if (bad_rows == "dlq") != (bad_stream is not None):
+            raise ConfigError("badRowsStream", bad_stream, "a stream with badRows=dlq, and none otherwise")
         flush_timeout = values.pop("flush_timeout", 600.0)
         with _named({"dedup_namespace": "dedupNamespace", "dedup_secret": "dedupSecret"}):
             config = ProducerConfig(
@@ -225,6 +232,8 @@ class SinkOptions:
             dedup_window=values.pop("dedup_window", 300.0),
             reconcile=values.pop("reconcile", None),
             first_attempts=values.pop("first_attempts", "auto") == "auto",
+            bad_rows=bad_rows,
+            bad_rows_stream=bad_stream,
             log_level=values.pop("log_level", None),
         )
 
@@ -287,6 +296,13 @@ def _text(text: str, option: str) -> str:
     if not text.strip():
         raise ConfigError(option, text, "text")
     return text.strip()
+
+
+def _stream_text(text: str, option: str) -> str:
+    try:
+        return str(StreamId.parse(text.strip()))
+    except ConfigError as error:
+        raise ConfigError(option, error.value, error.accepted) from None
 
 
 def _secret(text: str, option: str) -> str:
@@ -403,6 +419,8 @@ _SINK: _Table = {
     "dedupWindow": ("dedup_window", _duration(1, 300)),
     "reconcile": ("reconcile", _duration(1, 31_536_000)),
     "firstAttempts": ("first_attempts", _choice("auto", "never")),
+    "badRows": ("bad_rows", _choice("fail", "skip", "dlq")),
+    "badRowsStream": ("bad_rows_stream", _stream_text),
 }
 
 

@@ -117,6 +117,7 @@ class TaskProducer:
         self._pending: list[PendingRecord] = []
         self._sweep_at = _SWEEP
         self._stored = 0
+        self._left_out = 0
         self._failures: list[RecordFailedError] = []
         self._causes: Counter[str] = Counter()
         self._is_retry = logs.is_retry()
@@ -179,6 +180,7 @@ class TaskProducer:
         headers: Iterable[Mapping[str, str | bytes] | None] | None = None,
         dedup_window: float = _WINDOW,
         attempt: Attempt = Attempt(),  # noqa: B008 - it has no state
+        leave_out: Callable[[int, InvalidRecordError], None] | None = None,
     ) -> None:
         """Accept many records, as `put` accepts one.
 
@@ -191,9 +193,10 @@ class TaskProducer:
             headers: Headers or None of each record, see `Producer.put`; None if no record has any.
             dedup_window: As for `put`.
             attempt: Earlier attempts to put these rows, as far as they are known.
+            leave_out: Called for a record that Kinesis would reject, with its index and the error; None raises the error.
 
         Raises:
-            InvalidRecordError: If Kinesis would reject a record; the records before it are accepted.
+            InvalidRecordError: If Kinesis would reject a record, without ``leave_out``; the records before it are accepted.
             PartitionFailedError: If a record of this task has already failed.
         """
         put: Callable[..., PendingRecord] = self._producer.put
@@ -210,11 +213,20 @@ class TaskProducer:
                     named, first=attempt.first, again=attempt.again or self._is_retry
                 )
 
+        if leave_out is not None:
+            put_any = put
+
+            def put(stream: str, key: str | None, data: bytes | None, explicit: str | None) -> PendingRecord:
+                if data is None:
+                    raise InvalidRecordError("data", "the row has none")
+                return put_any(stream, key, data, explicit)
+
         rows: Iterator[tuple[str | None, bytes, str | None]] = (
             zip(partition_keys, payloads, repeat(None))
             if explicit_hash_keys is None
             else zip(partition_keys, payloads, explicit_hash_keys, strict=True)
         )
+        done = 0
         while True:
             room = max(1, self._sweep_at - len(self._pending))
             before = len(self._pending)
@@ -223,7 +235,17 @@ class TaskProducer:
                 for key, data, explicit in islice(rows, room):
                     accept(put(stream, key, data, explicit))
             except InvalidRecordError as error:
-                raise self._rejected(error, key, explicit) from error
+                rejected = self._rejected(error, key, explicit)
+                if leave_out is None:
+                    raise rejected from error
+                done += len(self._pending) - before
+                rows_before = self.accepted
+                leave_out(done, rejected)
+                done += 1
+                # It may put the row elsewhere, which is an accepted record, too.
+                self._left_out += 1 - (self.accepted - rows_before)
+                continue
+            done += len(self._pending) - before
             if len(self._pending) - before < room:
                 return
             self._sweep()
@@ -239,7 +261,7 @@ class TaskProducer:
         self, error: InvalidRecordError, partition_key: str | None, explicit_hash_key: str | int | None
     ) -> InvalidRecordError:
         """Return the error for the row after the accepted ones."""
-        row = describe_row(self.accepted, partition_key, explicit_hash_key)
+        row = describe_row(self.accepted + self._left_out, partition_key, explicit_hash_key)
         return InvalidRecordError(error.field, f"{error.problem} ({row})")
 
     def flush(self) -> int:

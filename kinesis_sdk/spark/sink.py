@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from kinesis_sdk.common.clock import Clock, SystemClock
 from kinesis_sdk.common.errors import ConfigError, InvalidRecordError
 from kinesis_sdk.spark import logs
 from kinesis_sdk.spark.attempts import FirstAttempts, StreamTask
+from kinesis_sdk.spark.bad_rows import FAIL, BadRows, counted
 from kinesis_sdk.spark.columns import COLUMNS
 from kinesis_sdk.spark.connection import ConnectionSettings, shared_client
 from kinesis_sdk.spark.errors import BriefErrors
@@ -79,13 +81,40 @@ class Columns:
     dedup_id: str | None = None
     headers: str | None = None
 
+    @property
+    def known(self) -> dict[str, str]:
+        """Name of each column that there is, by the name that it has in the options."""
+        columns = {
+            "data": self.data,
+            "partitionKey": self.partition_key,
+            "explicitHashKey": self.explicit_hash_key,
+            "dedupId": self.dedup_id,
+            "headers": self.headers,
+        }
+        return {known: name for known, name in columns.items() if name is not None}
+
 
 class Written(WriterCommitMessage):  # type: ignore[misc]
-    """Result of a task: user records stored, and the bytes of their payloads."""
+    """Result of a task.
 
-    def __init__(self, records: int, payload_bytes: int) -> None:
+    Attributes:
+        records: User records stored.
+        payload_bytes: Bytes of their payloads.
+        left_out: Number of rows that Kinesis would reject, by the field that is wrong.
+        rejected: The first such row, if it fails the write: the field and what is wrong.
+    """
+
+    def __init__(
+        self,
+        records: int,
+        payload_bytes: int,
+        left_out: Mapping[str, int] | None = None,
+        rejected: tuple[str, str] | None = None,
+    ) -> None:
         self.records = records
         self.payload_bytes = payload_bytes
+        self.left_out = dict(left_out or {})
+        self.rejected = rejected
 
 
 def plan_columns(schema: Any, options: SinkOptions, *, overwrite: bool) -> Columns:
@@ -155,8 +184,8 @@ def write_batches(
 
     Raises:
         PartitionFailedError: If records were not stored; it has the counts by cause.
-        InvalidRecordError: If Kinesis would reject a row, because it is null or too large. The message has the row's
-            number and keys.
+        InvalidRecordError: If Kinesis would reject a row, because it is null or too large, and ``badRows`` is ``fail``. The message
+            has the row's number and keys.
         AwsError: If a row has no partition key, and the stream cannot be described.
     """
     import pyarrow as pa
@@ -175,9 +204,13 @@ def write_batches(
     keyless: bool | None = None  # whether null keys are accepted; unknown before the first null key
     with rare_collections(), shared_producer(options.settings, error_sample=options.error_sample) as producer:
         exclude_loaded_objects()
+        bad = None
+        if options.bad_rows != FAIL:
+            bad = BadRows(producer, options.bad_rows_stream, columns.known)
         for batch in batches:
             data = batch.column(columns.data)
-            _reject_nulls(columns.data, batch, columns, producer.accepted)
+            if bad is None:
+                _reject_nulls(columns.data, batch, columns, producer.accepted)
             if pa.types.is_string(data.type) or pa.types.is_large_string(data.type):
                 data = data.cast(pa.binary())
             size += pc.sum(pc.binary_length(data)).as_py() or 0
@@ -189,16 +222,12 @@ def write_batches(
                 if column.null_count:
                     if keyless is None:
                         keyless = options.random_partition_key or _service_places(options)
-                    if not keyless:
-                        _reject_nulls(
-                            columns.partition_key,
-                            batch,
-                            columns,
-                            producer.accepted,
-                            "; a row without a key needs the option partitionKey=random, or a stream that distributes records itself",
-                        )
                     if options.random_partition_key:
                         keys = [token_hex(8) if key is None else key for key in keys]
+                    elif not keyless and bad is None:
+                        _reject_nulls(columns.partition_key, batch, columns, producer.accepted, _KEY_HINT)
+                    elif not keyless:
+                        keys = ["" if key is None else key for key in keys]  # which no stream takes
             hashes: list[str | None] | None = None
             if columns.explicit_hash_key is not None:
                 hashes = batch.column(columns.explicit_hash_key).to_pylist()
@@ -214,8 +243,14 @@ def write_batches(
                 else map(_mapping, batch.column(columns.headers).to_pylist()),
                 dedup_window=options.dedup_window,
                 attempt=attempt,
+                leave_out=None if bad is None else bad.leaving_out(batch),
             )
-        written = Written(producer.flush(), size)
+        stored = producer.flush()
+        if bad is not None:
+            size -= bad.payload_bytes
+            if options.bad_rows_stream is not None:
+                stored -= bad.count.total()  # these rows are stored there
+        written = Written(stored, size, None if bad is None else bad.count)
         attempts.end(task, producer.time_at_kinesis(stream))
     _LOGGER.info(
         "%s: %d records (%d bytes of payload) stored by this task; %d were stored by an earlier attempt",
@@ -290,6 +325,19 @@ def _missing(
         yield batch.filter(pa.array(reconciliation.missing(keys, hashes, names)))
 
 
+_KEY_HINT = (
+    "; a row without a key needs the option partitionKey=random, or a stream that distributes records itself"
+)
+
+
+def _attempted(write: Callable[[], Written]) -> Written:
+    """Return the result of a task. A row that Kinesis would reject is one, because other attempts would find it too."""
+    try:
+        return write()
+    except InvalidRecordError as error:
+        return Written(0, 0, rejected=(error.field, error.problem))
+
+
 def _mapping(entries: Sequence[tuple[str, Any]] | None) -> dict[str, Any] | None:
     """Return a value of a map column as a mapping; Arrow passes it as a sequence of entries."""
     return dict(entries) if entries else None
@@ -324,8 +372,12 @@ def _reject_nulls(name: str, batch: pa.RecordBatch, columns: Columns, before: in
     )
 
 
-def _log_commit(where: str, options: SinkOptions, messages: list[Written | None]) -> None:
+def _commit(where: str, options: SinkOptions, messages: list[Written | None]) -> None:
+    """Log what was written; raise the error of the first row that fails the write."""
     logs.configure(options.stream.name, "commit", level=options.log_level)
+    for message in messages:
+        if message is not None and message.rejected is not None:
+            raise InvalidRecordError(*message.rejected)
     stored = [message for message in messages if message is not None]
     _LOGGER.info(
         "%s: %d records (%d bytes of payload) stored by %d tasks",
@@ -334,6 +386,17 @@ def _log_commit(where: str, options: SinkOptions, messages: list[Written | None]
         sum(message.payload_bytes for message in stored),
         len(stored),
     )
+    left_out: Counter[str] = Counter()
+    for message in stored:
+        left_out.update(message.left_out)
+    if left_out:
+        _LOGGER.warning(
+            "%s: %d rows that Kinesis would reject were left out (badRows=%s): %s",
+            where,
+            left_out.total(),
+            options.bad_rows,
+            counted(left_out),
+        )
 
 
 def _log_abort(where: str, options: SinkOptions, messages: list[Written | None]) -> None:
@@ -356,11 +419,16 @@ class KinesisWriter(DataSourceArrowWriter):  # type: ignore[misc]
     @BriefErrors()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write the rows of one task. See `write_batches`."""
-        return write_batches(self._options, self._columns, iterator)
+        return _attempted(lambda: write_batches(self._options, self._columns, iterator))
 
+    @BriefErrors()
     def commit(self, messages: list[Written | None]) -> None:
-        """Called when all tasks succeeded."""
-        _log_commit(f"write to {self._options.stream}", self._options, messages)
+        """Called when all tasks succeeded.
+
+        Raises:
+            InvalidRecordError: If Kinesis would reject a row, and ``badRows`` is ``fail``.
+        """
+        _commit(f"write to {self._options.stream}", self._options, messages)
 
     def abort(self, messages: list[Written | None]) -> None:
         """Called when a task failed permanently."""
@@ -380,11 +448,16 @@ class KinesisStreamWriter(_StreamWriter):  # type: ignore[misc]
         batches = iterator if _STREAM_BASE is not None else _batches_of_rows(iterator)
         has_names = self._columns.dedup_id is not None
         task = _current_task() if has_names and self._options.first_attempts else None
-        return write_batches(self._options, self._columns, batches, task=task)
+        return _attempted(lambda: write_batches(self._options, self._columns, batches, task=task))
 
+    @BriefErrors()
     def commit(self, messages: list[Written | None], batchId: int) -> None:  # noqa: N803 — Spark's name
-        """Called when all tasks of a batch succeeded."""
-        _log_commit(f"batch {batchId} to {self._options.stream}", self._options, messages)
+        """Called when all tasks of a batch succeeded.
+
+        Raises:
+            InvalidRecordError: If Kinesis would reject a row, and ``badRows`` is ``fail``.
+        """
+        _commit(f"batch {batchId} to {self._options.stream}", self._options, messages)
 
     def abort(self, messages: list[Written | None], batchId: int) -> None:  # noqa: N803 — Spark's name
         """Called when a task of a batch failed permanently."""

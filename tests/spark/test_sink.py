@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import pickle
 import time
@@ -79,13 +80,13 @@ def chosen(**more: str) -> SinkOptions:
     return SinkOptions.parse({**options, "accessKeyId": "a", "secretAccessKey": "b"})
 
 
-def stored(aws: FakeAws) -> list[tuple[str, str, bytes]]:
+def stored(aws: FakeAws, stream: str = "orders") -> list[tuple[str, str, bytes]]:
     """Shard, key and payload of every user record."""
     client = aws.client("kinesis")
     found = []
-    for shard in client.list_shards(StreamName="orders")["Shards"]:
+    for shard in client.list_shards(StreamName=stream)["Shards"]:
         name = shard["ShardId"]
-        at = client.get_shard_iterator(StreamName="orders", ShardId=name, ShardIteratorType="TRIM_HORIZON")
+        at = client.get_shard_iterator(StreamName=stream, ShardId=name, ShardIteratorType="TRIM_HORIZON")
         for record in client.get_records(ShardIterator=at["ShardIterator"])["Records"]:
             subs = decode(record["Data"])
             if subs is None:
@@ -567,3 +568,88 @@ def test_a_column_names_the_rows(aws: FakeAws) -> None:
         plan_columns(
             schema, chosen(idempotent="true", dedupNamespace="orders", partitionKey="random"), overwrite=False
         )
+
+
+# ------------------------------------------------------------------ rows that can never be stored
+
+
+def bad_ones() -> Any:
+    """Two good rows, and one of each kind that Kinesis rejects."""
+    kinds = {"data": pa.binary(), "partitionKey": pa.string(), "explicitHashKey": pa.string()}
+    rows = [
+        (b"good-0", "k", None),
+        (None, "without data", "7"),
+        (b"1", None, None),
+        (b"2", "x" * 300, None),
+        (b"3", "k", "minus one"),
+        (b"good-4", "k", None),
+    ]
+    return pa.RecordBatch.from_pydict(
+        {name: [row[at] for row in rows] for at, name in enumerate(kinds)}, schema=pa.schema(kinds)
+    )
+
+
+COUNTS = {"data": 1, "partition_key": 2, "explicit_hash_key": 1}
+
+
+def test_bad_rows_are_left_out_and_counted(aws: FakeAws, caplog: pytest.LogCaptureFixture) -> None:
+    options = chosen(badRows="skip")
+    messages = [write_batches(options, ALL, [bad_ones(), bad_ones()]) for _ in range(2)]
+    assert [message.left_out for message in messages] == [
+        {name: 2 * count for name, count in COUNTS.items()}
+    ] * 2
+    assert [(message.records, message.payload_bytes) for message in messages] == [(4, 24)] * 2
+    assert sorted(data for _, _, data in stored(aws)) == [b"good-0"] * 4 + [b"good-4"] * 4
+    assert "the row has none (row 2 of this task, partitionKey 'without data'" in caplog.text
+    KinesisWriter(options, ALL).commit([pickle.loads(pickle.dumps(one)) for one in messages])
+    assert (
+        "16 rows that Kinesis would reject were left out (badRows=skip): 4 by data, 4 by explicit_hash_key"
+        in caplog.text
+    )
+
+
+def test_bad_rows_go_into_another_stream(aws: FakeAws) -> None:
+    aws.client("kinesis").create_stream(StreamName="bad", ShardCount=1)
+    with_names = Columns("data", "partitionKey", "explicitHashKey", headers="headers")
+    batch = bad_ones()
+    headers = pa.array([[("h", b"\xff")]] + [None] * 5, pa.map_(pa.string(), pa.binary()))
+    batch = batch.append_column("headers", headers)
+    found = write_batches(chosen(badRows="dlq", badRowsStream="bad"), with_names, [batch])
+    assert (found.records, found.left_out) == (2, COUNTS)
+    assert len(stored(aws)) == 2
+    letters = [json.loads(data) for _, _, data in stored(aws, "bad")]
+    assert {(one["data"], one["field"]) for one in letters} == {
+        (None, "data"), ("MQ==", "partition_key"), ("Mg==", "partition_key"), ("Mw==", "explicit_hash_key")
+    }  # fmt: skip
+    (long,) = [one for one in letters if one["data"] == "Mg=="]
+    assert (long["partitionKey"], long["explicitHashKey"], long["headers"]) == ("x" * 300, None, None)
+    assert "row 4 of this task" in long["problem"]
+
+
+def test_a_bad_row_that_fits_nowhere_fails_the_write(aws: FakeAws) -> None:
+    aws.client("kinesis").create_stream(StreamName="bad", ShardCount=1)
+    large = batch(data=[b"secret" * 2_000_000], partitionKey=["k"])
+    with pytest.raises(InvalidRecordError, match="nor can it be put into bad") as caught:
+        write_batches(chosen(badRows="dlq", badRowsStream="bad"), KEYED, [large])
+    assert "secret" not in str(caught.value)
+
+
+def test_a_bad_row_fails_the_write_once(aws: FakeAws) -> None:
+    """The task has a result, so that Spark does not try it again; the commit fails."""
+    for writer in (KinesisWriter(chosen(), ALL), KinesisStreamWriter(chosen(), ALL)):
+        good = writer.write(
+            iter([batch(data=[b"x"], partitionKey=["k"], explicitHashKey=pa.array([None], pa.string()))])
+        )
+        bad = pickle.loads(pickle.dumps(writer.write(iter([bad_ones()]))))
+        with pytest.raises(
+            InvalidRecordError, match="data: 1 of 6 rows are null; the first is row 2 of this task"
+        ):
+            writer.commit([good, bad], *([7] if isinstance(writer, KinesisStreamWriter) else []))
+
+
+@pytest.mark.parametrize(
+    "more", [{"badRows": "dlq"}, {"badRowsStream": "bad"}, {"badRows": "skip", "badRowsStream": "bad"}]
+)
+def test_bad_rows_have_a_stream_with_dlq_only(more: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match="badRowsStream"):
+        chosen(**more)

@@ -1,0 +1,93 @@
+"""Rows that can never be stored, because Kinesis would reject them: what becomes of them, and how many they are.
+
+With ``badRows=fail``, the task ends without an error, and its commit message says which row it was. The commit then fails the write. An error of
+the task would make Spark try the task four times, and each attempt would store the rows before the bad one again.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any
+
+from kinesis_sdk.common.errors import InvalidRecordError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kinesis_sdk.spark.partition import TaskProducer
+
+_LOGGER = logging.getLogger(__name__)
+
+FAIL = "fail"
+
+
+class BadRows:
+    """Rows of a task that are left out.
+
+    Args:
+        producer: The task's producer.
+        stream: Stream that gets the rows, as JSON; None drops them.
+        names: Names of the columns of a row, by what they are: ``data``, ``partitionKey``, ….
+
+    Attributes:
+        count: Number of rows by the field that is wrong.
+        payload_bytes: Bytes of their payloads.
+    """
+
+    def __init__(self, producer: TaskProducer, stream: str | None, names: Mapping[str, str]) -> None:
+        self.count: Counter[str] = Counter()
+        self.payload_bytes = 0
+        self._producer = producer
+        self._stream = stream
+        self._names = names
+
+    def leaving_out(self, batch: pa.RecordBatch) -> Callable[[int, InvalidRecordError], None]:
+        """Return a function that leaves a row of a batch out, given its index and what is wrong."""
+        return lambda row, error: self._leave_out(batch, row, error)
+
+    def _leave_out(self, batch: pa.RecordBatch, row: int, error: InvalidRecordError) -> None:
+        """Leave a row out.
+
+        Raises:
+            InvalidRecordError: If it does not fit into the stream of bad rows either.
+        """
+        if not self.count:
+            _LOGGER.warning("a row is left out, the first one of this task: %s", error)
+        self.count[error.field] += 1
+        values = {known: batch.column(name)[row].as_py() for known, name in self._names.items()}
+        if isinstance(values["data"], str):
+            values["data"] = values["data"].encode()
+        self.payload_bytes += len(values["data"] or b"")
+        if self._stream is None:
+            return
+        try:
+            self._producer.put(self._stream, token_hex(8), letter(values, error))
+        except InvalidRecordError as refused:
+            raise InvalidRecordError(
+                error.field,
+                f"{error.problem}; nor can it be put into {self._stream}: {refused.problem}",
+            ) from None
+
+
+def letter(values: Mapping[str, Any], error: InvalidRecordError) -> bytes:
+    """Return a bad row as JSON: its columns, bytes as Base64, and what is wrong with it."""
+    row = {name: _jsonable(value) for name, value in values.items()}
+    return json.dumps({**row, "field": error.field, "problem": error.problem}).encode()
+
+
+def _jsonable(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, list | tuple):  # a map, as Arrow passes it
+        return {name: _jsonable(one) for name, one in value}
+    return value
+
+
+def counted(count: Mapping[str, int]) -> str:
+    """Return counts by field in words."""
+    return ", ".join(f"{number:,} by {field}" for field, number in sorted(count.items()))
