@@ -375,12 +375,13 @@ def test_the_spark_blocks_run(environment: dict[str, str], tmp_path: Path) -> No
     except CannotRunSparkError as error:
         pytest.skip(str(error))
     kinesis = client(environment)
-    for name in ("flights", "copy"):
+    for name in ("flights", "copy", "values"):
         kinesis.create_stream(StreamName=name, ShardCount=1)
     kinesis.put_record(StreamName="flights", Data=b"0", PartitionKey="k")
+    kinesis.put_record(StreamName="values", Data=b'{"origin": "ORD", "delay": 20}', PartitionKey="k")
     (register,) = programs(DOCS / "spark.md")
     frames, functions = (block.text for block in programs(DOCS / "spark-guide.md"))
-    (columns,) = programs(DOCS / "spark-sql.md")
+    values = "".join(block.text for block in programs(DOCS / "spark-values.md"))
     (ids,) = (
         block
         for block in blocks("python", DOCS / "exactly-once.md")
@@ -398,7 +399,7 @@ def test_the_spark_blocks_run(environment: dict[str, str], tmp_path: Path) -> No
         + BETWEEN
         + functions
         + AFTERWARDS
-        + columns.text
+        + values.replace('streamName="flights"', 'streamName="values"')
         + migrated
         + MIGRATED
         + RECORD_IDS
@@ -417,5 +418,6 @@ def test_the_spark_blocks_run(environment: dict[str, str], tmp_path: Path) -> No
     assert done.returncode == 0, done.stderr[-4000:]
     assert "FLIGHTS [b'0', b'2', b'2']" in done.stdout  # one foreachPartition each
     assert "COPIES [b'0', b'1'" in done.stdout  # the query's and the batch write's
+    assert "delay BIGINT, origin STRING" in done.stdout
     assert "MIGRATED ['0', '2', '2']" in done.stdout
     assert re.search(r"flights/shardId-000000000000/\d+/0 *\|", done.stdout)  # the record ids

@@ -41,7 +41,7 @@ class BadRows:
 
     def __init__(self, producer: TaskProducer, stream: str | None, names: Mapping[str, str]) -> None:
         self.count: Counter[str] = Counter()
-        self.payload_bytes = 0
+        self.payload_bytes: int = 0
         self._producer = producer
         self._stream = stream
         self._names = names

@@ -113,7 +113,7 @@ class Written(WriterCommitMessage):  # type: ignore[misc]
     ) -> None:
         self.records = records
         self.payload_bytes = payload_bytes
-        self.left_out = dict(left_out or {})
+        self.left_out: dict[str, int] = dict(left_out or {})
         self.rejected = rejected
 
 

@@ -59,7 +59,7 @@ class TypedRows:
 
     def __init__(self, form: ValueFormat, schema: Mapping[str, Any]) -> None:
         self.form = form
-        self.columns = Columns.of(schema, form.corrupt_name)
+        self.columns: Columns = Columns.of(schema, form.corrupt_name)
 
     @property
     def raw(self) -> tuple[str, ...]:
@@ -80,7 +80,7 @@ class TypingTask:
     """
 
     def __init__(self, form: ValueFormat, columns: Columns) -> None:
-        self.malformed = 0
+        self.malformed: int = 0
         self._mode = form.mode
         self._columns = columns
         self._schema: pa.Schema = columns.schema()

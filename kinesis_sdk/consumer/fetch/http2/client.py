@@ -135,7 +135,7 @@ class _Link:
     def __init__(self, endpoint: str, channel: socket.socket, loop: Loop, clock: Clock, release: Any) -> None:
         self.endpoint: str = endpoint
         self.streams: int = 0
-        self.connection = Connection(channel, clock.monotonic(), lambda: release(self))
+        self.connection: Connection = Connection(channel, clock.monotonic(), lambda: release(self))
         self._loop = loop
         self._clock = clock
 
