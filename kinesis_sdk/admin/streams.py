@@ -395,7 +395,9 @@ class Streams:
         check_int("retention_hours", retention_hours, MIN_RETENTION_HOURS, MAX_RETENTION_HOURS)
         if retention_hours > MIN_RETENTION_HOURS and not wait:
             raise ConfigError(
-                "retention_hours", retention_hours, "24 without waiting: it is set when the stream is ACTIVE"
+                "retention_hours",
+                retention_hours,
+                "24 with wait=False, because only an ACTIVE stream takes another one",
             )
         request: dict[str, Any] = {"StreamName": name, "StreamModeDetails": {"StreamMode": mode}}
         if shards is not None:

@@ -88,7 +88,7 @@ def check_serializer(field: str, value: object) -> None:
         raise ConfigError(
             field,
             value,
-            "an object with serialize(stream, value), a mapping from stream names to such, or None",
+            "an object with serialize(stream, value), a mapping from stream names to such objects, or None",
         )
 
 
