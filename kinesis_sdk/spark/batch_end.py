@@ -277,7 +277,8 @@ class EndSearch:
                         lower(key, bound, "reshards")
             if not entered:
                 break
-            full = self._fill({*found.ends, *entered}, cut)
+            # The end of a shard that was not looked at has its cursor, so reading it on would skip records.
+            full = self._fill({*(found.ends.keys() & looked), *entered}, cut)
             if full is not None:
                 for key in entered:
                     lower(key, *full)

@@ -206,6 +206,27 @@ def test_a_limit_holds_for_children_that_enter() -> None:
     assert len(query.batches) <= 8
 
 
+def test_a_limit_skips_no_record_of_an_idle_shard_while_a_child_enters() -> None:
+    world = World(2)
+    put = world.put(3, hash_key=0) + world.put(3, hash_key=HALF)
+    query = Query(world, {**TRIM, "max_rows_per_trigger": 1_000})
+    query.run(5)
+    for _ in range(100):
+        put += world.put(1, hash_key=0)
+        query.run_batch()
+        world.clock.advance(1.1)
+    idle = query.planner._search.probes[Key(STREAM, SECOND)]
+    while idle.is_due(query.options.idle_probe_interval):
+        query.run_batch()
+        world.clock.advance(0.3)
+    world.split(FIRST)
+    put += world.put(1, hash_key=0) + world.put(2, hash_key=HALF)
+    for _ in range(20):
+        query.run_batch()
+        world.clock.advance(1.1)
+    assert sorted(query.payloads) == sorted(put)
+
+
 def test_all_available_lifts_the_limits() -> None:
     world = World()
     query = Query(world, {**TRIM, "max_records_per_shard": 10, "max_rows_per_trigger": 10})
