@@ -204,8 +204,11 @@ class TaskProducer:
             names = repeat(None) if dedup_ids is None else iter(dedup_ids)
             maps = repeat(None) if headers is None else iter(headers)
 
-            def put(stream: str, key: str | None, data: bytes, explicit: str | None) -> PendingRecord:
+            def put(stream: str, key: str | None, data: bytes | None, explicit: str | None) -> PendingRecord:
+                # Before anything can fail: the name and the headers of a row that is left out are not those of the next row.
                 name, each = next(names), next(maps)
+                if data is None:
+                    raise _without_data()
                 if name is None:
                     return self._producer.put(stream, key, data, explicit, headers=each)
                 named = Put(stream, key, data, explicit, each or {}, name, dedup_window)
@@ -213,13 +216,12 @@ class TaskProducer:
                     named, first=attempt.first, again=attempt.again or self._is_retry
                 )
 
-        if leave_out is not None:
-            put_any = put
+        elif leave_out is not None:
 
             def put(stream: str, key: str | None, data: bytes | None, explicit: str | None) -> PendingRecord:
                 if data is None:
-                    raise InvalidRecordError("data", "the row has none")
-                return put_any(stream, key, data, explicit)
+                    raise _without_data()
+                return self._producer.put(stream, key, data, explicit)
 
         rows: Iterator[tuple[str | None, bytes, str | None]] = (
             zip(partition_keys, payloads, repeat(None))
@@ -427,6 +429,10 @@ def describe_row(
     if explicit_hash_key is not None:
         parts.append(f"explicitHashKey '{printable(str(explicit_hash_key), _SHOWN_KEY)}'")
     return ", ".join(parts)
+
+
+def _without_data() -> InvalidRecordError:
+    return InvalidRecordError("data", "the row has none")
 
 
 def _in_task() -> str:

@@ -287,6 +287,27 @@ def test_columns_with_headers(aws: FakeAws) -> None:
     assert headers_of(aws) == {b"1": {"n": b"v"}, b"2": {}, b"3": {"n": b"w"}, b"4": {"n": b"x"}}
 
 
+def test_rows_after_one_that_is_left_out_keep_their_names_and_headers(aws: FakeAws) -> None:
+    payloads: list[Any] = [b"1", None, b"3", b"4", b"5"]
+    names = ["1", "2", "3", "x" * 300, "5"]
+    left_out: list[int] = []
+    for _ in range(2):
+        with shared_producer(IDEMPOTENT) as producer:
+            producer.put_columns(
+                "flights",
+                ["k"] * 5,
+                payloads,
+                dedup_ids=names,
+                headers=[{"n": name[:1]} for name in names],
+                leave_out=lambda row, _error: left_out.append(row),
+            )
+    assert left_out == [1, 3] * 2
+    assert headers_of(aws) == {b"1": {"n": b"1"}, b"3": {"n": b"3"}, b"5": {"n": b"5"}}
+    with shared_producer(IDEMPOTENT) as producer:
+        producer.put_columns("flights", ["k"] * 3, [b"1", b"3", b"5"], dedup_ids=["1", "3", "5"])
+    assert delivered(aws, "flights") == [b"1", b"3", b"5"], "their names were their own"
+
+
 def headers_of(aws: FakeAws) -> dict[bytes, dict[str, bytes]]:
     client = aws.client("kinesis")
     found: dict[bytes, dict[str, bytes]] = {}
