@@ -5,7 +5,8 @@ stored copy, and after an outage longer than the window so do all readers. So a 
 read what the stream has received since then, and leave out the rows whose names it finds. This is an addition to the
 names and never replaces them: an earlier attempt may still store a row after the task has read the stream.
 
-A copy counts only in a shard that has the row's hash key. Readers discard it elsewhere, and its producer meant to put it again.
+A copy counts only in an aggregate whose records all belong to its shard. Readers discard another aggregate as a whole, and its
+producer meant to put its records again.
 """
 
 from __future__ import annotations
@@ -46,30 +47,30 @@ _Identity = tuple[bytes, int]
 
 
 class StoredNames:
-    """Names that a stream has received, with the ranges of the shards in which they were found. Thread-safe."""
+    """Names that a stream has received where readers find them, as identities. Thread-safe."""
 
     def __init__(self, stream_name: str, most: int = MAX_NAMES) -> None:
         self._stream_name, self._most = stream_name, most
-        self._ranges: dict[_Identity, tuple[HashKeyRange, ...]] = {}
+        self._identities: set[_Identity] = set()
         self._lock = threading.Lock()
         self.is_full: bool = False
 
     def add(self, records: Sequence[KinesisRecord], owned: HashKeyRange) -> None:
-        """Take the names of a shard's records."""
-        found = [one for record in records for one in named_identities(record.data, self._stream_name)]
+        """Take the names of the records of a shard with these hash keys."""
+        found = [one for record in records for one in named_identities(record.data, self._stream_name, owned)]
         with self._lock:
             for identity in found:
-                ranges = self._ranges.get(identity, ())
-                self.is_full = self.is_full or (not ranges and len(self._ranges) >= self._most)
-                if owned not in ranges and (ranges or not self.is_full):
-                    self._ranges[identity] = (*ranges, owned)
+                if len(self._identities) < self._most:
+                    self._identities.add(identity)
+                elif identity not in self._identities:
+                    self.is_full = True
 
     def __len__(self) -> int:
-        return len(self._ranges)
+        return len(self._identities)
 
-    def has(self, identity: _Identity, hash_key: bytes) -> bool:
-        """Return whether the stream has a record of that identity where its hash key belongs."""
-        return any(hash_key in owned for owned in self._ranges.get(identity, ()))
+    def __contains__(self, identity: object) -> bool:
+        """Return whether the stream has a record of that identity; it depends on the hash key, too."""
+        return identity in self._identities
 
 
 class Reconciliation:
@@ -129,7 +130,7 @@ class Reconciliation:
         if hash_key is None:
             return False
         identity = self._names.identity(name, _ANY_WINDOW, hash_key)
-        return self._stored.has((identity.incarnation, identity.number), hash_key)
+        return (identity.incarnation, identity.number) in self._stored
 
     def _read(self) -> StoredNames:
         io = self._io

@@ -456,7 +456,8 @@ def test_a_task_that_may_repeat_another_leaves_out_what_the_stream_has(aws: Fake
 
 
 def test_a_stored_row_counts_only_where_readers_find_it_and_names_are_bounded(aws: FakeAws) -> None:
-    write_batches(chosen(idempotent="true", dedupNamespace="orders"), NAMED_ROWS, [named_rows(8)])
+    options = chosen(idempotent="true", dedupNamespace="orders", recordMaxBufferedTime="10s")
+    write_batches(options, NAMED_ROWS, [named_rows(8)])
     client = aws.client("kinesis")
     low, high = client.list_shards(StreamName="orders")["Shards"]
     ranges = [
@@ -471,18 +472,24 @@ def test_a_stored_row_counts_only_where_readers_find_it_and_names_are_bounded(aw
             StreamName="orders", ShardId=low["ShardId"], ShardIteratorType="TRIM_HORIZON"
         )
         records = client.get_records(ShardIterator=at["ShardIterator"])["Records"]
+        assert len(records) == 1
         names.add([KinesisRecord.from_api(record) for record in records], owned)
         return names
 
     def known(of: StoredNames) -> set[int]:
         keys = {n: hash_partition_key(f"k{n % 5}") for n in range(8)}
         identities = {n: names.identity(f"name-{n}", 300.0, key) for n, key in keys.items()}
-        return {n for n, one in identities.items() if of.has((one.incarnation, one.number), keys[n])}
+        return {n for n, one in identities.items() if (one.incarnation, one.number) in of}
 
     here = {n for n in range(8) if hash_partition_key(f"k{n % 5}") in ranges[0]}
     assert 2 < len(here) < 8
     assert known(found(ranges[0])) == here
     assert known(found(ranges[1])) == set(), "the wrong shard: its producer meant to put the rows again"
+    lowest = min(hash_partition_key(f"k{n % 5}") for n in here)
+    part = HashKeyRange(ranges[0].start, int.from_bytes(lowest, "big"))
+    assert known(found(part)) == set(), (
+        "readers drop the whole aggregate, because it has a row of another shard"
+    )
     full = found(ranges[0], most=2)
     assert (len(full), full.is_full, len(known(full))) == (2, True, 2)
 
