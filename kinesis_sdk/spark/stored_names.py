@@ -19,7 +19,7 @@ from random import Random
 from kinesis_sdk.common.aggregate_reader import effective_hash_key
 from kinesis_sdk.common.aws import KinesisClient, call_with_retries
 from kinesis_sdk.common.clock import Clock
-from kinesis_sdk.common.errors import ResourceNotFoundError
+from kinesis_sdk.common.errors import InvalidRecordError, ResourceNotFoundError
 from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.once import Names, named_identities
 from kinesis_sdk.common.position import AtTimestamp
@@ -129,7 +129,10 @@ class Reconciliation:
         hash_key = None if key is None or not name else effective_hash_key(key, explicit)
         if hash_key is None:
             return False
-        identity = self._names.identity(name, _ANY_WINDOW, hash_key)
+        try:
+            identity = self._names.identity(name, _ANY_WINDOW, hash_key)
+        except InvalidRecordError:
+            return False  # `TaskProducer.put_columns` says which row has the bad name
         return (identity.incarnation, identity.number) in self._stored
 
     def _read(self) -> StoredNames:

@@ -494,6 +494,17 @@ def test_a_stored_row_counts_only_where_readers_find_it_and_names_are_bounded(aw
     assert (len(full), full.is_full, len(known(full))) == (2, True, 2)
 
 
+def test_a_row_with_a_bad_name_is_a_bad_row_when_rows_are_reconciled(aws: FakeAws) -> None:
+    rows = batch(data=[b"1", b"2", b"3"], partitionKey=["k"] * 3, dedupId=["1", "x" * 300, "3"])
+    options = {"idempotent": "true", "dedupNamespace": "orders", "reconcile": "1h"}
+    for _ in range(2):
+        found = write_batches(chosen(badRows="skip", **options), NAMED_ROWS, [rows])
+        assert found.left_out == {"dedup_id": 1}
+    assert sorted(payload for _, _, payload in stored(aws)) == [b"1", b"3"]
+    with pytest.raises(InvalidRecordError, match="row 1 of this task"):
+        write_batches(chosen(**options), NAMED_ROWS, [rows])
+
+
 def test_rows_are_reconciled_from_the_time_at_which_their_batch_began(
     aws: FakeAws, monkeypatch: pytest.MonkeyPatch
 ) -> None:
