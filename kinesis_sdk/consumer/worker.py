@@ -252,11 +252,7 @@ class Worker:
             HandlerError: If the handler failed and ``on_handler_error`` is ``"stop"``.
         """
         with self._signals():
-            try:
-                self.start()
-            except _StoppedWhileStartingError:
-                self._close()
-                return
+            self.start()
             try:
                 self._wait_for_the_end()
             except BaseException:
@@ -294,16 +290,21 @@ class Worker:
     def start(self) -> None:
         """Consume in background threads. Returns once the streams and the lease table are known to be usable.
 
+        While the lease table does not answer, a requested stop ends the start, and the worker has ended when this returns.
+
         Raises:
             AwsError: If the worker cannot work: no such stream, access denied, endpoint not reachable.
             ConfigError: If the worker was already started.
-            ConsumerError: If the operating system gives no threads, or another thread stops the worker meanwhile.
+            ConsumerError: If the operating system gives no threads.
         """
         if self._engine is not None:
             raise ConfigError("worker", self.worker_id, "a worker that was not started before")
         self._open_health_endpoint()
         try:
             self._start()
+        except _StoppedWhileStartingError:
+            self._close_health_endpoint()
+            self._threads.on_stopped()
         except BaseException:
             self._close_health_endpoint()
             raise

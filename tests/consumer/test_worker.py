@@ -280,8 +280,10 @@ def test_a_stop_while_the_lease_table_does_not_answer(monkeypatch):
             worker.request_stop()
 
     monkeypatch.setattr(worker._threads, "sleep", sleep)
-    worker.run()
+    worker.start()
     assert next(waits) == 21
+    assert worker.wait(0)
+    assert worker.stop(0)
     assert not worker.health().running
 
 

@@ -183,7 +183,7 @@ class FleetPoller:
 
     def start(self) -> None:
         """Start the threads. They make no call until a page subscribes."""
-        if self._loops:
+        if self._loops or self._stopped:
             return
         self._loops = (
             LoopThread("fleet-poller", lambda _now: self.step_table(), self._clock, self._log),

@@ -156,6 +156,8 @@ def _work(
         reports.send("loaded")
         if stop.is_set():
             return ChildCode.STOPPED
+        # On a thread, because `start` may wait for the lease table.
+        threading.Thread(target=_pass_on, args=(stop, worker), name="kinesis-stop", daemon=True).start()
         worker.start()
     except ConfigError as error:
         reports.send("failed", message=str(error))
@@ -165,7 +167,7 @@ def _work(
         return ChildCode.CALL_FAILED
     reports.send("started")
     try:
-        _follow_worker(worker, stop, reports, parts.config, reports_health=settings.reports_health)
+        _follow_worker(worker, reports, parts.config, reports_health=settings.reports_health)
         worker.stop()
     except BaseException as error:
         _LOGGER.error("the worker failed", exc_info=loggable(error))
@@ -174,15 +176,16 @@ def _work(
     return ChildCode.STOPPED if stop.is_set() or settings.until is None else ChildCode.REACHED
 
 
-def _follow_worker(
-    worker: Worker, stop: StopFlag, reports: Reports, config: ConsumerConfig, *, reports_health: bool
-) -> None:
+def _pass_on(stop: StopFlag, worker: Worker) -> None:
+    stop.wait()
+    worker.request_stop()
+
+
+def _follow_worker(worker: Worker, reports: Reports, config: ConsumerConfig, *, reports_health: bool) -> None:
     """Report the health of a worker until it has ended."""
     failover_time = config.leases.failover_time
     reported = float("-inf")
     while not worker.wait(_TICK):
-        if stop.is_set():
-            worker.request_stop()
         if reports_health and time.monotonic() - reported >= _REPORT_INTERVAL:
             reported = time.monotonic()
             health = worker.health()

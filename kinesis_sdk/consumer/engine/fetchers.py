@@ -146,7 +146,12 @@ class FetcherSource:
             # DynamoDB Streams documents no byte limit, and its records grow when converted to JSON.
             rate = ReadRate(float("inf")) if stream.is_of_table else ReadRate()
             read_rate = self._read_rates.setdefault(key, rate)
-            traffic = self._traffic.setdefault(str(stream), StreamTraffic())
+            # DynamoDB Streams bills reads, so there a shard gives the others no hints.
+            traffic = (
+                StreamTraffic()
+                if stream.is_of_table
+                else self._traffic.setdefault(str(stream), StreamTraffic())
+            )
         max_records = self._retrieval.max_records
         if stream.is_of_table:
             max_records = min(max_records, MAX_RECORDS)

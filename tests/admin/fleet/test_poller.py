@@ -330,6 +330,14 @@ def test_a_call_to_kinesis_that_hangs_does_not_delay_the_scans(
     assert not streams.is_alive()
 
 
+def test_a_poller_that_was_stopped_before_has_no_threads() -> None:
+    page = Page(2)
+    before = threading.active_count()
+    page.poller.stop()
+    page.poller.start()
+    assert threading.active_count() == before
+
+
 def test_the_threads_take_views_and_end() -> None:
     page = Page(2, ours=True, subscribe=False)
     connection = Connection(clients={"kinesis": page.kinesis, "dynamodb": page.dynamodb})

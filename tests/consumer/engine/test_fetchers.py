@@ -19,7 +19,7 @@ from kinesis_sdk.consumer.config import RetrievalConfig
 from kinesis_sdk.consumer.engine.fetchers import FetcherSource
 from kinesis_sdk.consumer.fetch.budget import ByteBudget
 from kinesis_sdk.consumer.runtime.scheduler import Scheduler
-from kinesis_sdk.testing import VirtualClock
+from kinesis_sdk.testing import FakeAws, VirtualClock
 from tests.consumer.fleet.engines import Fleet
 
 
@@ -77,6 +77,30 @@ def test_shards_share_a_transport(wire_format: Any, types: list[str]) -> None:
     assert len(session.requests) == 6
     spoken = [request.headers["Content-Type"] for request in session.requests[1::2]]
     assert [kind.decode() if isinstance(kind, bytes) else kind for kind in spoken] == types
+
+
+def test_shards_of_a_billed_stream_give_each_other_no_hints() -> None:
+    clock = VirtualClock()
+    source = FetcherSource(
+        kinesis=FakeAws(clock=clock).client("kinesis"),
+        retrieval=RetrievalConfig(),
+        application_name="app",
+        budget=ByteBudget(1 << 30),
+        scheduler=Scheduler(lambda task: task(), clock, lambda: None),
+        run=lambda read: read(),
+        rng=random.Random(1),
+        clock=clock,
+    )
+
+    def share_traffic(stream: StreamId) -> bool:
+        first, second = (
+            source._poll(stream, shard, shard, TrimHorizon(), 0.0, NOT_MEASURED) for shard in ("a", "b")
+        )
+        return first._idle._traffic is second._idle._traffic
+
+    assert share_traffic(StreamId("orders"))
+    table = "arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/2026-11-27T00:00:00.000"
+    assert not share_traffic(StreamId.parse(table))
 
 
 @pytest.mark.parametrize("mode", ["polling", "fanout"])
