@@ -100,7 +100,7 @@ def test_shards_of_a_billed_stream_give_each_other_no_hints() -> None:
 
     assert share_traffic(StreamId("orders"))
     table = "arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/2026-11-27T00:00:00.000"
-    assert not share_traffic(StreamId.parse(table))
+    assert not share_traffic(StreamId("orders", table))
 
 
 @pytest.mark.parametrize("mode", ["polling", "fanout"])
