@@ -9,9 +9,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import boto3
+from botocore.config import Config
 
 from integration.effects.account import Outcome, Pace, due, judge
 from integration.effects.services import Services, serve
@@ -100,7 +101,9 @@ class Run:
         )
         self._stream = f"orders-{plan.seed}-{os.getpid()}-{time.time_ns() % 1_000_000}"
         self._rng = random.Random(plan.seed)
-        self._kinesis = boto3.client("kinesis", endpoint_url=services.aws_url)
+        # It reads beside the workers, and waits where they have used up the five reads a second.
+        retries: Any = {"mode": "standard", "total_max_attempts": 10}
+        self._kinesis = boto3.client("kinesis", endpoint_url=services.aws_url, config=Config(retries=retries))
         self._source = f"in-{self._stream}" if plan.relay else self._stream
         self._controls = [
             StreamControl(self._kinesis, StreamId.parse(name), self._rng, lambda _: None)
