@@ -54,7 +54,7 @@ class BadRows:
         """Leave a row out.
 
         Raises:
-            InvalidRecordError: If it does not fit into the stream of bad rows either.
+            InvalidRecordError: If it does not fit into the stream of bad rows either, not even without its payload.
         """
         if not self.count:
             _LOGGER.warning("a row is left out, the first one of this task: %s", error)
@@ -66,17 +66,31 @@ class BadRows:
         if self._stream is None:
             return
         try:
-            self._producer.put(self._stream, token_hex(8), letter(values, error))
+            self._put(values, error)
         except InvalidRecordError as refused:
             raise InvalidRecordError(
                 error.field,
                 f"{error.problem}; nor can it be put into {self._stream}: {refused.problem}",
             ) from None
 
+    def _put(self, values: Mapping[str, Any], error: InvalidRecordError) -> None:
+        """Put a row into the stream of bad rows; without its payload if it is too large with it."""
+        assert self._stream is not None
+        try:
+            self._producer.put(self._stream, token_hex(8), letter(values, error))
+        except InvalidRecordError:
+            # A row that is too large for its stream is larger as Base64. Only the size of the letter can be refused.
+            self._producer.put(self._stream, token_hex(8), letter(values, error, with_data=False))
 
-def letter(values: Mapping[str, Any], error: InvalidRecordError) -> bytes:
-    """Return a bad row as JSON: its columns, bytes as Base64, and what is wrong with it."""
-    row = {name: _jsonable(value) for name, value in values.items()}
+
+def letter(values: Mapping[str, Any], error: InvalidRecordError, *, with_data: bool = True) -> bytes:
+    """Return a bad row as JSON: its columns, bytes as Base64, and what is wrong with it.
+
+    Without its data, it has their size instead, as ``dataBytes``.
+    """
+    row = {name: _jsonable(value) for name, value in values.items() if with_data or name != "data"}
+    if not with_data:
+        row = {"data": None, "dataBytes": len(values["data"] or b""), **row}
     return json.dumps({**row, "field": error.field, "problem": error.problem}).encode()
 
 

@@ -644,9 +644,20 @@ def test_bad_rows_go_into_another_stream(aws: FakeAws) -> None:
     assert "row 4 of this task" in long["problem"]
 
 
+def test_a_row_that_is_too_large_goes_into_the_other_stream_without_its_data(aws: FakeAws) -> None:
+    aws.client("kinesis").create_stream(StreamName="bad", ShardCount=1)
+    large = batch(data=[b"secret" * 200_000, b"good"], partitionKey=["k", "k"])
+    found = write_batches(chosen(badRows="dlq", badRowsStream="bad"), KEYED, [large])
+    assert (found.records, found.payload_bytes, found.left_out) == (1, 4, {"data": 1})
+    (letter,) = [json.loads(data) for _, _, data in stored(aws, "bad")]
+    problem = letter.pop("problem")
+    assert letter == {"data": None, "dataBytes": 1_200_000, "partitionKey": "k", "field": "data"}
+    assert "1,200,001 bytes" in problem
+
+
 def test_a_bad_row_that_fits_nowhere_fails_the_write(aws: FakeAws) -> None:
     aws.client("kinesis").create_stream(StreamName="bad", ShardCount=1)
-    large = batch(data=[b"secret" * 2_000_000], partitionKey=["k"])
+    large = batch(data=[b"secret"], partitionKey=["k" * 1_200_000])
     with pytest.raises(InvalidRecordError, match="nor can it be put into bad") as caught:
         write_batches(chosen(badRows="dlq", badRowsStream="bad"), KEYED, [large])
     assert "secret" not in str(caught.value)
