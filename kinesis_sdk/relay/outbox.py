@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import ref
 
 from kinesis_sdk.common.backoff import Backoff
-from kinesis_sdk.common.errors import ConfigError, ConsumerError, TransientSinkError
+from kinesis_sdk.common.errors import ConfigError, ConsumerError, InvalidRecordError, TransientSinkError
 from kinesis_sdk.common.hashkeys import parse_explicit_hash_key
 from kinesis_sdk.common.headers import encode_headers, headers_in
 from kinesis_sdk.common.log_fields import FieldLogger
+from kinesis_sdk.common.once import check_dedup_window
 from kinesis_sdk.common.stream import StreamId
-from kinesis_sdk.common.validation import check_seconds, check_text
+from kinesis_sdk.common.validation import check_int, check_seconds, check_text
 from kinesis_sdk.consumer import RecordBatch
 from kinesis_sdk.consumer.sql import (
     Tables,
@@ -36,7 +37,7 @@ from kinesis_sdk.consumer.sql import (
     run_in,
     translated,
 )
-from kinesis_sdk.producer import Producer, Put
+from kinesis_sdk.producer import Producer, ProducerConfig, Put
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Connection, Engine
@@ -50,7 +51,9 @@ MAX_ROWS = 500
 
 _VERSION = 1
 _MAX_BYTES = 10 * 1024 * 1024
-"""Maximum bytes of a record in Kinesis."""
+"""Maximum bytes of a record in Kinesis, and of the rows that a publisher reads at once."""
+_OVERHEAD = 256
+"""Maximum bytes that a record's identity and the fields around it take."""
 _PAUSES = Backoff(0.5, 30.0)
 
 
@@ -82,17 +85,30 @@ class Outbox:
         database: URL of SQLAlchemy, or an engine: the database of the sink.
         name: Name of the outbox, 1 to 100 characters; several may share a table, and those with one ``dedup_namespace`` need different names.
         table: Name of the table, which is created if it is missing.
+        max_user_record_size: Maximum bytes of a record, 2,048 to 10,485,760: data, partition key (twice if there are headers), headers, and
+            256 for its identity. The publisher's `ProducerConfig` needs at least the same. More than the default (1 MiB) needs streams
+            that take larger records.
 
     Attributes:
         engine: The engine.
+        max_user_record_size: As given.
 
     Raises:
         ConfigError: If an argument is not valid.
         ImportError: If SQLAlchemy, or the driver, is not installed.
     """
 
-    def __init__(self, database: str | Engine, *, name: str, table: str = TABLE) -> None:
+    def __init__(
+        self,
+        database: str | Engine,
+        *,
+        name: str,
+        table: str = TABLE,
+        max_user_record_size: int = ProducerConfig.max_user_record_size,
+    ) -> None:
         check_text("name", name, 1, 100)
+        check_int("max_user_record_size", max_user_record_size, 2048, _MAX_BYTES)
+        self.max_user_record_size: int = max_user_record_size
         sa = import_sqlalchemy()
         self.engine: Engine = open_engine("database", database)
         self._owns_engine = isinstance(database, str)
@@ -178,10 +194,20 @@ class Outbox:
         hash_key = (
             None if put.explicit_hash_key is None else str(parse_explicit_hash_key(put.explicit_hash_key))
         )
+        try:
+            check_dedup_window(put.dedup_window)
+        except InvalidRecordError as error:
+            raise ValueError(
+                str(error)
+            ) from error  # about the input record, so `BisectBatch` may set it aside
         headers, data, encoded = encode_headers(put.headers or {}), bytes(put.data), key.encode()
-        size = len(data) + len(headers) + len(encoded)
-        if size > _MAX_BYTES:
-            raise ValueError(f"a record of {size:,} bytes is too large: expected at most {_MAX_BYTES:,}")
+        # An aggregate of one with headers has the key twice.
+        keys = len(encoded) * (2 if headers else 1)
+        size, most = len(data) + len(headers) + keys, self.max_user_record_size - _OVERHEAD
+        if size > most:
+            raise ValueError(
+                f"a record of {size:,} bytes is too large: expected at most {most:,}, which is max_user_record_size less {_OVERHEAD}"
+            )
         return {
             "outbox": self._name,
             "origin": origin[:400],
@@ -235,12 +261,18 @@ class Outbox:
         turn = sa.select(rows.c.place).where(rows.c.place == first).with_for_update(skip_locked=True)
         if connection.execute(turn).one_or_none() is None:
             return []
-        found: list[_Row] = []
+        # A driver fetches the whole of a result, so the places are chosen by the sizes alone.
+        length = sa.func.length(rows.c.data) + sa.func.length(rows.c.headers)
+        sizes = sa.select(rows.c.place, length).where(mine).order_by(rows.c.place).limit(MAX_ROWS)
+        chosen: list[int] = []
         size = 0
-        for row in connection.execute(sa.select(rows).where(mine).order_by(rows.c.place).limit(MAX_ROWS)):
-            size += len(row.data)
-            if found and size > _MAX_BYTES:
+        for place, its_size in connection.execute(sizes):
+            size += its_size
+            if chosen and size > _MAX_BYTES:
                 break
+            chosen.append(place)
+        found: list[_Row] = []
+        for row in connection.execute(sa.select(rows).where(rows.c.place.in_(chosen)).order_by(rows.c.place)):
             put = Put(
                 row.stream,
                 bytes(row.partition_key).decode(),
@@ -308,6 +340,12 @@ class OutboxPublisher:
                 "producer",
                 "a producer without a dedup_namespace" if isinstance(producer, Producer) else producer,
                 "Producer(ProducerConfig(idempotent=True, dedup_namespace=…)): readers recognize records by their ids in this namespace",
+            )
+        if producer.config.max_user_record_size < outbox.max_user_record_size:
+            raise ConfigError(
+                "producer",
+                f"a producer with max_user_record_size={producer.config.max_user_record_size:,}",
+                f"at least that of the outbox, {outbox.max_user_record_size:,}: a larger record would block it",
             )
         check_seconds("poll_interval", poll_interval, 0.01, 3600)
         self._outbox = outbox

@@ -12,10 +12,11 @@ import pytest
 
 from kinesis_sdk import ConfigError, Producer, ProducerConfig, Put
 from kinesis_sdk.common.errors import ConsumerError, InvalidRecordError, RecordFailedError
+from kinesis_sdk.common.headers import encode_headers
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer import RecordBatch
 from kinesis_sdk.pytest_plugin import SteppedWorker, TestStream
-from kinesis_sdk.relay import Outbox, OutboxPublisher
+from kinesis_sdk.relay import Outbox, OutboxPublisher, outbox
 from tests.consumer.sinks.house import CONFIG, House
 
 sqlalchemy = pytest.importorskip("sqlalchemy")
@@ -159,7 +160,11 @@ def test_a_coroutine_writes_on_its_connection(tmp_path: Path) -> None:
         (Put("bills", "k", b"x", dedup_id="mine"), ValueError),
         (Put("bills", None, b"x"), ValueError),
         (Put("bills", "k" * 257, b"x"), ValueError),
-        (Put("bills", "k", bytes(10 * 1024 * 1024)), ValueError),
+        (Put("bills", "k", bytes(1024 * 1024 - 256)), ValueError),
+        (Put("bills", "k", b"x", dedup_window=3600), ValueError),
+        (Put("bills", "k", b"x", dedup_window=0), ValueError),
+        (Put("bills", "k", b"x", dedup_window=True), ValueError),
+        (Put("bills", "k", b"x", dedup_window="abc"), ValueError),  # type: ignore[arg-type]
         (Put("no stream", "k", b"x"), ConfigError),
         (Put("bills", "k", b"x", "-1"), ValueError),
         (Put("bills", "k", b"x", headers={f"h{n}": b"" for n in range(65)}), ValueError),
@@ -183,9 +188,55 @@ def test_what_can_never_be_put_is_an_error_of_the_handler(
             scene.outbox.put(replace(batch, transaction=None), [])
 
 
+@pytest.mark.parametrize("headers", [None, {"h": b"x" * 1000}])
+def test_the_largest_record_that_is_stored_can_be_put(scene: Scene, headers: Any) -> None:
+    key, most = "\U0001f600" * 256, 1024 * 1024 - 256
+
+    def handle(batch: RecordBatch) -> None:
+        if any(record.data == b"0" for record in batch.records):
+            around = 1024 if headers is None else 2048 + len(encode_headers(headers))
+            put = Put("bills", key, bytes(most - around), 2**128 - 1, headers=headers, dedup_window=300)
+            scene.outbox.put(batch, put)
+            with pytest.raises(ValueError, match="too large"):
+                scene.outbox.put(batch, put._replace(data=put.data + b"x"))
+
+    scene.run(handle)
+    assert scene.publisher.step() == 1
+    assert len(scene.bills.records) == 1
+
+
+def test_a_step_reads_no_more_than_its_bytes(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    def handle(batch: RecordBatch) -> None:
+        scene.outbox.put(batch, [Put("bills", "k", bytes(300)) for _ in batch.records])
+
+    scene.run(handle)
+    monkeypatch.setattr(outbox, "_MAX_BYTES", 700)
+    queries: list[Any] = []
+
+    def note(*arguments: Any) -> None:
+        queries.append(arguments[2:4])
+
+    sqlalchemy.event.listen(scene.engine, "before_cursor_execute", note)
+    with scene.engine.connect() as connection:
+        assert len(scene.outbox.next_rows(connection)) == 2
+        sent = sum(
+            len(value)
+            for statement, values in list(queries)
+            for row in connection.exec_driver_sql(statement, values)
+            for value in row
+            if isinstance(value, bytes)
+        )
+    assert 600 <= sent <= 700, "a driver fetches all that a query finds"
+    assert [scene.publisher.step() for _ in range(4)] == [2, 2, 1, 0]
+
+
 def test_wrong_arguments_are_named(scene: Scene, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^name="):
         Outbox(scene.engine, name="")
+    with pytest.raises(ConfigError, match=r"^max_user_record_size="):
+        Outbox(scene.engine, name="bills", max_user_record_size=10 * 1024 * 1024 + 1)
+    with pytest.raises(ConfigError, match=r"^producer=.*max_user_record_size=1,048,576"):
+        OutboxPublisher(Outbox(scene.engine, name="b", max_user_record_size=2 * 1024 * 1024), scene.producer)
     for producer in (None, Producer(client=scene.bills.client)):
         with pytest.raises(ConfigError, match=r"^producer="):
             OutboxPublisher(scene.outbox, producer)  # type: ignore[arg-type]

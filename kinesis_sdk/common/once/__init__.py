@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kinesis_sdk.common.once.memory import Shortage as Shortage
     from kinesis_sdk.common.once.named import named_identities as named_identities
     from kinesis_sdk.common.once.names import Names as Names
+    from kinesis_sdk.common.once.names import check_dedup_window as check_dedup_window
     from kinesis_sdk.common.once.reader import Decision as Decision
     from kinesis_sdk.common.once.reader import ListShards as ListShards
     from kinesis_sdk.common.once.reader import LookUp as LookUp
@@ -41,7 +42,7 @@ else:
             "kinesis_sdk.common.once.copies": ("CopySearch", "FirstCopy", "first_copy"),
             "kinesis_sdk.common.once.memory": ("Shortage",),
             "kinesis_sdk.common.once.named": ("named_identities",),
-            "kinesis_sdk.common.once.names": ("Names",),
+            "kinesis_sdk.common.once.names": ("Names", "check_dedup_window"),
             "kinesis_sdk.common.once.reader": (
                 "Decision",
                 "ListShards",

@@ -67,8 +67,7 @@ class Names:
             raise InvalidRecordError(
                 "dedup_id", f"expected 1 to {MAX_NAME_LENGTH} characters, not {len(name):,}"
             )
-        if isinstance(window, bool) or not isinstance(window, (int, float)) or not 1 <= window <= MAX_WINDOW:
-            raise InvalidRecordError("dedup_window", f"expected 1 to {MAX_WINDOW:g} seconds, not {window!r}")
+        check_dedup_window(window)
         digest = self._digest.copy()
         try:
             digest.update(hash_key + name.encode())
@@ -77,6 +76,12 @@ class Names:
         found = digest.digest()
         number = int.from_bytes(found[INCARNATION_SIZE:], "big")
         return Identity(found[:INCARNATION_SIZE], number, None, float(window), first=first, again=again)
+
+
+def check_dedup_window(window: Any) -> None:
+    """Raise InvalidRecordError unless a value is a ``dedup_window``: 1 to 300 seconds."""
+    if isinstance(window, bool) or not isinstance(window, (int, float)) or not 1 <= window <= MAX_WINDOW:
+        raise InvalidRecordError("dedup_window", f"expected 1 to {MAX_WINDOW:g} seconds, not {window!r}")
 
 
 def check_dedup_namespace(field: str, value: Any) -> None:
