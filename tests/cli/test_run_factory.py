@@ -213,9 +213,10 @@ def test_tiers_letters_and_a_breaker_can_be_written_in_a_file(
 
 
 def test_tiers_that_a_worker_cannot_have_are_named(tmp_path: Path) -> None:
-    place = PolicyPlace(application="billing")
-    with pytest.raises(ConfigError, match=r"^on_handler_error\.streams="):
-        policy_from(TIERS, loads=True, place=place)
+    place = PolicyPlace(application="billing", connection=Connection(region="eu-west-1"))
+    for loads in (False, True):  # the supervisor tells it before it starts a process
+        with pytest.raises(ConfigError, match=r"^on_handler_error\.streams="):
+            policy_from(TIERS, loads=loads, place=place)
     with pytest.raises(ConfigError, match="--tiers needs a file with policy"):
         tiers_of(policy(policy="stop"))
     named = policy_from({**TIERS, "streams": ["a", "b"]}, loads=False)

@@ -61,7 +61,7 @@ class PolicyPlace:
             isinstance(names, list) and all(isinstance(name, str) for name in names)
         ):
             raise ConfigError(f"{_FIELD}.streams", names, "a list of names or ARNs of streams")
-        if self.stream is None and names is None and loads:
+        if self.stream is None and names is None and self.connection is not None:
             raise ConfigError(
                 f"{_FIELD}.streams",
                 None,
