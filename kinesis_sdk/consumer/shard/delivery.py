@@ -75,6 +75,8 @@ class FailingCalls:
         records: Number of records that the last call got and did not checkpoint.
         position: Position of the first of these records; None if there are none.
         error: Class and text of the last error, which is `cause`.
+        same: Number of the last calls that got exactly these records.
+        is_probe: Whether the next call gets a single record, because the circuit is open.
     """
 
     attempts: int
@@ -84,6 +86,8 @@ class FailingCalls:
     position: ExtendedSequenceNumber | None
     error: str
     cause: BaseException | None = None
+    same: int = 0
+    is_probe: bool = False
 
 
 class _Call:
@@ -270,6 +274,8 @@ class Delivery:
 
     def _begin(self, lane: Lane) -> None:
         sub_batch, size = lane.pending[0], lane.size
+        if self._failing:
+            self._resume(lane)
         left = sub_batch.left
         before_left_out = self._before_left_out(sub_batch)
         if before_left_out == 0:
@@ -313,6 +319,19 @@ class Delivery:
         except BaseException:
             self._calls.remove(call)
             raise
+
+    def _resume(self, lane: Lane) -> None:
+        """Go on counting the failures of records that were dropped and read again.
+
+        Sequence of events without it: while a circuit is open, other shards need the memory in each pause. The count never reaches the
+        number after which a record is set aside, and the shard stays shut.
+        """
+        sub_batch, failing = lane.pending[0], self._failing.get(lane.key)
+        if failing is None or sub_batch.failures or sub_batch.halved or not sub_batch.left:
+            return
+        if position_of(sub_batch.records[sub_batch.begin]) == failing.position:
+            sub_batch.failures, sub_batch.failed_size = failing.same, failing.records
+            sub_batch.fixed_size = sub_batch.fixed_size or int(failing.is_probe)
 
     def _wait(self, lane: Lane, due: float) -> None:
         """Begin the next call of a lane when its first record is due. Until then, other shards may have the memory."""
@@ -540,9 +559,9 @@ class Delivery:
         sub_batch = lane.pending[0]
         failures = sub_batch.failures if self._parallel and sub_batch.halved else lane.size.failures
         pause = pause_of(decision, max(1, failures), self._runtime.rng)
-        failing = replace(self._failing[lane.key], retry_at=now + pause)
+        failing = replace(self._failing[lane.key], retry_at=now + pause, same=sub_batch.failures)
         if isinstance(decision, Retry) and decision.circuit:
-            failing = replace(failing, error=f"circuit open: {failing.error}"[:MAX_ERROR])
+            failing = replace(failing, error=f"circuit open: {failing.error}"[:MAX_ERROR], is_probe=True)
             self.last_error = f"circuit open: {self.last_error}"
             self._is_circuit_open = True
             self._metrics.add(catalogue.CIRCUIT_OPEN, 1)

@@ -289,6 +289,33 @@ def test_poison_records_in_a_row_do_not_keep_a_circuit_open_for_ever():
     assert scene.delivery.records_delivered == 10
 
 
+@pytest.mark.parametrize("concurrency", [1, 2])
+def test_failures_count_on_if_records_are_dropped_and_read_again_during_each_pause(concurrency):
+    aside, sizes = [], []
+
+    def handle(batch):
+        sizes.append(len(batch.records))
+        raise ConnectionError("poison")
+
+    inner = BisectBatch(dead_letter=aside.append, attempts=2)
+    policy = CircuitBreaker(inner, failures=2, first_pause=1, longest_pause=2, probes=6)
+    scene = Scene(handle, policy=policy, concurrency=concurrency)
+    left = [record(number) for number in range(1, 4)]
+    rereads = 0
+    while left and rereads < 50:
+        delivery = scene.delivery
+        scene.offer(*left)
+        while (due := scene.step()) is not None and not (delivery.may_reread and delivery.is_pausing):
+            scene.clock.advance_to(due)
+        left = left[delivery.records_delivered - (3 - len(left)) :]
+        rereads += 1
+        scene.clock.advance(delivery.forget(scene.clock.monotonic()))
+    assert [int(one.record.sequence_number) for one in aside] == [1, 2, 3]
+    assert [one.attempts for one in aside] == [2, 7, 7]
+    assert set(sizes[-14:]) == {1}, "a probe stays a single record"
+    assert rereads == 10
+
+
 def test_errors_of_another_class_end_the_row_and_do_not_open_the_circuit():
     errors = itertools.cycle([ConnectionError, ValueError])
 
