@@ -20,6 +20,7 @@ from integration.effects.services import KEYS  # noqa: E402
 from integration.endtoend.processes import ChildProcess  # noqa: E402
 from integration.postgres import running_postgres, why_no_postgres  # noqa: E402
 from kinesis_sdk.consumer import ConsumerConfig, Worker  # noqa: E402
+from kinesis_sdk.producer import Put  # noqa: E402
 from kinesis_sdk.relay import Outbox  # noqa: E402
 from kinesis_sdk.testing import start_server_process  # noqa: E402
 from tests import HANG  # noqa: E402
@@ -132,6 +133,32 @@ class Run:
             process.destroy()
         self._processes.clear()
         self._engine.dispose()
+
+
+@pytest.mark.skipif(why_no_postgres() is not None, reason=str(why_no_postgres()))
+def test_publishers_take_turns_although_a_row_with_a_lower_number_is_committed_later() -> None:
+    with running_postgres() as url:
+        outbox, other = Outbox(url, name="bills"), Outbox(url, name="others")
+        outbox.ensure_ready()
+        put = Put("bills", "k", b"x")
+        with (
+            outbox.engine.connect() as late,
+            outbox.engine.connect() as first,
+            outbox.engine.connect() as second,
+        ):
+            late.execute(outbox._rows.insert(), [outbox._values(put, "late")])
+            with outbox.engine.begin() as early:
+                early.execute(outbox._rows.insert(), [outbox._values(put, "early")])
+            assert [place for place, *_ in outbox.next_rows(first)] == [2]
+            late.execute(other._rows.insert(), [other._values(put, "late")])
+            late.commit()
+            assert outbox.next_rows(second) == []
+            assert [place for place, *_ in other.next_rows(second)] == [3]
+            outbox.finish(first, [2])
+            first.commit()
+            assert [place for place, *_ in outbox.next_rows(second)] == [1]
+        outbox.close()
+        other.close()
 
 
 @pytest.mark.parametrize("database", ["sqlite", *(["postgresql"] if why_no_postgres() is None else [])])

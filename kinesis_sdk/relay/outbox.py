@@ -252,14 +252,13 @@ class Outbox:
     def next_rows(self, connection: Connection) -> list[_Row]:
         """Return the first rows, at most `MAX_ROWS` with 10 MiB; none if another publisher has them.
 
-        It is the turn of the publisher that has the first row locked, so that two publishers do not put the rows of a key side by side. In
-        SQLite, there is no lock: it would stop the workers.
+        A lock of the outbox gives publishers turns, so that two do not put the rows of a key side by side. A lock of the first row would not
+        do: a transaction may commit a row with a lower number later. In SQLite, there is no lock: it would stop the workers.
         """
         sa, rows = import_sqlalchemy(), self._rows
         mine = rows.c.outbox == self._name
-        first = sa.select(sa.func.min(rows.c.place)).where(mine).scalar_subquery()
-        turn = sa.select(rows.c.place).where(rows.c.place == first).with_for_update(skip_locked=True)
-        if connection.execute(turn).one_or_none() is None:
+        turn = self._dialect.turn(repr((rows.fullname, self._name)))
+        if turn is not None and not connection.execute(sa.select(turn)).scalar_one():
             return []
         # A driver fetches the whole of a result, so the places are chosen by the sizes alone.
         length = sa.func.length(rows.c.data) + sa.func.length(rows.c.headers)

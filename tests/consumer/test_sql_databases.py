@@ -263,6 +263,15 @@ def test_what_was_certainly_not_done_is_known_by_its_state():
     assert not Sqlite().was_not_done(operational(sqlite3.OperationalError("database is locked")))
 
 
+def test_the_lock_of_a_turn_depends_on_its_name_alone():
+    first, second, again = (
+        str(POSTGRESQL.turn(name).compile(compile_kwargs={"literal_binds": True})) for name in ("a", "b", "a")
+    )
+    assert re.fullmatch(r"pg_try_advisory_xact_lock\(-?\d+\)", first)
+    assert first == again != second
+    assert Sqlite().turn("a") is None
+
+
 def test_an_engine_of_the_user_is_left_as_it_is(tmp_path):
     engine = sqlalchemy.create_engine(f"sqlite:///{tmp_path}/a.db")
     assert open_engine("database", engine) is engine

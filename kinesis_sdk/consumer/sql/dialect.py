@@ -5,6 +5,7 @@ A new dialect is added here. Its URLs are accepted only once it passes the contr
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Sequence
@@ -74,6 +75,12 @@ class Dialect(Protocol):
     ) -> ShardSessions | None:
         """Return the object that ends sessions of stopped processes; None if the database cannot do that."""
 
+    def turn(self, name: str) -> Any:
+        """Return an expression that takes a lock until the end of the transaction, and is false if another one has it.
+
+        None if the database has no such lock.
+        """
+
 
 class Sqlite:
     """SQLite, in a file."""
@@ -137,6 +144,10 @@ class Sqlite:
     ) -> ShardSessions | None:  # the lock of a file ends with its process
         """Return None."""
         del table, idle_timeout, lock_timeout
+        return None
+
+    def turn(self, name: str) -> Any:  # noqa: ARG002 - of the interface
+        """Return None."""
         return None
 
 
@@ -230,6 +241,12 @@ class Postgresql:
     ) -> ShardSessions | None:
         """Return the shard marks, which are advisory locks."""
         return ShardSessions(table, idle_timeout, lock_timeout, self.is_transient)
+
+    def turn(self, name: str) -> Any:
+        """Return an advisory lock."""
+        sa = import_sqlalchemy()
+        number = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big", signed=True)
+        return sa.func.pg_try_advisory_xact_lock(sa.literal(number, sa.BigInteger))
 
 
 _LIBPQ_DRIVERS = ("psycopg", "psycopg2", "psycopg_async")
