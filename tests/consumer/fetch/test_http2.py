@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+from types import SimpleNamespace
+
 import pytest
-from botocore.exceptions import ConnectionClosedError, ReadTimeoutError
+from botocore.eventstream import EventStream
+from botocore.exceptions import ConnectionClosedError, ConnectTimeoutError, ReadTimeoutError
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.errors import ErrorCodes
@@ -13,10 +17,13 @@ from h2.settings import SettingCodes
 from urllib3.exceptions import ProtocolError
 
 from kinesis_sdk.consumer.fetch.events import EventReader, Next
-from kinesis_sdk.consumer.fetch.http2 import protocol
+from kinesis_sdk.consumer.fetch.http2 import client as http2_client
+from kinesis_sdk.consumer.fetch.http2 import connection, loop, protocol
+from kinesis_sdk.consumer.fetch.http2.client import Http2Client, _Events, _Link, _request
 from kinesis_sdk.consumer.fetch.http2.connection import IDLE_SECONDS, Connection, Request
 from kinesis_sdk.consumer.fetch.http2.protocol import STREAM_WINDOW
 from kinesis_sdk.consumer.fetch.http2.pushed import PushedResponse
+from kinesis_sdk.testing.clock import VirtualClock
 from kinesis_sdk.testing.http.eventstream import encode_event
 
 REQUEST = Request("kinesis.example", "/", {"x-amz-target": "Kinesis_20131202.SubscribeToShard"}, b"{}")
@@ -123,7 +130,7 @@ class Client:
         for response in self.__dict__.get("cancelled", ()):
             self.connection.cancel(response, self.now)
 
-    def subscribe(self):
+    def subscribe(self, events=Events):
         response = PushedResponse("https://kinesis.example", 15.0, self.cancelled_by)
         self.connection.open(REQUEST, response, self.now)
         stream = self.server.of(RequestReceived)[-1].stream_id
@@ -131,7 +138,7 @@ class Client:
         self.read()
         assert response.head() == (200, {"x-amzn-requestid": "r"})
         sink = Sink()
-        reader = EventReader(Events(response), sink, self.now)
+        reader = EventReader(events(response), sink, self.now)
         self.connection.attach(response, reader, self.now)
         return stream, sink, response
 
@@ -371,3 +378,145 @@ def test_a_silent_service_times_out_the_call():
     response.begin(200, {})
     with pytest.raises(ReadTimeoutError):
         next(response.stream())
+
+
+def test_an_event_that_botocore_parses_to_nothing_does_not_block_the_loop():
+    def events(response):
+        parser = SimpleNamespace(
+            parse=lambda message, _: {"Known": message["body"]} if message["body"] else {}
+        )
+        return _Events(EventStream(response, None, parser, "SubscribeToShard"), None, response)
+
+    client = Client()
+    stream, sink, response = client.subscribe(events)
+    client.push(stream, b"", b"a", b"")
+    assert (sink.events, sink.ended) == ([{}, {"Known": b"a"}, {}], [])
+    with pytest.raises(ProtocolError, match="no event"):
+        next(response.stream())
+
+
+PING = b"\0\0\x08\x06\0\0\0\0\0" + b"12345678"
+UNKNOWN = b"\0\x40\0\xfa\0\0\0\0\0" + bytes(16_384)  # a frame of an unknown type
+
+
+class Channel:
+    """A service that sends the same bytes with each read, each of which takes a while, and takes none."""
+
+    def __init__(self, clock, arriving, seconds):
+        self.clock, self.arriving, self.seconds = clock, arriving, seconds
+        self.reads = 0
+        self.timeout = 15.0
+        self.is_closed = False
+
+    def settimeout(self, timeout):
+        self.timeout = timeout
+
+    def recv(self, size):
+        self.reads += 1
+        assert self.reads < 100, "it never ends"
+        self.clock.advance(min(self.seconds, self.timeout))
+        if self.seconds > self.timeout:
+            raise TimeoutError
+        return self.arriving
+
+    def send(self, data):
+        raise BlockingIOError
+
+    def close(self):
+        self.is_closed = True
+
+
+@pytest.mark.parametrize(
+    ("arriving", "seconds", "error", "ends_at"),
+    [(PING, 4.0, ReadTimeoutError, 15.0), (UNKNOWN, 0.0, ConnectionClosedError, 0.0)],
+)
+def test_a_service_that_never_sends_settings_cannot_hold_the_thread(arriving, seconds, error, ends_at):
+    clock = VirtualClock()
+    channel = Channel(clock, arriving, seconds)
+    with pytest.raises(error, match=r"https://kinesis\.example"):
+        _Link("", channel, None, clock, None).begin("https://kinesis.example", channel, 15.0)
+    assert clock.monotonic() == ends_at
+    assert channel.is_closed
+
+
+def test_a_call_waits_only_so_long_for_another_one_to_open_a_connection(monkeypatch):
+    monkeypatch.setattr(http2_client, "_is_usable", lambda *_: True)
+    client = Http2Client(
+        SimpleNamespace(meta=SimpleNamespace(config=SimpleNamespace(connect_timeout=0.0))), VirtualClock()
+    )
+    with client._opening, pytest.raises(ConnectTimeoutError):
+        client.link("https://kinesis.example/")
+
+
+def test_a_connection_over_which_a_call_timed_out_gets_no_further_calls():
+    posts = []
+    link = _Link(
+        "", Server(), SimpleNamespace(post=lambda *post: posts.append(post)), VirtualClock(), lambda _: None
+    )
+    PushedResponse("https://kinesis.example", 0.0, link.cancel).close()
+    assert link.connection.accepts
+    silent = PushedResponse("https://kinesis.example", 0.0, link.cancel)
+    silent.begin(200, {})
+    with pytest.raises(ReadTimeoutError):
+        next(silent.stream())
+    silent.close()
+    assert not link.connection.accepts, "at once: the next attempt does not wait for the loop"
+    assert len(posts) == 2
+
+
+def test_a_service_that_asks_for_answers_and_never_reads_them_is_left(monkeypatch):
+    client = Client()
+    _, sink, _ = client.subscribe()
+    monkeypatch.setattr(connection, "_MAX_OUT", 10_000)
+
+    def full(data):
+        raise BlockingIOError
+
+    client.server.send = full
+    client.server.arriving = PING * 500
+    client.read()
+    assert client.connection.is_open
+    assert client.connection.wants_to_write
+    client.server.arriving = PING * 500
+    client.read()
+    assert client.server.is_closed
+    assert not client.connection.wants_to_write
+    assert "does not read: 17," in str(sink.ended)
+
+
+def test_the_first_work_of_a_loop_does_not_wait(monkeypatch):
+    pipe = [SimpleNamespace(setblocking=lambda _: None, sent=b"") for _ in range(2)]
+    pipe[1].send = lambda data: setattr(pipe[1], "sent", data)
+    monkeypatch.setattr(loop.socket, "socketpair", lambda: pipe)
+    sent_before_start = []
+    monkeypatch.setattr(threading.Thread, "start", lambda _: sent_before_start.append(pipe[1].sent))
+    loop.Loop("loop", VirtualClock()).post(None, lambda _: None)
+    assert sent_before_start == [b"x"]
+
+
+def test_the_loop_outlives_a_connection_that_cannot_be_closed(caplog):
+    client = Client()
+    _, sink, _ = client.subscribe()
+
+    def fail(*_):
+        raise LookupError("a mistake")
+
+    sink.stream_ended = fail
+    loop._guarded(client.connection, fail, 0.0)
+    assert not client.connection.is_open
+    assert caplog.text.count("LookupError: a mistake") >= 2
+    assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR"]
+
+
+@pytest.mark.parametrize(
+    ("url", "headers", "authority"),
+    [
+        ("https://kinesis.us-east-1.amazonaws.com:443/", {}, "kinesis.us-east-1.amazonaws.com"),
+        ("https://user:secret@Kinesis.Internal.example:8443/", {}, "kinesis.internal.example:8443"),
+        ("https://[::1]:443/", {}, "[::1]"),
+        ("https://10.0.0.1/", {"Host": b"kinesis.example"}, "kinesis.example"),
+    ],
+)
+def test_the_host_that_is_sent_is_the_host_that_was_signed(url, headers, authority):
+    request = _request(SimpleNamespace(url=url, headers={**headers, "Connection": "close"}, body=b"{}"))
+    assert (request.authority, dict(request.headers)) == (authority, {})

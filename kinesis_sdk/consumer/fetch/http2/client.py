@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.log_fields import FieldLogger
@@ -27,6 +27,9 @@ THREADS = 4
 
 _LEFT_OUT = frozenset({"connection", "content-length", "host", "keep-alive", "transfer-encoding", "upgrade"})
 """Headers that HTTP/2 does without."""
+
+_MAX_PREFACE = 64 * 1024
+"""Maximum bytes that the service may send before its settings, which HTTP/2 requires to come first."""
 
 
 class Http2Client:
@@ -88,6 +91,8 @@ class Http2Client:
         Raises:
             HTTPClientError: If the connection cannot be opened, as botocore raises it.
         """
+        from botocore.exceptions import ConnectTimeoutError
+
         endpoint = urlsplit(url).netloc
         session = getattr(getattr(self._client, "_endpoint", None), "http_session", None)
         if not url.startswith("https:") or endpoint in self._without or not _is_usable(session, url):
@@ -95,24 +100,33 @@ class Http2Client:
         link = self._reserve(endpoint)
         if link is not None:
             return link
-        with self._opening:
-            link = self._reserve(endpoint)
-            if link is not None or endpoint in self._without:
-                return link
-            channel = _connect(url, session, self._client.meta.config)
-            if channel is None:
-                self._without.add(endpoint)
-                _LOGGER.info(
-                    "%s does not offer HTTP/2: each subscription has a connection and a thread", endpoint
-                )
-                return None
-            link = _Link(endpoint, channel, self._loops[self._opened % THREADS], self._clock, self._release)
-            link.begin(url, channel)
-            with self._lock:
-                self._opened += 1
-                self._links.append(link)
-                link.streams += 1
-            return link
+        # Another thread may be opening a connection to a service that is silent: waiting for it ends, too.
+        if not self._opening.acquire(timeout=self._client.meta.config.connect_timeout):
+            error = TimeoutError("another connection is still being opened")
+            raise ConnectTimeoutError(endpoint_url=url, error=error)
+        try:
+            return self._reserve(endpoint) or self._open(endpoint, url, session)
+        finally:
+            self._opening.release()
+
+    def _open(self, endpoint: str, url: str, session: Any) -> _Link | None:
+        if endpoint in self._without:
+            return None
+        config = self._client.meta.config
+        channel = _connect(url, session, config)
+        if channel is None:
+            self._without.add(endpoint)
+            _LOGGER.info(
+                "%s does not offer HTTP/2: each subscription has a connection and a thread", endpoint
+            )
+            return None
+        link = _Link(endpoint, channel, self._loops[self._opened % THREADS], self._clock, self._release)
+        link.begin(url, channel, config.read_timeout)
+        with self._lock:
+            self._opened += 1
+            self._links.append(link)
+            link.streams += 1
+        return link
 
     def _reserve(self, endpoint: str) -> _Link | None:
         with self._lock:
@@ -139,26 +153,34 @@ class _Link:
         self._loop = loop
         self._clock = clock
 
-    def begin(self, url: str, channel: socket.socket) -> None:
-        """Exchange settings, then leave the connection to the loop."""
+    def begin(self, url: str, channel: socket.socket, timeout: float) -> None:
+        """Exchange settings within ``timeout`` seconds, then leave the connection to the loop."""
         from botocore.exceptions import ConnectionClosedError, ReadTimeoutError
 
-        connection, now = self.connection, self._clock.monotonic()
+        connection, now, received = self.connection, self._clock.monotonic(), 0
+        deadline = now + timeout
         try:
             connection.flush()
             while not connection.is_ready:
+                # Each read gets what is left of the time: a service that sends anything but its settings must not extend it.
+                if (left := deadline - self._clock.monotonic()) <= 0:
+                    raise TimeoutError("the service has not sent its settings")
+                channel.settimeout(left)
                 data = channel.recv(16_384)
                 if not data:
                     raise BrokenConnection("the service has closed the connection")
+                received += len(data)
                 connection.receive(data, now)
+                if received > _MAX_PREFACE and not connection.is_ready:
+                    raise BrokenConnection(f"the service sent {received:,} bytes before its settings")
         except TimeoutError as error:
             connection.close(error)
             raise ReadTimeoutError(endpoint_url=url, error=error) from error
         except Exception as error:
             connection.close(error)
             raise ConnectionClosedError(endpoint_url=url, error=error) from error
-        connection.flush()
         channel.setblocking(False)
+        connection.flush()
         connection.has_more = True  # TLS may hold bytes that no selector sees
         self._post(lambda _: self._loop.serve(connection))
 
@@ -173,6 +195,9 @@ class _Link:
 
     def cancel(self, response: PushedResponse) -> None:
         """Forget a response."""
+        if response.has_timed_out:
+            # As in `Connection.expire`: the connection may be dead. Not posted: boto3 repeats the call at once, over another one.
+            self.connection.accepts = False
         with suppress(RuntimeError):  # the connection has no thread, and is closed
             self._post(lambda now: self.connection.cancel(response, now))
 
@@ -193,7 +218,9 @@ class _Events:
         self._response = response
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._stream)
+        # Not `iter` of botocore's stream. It skips an event that it parses to nothing, such as one of an unknown type, and asks
+        # for the next one, which has not arrived: the loop would wait, and with it all streams of its connections.
+        return map(self._stream._parse_event, self._stream._event_generator)
 
     def start(self, reader: EventReader) -> None:
         self._link.start(self._response, reader)
@@ -240,16 +267,23 @@ def _request(prepared: Any) -> Request:
     headers = {
         name.lower(): value.decode("latin-1") if isinstance(value, bytes) else str(value)
         for name, value in prepared.headers.items()
-        if name.lower() not in _LEFT_OUT
     }
     body = prepared.body or b""
     path = parts.path or "/"
     return Request(
-        parts.netloc,
+        headers.get("host") or _signed_host(parts),
         f"{path}?{parts.query}" if parts.query else path,
-        headers,
+        {name: value for name, value in headers.items() if name not in _LEFT_OUT},
         body.encode() if isinstance(body, str) else bytes(body),
     )
+
+
+def _signed_host(parts: SplitResult) -> str:
+    """Return the host that botocore signs: in lower case, without the default port and without a user."""
+    host = parts.hostname or ""
+    if ":" in host:
+        host = f"[{host}]"
+    return host if parts.port in {None, 443} else f"{host}:{parts.port}"
 
 
 _SESSION = ("_verify", "_proxy_config", "_socket_options", "_cert_file", "_key_file", "_get_ssl_context")

@@ -14,6 +14,10 @@ from kinesis_sdk.consumer.fetch.http2.pushed import PushedResponse
 IDLE_SECONDS = 10.0
 """Seconds for which a connection without streams stays open."""
 
+_MAX_OUT = 1024 * 1024
+"""Maximum bytes that wait for room in the socket. Requests are small, but a service that never reads may ask for any number of
+answers, such as those to a PING."""
+
 _READ = 128 * 1024
 _READS = 16
 """Reads from one connection before the other connections of its thread have their turn."""
@@ -66,7 +70,7 @@ class Connection:
         has_more: Whether `read` stopped although more may have arrived.
         is_ready: Whether the service has sent its settings.
         is_open: Whether the socket is open.
-        accepts: Whether further streams may be opened.
+        accepts: Whether further streams may be opened. Any thread may make it False.
     """
 
     def __init__(self, channel: Channel, now: float, on_free: Callable[[], None] = lambda: None) -> None:
@@ -119,6 +123,7 @@ class Connection:
         if stream is None:  # the connection broke, and the response has the error
             stream = self._streams[response] = _Stream(response, 0, now)
             stream.has_ended = True
+        response.never_wait()
         stream.reader, stream.touched = reader, now
         self._pump(stream)
         self.flush()
@@ -247,10 +252,12 @@ class Connection:
         if not self.is_open:
             return
         self.is_open = self.accepts = self.has_more = self.wants_to_write = False
-        self.channel.close()
-        for stream in list(self._streams.values()):
+        streams = list(self._streams.values())
+        for stream in streams:
             stream.has_ended = True
             stream.response.end_broken(error)
+        self.channel.close()
+        for stream in streams:
             self._pump(stream)
 
     def flush(self) -> None:
@@ -264,6 +271,9 @@ class Connection:
                 self._out = self._out[self.channel.send(self._out) :]
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             self.wants_to_write = True
+            if len(self._out) > _MAX_OUT:
+                waiting, self._out = len(self._out), b""
+                self.close(BrokenConnection(f"the service does not read: {waiting:,} bytes wait to be sent"))
         except OSError:
             # Reading shows the same error, or first what the service said before it closed the connection.
             self._out = b""

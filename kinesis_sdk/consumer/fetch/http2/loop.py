@@ -52,6 +52,8 @@ class Loop:
             receiver, wake = socket.socketpair()
             receiver.setblocking(False)
             wake.setblocking(False)
+            # Sent before the thread starts, so that it does not sleep for a second first.
+            wake.send(b"x")
             thread = threading.Thread(target=self._run, args=(receiver, wake), name=self._name, daemon=True)
             try:
                 thread.start()
@@ -87,7 +89,7 @@ class Loop:
                     _guarded(connection, work, now)
                 for connection in list(self._watched):
                     if connection.wants_to_write:
-                        connection.flush()
+                        _guarded(connection, connection.flush)
                     if connection.has_more:
                         _guarded(connection, connection.read, now)
                 if now >= expire_at:
@@ -121,10 +123,14 @@ class Loop:
                 self._watched[connection] = wanted
 
 
-def _guarded(connection: Connection, work: Callable[[float], None], now: float) -> None:
+def _guarded(connection: Connection, work: Callable[..., None], *now: float) -> None:
     try:
-        work(now)
+        work(*now)
     except Exception as error:
         # A mistake of this program. The streams of this connection get the error, and those of other connections go on.
         _LOGGER.exception("a connection of enhanced fan-out failed")
-        connection.close(error)
+        try:
+            connection.close(error)
+        except Exception:
+            # Streams that are not told end by their timeout. The thread also serves other connections, so it goes on.
+            _LOGGER.exception("a connection of enhanced fan-out failed")

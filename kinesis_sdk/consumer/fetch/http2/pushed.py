@@ -27,12 +27,17 @@ class PushedResponse:
         url: URL of the request, for errors.
         timeout: Maximum seconds to wait for the next piece.
         cancel: Called when the rest of the response is not wanted.
+
+    Attributes:
+        has_timed_out: Whether the thread that makes the call has waited for ``timeout`` seconds.
     """
 
     def __init__(self, url: str, timeout: float, cancel: Callable[[PushedResponse], None]) -> None:
         self.url: str = url
         self.timeout: float = timeout
+        self.has_timed_out: bool = False
         self._cancel = cancel
+        self._may_wait = True
         self._changed = threading.Condition()
         self._head: tuple[int, dict[str, str]] | None = None
         self._rest = bytearray()
@@ -111,6 +116,10 @@ class PushedResponse:
             unread, self._unread = self._unread, 0
             return unread
 
+    def never_wait(self) -> None:
+        """From now on `stream` raises an error rather than wait: a loop reads, and other streams need its thread."""
+        self._may_wait = False
+
     @property
     def is_ready(self) -> bool:
         """Whether reading a piece, or the end, does not wait."""
@@ -133,9 +142,13 @@ class PushedResponse:
             return self._head
 
     def stream(self, *_: object, **__: object) -> Iterator[bytes]:
-        """Yield the pieces, each once it has arrived. Raises as `head`."""
+        """Yield the pieces, each once it has arrived. Raises as `head`, and urllib3's ``ProtocolError`` after `never_wait`."""
+        from urllib3.exceptions import ProtocolError
+
         while True:
             with self._changed:
+                if not self._may_wait and not self.is_ready:
+                    raise ProtocolError("a message of the event stream has no event")
                 self._wait(lambda: self.is_ready)
                 if not self._pieces:
                     if self._error is not None:
@@ -152,4 +165,5 @@ class PushedResponse:
         from botocore.exceptions import ReadTimeoutError
 
         if not self._changed.wait_for(condition, self.timeout):
+            self.has_timed_out = True
             raise ReadTimeoutError(endpoint_url=self.url)
