@@ -180,14 +180,13 @@ def test_a_record_that_travels_alone_has_less_room(aws: FakeAws) -> None:
     with Producer(dataclasses.replace(QUICK, rate_limit=1000), client=aws.client("kinesis")) as producer:
         with pytest.raises(InvalidRecordError) as caught:
             producer.put(STREAM, "k", b"x" * (largest + 1))
-        assert "the limit of orders is 1,048,448, without 128 for its identity (idempotent=True)" in str(
+        assert "the limit of orders is 1,048,444, without 132 for its identity (idempotent=True)" in str(
             caught.value
         )
-        # The explicit hash key with the most digits, and one without.
-        for explicit in (2**128 - 1, None):
-            producer.put(
-                STREAM, "k", b"%s" % str(explicit).encode() + b"x" * (largest - 39), explicit
-            ).result(LONG)
+        # The explicit hash key with the most digits, none, and the longest partition key and fields.
+        for key, explicit in (("k", 2**128 - 1), ("k", None), ("\U0001f600" * 256, 2**128 - 1)):
+            data = f"{key[0]}{explicit}".encode().ljust(MIB - WRAPPING - len(key.encode()), b"x")
+            producer.put(STREAM, key, data, explicit, dedup_id=f"{key[0]}{explicit}").result(LONG)
 
 
 @pytest.mark.parametrize("retries", [{"total_max_attempts": 3}, None])

@@ -80,7 +80,7 @@ _LOGGER = FieldLogger(logging.getLogger(__name__))
 REPEAT_WINDOW = 600.0
 """A record gets a new identity this many seconds after the first attempt that may be stored. Readers look back 900 s."""
 
-WRAPPING = 128
+WRAPPING = 132
 """Bytes by which a user record may grow if it is sent as an aggregate of one: magic and digest, the key table and a hash key, its tag and
 the one-byte partition key, without its own key."""
 
