@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kinesis_sdk.common.position import AfterSequence
-from kinesis_sdk.spark import planner
+from kinesis_sdk.spark import streams
 from kinesis_sdk.spark.errors import DataLossError
 from kinesis_sdk.spark.positions import StartingPosition
 from tests import fuzz
@@ -451,7 +451,7 @@ def test_available_now_begins_soon_on_a_thousand_quiet_shards(quiet: float) -> N
 def test_available_now_begins_soon_on_a_thousand_quiet_shards_and_sixteen_threads(
     quiet: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(planner, "run_all", run_overlapping)
+    monkeypatch.setattr(streams, "run_all", run_overlapping)
     check_quiet_shards(quiet_shards(1_000, quiet, threads=16), seconds=15.0)
 
 
