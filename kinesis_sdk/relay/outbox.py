@@ -384,7 +384,7 @@ class OutboxPublisher:
         return len(done), error
 
     def _put(self, rows: list[_Row]) -> tuple[list[int], BaseException | None]:
-        """Put rows; return the places of those that are stored, and the error of the first one that is not."""
+        """Put rows. Return the places of the stored rows, and the error of the first row that was not stored."""
         under_way: list[tuple[int, Any]] = []
         error: BaseException | None = None
         for place, dedup_id, put in rows:

@@ -205,7 +205,7 @@ class TaskProducer:
             maps = repeat(None) if headers is None else iter(headers)
 
             def put(stream: str, key: str | None, data: bytes | None, explicit: str | None) -> PendingRecord:
-                # Before anything can fail: the name and the headers of a row that is left out are not those of the next row.
+                # Before anything can fail, so that the next row does not get the name and headers of a row that is left out.
                 name, each = next(names), next(maps)
                 if data is None:
                     raise _without_data()

@@ -271,7 +271,7 @@ class ShardProbe:
             return unread.end_at(index, self._position)
         count = len(unread.records)
         if closed and cut.at_tip and (unread.caught_up or not self._counting):
-            # The last records of a closed shard may not be readable yet, even if none followed just now.
+            # A read may find nothing although the last records of a closed shard are still to come.
             return End(Ended(), max(count, self._expected(cut)))
         if unread.caught_up:
             # Not the present time: other shards may have taken seconds since the read.

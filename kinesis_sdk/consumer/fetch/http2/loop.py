@@ -127,7 +127,7 @@ def _guarded(connection: Connection, work: Callable[..., None], *now: float) -> 
     try:
         work(*now)
     except Exception as error:
-        # A mistake of this program. The streams of this connection get the error, and those of other connections go on.
+        # A mistake of this program. This connection's streams get the error; other connections continue.
         _LOGGER.exception("a connection of enhanced fan-out failed")
         try:
             connection.close(error)
