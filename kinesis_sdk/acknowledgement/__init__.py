@@ -1,4 +1,4 @@
-"""Per-record acknowledgement: a handler of single records, each of which is acknowledged when it is done, in any order.
+"""Per-record acknowledgement: a handler gets single records, and the application acknowledges them in any order.
 
     Worker("orders", application_name="billing", handler=Acknowledging(handle)).run()
 

@@ -55,7 +55,7 @@ class GapMap:
         return next(iter(self._open), None)
 
     def has_room(self, position: ExtendedSequenceNumber) -> bool:
-        """Return whether a record may be received: at the bound, only one that was received before."""
+        """Return whether a record may be received; at the bound, only a record that was received before."""
         return len(self._open) < self._most or (self._last is not None and position <= self._last)
 
     @property
@@ -72,7 +72,7 @@ class GapMap:
         return next(iter(self._open.values()))
 
     def receive(self, position: ExtendedSequenceNumber) -> bool:
-        """Note a record, and return whether the function is to get it: it is neither acknowledged nor in the function's hands."""
+        """Note a record, and return whether to pass it to the function: not if it is acknowledged, or if the function still holds it."""
         if self._last is not None and position <= self._last:
             is_wanted = position in self._failed
             self._failed.discard(position)
@@ -132,7 +132,7 @@ class GapMap:
             base: Checkpoint of the lease.
 
         Returns:
-            Whether the state belongs to this checkpoint. An operator may have changed the position, so that records are
+            Whether the state belongs to this checkpoint. If it does not, for example because an operator changed the position, records are
             delivered again.
 
         Raises:

@@ -69,7 +69,7 @@ class Acknowledging:
 
     Args:
         function: Called with a `ReceivedRecord`, in the order of the shard. A coroutine function is awaited on the worker's event loop
-            before the next record is given to it, so it should start a task for what takes long.
+            before the next record is given to it, so it should start a task for long work.
         max_unacknowledged: Unacknowledged records at which reading of the shard pauses, 1 to 2,000 (default 1,000). The handler
             then counts as failing with `UnacknowledgedError`, which every view shows; the shard resumes within 30 s after
             acknowledgements.
@@ -165,7 +165,7 @@ class _ShardHandler(RecordHandler):
             self._pass_delivered(batch.checkpointer)
 
     def _receive(self, batch: RecordBatch, record: UserRecord) -> ReceivedRecord | None:
-        """Return what the function gets for a record; None if the record is acknowledged or in its hands."""
+        """Return the object that the function gets for a record; None if the record is acknowledged, or if the function still holds it."""
         position = position_of(record)
         with self._lock:
             if not self._gaps.has_room(position):

@@ -1,7 +1,7 @@
 """Metrics of whole fleets for Prometheus and KEDA, from the views of a `FleetPoller`.
 
-Unknown values have no sample: a lag that was not measured is absent and not 0, so that averages and maximums over it are
-right. Only the newest view is kept, so series of shards that are gone end with the next scrape. An old view loses its shards,
+Unknown values have no sample: a lag that was not measured is absent instead of 0, so averages and maximums are correct. Only the newest
+view is kept, so series of shards that are gone end with the next scrape. An old view loses its shards,
 because a lag that no longer changes looks like a calm one; `kinesis_fleet_up` is then 0.
 
 Cost: one `FleetPoller` for each application. A scrape makes no call.

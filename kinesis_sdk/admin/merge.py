@@ -2,8 +2,8 @@
 
 Pure: it makes no call, and `now` is an argument. `kinesis_sdk.admin.reading` makes the calls.
 
-A record may be given out as soon as no other shard can still bring an earlier one. A shard with buffered records brings none
-before its first. A shard without buffered records has a watermark: the arrival of its last record or, once it was read up to
+A record may be given out as soon as no other shard can still bring an earlier one. A shard with buffered records has no record that is
+earlier than the first of them. A shard without buffered records has a watermark: the arrival of its last record or, once it was read up to
 its tip, the time at Kinesis when that call was sent. A shard is only read after its parents were given out completely, so
 parents come before their children whatever their arrival times say.
 """

@@ -80,8 +80,8 @@ class RecordFilter:
         Args:
             keys: Partition keys.
             grep: Regular expression of Python for the payload's UTF-8 text.
-            where: JMESPath expression for JSON payloads, as ``--query`` of the AWS command line; selects payloads for which it
-                is neither false, null nor empty, for example ``order.status == 'failed'``.
+            where: JMESPath expression for JSON payloads, as ``--query`` of the AWS command line; selects payloads for which its result is
+                neither false, null nor empty, for example ``order.status == 'failed'``.
 
         Raises:
             ConfigError: If an expression is invalid.

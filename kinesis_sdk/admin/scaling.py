@@ -205,7 +205,7 @@ def _halving(keys: list[int]) -> list[int]:
 
 
 def _pairing(keys: list[int]) -> list[int]:
-    """Return every other key first, then every other one of the rest, and so on: shards are merged in pairs, then pairs of pairs."""
+    """Return every second key first, then every second one of the rest, and so on: shards are merged in pairs, then pairs of pairs."""
     ordered: list[int] = []
     while keys:
         ordered += keys[0::2]

@@ -1,7 +1,7 @@
 """Streams: list, describe, create, delete, fan-out consumers, retention. `kinesis_sdk.admin.resharding` changes their shards.
 
 Calls are retried after throttling and transient failures. After a lost response, a change is first searched for in the stream,
-so that a retry never splits a second shard, or reports the stream that it created itself as already taken.
+so a retry never splits a second shard, and never reports the name of its own new stream as taken.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MAX_TAGS = 50
 _POLL = 1.0
 """Seconds between two polls of a change: one of the 20 DescribeStreamSummary calls a second of an account."""
 _ATTEMPTS = 6
-"""Attempts of a change. LimitExceededException may mean five calls a second, which passes, or a quota, which does not."""
+"""Attempts of a change. LimitExceededException may mean more than five calls a second, which passes, or a quota, which does not."""
 _RETRIES = Backoff(0.5, 5.0)
 _IN_USE = "ResourceInUseException"
 

@@ -71,8 +71,9 @@ def copy(
 ) -> None:
     r"""Copy the user records of SOURCE into TARGET, with their partition keys and explicit hash keys: replay, migration.
 
-    The records of a key keep their order, over splits and merges of both streams, as far as first appearances go: after a lost
-    answer or a kill, some come twice. With --state, the same command continues a run that was stopped or killed, with the window of
+    The records of a key keep their order, over splits and merges of both streams. After a lost answer or a kill, some records come a
+    second time, later than their place in this order. With --state, the same command continues a run that was stopped or killed, with the
+    window of
     the first run.
 
     Kinesis gives back the explicit hash key of a record only if it is in an aggregate. The other records that had one are placed

@@ -444,8 +444,9 @@ def replay(
     In the stream, a record has its key, its headers, and the headers retry-*, which say where it came from. All applications that read
     the stream get it; --handler calls one handler only. A handler that fails leaves its letter open, with the new error.
 
-    A letter says which stream it came from, and can be forged. So its record goes back only into a stream that you confirm: the streams of
-    --application, by its leases, those of --allow-stream, or the one of --to.
+    A letter names the stream it came from. Because a letter can be forged, its record goes back only into a stream that you confirm:
+    --application allows the streams that the application's leases name, --allow-stream allows one more, and --to puts all records into one
+    stream.
 
     Ctrl-C and kill are safe: run the same command again. It repeats only the work that was in progress: at most 100 records of
     a stream, or one call of a handler. Readers of this package drop a record that is repeated within 300 s; a handler sees the

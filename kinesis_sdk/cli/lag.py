@@ -32,11 +32,11 @@ def lag(
     what was not checkpointed counts as unprocessed. AT CHECKPOINT is the lag of the checkpoint: if the owner dies now, records are
     processed again from there.
 
-    It works for KCL applications of every version. Each shard is read once, which is one of the five reads a second that it allows; --watch
-    asks a shard at most every 30 s, and not at all where the worker writes its lag to the lease table.
+    It works for KCL applications of every version. The command reads each shard once, which is one of the five reads a second that a shard
+    allows. --watch reads a shard at most every 30 s, and never if its worker writes the lag to the lease table.
 
-    --all-apps looks once at each application, at four of them at a time: one line each, those with errors first, then by lag. One that
-    cannot be read is listed with the reason.
+    --all-apps looks once at each application, four at a time, and prints one line for each: applications with errors first, then by lag.
+    An application that cannot be read is listed with the reason.
 
     Exit codes: 0, or 1 if --max-lag is given and a shard is further behind, or the lag of one is not known.
 

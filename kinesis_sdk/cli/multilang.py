@@ -91,7 +91,7 @@ def multilang(
 
     A child that fails ends nothing but itself: its shard starts again at its checkpoint, after a growing pause. Ctrl-C or
     SIGTERM gives every child shutdownRequested and leaseLost within shutdownGraceMillis (30 s, if the file does not say
-    otherwise); a second one stops at once. What children print on standard error is in the log.
+    otherwise); a second one stops at once. The standard error of children is logged.
 
     The file is read strictly: a malformed number is an error, and a key that has no effect is named with the reason. Keys that
     only this command has: onChildFailure (restart, exit), onChildException (ignore, restart), childExitGraceMillis and

@@ -78,8 +78,8 @@ def put(
 
     Formats: lines, NDJSON, CSV (each row becomes a JSON object), Parquet (with pyarrow), and spools of the producer; .gz is opened.
 
-    With --state, a run that was stopped or killed is continued by the same command: acknowledged records are not put again, apart
-    from those of the last 0.2 seconds before a kill; records that failed or were in flight are. Ctrl-C stops reading and waits for the
+    With --state, the same command continues a run that was stopped or killed. It puts records again that failed, were in flight, or were
+    acknowledged in the last 0.2 seconds before a kill, and no other records. Ctrl-C stops reading and waits for the
     records in flight; a second one does not wait.
 
     Exit code 0: every record is stored. 1: some failed, or their input is invalid.

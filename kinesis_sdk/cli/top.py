@@ -46,7 +46,8 @@ def top(
 ) -> None:
     r"""Watch the fleet of an application: shards by owner with lag, moves as they happen, problems on top.
 
-    The keys [ and ] go a minute back and forth in what was seen since the start, or in the file of --recording; 0 shows now again.
+    The keys [ and ] go one minute back or forth, through the time since the start or through the file of --recording; 0 returns to the
+    present.
 
     Works for every KCL application, because it reads the lease table and the stream. Keys are listed with ?.
     The keys that steer show the command to run; nothing is changed without --allow-changes.

@@ -90,8 +90,8 @@ def ui(
     Without APP it finds the applications by their lease tables. It works without a network besides AWS, and makes no call
     while no page is open and visible.
 
-    The slider of each view goes back to any moment while a page was open. With --recording FILE it goes back to what the file has, of this
-    command or of the exporter, and the applications that are named are watched all the time.
+    The slider of each view goes back to any moment while a page was open. With --recording FILE, pages can go back as far as the file,
+    which this command or the exporter writes, and the named applications are watched all the time.
 
     --json prints one line with the address to open, which holds the token if one is needed.
 

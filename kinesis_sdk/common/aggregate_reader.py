@@ -362,7 +362,7 @@ def _rows(body: bytes) -> SubRecordColumns | None:
 
 
 def _unsealed(found: SubRecordColumns, text: str) -> SubRecordColumns | None:
-    """Return the user records of a sealed body, given its tag; None if it is not what the tag says.
+    """Return the user records of a sealed body, given its tag; None if the body contradicts the tag.
 
     Raises:
         CodecUnavailableError: If its codec is not there.

@@ -299,7 +299,7 @@ class Aggregate:
         return True
 
     def seal(self) -> None:
-        """Accept no more records, and release what only appending needs: a closed aggregate may wait for a long time."""
+        """Accept no more records, and release the memory that only appending needs, because a closed aggregate may wait for a long time."""
         self.max_count = 0
         self._most_parts = -1
         self._keys = self._placed_keys = self._hash_keys = _NO_KEYS

@@ -21,7 +21,7 @@ MAX_INNER_SIZE = 16 * 1024 * 1024
 """Maximum bytes of a body; readers refuse to open a larger one."""
 
 MAX_RATIO = 256
-"""Maximum ratio of a body's size to the size of its sealed form; readers refuse to open one that grows more."""
+"""Maximum ratio of a body's size to the size of its sealed form; readers refuse to open a body that grows more."""
 
 
 class AggregateCodec(Protocol):

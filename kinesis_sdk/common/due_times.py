@@ -40,7 +40,10 @@ class DueTimes(Generic[T]):
         self._entries.pop(item, None)
 
     def take(self, now: float) -> T | None:
-        """Remove and return the item that is due first, of equal moments the one that was set first; None if none is due."""
+        """Remove and return the item that is due first; None if none is due.
+
+        Of items that are due at the same moment, the one that was set first is returned.
+        """
         heap, entries = self._heap, self._entries
         while heap and heap[0][0] <= now:
             entry = heapq.heappop(heap)

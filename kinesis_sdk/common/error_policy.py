@@ -37,7 +37,7 @@ class Failure:
         size: Records of the call that are not finished; 0 for a callback that gets no records, such as ``initialize``.
         attempts: Consecutive failed calls with exactly these records; 0 if this call also got others and finished them.
         halved: Whether they are a half of a call that was bisected.
-        in_a_row: Records of the shard on which calls failed one after another with errors of this class, this one included. A
+        in_a_row: Number of consecutive records of the shard, this one included, on which calls failed with errors of this class. A
             call that is repeated, or halved, counts once, by its first record. A successful call resets it; setting a record
             aside does not.
     """
@@ -291,7 +291,8 @@ class BisectBatch:
 class CircuitBreaker:
     """Policy that pauses a shard while a service is down, and leaves all other failures to another policy.
 
-    Without it, a policy that sets records aside sets aside every record of an outage. After ``failures`` records in a row on which
+    Without a circuit breaker, a policy that sets records aside sets aside every record of an outage. After ``failures`` records in a row
+    on which
     calls failed with one class of errors, or as many failed calls with records that the other policy only retries, the circuit is
     open: the shard pauses, then tries a single record, and pauses longer with each failure. So one record that always fails does
     not open it. A call that succeeds closes the circuit. Each shard has its own. With ``concurrency``, each partition key pauses and
@@ -300,7 +301,7 @@ class CircuitBreaker:
     An outage and a row of poison records look the same. So after ``probes`` failures of the record that is tried, the other policy decides
     about it, and may set it aside; then the next record is tried. No record keeps a shard shut for ever.
 
-    Views name the shard as one with a failing handler, with the words "circuit open" before the error; the metric is
+    Views list the shard with a failing handler, and show "circuit open" before the error; the metric is
     ``CircuitOpen``.
 
     Attributes:

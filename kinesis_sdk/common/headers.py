@@ -25,7 +25,8 @@ _NAME = re.compile(r"(?![A-Za-z][0-9]\Z)[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}", re.A
 _BINARY = ";b64"
 
 MAX_TAGS = 256
-"""Maximum tags of a user record with headers. One with more has none: no producer of this package writes so many."""
+"""Maximum tags of a user record with headers. A record with more tags is read without headers: no producer of this package writes so
+many."""
 
 _LONGEST_LENGTH = 5
 """Maximum bytes of a length in a tag; a longer one cannot fit into a record."""

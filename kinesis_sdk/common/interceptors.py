@@ -62,7 +62,7 @@ class ConsumerInterceptor:
     ) -> AbstractContextManager[Sequence[UserRecord] | None]:
         """Return a context manager inside which the handler is called, on the same thread or in the same task.
 
-        It yields None, or the records to deliver instead (``record._replace(data=…)``): as many, at the same positions. If the
+        It yields None, or as many records to deliver instead, at the same positions (``record._replace(data=…)``). If the
         handler raises, it gets the error and cannot suppress it. Its own errors count as errors of the handler, so the batch is
         delivered again. With a sink, the transaction begins and ends inside the context manager.
 

@@ -105,8 +105,8 @@ else:
 class FieldLogger(_Adapter):
     """A logger whose lines carry the fields of one object, for example of a shard's reader.
 
-    Each module of producer and consumer has one without fields, ``_LOGGER = FieldLogger(logging.getLogger(__name__))``, so
-    that every line has them. Values of a call's ``extra=log_fields(...)`` take precedence.
+    Each module of producer and consumer has a logger without fields of its own, ``_LOGGER = FieldLogger(logging.getLogger(__name__))``, so
+    every line has all field names. Values of a call's ``extra=log_fields(...)`` take precedence.
 
     Args:
         logger: The logger of the module, or one with fewer fields.

@@ -234,8 +234,8 @@ class BoundMetrics:
     Args:
         sink: Metrics sink.
         scope: Dimensions of the component.
-        failures: Log of the sink's errors; shared by the components of a worker, so that a broken sink is not logged for
-            each shard. A log of its own if None.
+        failures: Log of the sink's errors, which the components of a worker share, so a broken sink is not logged for each shard. None
+            creates one.
 
     Attributes:
         enabled: Whether observations are recorded; False with `NoMetrics`.

@@ -92,8 +92,8 @@ class AfterSequence:
 
     Attributes:
         sequence_number: Sequence number of the Kinesis record.
-        sub_sequence_number: Index from 0 of the last user record in it that was read. A negative index means that none was,
-            so all are read; None stands for all of the Kinesis record.
+        sub_sequence_number: Index from 0 of the last user record in it that was read. A negative index means that no user record was
+            processed, so all of them are read; None means that all were processed.
     """
 
     sequence_number: str

@@ -74,7 +74,7 @@ def parse_position(
             the user record before, and `AfterSequence` for ``after:``.
 
     Raises:
-        ConfigError: If the text is not a position, or one of another type; the message has the accepted forms.
+        ConfigError: If the text is not a position, or is a position of a type that is not accepted. The message names the accepted forms.
     """
     plain = _plain(text)
     position: Position | None = _WORDS.get(plain)

@@ -17,6 +17,6 @@ def tier_stream(stream: str, delay: float) -> str:
 
 
 def delay_of(stream: str) -> float | None:
-    """Return the delay in seconds that the name of ``stream`` tells; None if it is not the name of a tier."""
+    """Return the delay in seconds from the name of ``stream``; None if it is not the name of a tier."""
     found = _TIER.fullmatch(stream)
     return None if found is None else float(found[1])

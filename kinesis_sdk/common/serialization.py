@@ -39,7 +39,7 @@ class Serializer(Protocol):
 
 @runtime_checkable
 class BlockingSerializer(Serializer, Protocol):
-    """A `Serializer` that may wait for the network, and can tell when; `AsyncProducer` then calls it on another thread."""
+    """A `Serializer` that may wait for the network, and can tell beforehand; `AsyncProducer` then calls it on another thread."""
 
     def would_block(self, stream: str, value: Any, /) -> bool:
         """Return whether ``serialize`` would wait for the network now."""

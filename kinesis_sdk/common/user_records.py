@@ -76,9 +76,9 @@ class AggregatedRun:
         carrier: The Kinesis record. Its data is not kept, because the payloads are copies of nearly all of it.
         payloads: Payload of each user record, in the order of the aggregate.
         partition_keys: Partition key of each.
-        explicit_hash_keys: Explicit hash key of each, or None for it; None if no user record has one.
-        headers: Headers of each; None if no user record has any.
-        sealed_size: Bytes of the sealed body that they were in; None if they were in none.
+        explicit_hash_keys: Explicit hash key or None of each user record; None instead of a sequence if no user record has one.
+        headers: Headers of each user record; None if no user record has any.
+        sealed_size: Bytes of the sealed body that contained them; None if there was none.
     """
 
     __slots__ = (

@@ -267,7 +267,8 @@ class RetrievalConfig:
     fanout_http: Literal["1.1", "2"] = "1.1"
     """Version of HTTP for the subscriptions of enhanced fan-out. With ``"1.1"``, each shard has a connection and a thread. With
     ``"2"``, which the KCL uses, 128 shards share a connection and all shards at most four threads; needs the extra ``http2``. Events and
-    errors are the same. Where HTTP/2 is not offered, behind a proxy and with a modified boto3 client, it is HTTP/1.1. Not tried on
+    errors are the same. HTTP/1.1 is used if the endpoint does not offer HTTP/2, behind a proxy, and with a modified boto3 client. Not
+    tried on
     AWS yet."""
 
     wire_format: Literal["json", "cbor"] = "json"
@@ -409,7 +410,7 @@ class CoordinationConfig:
     worker_metrics: Literal["off", "separate_table", "lease_table"] = "off"
     """Membership in a fleet of Java KCL 3 workers, whose leader then assigns leases to this worker. The value depends on the
     table with the item ``Leader``: ``"separate_table"`` if it is ``<application>-CoordinatorState`` (fleets that began with KCL
-    3.0 to 3.4), ``"lease_table"`` if it is the lease table (3.5 and later). The latter puts an item into the lease table at which
+    3.0 to 3.4), ``"lease_table"`` if it is the lease table (3.5 and later). ``"lease_table"`` puts an item into the lease table on which
     KCL 1.x, 2.x and 3.0 to 3.4 fail, so do not use it while such a worker runs."""
 
     def __post_init__(self) -> None:
@@ -542,15 +543,15 @@ class ConsumerConfig:
     """Maximum handler callbacks that run at the same time, 1 to 1,000. The KCL's ``maxActiveThreads``."""
 
     auto_checkpoint: bool | None = None
-    """Whether a batch counts as processed when the handler returns, so that the worker checkpoints it. None: for functions
-    only, not for handler classes."""
+    """Whether a batch counts as processed when the handler returns, so that the worker checkpoints it. None means: for functions, but not
+    for handler classes."""
 
     checkpoint_interval: float = 10.0
     """For automatic checkpoints: maximum seconds between the end of a batch and its checkpoint, 0 to 86,400."""
 
     checkpoint_records: int | None = None
     """For automatic checkpoints: number of records after which to checkpoint before ``checkpoint_interval`` is over; 1 or
-    more. None: by time only."""
+    more. None means by time only."""
 
     deserializer: Deserializer | None = None
     """Decodes payloads for ``record.value``, on first access; see `kinesis_sdk.serialization`. With several streams, each

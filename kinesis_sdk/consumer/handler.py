@@ -123,9 +123,9 @@ class RecordBatch:
         """Store that all records up to a position, inclusive, are processed.
 
         Args:
-            position: A delivered record, or its sequence number; None means the whole batch. With ``concurrency``, None
-                means the low watermark: everything before the oldest record that is still in a call of the handler, as the
-                records of this batch are.
+            position: A delivered record, or its sequence number; None means the whole batch. With ``concurrency``, None means the low
+                watermark: everything before the oldest record that is still in a call of the handler. The records of this batch are still
+                in a call.
             sub_sequence_number: Index inside an aggregate, for a sequence number; None means 0.
 
         Raises:

@@ -2,8 +2,8 @@
 
 The end is one moment T by the clock of Kinesis. In each shard, delivery and checkpoint end before the first record that arrived
 at T or later. A shard without such a record is done once a read that began at T or later has found its tip. The lease table says
-which shards are done (`ProcessedUntil`), because every worker of the fleet must know it, even if the worker that read the shard
-is gone. Pure, except `service_date` and `until_moment`.
+which shards are done (`ProcessedUntil`), because every worker of the fleet must know this, even after the worker that read the shard has
+ended. Pure, except `service_date` and `until_moment`.
 """
 
 from __future__ import annotations

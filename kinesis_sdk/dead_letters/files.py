@@ -1,4 +1,4 @@
-"""Dead letters in a file of JSON lines: letters, and marks that tell what became of them."""
+"""Dead letters in a file of JSON lines: letters, and marks with their later states."""
 
 from __future__ import annotations
 

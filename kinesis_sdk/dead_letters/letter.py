@@ -54,7 +54,7 @@ class DeadLetter:
         data: Payload; None if it was not read.
         size: Bytes of the payload.
         set_aside: Epoch milliseconds at which it was set aside, by the clock of the worker or of the store.
-        state: What became of it.
+        state: State of the letter.
     """
 
     history: History
@@ -84,7 +84,7 @@ class DeadLetter:
 
     @classmethod
     def of_copy(cls, record: UserRecord, set_aside: int) -> DeadLetter | None:
-        """Return the letter that a record of a stream of dead letters is; None if it is another record."""
+        """Return a record of a stream of dead letters as a letter; None if the record is not a letter."""
         history = History.of(record.headers)
         if history is None:
             return None

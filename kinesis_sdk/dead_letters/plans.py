@@ -25,13 +25,13 @@ Audit = Callable[..., None]
 
 @dataclass(kw_only=True)
 class LetterChange:
-    """A planned replay or drop; a `Planned`.
+    """A planned replay or drop of letters. Implements `Planned`.
 
     Attributes:
         store: The letters' store.
         selection: Which letters.
         command: The command that makes the change.
-        target: What they are replayed to; None to drop them.
+        target: Target of the replay; None to drop the letters.
         limit: Maximum letters; None for all.
         among: Identities of the letters of an earlier plan, which was shown; None for all letters.
         audit: The audit log.

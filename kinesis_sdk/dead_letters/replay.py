@@ -1,7 +1,7 @@
-"""Replays of dead letters: which letters are in progress, which are done, and what a killed replay leaves behind.
+"""Replays of dead letters: their targets, their steps, and the states that a killed replay leaves behind.
 
 A letter is marked as *replaying* before anything happens to it, and as *replayed* when its record is stored again or its handler has
-returned. A replay that ends in between leaves the letters of one chunk as *replaying*, and the next one takes them again.
+returned. If a replay ends in between, the letters of one chunk stay *replaying*, and the next replay takes them again.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Target(Protocol):
     """Destination of a replay.
 
     Attributes:
-        at_once: Maximum letters of a chunk, which is what a killed replay may repeat.
+        at_once: Maximum letters of a chunk; a killed replay may repeat one chunk.
         name: The target, in a sentence after "to".
         keeps_errors: Whether an error comes from the handler, and is stored with the letter.
     """
@@ -61,7 +61,7 @@ class Target(Protocol):
         """
 
     def replay(self, letters: Sequence[DeadLetter]) -> Iterator[Outcome]:
-        """Replay letters, and yield what became of each."""
+        """Replay letters, and yield the outcome of each."""
 
     def close(self) -> None:
         """Release connections and event loops."""
@@ -310,12 +310,12 @@ def replay(
     now_millis: Callable[[], int],
     on_progress: Callable[[ReplayProgress], None] = lambda _: None,
 ) -> None:
-    """Replay letters, and keep what became of each in their store.
+    """Replay letters, and store the new state of each.
 
     Args:
         store: The store of the letters.
         letters: The letters, with their payloads.
-        target: What they are replayed to.
+        target: Target of the replay.
         progress: Is updated.
         now_millis: Returns epoch milliseconds.
         on_progress: Called after each chunk.

@@ -96,7 +96,7 @@ class SqlDeadLetters:
         raise DeadLetterError(f"{self.location}: dead letter {letter.id} was removed while it was stored")
 
     def keep_with(self, letter: DeadLetter, transaction: object) -> Awaitable[None] | None:
-        """Keep a letter in the transaction of a sink, if it is one of this database; else as `keep`.
+        """Keep a letter in the transaction of a sink if the sink uses this database; otherwise keep it as `keep` does.
 
         Then the letter and the position that passes the record are stored together.
         """

@@ -1,4 +1,4 @@
-"""Dead letters in a Kinesis stream: each record as it was, with its history in headers; and marks of what became of them."""
+"""Dead letters in a Kinesis stream: each original record with its history in headers, and marks with later states."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class StreamDeadLetters:
     """Dead letters in a Kinesis stream, where any consumer finds the records as they were.
 
     A letter has the payload, the partition key and the headers of the record, and the headers of `kinesis_sdk.common.dead_letters`. A
-    mark is a record without a payload and with the same key, so that it comes after its letter. A pass reads the stream twice. Both
-    expire with the stream's retention.
+    mark is a record without a payload and with the same key, so it comes after its letter. A pass reads the stream twice. Letters and
+    marks expire with the stream's retention.
 
     Streams that place records themselves take no headers, so they take no dead letters.
 

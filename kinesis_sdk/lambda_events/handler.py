@@ -1,6 +1,6 @@
 """`kinesis_handler`: a Lambda handler from a function of one user record.
 
-What Lambda does with a result decides what may be returned:
+Lambda reacts to the results of a handler as follows:
 
 =============================================  =======================================================================
 result                                         Lambda
@@ -121,8 +121,8 @@ def kinesis_handler(
             left before ``time_reserve``, and read no more than a shard delivers in it. Beyond these bounds, possible repetitions are delivered.
         recognize: Whether repetitions of idempotent producers are left out, see `KinesisEvent`.
         interceptors: Called around each call of the function, in their order, with a batch of its one record; see `kinesis_sdk.ConsumerInterceptor`.
-        metrics: Sink for what a worker records for its handler, such as `kinesis_sdk.metrics.EmbeddedMetrics`. The name of the application is the
-            function's. If the sink has a method ``flush``, it is called after each event, also after one that failed.
+        metrics: Sink for the metrics that a worker records for its handler, such as `kinesis_sdk.metrics.EmbeddedMetrics`. The name of the
+            application is the function's. If the sink has a method ``flush``, it is called after each event, even if the event failed.
 
     Raises:
         ConfigError: If an argument has the wrong type or is out of range.
@@ -240,7 +240,7 @@ def _hook(dead_letter: Callable[[UserRecord, Exception], None]) -> DeadLetterHoo
 
 
 class Policy:
-    """The arguments of a handler, and what they decide for one record."""
+    """The arguments of a handler, and its decisions about single records."""
 
     def __init__(
         self,
@@ -305,7 +305,7 @@ class _OutOfTimeError(TimeoutError):
 def process_event(
     event: OpenedEvent, context: Any, function: RecordFunction, policy: Policy
 ) -> dict[str, Any]:
-    """Call the function with each record of an event, and return the response; or raise what it raised."""
+    """Call the function with each record of an event. Return the response, or raise the error of the function."""
     for position, delivery in enumerate(event):
         try:
             _process_one(delivery, context, function, policy, event, first=position == 0)

@@ -104,8 +104,8 @@ def change_handler(
 ) -> LambdaHandler | Callable[[ChangeFunction], LambdaHandler]:
     """Make a Lambda handler for the stream of a DynamoDB table from a function of one change.
 
-    The function is called with each change, in order. What happens when it raises is as with `kinesis_handler`; a failed change is the one
-    that the response names, because there are no aggregates.
+    The function is called with each change, in order. If the function raises, the handler acts as `kinesis_handler` does. The response
+    names the failed change itself, because there are no aggregates.
 
     Args:
         function: The function of one change; its result is ignored.

@@ -51,8 +51,8 @@ class EmbeddedMetrics(AccumulatingSink):
         @kinesis_handler(metrics=metrics)  # flushes after each event
         def handler(record): ...
 
-    `flush` writes one line for each stream, or shard, with observations since the last one, and nothing without observations. What is
-    not flushed when the process ends is lost.
+    `flush` writes one line for each stream, or shard, with observations since the last one, and nothing without observations. Observations
+    that are not flushed when the process ends are lost.
 
     Args:
         namespace: CloudWatch namespace, 1 to 255 characters, not starting with ``AWS/`` or a colon.
@@ -91,7 +91,7 @@ class EmbeddedMetrics(AccumulatingSink):
         self._lost = CountingLogThrottle(_LOGGER)
 
     def flush(self) -> int:
-        """Write the observations since the last call, and forget them. Never raises: what cannot be written is logged and lost.
+        """Write the observations since the last call, and forget them. Never raises: lines that cannot be written are logged and lost.
 
         Returns:
             Number of lines written.

@@ -35,7 +35,7 @@ from kinesis_sdk.multilang.protocol import (
 class Answered:
     """The child answered the open call.
 
-    ``problem`` is what was wrong with the answer, which counts anyway; None if nothing was.
+    ``problem`` describes an error in an answer that still counts; None if it has no error.
     """
 
     problem: str | None = None

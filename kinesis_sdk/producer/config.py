@@ -88,8 +88,8 @@ class ProducerConfig:
 
     describe_stream_summary_interval: float = 300.0
     """Seconds after which the summary is read again, 0.5 to 604,800, while there are records for the stream. This concerns streams that
-    place records themselves, and other streams when they get a record without a partition key. If a stream begins to place records itself, the shards in which
-    its records land show it at once."""
+    place records themselves, and other streams when they get a record without a partition key. If a stream begins to place records itself,
+    the producer notices at once, by the shards in which its records land."""
 
     missing_stream: Literal["fail", "wait"] = "fail"
     """Handling of records for a stream that does not exist. ``fail``: they fail at once. ``wait``: they are kept
@@ -133,8 +133,8 @@ class ProducerConfig:
 
     wire_format: Literal["json", "cbor"] = "json"
     """Encoding of PutRecords. With ``cbor``, which the AWS SDK for Java uses, requests with large Kinesis records (2 KiB and more on average,
-    or 512 bytes without the extra ``fast``) take a quarter less bytes and two thirds of the CPU time; others stay JSON. What is stored is
-    the same. Not tried on AWS yet, and not every endpoint knows it; see `docs/endpoints.md`."""
+    or 512 bytes without the extra ``fast``) take a quarter less bytes and two thirds of the CPU time; others stay JSON. The stored records
+    are the same. Not tried on AWS yet, and not every endpoint knows it; see `docs/endpoints.md`."""
 
     request_timeout: float = 6.0
     """Seconds to wait for a response, 0.1 to 600. The records of a request that times out may have been stored."""

@@ -47,7 +47,7 @@ from kinesis_sdk.producer.stream.pipeline import StreamPipeline
 _LOGGER = FieldLogger(logging.getLogger(__name__))
 
 ALL_TAKEN = object()
-"""Returned by `Engine.accept_many` when no item is left. None could be an item."""
+"""Returned by `Engine.accept_many` when no item is left. An object of its own, because None could be an item."""
 
 _JOIN_TIMEOUT = 2.0
 """Seconds that `close` waits for threads that have nothing left to do."""
@@ -208,10 +208,10 @@ class Engine:
             pipeline: Pipeline of their stream.
             items: The records. Taking one runs no code of users, because the lock is held.
             hash_of: Returns the effective hash key (16 bytes) of a partition key; None if the key is not valid.
-            accepted: Receives each accepted record, so it also tells how far an interrupted call came.
+            accepted: Receives each accepted record, so it also shows how many records an interrupted call accepted.
 
         Returns:
-            The first item that is not such a record, which is for `accept`; `ALL_TAKEN` if there is none.
+            The first item that is not a plain record, which the caller passes to `accept`; `ALL_TAKEN` if there is none.
         """
         if self._held_here():
             self._reentry.check_not_interrupted()

@@ -64,7 +64,7 @@ class ProducerInterceptor:
     def on_accepted(self, put: Put, record: PendingRecord) -> None:
         """Note that a record was accepted. ``record.add_done_callback`` tells its result.
 
-        Called on the thread on which `on_put` is called. What it raises is logged.
+        Called on the thread on which `on_put` is called. Errors of this method are logged.
 
         Args:
             put: The record as it was put, after all `on_put`.
@@ -100,7 +100,7 @@ class Interceptors:
         self._errors = CountingLogThrottle(_LOGGER, logging.ERROR)
 
     def put(self, put: Put) -> Put:
-        """Pass a record through all `on_put`. What an interceptor raises is raised."""
+        """Pass a record through all `on_put`. Errors of an interceptor are raised."""
         for one in self._interceptors:
             put = one.on_put(put)
             if not isinstance(put, Put):

@@ -207,7 +207,7 @@ class Producer:
         a record. If it raises anything, the record was not accepted.
 
         Args:
-            stream: Stream name or ARN. Always use the same of the two for a stream: the producer cannot know that both mean the
+            stream: Stream name or ARN. Always use either the name or the ARN for a stream. The producer cannot know that both mean the
                 same stream, so each has its own rate limit, and its own order in ordered mode.
             partition_key: 1 to 256 characters; None for a record without one, which only streams that place records themselves
                 accept (record distribution AUTO). Until it is known whether the stream does, the record waits; if it
@@ -289,7 +289,7 @@ class Producer:
     ) -> PendingRecord:
         """Accept a record that the fast path does not take; wait for room for at most ``timeout`` seconds.
 
-        ``first`` and ``again`` are what the caller knows of earlier attempts to put a named record, see `_put_named`.
+        ``first`` and ``again`` say what the caller knows about earlier attempts to put a named record; see `_put_named`.
         """
         put = self._intercepted(put)
         pipeline = self._pipeline(put.stream)
@@ -385,8 +385,8 @@ class Producer:
         Records are taken from the iterable in batches of at most 256 records and about 1 MiB. If the iterable needs more than some
         ten milliseconds for a record, use `put`: here each record waits for its batch first.
 
-        Nothing is taken back: when this raises, the records before the one at fault are accepted, and the error
-        says which one that is and has their futures.
+        Nothing is taken back: if a record is at fault, the records before it are accepted, and the error names the record and has the
+        futures of the accepted ones.
 
         Args:
             stream: Stream name or ARN.
@@ -398,7 +398,7 @@ class Producer:
             The futures, in order.
 
         Raises:
-            PutManyError: If a record was not accepted, or the iterable raised. Its cause is what `put` would have raised; each
+            PutManyError: If a record was not accepted, or the iterable raised. Its cause is the error that `put` would have raised. Each
                 record waits for room for at most ``put_timeout``.
             ConfigError: If ``stream`` is neither a name nor an ARN.
             ProducerClosedError: If the producer is closed before the first record.
@@ -685,7 +685,7 @@ class Producer:
         return hash_key
 
     def _without_key(self, pipeline: StreamPipeline, explicit_hash_key: str | int | None) -> str:
-        """Return what stands for a missing partition key: the empty text, which is not a valid key.
+        """Return the substitute for a missing partition key: the empty text, which is not a valid key.
 
         Raises `InvalidRecordError` if a record of that stream needs a key.
         """

@@ -1,4 +1,4 @@
-"""Consume → produce: the records that a handler returns are put into other streams, each of them once for readers of this SDK.
+"""Consume → produce: a handler returns records, which are put into other streams; readers of this SDK get each of them once.
 
     with Producer(ProducerConfig(idempotent=True, dedup_namespace="invoicing")) as producer:
         Worker("orders", application_name="invoicing", handler=Relay(producer, invoice, name="invoices")).run()

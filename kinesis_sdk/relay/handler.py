@@ -31,7 +31,7 @@ Outputs: TypeAlias = Put | Iterable[Put] | None
 
 
 class Relay:
-    """Handler for a `Worker` that puts what a function returns for each record. Thread-safe. In a Lambda function, call `relay`.
+    """Handler for a `Worker` that puts the outputs of a function of one record. Thread-safe. In a Lambda function, call `relay`.
 
     Each output has a ``dedup_id`` made of the relay's name, the id of the input record and the output's index. So however often a
     record is delivered, its outputs have the same ids, and readers of this SDK deliver each of them once: workers, Spark and
@@ -92,7 +92,7 @@ class Relay:
         Raises:
             RecordFailedError: If an output was not stored.
             ValueError: If the function returned something that cannot be put.
-            Exception: What the function raised, or `Producer.put`.
+            Exception: If the function or `Producer.put` raised it.
         """
         call = _Call(self, batch.checkpointer)
         if self._awaits:
@@ -171,7 +171,7 @@ class Relay:
 
 
 class _Call:
-    """One call: what is under way, and the error that ended it.
+    """One call: the outputs that are under way, and the error that ended it.
 
     Args:
         relay: The relay.
@@ -214,7 +214,7 @@ class _Call:
                 self._under_way.append((dedup_id, self._relay._put(put, dedup_id)))
 
     def _finish(self, error: BaseException | None) -> None:
-        """Wait for what is under way; raise the first error."""
+        """Wait for the outputs that are under way; raise the first error."""
         done = []
         for dedup_id, future in reversed(self._under_way):
             failure = future.exception()

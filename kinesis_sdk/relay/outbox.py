@@ -170,8 +170,8 @@ class Outbox:
     def _ensure_in(self, connection: Connection) -> None:
         """Create the table in a transaction, if it is missing.
 
-        It is ready once another transaction has seen it: the one that has created it calls this again for its next records, and may yet be
-        rolled back.
+        The table counts as ready only once another transaction has seen it, because the transaction that created it may still be rolled
+        back. Until then, each call checks again.
         """
         if self._is_ready:
             return
@@ -252,7 +252,8 @@ class Outbox:
     def next_rows(self, connection: Connection) -> list[_Row]:
         """Return the first rows, at most `MAX_ROWS` with 10 MiB; none if another publisher has them.
 
-        A lock of the outbox gives publishers turns, so that two do not put the rows of a key side by side. A lock of the first row would not
+        With the lock of the outbox, publishers take turns, so two of them never put rows of a key at the same time. A lock of the first
+        row would not
         do: a transaction may commit a row with a lower number later. In SQLite, there is no lock: it would stop the workers.
         """
         sa, rows = import_sqlalchemy(), self._rows
@@ -312,8 +313,9 @@ class Outbox:
 class OutboxPublisher:
     """Puts the records of an `Outbox` into their streams, and deletes their rows once Kinesis has acknowledged them.
 
-    Each process may run one. With PostgreSQL, one at a time works. With SQLite, several put the same rows, and readers leave out the
-    copies. A row that cannot be put, for example because its stream is missing, is tried again and keeps all rows behind it waiting: the log
+    Each process may run one. With PostgreSQL, they take turns. With SQLite, several publishers put the same rows, and readers leave out
+    the copies. A row that cannot be put, for example because its stream is missing, is tried again and keeps all rows behind it waiting:
+    the log
     names it.
 
     Args:

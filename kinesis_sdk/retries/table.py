@@ -73,7 +73,7 @@ class Row:
 
     Attributes:
         place: Number in the order in which the rows were stored.
-        record: The record as a handler gets it: with its original id, and with its history in the headers.
+        record: The record as a handler gets it, with its original id and its history in the headers.
         stream: Name of its stream.
         shard_id: Its shard.
         tier: Its tier, from 0.
@@ -333,7 +333,7 @@ class RetryTable:
     # Delivering, for `RetryWorker`
 
     def lock_writers(self, connection: Connection) -> None:
-        """Become SQLite's only writer: a transaction begins with its first write, so what it read before may be outdated."""
+        """Become SQLite's only writer, because a transaction begins with its first write, and earlier reads may be outdated by then."""
         if self._dialect.has_one_writer:
             connection.execute(self._rows.delete().where(self._rows.c.place < 0))
 
@@ -461,7 +461,7 @@ def is_coroutine_function(handler: object) -> bool:
 
 
 def _without(batch: RecordBatch, rest: Sequence[UserRecord]) -> RecordBatch | None:
-    """Return a batch of the rest of its records; None if there is nothing to process."""
+    """Return a batch of the records that remain to be processed; None if there are none."""
     if not rest and batch.records:
         return None
     return batch if len(rest) == len(batch.records) else replace(batch, records=rest)

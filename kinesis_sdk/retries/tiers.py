@@ -64,8 +64,8 @@ class RetryTiers:
     Args:
         delays: Seconds that a record waits in each tier, 1 to 20 of them, each 1 to 31,536,000.
         to: The tiers: a `StreamTiers` or a `RetryTable`.
-        dead_letter: Called with a `PoisonRecord` after the last tier, for example a `DeadLetters`; may be a coroutine function. It also gets
-            records that the tiers can never take, because they would be too large.
+        dead_letter: Called with a `PoisonRecord` after the last tier, for example a `DeadLetters`; may be a coroutine function. It also
+            gets records that are too large for the tiers.
         attempts: Deliveries of a batch before it is halved, and of a single record before it is set aside, in each tier; 1 to 1000.
         retry_only: Exception classes that say nothing about a record: they are retried in place, as by `BisectBatch`.
         initial_delay: Seconds before the first retry in place, 0.001 to 3600; it doubles with each failure, with jitter.

@@ -1,7 +1,7 @@
 """`RetryWorker`: delivers the rows of a `RetryTable` that are due.
 
 A step is one function of a connection. For a coroutine function, it runs in a greenlet of the worker's own event loop, as SQLAlchemy's
-asyncio extension runs its synchronous engine, and waits there for what the coroutine waits for.
+asyncio extension runs its synchronous engine, and can wait there for the coroutine.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ class _Runs(Protocol):
     """Runner of steps."""
 
     def step(self, work: Callable[[Connection, Any], float]) -> float:
-        """Call ``work`` in a transaction, with its connection and with what a handler gets as ``transaction``."""
+        """Call ``work`` in a transaction, with its connection and with the handler's ``transaction``."""
 
     def wait(self, result: object, what: str) -> None:
-        """Wait, inside of ``work``, for what a function returned."""
+        """Wait for the result of a function that ``work`` called."""
 
     def close(self) -> None:
-        """Release what it holds."""
+        """Release the connections and the event loop."""
 
 
 class _OnThread:
@@ -120,8 +120,8 @@ _COROUTINES = "for coroutine functions, give database="
 class RetryWorker:
     """Delivers the records of a `RetryTable` that are due, one in each transaction, to the handler of the worker.
 
-    ``batch.transaction`` is a connection to the database of the table. What the handler writes to it is stored together with the
-    removal of the row, when the handler returns; and not at all if it raises or the process dies. Several processes may run a
+    ``batch.transaction`` is a connection to the database of the table. The handler's writes to it and the removal of the row are committed
+    together when the handler returns. If the handler raises or the process dies, neither is stored. Several processes may run a
     `RetryWorker` on one table.
 
     Args:

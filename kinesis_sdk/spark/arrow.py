@@ -303,8 +303,8 @@ class _Columns:
     Attributes:
         rows: Number of rows.
         longest_key: Characters of the longest partition key or explicit hash key.
-        expanded_characters: Characters of both key columns if a key is longer than Kinesis accepts; else 0. They do not
-            depend on the chosen columns, so that a read has the same rows whatever its columns are.
+        expanded_characters: Characters of both key columns if a key is longer than Kinesis accepts; else 0. This number does not depend on
+            the chosen columns, so a read has the same rows whatever its columns are.
     """
 
     def __init__(

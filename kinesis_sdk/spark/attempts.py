@@ -1,13 +1,13 @@
 """Decides which tasks of a streaming query are known to write their rows for the first time.
 
 A row with a name may be written by several attempts: Spark repeats tasks and batches. Readers find the first copy by
-searching the stream for earlier ones, which reads it once more for each batch. They skip the search for a row that is
-known to come from a first attempt (`kinesis_sdk.common.once.table.FIRST`). This is correct as long as nothing else puts
+searching the stream for earlier ones, which reads it once more for each batch. Readers skip the search for a row that is known to come
+from a first attempt (`kinesis_sdk.common.once.table.FIRST`). This is correct as long as nothing else puts
 the row before the hold-off of that attempt has passed, which takes two rules:
 
 1. A first attempt is dated by a moment before which no attempt of its batch began, by whatever task or driver: the
-   moment at which this process had written its last task of a lower batch of the run. A batch begins only after the
-   commit of the one before. The start of the task itself would not do: a driver may freeze before it, while another
+   moment at which this process had written its last task of a lower batch of the run. A batch begins only after the batch before it is
+   committed. The start of the task itself would not do: a driver may freeze before it, while another
    driver takes the checkpoint over and writes the batch.
 2. An attempt that may repeat a first one puts nothing before `FIRST_HOLD_OFF` seconds after its own start.
 

@@ -1,4 +1,4 @@
-"""Rows that can never be stored, because Kinesis would reject them: what becomes of them, and how many they are.
+"""Rows that can never be stored, because Kinesis would reject them: they are counted, and dropped or put into another stream.
 
 With ``badRows=fail``, the task ends without an error, and its commit message says which row it was. The commit then fails the write. An error of
 the task would make Spark try the task four times, and each attempt would store the rows before the bad one again.
@@ -32,7 +32,7 @@ class BadRows:
     Args:
         producer: The task's producer.
         stream: Stream that gets the rows, as JSON; None drops them.
-        names: Names of the columns of a row, by what they are: ``data``, ``partitionKey``, ….
+        names: Names of the columns of a row, by their roles: ``data``, ``partitionKey``, ….
 
     Attributes:
         count: Number of rows by the field that is wrong.

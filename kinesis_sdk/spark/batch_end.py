@@ -55,7 +55,7 @@ class Found:
 
 
 class EndSearch:
-    """Finds the ends of batches, one after the other. What it keeps between them only saves calls.
+    """Finds the ends of batches, one after the other. The state that it keeps between batches only saves calls.
 
     ``admission_control`` says whether Spark runs AvailableNow in several batches; see `kinesis_sdk.spark.planner`.
 
@@ -202,8 +202,8 @@ class EndSearch:
     def _fill(self, keys: Collection[Key], cut: Cut) -> _Lowered | None:
         """Read shards until the records before a cut reach the limits of all shards. Returns the earlier cut that they need, or None.
 
-        The shards whose records are known for the shortest time are read first, and each by one page at a time, so hardly
-        more is read than the batch will have.
+        The shard whose records are known up to the earliest time is always read next, by one page, so hardly more is read than the batch
+        will have.
         """
         if not self._counting.all_shards:
             return None

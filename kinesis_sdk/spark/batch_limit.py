@@ -62,7 +62,7 @@ class Tally:
         return first + int((known - first) / self.used) if self.records else None
 
     def next_page(self, shards: int) -> int:
-        """Return how many records to read of each of some shards: about what is left, and a quarter more."""
+        """Return how many records to read of each shard: about a quarter more than the limits still allow."""
         left = self.records * (1 / self.used - 1) if self.records else self._expected
         return min(_MOST_PAGE, max(_LEAST_PAGE, int(left / shards * 1.25)))
 
@@ -71,7 +71,7 @@ class Tally:
     ) -> tuple[int, str] | None:
         """Count the records before a time, and return when the batch has to end, with the limit; None if all of them fit.
 
-        ``unread`` has the records of each shard from its position on, all of those before ``until``. Call it with later
+        ``unread`` has all records of each shard from its position up to ``until``. Call it with later
         and later times. Records of one millisecond are never separated, and the first ones fit in any case.
         """
         times: dict[int, list[UnreadRecord]] = {}

@@ -1,4 +1,4 @@
-"""The offset at the end of a batch: what a query has read, with positions that stay valid while it is idle."""
+"""The offset at the end of a batch: the positions that a query has reached, kept valid while it is idle."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def end_offset(
     looked_at: float,
     quiet_for: Callable[[Key], float],
 ) -> QueryOffset:
-    """Return the offset of what was found, or the start itself if there is nothing to read.
+    """Return the offset of the ends that were found, or the start itself if there is nothing to read.
 
     Positions that are renewed replace those of ``found``. The search began at ``looked_at``, in monotonic seconds;
     ``quiet_for`` returns the seconds for which no probe found a record of a shard.

@@ -62,8 +62,8 @@ class StalledError(KinesisSdkError):
 class BriefErrors(ContextDecorator):
     """Raises the package's errors without their causes and without the calls inside of the package.
 
-    Spark prints all of that before the message, which says what a user has to know: an endpoint that could not be reached
-    stood behind more than a hundred lines. The log has it at level INFO. Other errors are defects, and pass with their traceback.
+    Spark prints all of that before the message. For an endpoint that could not be reached, the message came after more than a hundred
+    lines. The log has it at level INFO. Other errors are defects, and pass with their traceback.
     """
 
     def __enter__(self) -> None:

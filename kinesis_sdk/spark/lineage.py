@@ -110,8 +110,8 @@ def retired(graph: ShardGraph, tracked: Mapping[str, ShardPosition]) -> set[str]
 def start_of(stream: str, shard_id: str, start: QueryOffset, end: QueryOffset) -> ShardPosition:
     """Return the position at which a batch starts in a shard, from its two offsets alone.
 
-    The start of the first batch has no shards: the end says what the starting position was resolved to, even after a
-    restart that resolved it again. A stream that only the end has was added to the query, and starts where the query
+    The start of the first batch has no shards. So the end states the resolved starting position, which counts even after a restart that
+    resolved it again. A stream that only the end has was added to the query, and starts where the query
     did. A shard that only the end has is a child, or belongs to a recreated stream.
     """
     before, after = start.streams.get(stream), end.streams[stream]

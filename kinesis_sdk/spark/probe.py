@@ -60,7 +60,7 @@ _KEEP = 240.0
 
 @dataclass(frozen=True)
 class Counting:
-    """Choice of what a probe counts.
+    """Limits for which a probe counts records.
 
     Attributes:
         per_shard: Maximum Kinesis records of the batch in this shard; None for no maximum.
@@ -80,7 +80,7 @@ NOTHING = Counting()
 
 
 class ShardProbe:
-    """One shard as the planner sees it, and what is kept between probes to save calls.
+    """One shard as the planner sees it, with the state that is kept between probes to save calls.
 
     Everything in it is a cache: a new one at the same position finds an end as well, with more calls. A probe is
     `begin`, perhaps `walk`, then `find_end` (again with an earlier cut, if another shard needs one), then `accept`. The
@@ -115,7 +115,7 @@ class ShardProbe:
         counting: Counting = NOTHING,
         patient: bool = False,
     ) -> None:
-        """Begin a probe. What is known of the shard is kept if the last probe ended at ``position``, which is not `Ended`.
+        """Begin a probe. The state of the last probe is kept if that probe ended at ``position``, which is not `Ended`.
 
         ``via`` is where to open an iterator if Kinesis may no longer know ``position``. ``patient`` follows any number
         of empty pages, for reads that stop at the current records.

@@ -37,7 +37,7 @@ _CLOSE_ENOUGH = 20
 
 
 class ShardSearch:
-    """One search. Each of its three steps returns the end if it found it, and otherwise leaves what it learned to the next one.
+    """One search. Each of its three steps returns the end if it found the end, and otherwise passes its findings to the next step.
 
     Args:
         unread: What was read of the shard so far, not up to the cut.

@@ -289,7 +289,7 @@ def _reconciliation(
     clock: Clock,
     sleep: Callable[[float], None],
 ) -> Reconciliation | None:
-    """Return what leaves out the rows that the stream has already; None if the writer does not ask for it."""
+    """Return the filter for rows that the stream has already; None without the option ``reconcile``."""
     config = options.settings.config
     if options.reconcile is None or columns.dedup_id is None or config.dedup_namespace is None:
         return None

@@ -133,7 +133,7 @@ class QueryStreams:
         return True
 
     def via(self, key: Key, position: ShardPosition, cut: int | None) -> ShardPosition | None:
-        """Return where to open an iterator if Kinesis may no longer know a position; None opens it at the position.
+        """Return a substitute position for the iterator if Kinesis may no longer know a position; otherwise None.
 
         The query has read all of the stream before ``cut``, in epoch milliseconds; None if it has read nothing.
 

@@ -2,7 +2,7 @@
 
 Spark 4.0 to 4.3 stores the options of ``CREATE TABLE … USING kinesis_sdk OPTIONS (…)`` in the catalog and passes them to
 `KinesisDataSource.schema` when the table is created. It does not pass them to the readers and writers of a scan: its Python
-table (``PythonDataSourceV2.getTable``) ignores the properties of the table. What it keeps is the schema. The schema of a table
+table (``PythonDataSourceV2.getTable``) ignores the properties of the table. It does keep the schema. The schema of a table
 therefore carries the options as metadata of its first column, where a reader finds them.
 
 Only a table has this metadata. Spark copies the metadata of columns to everything that is made from them, so the frames of ``load()``

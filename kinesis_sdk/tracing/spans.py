@@ -27,7 +27,7 @@ except ImportError as _error:
 _LOGGER = FieldLogger(logging.getLogger(__name__))
 
 MAX_LINKS = 128
-"""Links of a span unless the user says otherwise: what the OpenTelemetry SDK keeps by default."""
+"""Default of the maximum links of a span: the number that the OpenTelemetry SDK keeps by default."""
 
 _MOST_LINKS = 10_000
 
@@ -268,7 +268,7 @@ class Spans:
     def links_to(self, each: Iterable[Mapping[str, bytes]]) -> list[trace.Link]:
         """Return links to the distinct creation contexts in the headers of records.
 
-        Reads at most ``max_links`` distinct sets of headers, so what it does is bounded whatever they contain.
+        Reads at most ``max_links`` distinct sets of headers, so its work is bounded whatever they contain.
         """
         read: set[tuple[bytes | None, ...]] = set()
         found: dict[tuple[int, int], trace.Link] = {}
@@ -318,7 +318,7 @@ class Spans:
             self.log(error)
 
     def end(self, span: trace.Span, nanos: int | None = None) -> None:
-        """End a span; log what its processors raise."""
+        """End a span; log errors of its processors."""
         try:
             span.end(nanos)
         except Exception as error:  # noqa: BLE001 - see `log`

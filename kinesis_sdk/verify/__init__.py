@@ -1,4 +1,4 @@
-"""Runs the SDK against a service and compares the service with the fake, with bounded costs: what `kinesis-sdk verify` does.
+"""Implementation of `kinesis-sdk verify`: runs the SDK against a service at a bounded cost, and compares the service with the fake.
 
 It uses the core and `kinesis_sdk.admin` as a user's program would.
 """

@@ -1,4 +1,4 @@
-"""Count what a run has cost so far, call by call and always rounded up, and stop it at its limits."""
+"""Count the cost of a run, call by call and always rounded up, and stop the run at its limits."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _Stream:
     deleted: float | None = None
 
     def bills(self) -> Iterator[tuple[str, list[float]]]:
-        """Yield what is billed by the hour, with the times at which it began."""
+        """Yield the units that are billed by the hour, with the times at which they began."""
         yield "shard_hour", self.made
         yield "fan_out_hour", self.readers
         yield "retention_hour", self.retained
@@ -134,7 +134,7 @@ class Meter:
             self._units.update(used)
 
     def end(self, operation: str, request: Mapping[str, Any], stream: str | None, response: object) -> None:
-        """Bill what a successful call has made, and what its response has read."""
+        """Bill the resources that a successful call created, and the bytes of its response."""
         with self._lock:
             if operation in _READS:
                 self._units["read_unit"] += math.ceil((len(repr(response)) + 1) / _READ_UNIT)
@@ -154,7 +154,7 @@ class Meter:
     def _hours_of(
         self, operation: str, request: Mapping[str, Any], stream: str | None
     ) -> Iterator[tuple[str, int]]:
-        """Yield what begins to be billed by the hour."""
+        """Yield the units whose billing by the hour begins."""
         known = self._streams.get(stream or "", _Stream())
         shards = 0
         if operation == "CreateStream":
@@ -192,7 +192,7 @@ def _open_after(operation: str, request: Mapping[str, Any], before: int) -> int:
 
 
 def _units_of(operation: str, request: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
-    """Yield what a call uses, whether it succeeds or not."""
+    """Yield the units that a call uses, whether it succeeds or not."""
     if operation in ("PutRecord", "PutRecords"):
         entries = request["Records"] if operation == "PutRecords" else [request]
         yield "put_unit", sum(math.ceil((len(one.get("Data", b"")) + 1) / _PUT_UNIT) for one in entries)

@@ -1,4 +1,4 @@
-"""Facts that a script finds at a service, and what scripts need for it: clients, streams, tables, waits."""
+"""Facts that a script finds at a service, and the tools of scripts: clients, streams, tables, waits."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Notes:
     """The facts of one script, each a JSON value without names of this run, URLs, ARNs and account numbers.
 
     Args:
-        scratch: Clients of this run, and what they make.
+        scratch: Clients of this run, and the streams and tables that they create.
         clock: Clock of this machine.
         poll: Seconds between two looks at something that takes time.
         patience: Maximum seconds to wait for it.
@@ -78,7 +78,7 @@ class Notes:
         self.scratch.sleep(seconds)
 
     def settle(self) -> None:
-        """Wait until a service that is only eventually consistent shows what was written."""
+        """Wait until a service that is only eventually consistent shows an earlier write."""
         self.wait(self._poll)
 
     def until(self, condition: Callable[[], bool], what: str) -> None:

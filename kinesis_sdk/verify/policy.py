@@ -38,7 +38,7 @@ GENERAL_ACTIONS = (
 
 
 def policy(region: str, account: str = "123456789012") -> dict[str, Any]:
-    """Return the policy of a run: nothing but what begins with the prefix can be made, changed or deleted.
+    """Return the policy of a run: it allows changes only to streams and tables whose names begin with the prefix.
 
     Args:
         region: Region of the run.

@@ -1,4 +1,4 @@
-"""Results of a run: what each step found, and where it differs from the fake."""
+"""Results of a run: the facts of each step, and their differences from the fake."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Report:
         removed: Number of streams and tables that were made and are gone.
         left: Number of streams and tables that are still there.
         steps: Results, in the order of the run.
-        cost: What it has cost.
+        cost: Cost of the run.
     """
 
     service: Literal["aws", "endpoint", "fake"]

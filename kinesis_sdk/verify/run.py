@@ -1,4 +1,4 @@
-"""`Verification`: one run in one account: its plan and price, its steps, and the removal of what it made."""
+"""`Verification`: one run in one account, with its plan and price, its steps, and the removal of its streams and tables."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Rehearsal:
 
 @cache
 def rehearse(step: Step) -> Rehearsal:
-    """Return what a script finds and uses on the fake. All other steps state both."""
+    """Return the facts that a script finds on the fake, and the units that it uses there. All other steps state both."""
     if step.expected is not None:
         return Rehearsal(step.expected, step.units or {}, {})
     clock = VirtualClock()
@@ -71,8 +71,8 @@ class PlannedStep:
 
     Attributes:
         name: Its name.
-        about: What it does.
-        usd: What it costs at most.
+        about: Description of the step.
+        usd: Maximum cost of the step.
         units: Units that it is billed for, by the names of the table of prices.
     """
 
@@ -90,7 +90,7 @@ class Plan:
         region: Region.
         run: Id of the run.
         steps: Its steps.
-        usd: What all steps cost at most.
+        usd: Maximum cost of all steps.
         max_usd: Amount at which the run stops.
         max_seconds: Time after which it stops.
         factor: Factor of the prices in this region.
@@ -153,7 +153,7 @@ class Verification:
         self.is_clean: bool = True
 
     def plan(self) -> Plan:
-        """Return the steps and what they cost. Makes no call."""
+        """Return the steps and their costs. Makes no call."""
         times = factor(self._region)
         steps = tuple(
             PlannedStep(
@@ -176,7 +176,7 @@ class Verification:
         )
 
     def run(self, tell: Tell = lambda _: None) -> Report:
-        """Run the steps, remove what they made, and return what they found.
+        """Run the steps, remove the streams and tables that they created, and return the results.
 
         Everything that was made is removed however the steps end, by an exception and Ctrl-C too. An exception during the
         removal, such as a second Ctrl-C, leaves the rest; `Remover` finds it later.
@@ -223,7 +223,7 @@ class Verification:
         )
 
     def _clean(self, tell: Tell) -> int:
-        """Remove what this run has made; return how much is left. A removal that fails must not cost the report."""
+        """Remove the streams and tables of this run; return how many are left. A removal that fails must not cost the report."""
         try:
             return len(self.remove(tell).left)
         except KinesisSdkError as error:
@@ -231,7 +231,7 @@ class Verification:
             return 0 if self._scratch is None else self._scratch.count
 
     def remove(self, tell: Tell = lambda _: None) -> Removal:
-        """Remove what this run has made, and wait until it is gone. May be called again.
+        """Remove the streams and tables of this run, and wait until they are gone. May be called again.
 
         Args:
             tell: Called with a sentence about the progress.
@@ -263,7 +263,7 @@ class Verification:
         }
 
     def _result(self, step: Step, scratch: Scratch) -> StepResult:
-        """Run a step; delete what it made. Any error is its result, but for Ctrl-C."""
+        """Run a step; delete the streams and tables that it created. Any error is its result, but for Ctrl-C."""
         notes = Notes(scratch, clock=self._clock, poll=1.0 if self._service == "aws" else 0.1)
         began = self._clock.monotonic()
         status: Status

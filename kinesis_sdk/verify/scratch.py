@@ -112,7 +112,7 @@ class Scratch:
             return sum(self._made.values())
 
     def discard(self) -> None:
-        """Delete what was made so far, without waiting. What cannot be deleted yet stays noted, and is deleted at the end."""
+        """Delete the streams and tables that exist so far, without waiting. The end of the run deletes those that cannot be deleted yet."""
         for kind, name in self.made:
             try:
                 is_gone = _delete(self.direct, kind, name)
@@ -189,7 +189,7 @@ class ScratchClient:
         raise AssertionError
 
     def _marked(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
-        """Return a request that makes something with the tag of this run, and note what it makes."""
+        """Return a request that creates a stream or table with the tag of this run, and note its name."""
         tags = self._scratch.tags
         self._scratch.remember(*_made_by(request))
         if operation == "CreateStream":
@@ -253,9 +253,9 @@ class Removal:
     """Result of a removal.
 
     Attributes:
-        removed: What is gone.
-        left: What is still there, because it could not be deleted in time.
-        unmarked: What has the prefix and not the tag, and was not touched.
+        removed: Streams and tables that are gone.
+        left: Streams and tables that still exist, because they could not be deleted in time.
+        unmarked: Streams and tables with the prefix but without the tag, which were not touched.
     """
 
     removed: tuple[Leftover, ...]
@@ -264,7 +264,7 @@ class Removal:
 
 
 class Remover:
-    """Finds and removes what runs have made. It can be interrupted at any point and begun again.
+    """Finds and removes the streams and tables of runs. It can be interrupted at any point and begun again.
 
     Args:
         connection: Account and region.
@@ -284,7 +284,7 @@ class Remover:
         """Return all streams and tables with the prefix, sorted.
 
         Args:
-            run: Id of the run whose things to return; None for all runs. Things without the tag are always returned.
+            run: Id of the run whose streams and tables to return; None for all runs. Things without the tag are always returned.
 
         Raises:
             AwsError: If a call fails.
@@ -302,7 +302,7 @@ class Remover:
         timeout: float = 300.0,
         tell: Callable[[str], None] = lambda _: None,
     ) -> Removal:
-        """Delete what runs have made, and wait until it is gone.
+        """Delete the streams and tables of runs, and wait until they are gone.
 
         Args:
             run: Id of the run; None for all runs.

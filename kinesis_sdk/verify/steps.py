@@ -19,10 +19,10 @@ class Step:
     Attributes:
         name: Its name.
         group: Name of its group.
-        about: What it does.
+        about: Description of the step.
         run: Finds facts.
         expected: Values that facts must have; None for a script, whose facts are compared with those of the fake.
-        units: What it uses at most, by the names of `prices.PRICES`; None for a script, which is rehearsed.
+        units: Maximum units that it uses, by the names of `prices.PRICES`; None for a script, which is rehearsed.
         is_counted: Whether its calls are counted one by one. If not, its units are billed before it begins.
     """
 

@@ -672,7 +672,7 @@ def test_health_is_json():
 
 @pytest.mark.parametrize(("level", "of_shard", "of_worker"), [("summary", 7, 5), ("detailed", 11, 11)])
 def test_what_a_healthy_shard_costs_in_cloudwatch(level, of_shard, of_worker):
-    """The numbers in docs/metrics.md: CloudWatch charges for each metric."""
+    """The numbers in docs/metrics.md: CloudWatch charges for each metric. A new metric raises them here and there."""
     fleet = Measured(shards=2, config=CONFIG)
     fleet.sink = fleet.more["metrics"] = MemoryMetrics(level=level)
     put_each(fleet, 1.0)

@@ -122,7 +122,7 @@ class Desk:
         Args:
             operation: Verb of the change.
             stream: Its stream, which is named if it was given or the table has several; None if the change needs none.
-            parameters: Values by the names of the options; None and False leave one out.
+            parameters: Values by the names of the options; an option with the value None or False is left out.
         """
         application = self.application
         is_other = application.table_name != application.name

@@ -65,8 +65,8 @@ def plan_rewind(desk: Desk, to: Start, shards: Collection[str] = ()) -> ChangePl
     become unfinished, and deleted rows are put back. ``LATEST`` only stores a position in rows that have none yet, so that
     nothing that arrives from now on is skipped.
 
-    ``to`` is a time, a record (inclusive; needs exactly one shard), ``TRIM_HORIZON`` or ``LATEST``. A record that is a
-    repetition stands for its delivered copy. Without ``shards``, all are rewound.
+    ``to`` is a time, a record (inclusive; needs exactly one shard), ``TRIM_HORIZON`` or ``LATEST``. For a record that is a repetition, its
+    delivered copy is used. Without ``shards``, all are rewound.
     """
     if isinstance(to, AfterRecord):
         raise ConfigError("to", str(to), "the record itself: a rewind begins with it")
@@ -162,7 +162,7 @@ def _at_first_copies(
 def plan_skip(desk: Desk, to: Start, shards: Collection[str] = ()) -> ChangePlan:
     """Plan to leave records out: every unfinished shard, or each one of ``shards``, continues at a later position.
 
-    ``to`` is a time, a record (the first one to process), what follows a record (both need exactly one shard), or ``LATEST``.
+    ``to`` is a time, the first record to process, the last record to leave out (a record needs exactly one shard), or ``LATEST``.
     """
     read, stream, rows, resolver, listed, refusals, chosen = survey(desk, shards)
     if to == TRIM_HORIZON:

@@ -8,8 +8,8 @@ therefore ignored until it has been shown for `STALE` seconds; then the table wa
 kept for one more scan.
 
 **Lag.** The age of the oldest unprocessed record. An owner of this SDK writes it to its rows (`progress`). It counts once the
-row was seen to change; before, its age is not known. Otherwise a probe measures it (`kinesis_sdk.admin.fleet.lag`), for which
-everything after the checkpoint is unprocessed. A fresh report of a live owner wins over a probe, because the owner knows what
+row was seen to change; before, its age is not known. Otherwise a probe measures it (`kinesis_sdk.admin.fleet.lag`), and counts everything
+after the checkpoint as unprocessed. A fresh report of a live owner wins over a probe, because the owner knows what
 it has processed since the checkpoint.
 
 **Cost.** A scan and a view of 1,000 leases of 200 workers: ``make bench-admin``.
@@ -213,7 +213,7 @@ class FleetObserver:
             row.trimmed = result.trimmed
 
     def observe_error(self, error: str, code: ErrorCode | None = None) -> None:
-        """Set why the newest read failed; an empty text after one that succeeded."""
+        """Set the error of the newest read; an empty text if it succeeded."""
         self._memory.error, self._memory.error_code = error, code
 
     def observe_calls(

@@ -1,6 +1,6 @@
 """Rows of changes in a SQLite database of bounded size: the oldest rows make room, and the newest row of each key stays.
 
-A row says that a key has a new value from a moment on. So the state at any moment is the newest row of each key up to then.
+A row holds a key's new value and the moment from which it holds. So the state at any moment is the newest row of each key up to then.
 Two processes may share a file: one writes, and the other reads.
 """
 

@@ -1,6 +1,6 @@
 """A `FleetView` as rows of changes, and back. No clock and no calls.
 
-Ages become moments, so that a row changes only if something happened. Values that change all the time, such as a lag, a
+Ages are stored as moments, so a row changes only if something happened. Values that change all the time, such as a lag, a
 checkpoint or the numbers in the text of a problem, are rounded, and written at most once in their interval.
 """
 
@@ -55,7 +55,7 @@ _LONG_CALL = 10.0
 ERROR = 1.0
 """Number of a problem that is an error; a warning has 0."""
 _UNKNOWN = -1.0
-"""Number of an unknown lag or rate; a row without a number says that the key is gone."""
+"""Stands for an unknown lag or rate; a row without a number means that the key no longer exists."""
 
 
 def rows_of(view: FleetView, *, recorder: str) -> list[Change]:

@@ -104,7 +104,7 @@ class TransferResult:
         seconds: Duration.
         interrupted: Whether it was stopped before the end of its source.
         reached: Last position that was read, by source.
-        problems: The first messages about records that failed or were rejected, at most ten. They have no payloads.
+        problems: The first messages about records that failed or were rejected, at most ten. Failed records, without their payloads.
         spooled: Failed records that the hook took, for example a `FileSpool`; None without a hook.
         not_spooled: Failed records for which the hook raised.
         spool_problem: The first error of the hook; None if there was none.

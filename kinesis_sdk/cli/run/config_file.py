@@ -83,8 +83,8 @@ class ConfigFile:
 def read_file(path: str, *, loads: bool = False, place: PolicyPlace | None = None) -> ConfigFile:
     """Read a file.
 
-    ``loads`` imports the functions and classes that it names. Only worker processes do: other commands do
-    not call them, and their policy has stand-ins. ``place`` is the worker of its policy; None for other commands.
+    ``loads`` imports the functions and classes that it names. Only worker processes import them; other commands get a policy with
+    stand-ins, because they never call it. ``place`` is the worker of its policy; None for other commands.
 
     Raises:
         ConfigError: If the file cannot be read, is not TOML, or names a field or value that is not valid.

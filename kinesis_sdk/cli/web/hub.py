@@ -38,7 +38,7 @@ class Watch(Protocol):
     """Repeated reads of an application, in a thread of its own."""
 
     def start(self) -> None:
-        """Start, or continue with what was seen before."""
+        """Start, or continue with the views that were seen before."""
 
     def stop(self) -> None:
         """End all calls, without waiting. It may be started again."""

@@ -1,8 +1,8 @@
 """A `FleetView` as the page gets it: columns instead of objects, and afterwards only changes.
 
 A view of 1,000 leases is about a megabyte as JSON. Most of it is sequence numbers, ages and trends, which change with every
-scan, and which the map does not show. So the page gets columns with only what it draws, numbers rounded to the two
-digits that it shows, and requests a whole lease only where one is open. `changes` compares two such pictures;
+scan, and which the map does not show. So the page gets only the columns that it draws, with numbers rounded to the two digits that it
+shows. It requests a whole lease only while that lease is open. `changes` compares two such pictures;
 `benchmarks/bench_ui.py` prints the bytes.
 """
 
@@ -85,8 +85,8 @@ def changes(before: Picture, after: Picture) -> Picture:
     """Return the difference between two pictures.
 
     ``head`` is always whole. ``problems`` and ``moves`` are whole if they differ. ``leases`` and ``owners`` are whole
-    if a row was added or removed; otherwise each column that differs is a flat list of places and values. A column
-    ``trend`` whose rows all moved on by one value is the list of the new values, as ``push``.
+    if a row was added or removed; otherwise each column that differs is a flat list of places and values. If all rows of a column
+    ``trend`` moved on by one value, only the new values are sent, as ``push``.
     """
     result: Picture = {"head": after["head"]}
     for name in ("problems", "moves"):

@@ -7,8 +7,8 @@ counted as unknown. So an attack can cause a second delivery, but never a loss o
 from __future__ import annotations
 
 _RESERVED = 4
-"""Part of the budget (1/4) that only young records may use: earlier copies of honest producers are at most a minute old, and records
-that pretend to have older ones cannot use it up."""
+"""Part of the budget (1/4) that only young records may use. Earlier copies of honest producers are at most a minute old, and records that
+claim to have older copies cannot use up this part."""
 
 YOUNG_MILLIS = 60_000
 """A record is young if the search for it begins at most this many milliseconds before its arrival."""

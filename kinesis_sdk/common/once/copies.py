@@ -1,7 +1,7 @@
 """Search for the copy of a record that readers deliver.
 
-An idempotent producer that got no response sends its records again, and `put().result()` names the copy that was acknowledged. The
-readers of this SDK deliver the first valid copy, which may lie before it, see `kinesis_sdk.common.once.reader`. The search reads the
+An idempotent producer that got no response sends its records again, and `put().result()` names the copy that was acknowledged. The readers
+of this SDK deliver the first valid copy, which may lie before that position; see `kinesis_sdk.common.once.reader`. The search reads the
 same records as a reader's look-up, and leaves all decisions to the reader's rules.
 """
 

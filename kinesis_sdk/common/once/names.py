@@ -1,10 +1,10 @@
 """Identities of the records that an application names (``dedup_id``).
 
-An identity is a part of a digest of namespace, hash key and name, so it tells nothing about the name, and has a fixed size. Readers
+An identity is a part of a digest of namespace, hash key and name, so it has a fixed size and does not reveal the name. Readers
 compare identities within a shard, and know neither namespace nor secret. If two different records had one identity, readers would leave
 the second one out. So the digest has everything that tells records apart:
 
-- The hash key: a shard has many keys, and the order 1 of another customer is not the order 1 of this one.
+- The hash key: a shard has many keys, and order 1 of one customer is not order 1 of another customer.
 - The namespace: two services may call different facts ``order-78``.
 - The secret, if there is one: a program that may put records, and guesses a name, cannot compute its identity and take it first.
 """
@@ -51,7 +51,7 @@ class Names:
     ) -> Identity:
         """Return the identity of a record, from its ``dedup_id``, its ``dedup_window`` (seconds) and its effective hash key.
 
-        ``first`` and ``again`` are what the caller knows of earlier attempts, see `Identity`.
+        ``first`` and ``again`` say what the caller knows about earlier attempts; see `Identity`.
 
         Raises:
             InvalidRecordError: If the name or its window is not valid, or there is no namespace.

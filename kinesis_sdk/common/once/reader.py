@@ -202,10 +202,10 @@ class _Copies:
 
 
 class _Wanted:
-    """The names and numbers that a look-up searches for, and the copies of them that were read.
+    """The names and numbers that a look-up searches for, and the copies of these records that were read.
 
-    Its size grows with the suspects, not with what is read: it keeps their names and numbers, and of all copies before the first
-    suspect only one each.
+    Its size grows with the suspects, not with the records that are read: it keeps the names and numbers of the suspects, and one copy of
+    each from before the first suspect.
     """
 
     __slots__ = ("_before", "_begin", "_behind", "_names", "_numbers")
@@ -270,7 +270,7 @@ class RunReader:
         shard_id: The shard.
         hash_key_range: Range of the shard; None if it is not known. The first look-up that needs it then finds it out, once.
         parents: Ids of the shard's parents; None if they are not known. Without parents the shards need not be listed.
-        contiguous: Whether each batch follows the one before without a gap, and has none inside. Otherwise a copy that was not
+        contiguous: Whether there is no gap inside a batch, nor between a batch and the next one. Otherwise a copy that was not
             read proves nothing, so every suspect without a known earlier copy is looked up.
         drops_equal: Whether equal bytes in the shard are dropped (R7). The decision depends on the records read before, so
             pass False for readers that have to return equal records for an equal range.
@@ -633,7 +633,7 @@ class LookUp:
     Attributes:
         step: The next step; None if the look-up is complete.
         is_refused: Whether access was denied.
-        is_blind: Whether it read a copy whose validity cannot be decided, because the range is not known.
+        is_blind: Whether it read a copy whose validity it cannot decide, because the shard's range is not known.
         over_budget: Sequence number of the record with the longest search, if the budget left something out; else None.
         bytes_read: Bytes of payload that it has read.
         since_millis: Earliest arrival of a copy that matters.

@@ -35,7 +35,7 @@ class Runs:
         self.starts = []
 
     def growth(self, identity: Identity | None) -> int | None:
-        """Return by how many bytes the aggregate grows, for its tag, if a record with such an identity comes next; None if it must not."""
+        """Return by how many bytes the tag grows if a record with such an identity comes next; None if such a record must not come next."""
         if not self._begins_run(identity):
             return 0
         runs = len(self.starts)

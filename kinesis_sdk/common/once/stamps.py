@@ -1,4 +1,4 @@
-"""The writer's seam: what an idempotent producer stamps on its records, by which readers recognize repetitions.
+"""The writer's seam: the identities that an idempotent producer stamps on its records, by which readers recognize repetitions.
 
 A producer has one `Stamps` for each stream, and asks it at these moments:
 
@@ -109,7 +109,7 @@ class KnownStream(Protocol):
 
     @property
     def described(self) -> bool:
-        """Whether the rest is known, and not only assumed."""
+        """Whether the other properties are known, and not only assumed."""
 
     @property
     def service_places(self) -> bool:
@@ -139,7 +139,7 @@ class StampedEntry(Protocol):
 
 
 def fresh_entropy(size: int) -> bytes:
-    """Return up to 32 bytes that neither another process nor another copy of this process image draws.
+    """Return up to 32 random bytes that differ from those of every other process, and of every other copy of this process image.
 
     A restored virtual machine may continue with the kernel's former random state until the kernel is told (VM generation id). But its clocks
     never match the clocks of the other copy to a nanosecond.

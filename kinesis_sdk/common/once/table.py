@@ -257,7 +257,7 @@ def decode_table(value: str, stream_name: str, user_records: int) -> RunTable | 
 
 
 def is_unmarked(value: str, user_records: int) -> bool:
-    """Return whether a value is a table of one run without flags; a fast path, because nearly every table is one.
+    """Return whether a value is a table of one run without flags; a fast path, because nearly all tables are.
 
     Args:
         value: Value of the tag. Of stream and shard in the header, only the characters are checked.

@@ -294,7 +294,7 @@ class Attempt:
         return parsed if self.accepts(parsed) else None
 
     def document(self) -> dict[str, Any] | None:
-        """Return what the body says in JSON, if that is an object that has its main member; None otherwise."""
+        """Return the content of the body if it is an object that has its main member; None otherwise."""
         if self.body is None:
             return None
         try:
@@ -306,7 +306,7 @@ class Attempt:
         return document if found else None
 
     def said(self) -> Any:
-        """Return what the request says in JSON. Raises ValueError if it cannot be read."""
+        """Return the content of the request as it would be parsed from JSON. Raises ValueError if it cannot be read."""
         return cbor.document(self.sent) if self.sent_cbor else json.loads(self.sent)
 
     def metadata(self) -> dict[str, Any]:
@@ -372,7 +372,7 @@ def _whole_body(response: Any) -> bytes | None:
 
 
 def _in_json(response: Any) -> Response:
-    """Return what a response in CBOR says in JSON, for botocore's parser; without a body if it cannot be read."""
+    """Return a CBOR response as JSON, for botocore's parser; without a body if it cannot be read."""
     try:
         body = json.dumps(cbor.document(response.content)).encode("ascii")
     except ValueError:

@@ -1,6 +1,6 @@
 """CBOR (RFC 8949) as Kinesis speaks it: ``application/x-amz-cbor-1.1``, which the AWS SDK for Java and so the KCL use.
 
-A document says in CBOR what it says in JSON, with two differences: ``Data`` is a byte string instead of base64 text, and a time is a
+A document has the same content in CBOR and in JSON, with two differences: ``Data`` is a byte string instead of base64 text, and a time is a
 number of milliseconds with tag 1, where RFC 8949 has seconds. Requests are written as the SDK for Java writes them: maps and
 lists of indefinite length, strings of definite length.
 
@@ -105,7 +105,7 @@ def members(values: Mapping[str, str | int]) -> bytes:
 
 
 def document(body: bytes) -> Any:
-    """Return what a document says in JSON.
+    """Return the content of a document as it would be parsed from JSON.
 
     Raises:
         ValueError: If it is not one CBOR item, has a value that JSON lacks, or is beyond a bound.

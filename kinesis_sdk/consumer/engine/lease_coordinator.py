@@ -5,7 +5,7 @@ Each loop method does the work that is due at ``now`` and returns its next due t
 handler never delays a heartbeat.
 
 Cost per worker and minute with the defaults: 60 scans (one page each while the table is below 1 MiB), one ListShards and
-one consistent Scan, one cleanup Scan; per held lease 9 renewals, fewer where checkpoints count as such. A lease that moves
+one consistent Scan, one cleanup Scan; per held lease 9 renewals, or fewer, because a checkpoint counts as a renewal. A lease that moves
 costs six requests: the handoff request, about three reads, the handoff, the take.
 """
 

@@ -29,8 +29,8 @@ class Reservation:
 class Expansion:
     """Bytes that the user records of a shard's responses take beyond the Kinesis records.
 
-    They must be reserved before a response is read, but are known only once it is deaggregated. So `expected`, the bytes to
-    reserve for the next response, is what the last one took.
+    They must be reserved before a response is read, but are known only once it is deaggregated. So `expected`, the bytes to reserve for
+    the next response, is the size of the last response.
     """
 
     __slots__ = ("expected",)

@@ -68,7 +68,7 @@ class ReadRate:
 
 
 class StreamTraffic:
-    """Hints between the shards of a stream: one that was quiet has records again, so others may have some too. Thread-safe.
+    """Hints between the shards of a stream: if a quiet shard has records again, other shards may have records, too. Thread-safe.
 
     Attributes:
         hinted_at: Monotonic time of the last hint.
@@ -106,9 +106,8 @@ class TipIdle:
     The first pause takes ``initial`` seconds. Records shrink it to ``minimum`` at once, because more may follow; each read without
     records extends it by a quarter up to ``maximum``.
 
-    A hint of the stream's traffic ends a pause, but not within ``minimum`` of the last read, and shrinks the next one. If the
-    read that follows a hint finds nothing, the shard ignores hints for a while, up to a minute: its keys may be unlike those
-    of the shards that have records.
+    A hint of the stream's traffic ends a pause, but not within ``minimum`` of the last read, and shrinks the next one. If the read that
+    follows a hint finds nothing, the shard ignores hints for a while, up to a minute: its keys may receive records at other times.
 
     Shards that followed one hint must not be read in step from then on, or all would find the next records equally late. So each
     has pauses of its own, `spread` times as long.

@@ -18,8 +18,8 @@ class BatchSize:
     thousand times, and repeating it makes no progress. So the second consecutive failure and each one after it halve the next
     call. Three consecutive successes double it, up to the limit.
 
-    **Bound.** Let S calls succeed, or make progress before they fail (see `got_on`). They double the size at most S / 3 times, so
-    for a limit of L it is halved at most ``S / 3 + log2 L + 1`` times. Each run of failures begins with one that does not halve,
+    **Bound.** Let S calls succeed, or make progress before they fail (see `got_on`). They double the size at most S / 3 times, so for a
+    limit of L it is halved at most ``S / 3 + log2 L + 1`` times. Each run of failures begins with a failure that does not halve the size,
     and there are at most S + 1 runs. So at most ``4/3 S + log2 L + 2`` calls with more than one record fail. Failures of calls
     with a single record are due to that record. S is at most the number of records.
 
@@ -43,7 +43,7 @@ class BatchSize:
         return min(available, self._size)
 
     def succeeded(self, count: int) -> None:
-        """Note that a call with this many records succeeded. It may have had more than `take` returned."""
+        """Note that a call with this many records succeeded. The call may have had more records than `take` returned."""
         self.failures = 0
         if self._size == self.limit:
             return

@@ -364,7 +364,7 @@ class ShardConsumer:
         return now
 
     def _is_in_sink(self, parent: str, now: float) -> bool:
-        """Return whether the sink has the end of a parent whose lease is finished, or has no row for the parent."""
+        """Return whether the sink's row of a parent with a finished lease is ended, or is missing."""
         # The sink stores the end of a shard before the lease table does. If the sink lacks it, the sink was restored from a
         # backup, and the parent's records that it lost come before the records of this shard.
         sink = self._runtime.sink

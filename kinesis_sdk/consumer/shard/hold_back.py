@@ -23,7 +23,7 @@ class HoldBack:
     def released(
         self, records: Sequence[UserRecord], header: ResponseHeader, now: float
     ) -> tuple[int, float]:
-        """Return the number of records from the first on that are due, and the monotonic time at which the next one is."""
+        """Return the number of leading records that are due, and the monotonic time at which the next record is due."""
         arrivals = header.arrivals
         if arrivals is None:
             return len(records), now  # only an empty response has none

@@ -27,14 +27,15 @@ from kinesis_sdk.consumer.shard.watermark import WatermarkTracker
 
 _MAX_OUTSTANDING_BYTES = 8 * 1024 * 1024
 """With ``concurrency``, no record is added while a shard's records from the oldest unfinished one to the newest take more bytes
-(payload and overhead). Without, a shard has one batch at a time. The KCL prefetches the same amount per shard."""
+(payload and overhead). Without ``concurrency``, a shard has one batch at a time. The KCL prefetches the same amount per shard."""
 
 _LANE_OVERHEAD = 1024
 """Bytes that a lane of one partition key takes (measured, CPython 3.11)."""
 
 _CHARGED_OVERHEAD = 512
-"""Bytes that a record is charged in the worker's budget in addition to its payload, with ``concurrency``: between the cost of a
-record that shares its lane with many and one that has a lane of its own. A batch is charged at most `_MAX_OUTSTANDING_BYTES`."""
+"""Bytes that a record is charged in the worker's budget in addition to its payload, with ``concurrency``: between the cost of a record
+that shares its lane with many others and the cost of a record with a lane of its own. A batch is charged at most
+`_MAX_OUTSTANDING_BYTES`."""
 
 _MIN_TAKEN = 1024
 """Minimum records of a batch that are put into lanes together. Fewer do not justify the work."""

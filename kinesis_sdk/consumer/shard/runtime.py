@@ -56,8 +56,8 @@ class OpenFetcher(Protocol):
 class ShardRuntime:
     """Everything that the shard consumers of one stream share: settings, services, time and threads.
 
-    A shard consumer and its parts get this object and the objects of their own shard (lease, handler, metrics). They do not
-    copy from it.
+    A shard consumer and its parts get this object and the objects of their own shard (lease, handler, metrics). Shard consumers refer to
+    it and copy nothing from it.
 
     Attributes:
         lease_key: Returns the lease key of a shard id.

@@ -73,7 +73,7 @@ class ChildLeases:
         Args:
             parent: Id of the finished shard.
             children: Its children; empty if the shard's retention ended and the children are unknown.
-            heirs: Child ids that the row already has; any other child was read before.
+            heirs: Child ids that the row already has; all other children were read before.
             inherit: Changes where a child's lease starts; by default, children start at their beginning.
 
         Returns:
@@ -138,7 +138,7 @@ class ChildLeases:
     def are_past(self, parent: str, children: Iterable[Shard], is_past: Callable[[Lease], bool]) -> bool:
         """Return whether all records of children that wait for another parent come after a moment.
 
-        The other parent may have no lease because one of its ancestors is processed only up to the moment. It gets its lease
+        The other parent may have no lease because one of its ancestors is processed only up to the moment of ``until``. It gets its lease
         once a later run has read the rest of that ancestor. All descendants of the ancestor start after this rest.
 
         Args:

@@ -33,7 +33,8 @@ _LOGGER = FieldLogger(logging.getLogger(__name__))
 _T = TypeVar("_T")
 
 _CLAIMS = 5
-"""Attempts of a claim before the shard pauses. If two workers claim at the same time, one of them finds its lease lost."""
+"""Attempts of a claim before the shard pauses. If two workers claim a shard at the same time, one of them notices that it has lost the
+lease."""
 
 
 async def _result(value: Awaitable[_T] | _T) -> _T:

@@ -80,7 +80,7 @@ class Sink(Protocol):
 
     Attributes:
         max_records: Maximum user records of a transaction, and so of a call of the handler; None for no limit. The smaller one of
-            this and ``ConsumerConfig.batch_records`` counts.
+            ``max_records`` and ``ConsumerConfig.batch_records`` counts.
         serves_coroutines: Whether a handler may be a coroutine function. False if a write to a transaction may wait for another
             transaction: it would block the event loop, on which the other one has to continue.
     """

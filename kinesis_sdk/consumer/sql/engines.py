@@ -97,7 +97,7 @@ def is_same_database(one: Engine, other: Engine) -> bool:
 
 
 def _place(url: URL) -> tuple[object, ...]:
-    """Return what says where the tables of a database are; the query may do so for PostgreSQL."""
+    """Return the parts of a URL that determine where the tables are; for PostgreSQL, the query may be one of them."""
     query = (url.query.get(name) for name in ("host", "hostaddr", "port", "service", "dbname", "options"))
     return (url.get_backend_name(), url.host, url.port, url.database, *query)
 

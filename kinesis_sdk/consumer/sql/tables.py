@@ -48,10 +48,9 @@ class Tables:
         self._lock = threading.Lock()
 
     def ensure(self, failure: type[KinesisSdkError], *, needs_transactions: bool = True) -> None:
-        """Create missing tables and check their version; raise ``failure`` if the version is another one.
+        """Create missing tables and check their version; raise ``failure`` if they have another version.
 
-        With ``needs_transactions``, also raise it if the engine commits each statement. Errors of the database are raised as
-        they are.
+        With ``needs_transactions``, also raise it if the engine commits each statement. Errors of the database are not translated.
         """
         from sqlalchemy import exc
 

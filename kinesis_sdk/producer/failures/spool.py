@@ -78,8 +78,8 @@ class FileSpool:
 
     The file is opened with the first record. It is created with permissions for its owner only, because it contains
     payloads. An existing file is used only if it is a regular file of the effective user of this process, with one link
-    and no permissions for other users (mode 0600); a symbolic link is not followed. A file that another user placed there
-    therefore neither receives payloads nor redirects them. There are no such checks on Windows.
+    and no permissions for other users (mode 0600); a symbolic link is not followed. So a file that another user placed there neither
+    receives payloads nor redirects them. There are no such checks on Windows.
 
     The producer never removes the file. To read it while producers run, rename it first: they detect this and create a
     new file. Delete it once its records are stored.

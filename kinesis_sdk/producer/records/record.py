@@ -56,8 +56,8 @@ def interrupted_here() -> bool:
 
 RECORD_OVERHEAD = 800
 """Bytes of bookkeeping charged for a buffered record, in addition to its data and keys. Measured: 200 in an aggregate, 800 if it
-is not aggregated, twice that after some dozens of failures (`tests/producer/test_memory.py`). When the record is charged, it is not
-known which applies, so this is the larger of the first two."""
+is not aggregated, twice that after some dozens of failures (`tests/producer/test_memory.py`). When a record is charged, it is not known
+whether it will be aggregated, so this is the larger of the first two numbers."""
 
 
 def cost_of(partition_key: str, data: bytes, header_fields: bytes = b"") -> int:
@@ -575,7 +575,7 @@ class PendingRecord(Future[PutResult]):
         final raise `ProducerError`, because they would wait for that very thread. Callbacks of records that `close` fails run on the
         thread that called it.
 
-        `flush` and `close` wait until callbacks have run. What a callback raises is logged, and changes nothing else.
+        `flush` and `close` wait until callbacks have run. Errors of a callback are logged, and have no other effect.
         """
         if fn is None:
             raise TypeError("fn must be callable, not None")

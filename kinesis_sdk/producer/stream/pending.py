@@ -144,7 +144,7 @@ class PendingRecords:
     def fail(
         self, record: PendingRecord, started: float, now: float, code: str, error: KinesisSdkError
     ) -> None:
-        """Fail a user record after an attempt that ended with an error."""
+        """Note an attempt that ended with an error, and fail its user record. Not for an attempt that `AttemptLog` has noted already."""
         record.add_failed_attempt(started, now, code, str(error))
         self._settle_failure(record, "not stored", error)
 
@@ -155,7 +155,10 @@ class PendingRecords:
         self.drop_empty((entry,))
 
     def fail_expired(self, record: PendingRecord, now: float, why: str) -> None:
-        """Fail a user record whose time-to-live has ended. ``why`` says what it waited for, for the error's text."""
+        """Fail a user record whose time-to-live has ended. ``why`` says what it waited for, for the error's text.
+
+        Its attempts are noted already. The attempt ``Expired`` that is added here was not sent.
+        """
         self.counters.expired_user_records += 1
         failures = self.failures
         cause = record.last_error

@@ -1,4 +1,4 @@
-"""Handling of responses, failed calls and shard maps: what becomes of the Kinesis records of a stream.
+"""Handling of responses, failed calls and shard maps: the decisions about the Kinesis records of a stream.
 
 Each entry of a response is stored, failed, sent again, or, if it landed in a shard that the shard map does not know, deferred until the
 next map. In each case, `SendQueue.returned` is told exactly once.
@@ -49,7 +49,7 @@ class Deferred(NamedTuple):
 
 
 class ResponseHandler:
-    """Decides what becomes of the Kinesis records of a stream after each call. Not thread-safe.
+    """Decides after each call whether the Kinesis records of a stream are stored, failed, deferred or sent again. Not thread-safe.
 
     ``deferred`` are accepted Kinesis records that wait for a shard map.
     """
@@ -262,7 +262,11 @@ class ResponseHandler:
         now: float | None = None,
         landed_in: str | None = None,
     ) -> None:
-        """Note the attempt for every user record of an entry; fail the expired records, and send the other ones again."""
+        """Note the attempt for every user record of an entry; fail the expired records, and send the remaining ones again.
+
+        ``ended`` is when the attempt ended. ``now`` is the present if that is later: the placement of a deferred entry is checked after
+        the next load of the shard map.
+        """
         if not nothing_stored:
             self._queue.stamps.keep(entry)
         moment = ended if now is None else now

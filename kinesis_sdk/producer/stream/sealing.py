@@ -1,4 +1,4 @@
-"""Sealing of closed aggregates: when, how large they may become before, and what happens if they stay too large.
+"""Sealing of closed aggregates: the size at which they are closed, their way through the pool, and aggregates that stay too large.
 
 ```
 OPEN ──closed──► SEALING, in its lane ──pool thread──► READY: sealed, or plain if that is not larger ──► sent

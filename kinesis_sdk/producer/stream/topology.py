@@ -224,7 +224,7 @@ class Topology:
         """Note that a record landed in another shard than predicted.
 
         Args:
-            seen_at: Start of the request (monotonic seconds); ignored unless the map in use was loaded before.
+            seen_at: Start of the request (monotonic seconds). Only a request that started after the load of the map in use counts.
             actual_shard_id: Shard in which it landed. If that is open in the map, records are not placed by this map at
                 all: it is another stream of the same name, or the stream places records itself.
         """

@@ -1,6 +1,6 @@
 """Exact conversion of one decoded value to the types of a schema, by Spark's rules for JSON.
 
-A field that does not fit is null, and the value has a flaw. Other fields keep what they have. An array or a map with an element that
+A field that does not fit is null, and the value has a flaw. All other fields keep their values. An array or a map with an element that
 does not fit is null as a whole, except for structs in it, which are partly null.
 """
 
@@ -54,7 +54,7 @@ class Fitter:
         self._flaw: str | None = None
 
     def fit(self, value: Mapping[str, Any]) -> tuple[list[Any], str | None]:
-        """Return the values of the fields in the form that Arrow takes, and what does not fit, if anything does not."""
+        """Return the values of the fields in the form that Arrow takes, and the problem of a value that does not fit, if there is one."""
         self._flaw = None
         return self._struct(value, self._fields, ""), self._flaw
 

@@ -1,7 +1,7 @@
 """JSON: whole columns at once by pyarrow, single values exactly by the standard library.
 
-Both give the same values for what both read. What pyarrow refuses, or may read differently, `JsonParser.columns` declines,
-and `JsonParser.value` decides.
+Both ways give the same values for every payload that both can read. `JsonParser.columns` declines payloads that pyarrow refuses or may
+read differently; `JsonParser.value` decides about these.
 
 pyarrow reads one text of many values, so that each value must be known to belong to one payload. Each payload begins with ``{`` and
 ends with ``}``, and a line break separates it from the next one. In a text that is JSON, ``}``, a line break and ``{`` stand between two
@@ -49,7 +49,7 @@ _SLOW = {"map", "binary"}
 
 
 class MalformedError(ValueError):
-    """A payload is not what the format says. The message has nothing of the payload."""
+    """A payload does not conform to the format. The message has nothing of the payload."""
 
 
 class JsonParser:
@@ -213,7 +213,7 @@ def _has_odd_numbers(block: bytes) -> bool:
 
 
 def _excess(payload: bytes, most: int) -> str | None:
-    """Return what a payload has too much of."""
+    """Return the bound that a payload exceeds."""
     openers = payload.count(b"{") + payload.count(b"[")
     if openers > MAX_DEPTH:
         level = 0

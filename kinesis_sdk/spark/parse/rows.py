@@ -1,7 +1,7 @@
 """Batches of raw records to batches of typed rows.
 
-A batch is parsed as a whole. If a parser declines it, smaller and smaller parts of it are tried, and what is left is
-parsed value by value. So a bad value costs some rows beside it, and a batch of bad values costs each of them once.
+A batch is parsed as a whole. If a parser declines it, smaller and smaller parts of it are tried, and the remaining values are parsed one
+by one. So a bad value makes some rows beside it slower, and in a batch of bad values, each is parsed one by one only once.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class TypedRows:
         return tuple(dict.fromkeys([*self.columns.raw, *located]))
 
     def begin(self) -> TypingTask:
-        """Return what makes the rows of one task."""
+        """Return the maker of the rows of one task."""
         return TypingTask(self.form, self.columns)
 
 

@@ -1,7 +1,7 @@
 """Copies of records in a stream, and the positions at which readers deliver them.
 
 An oracle: it reads the whole stream and takes aggregates apart with code of its own, so that it shares no error with the
-readers that it checks. It identifies a record by its payload, not by what a producer wrote about it.
+readers that it checks. It identifies a record by its payload, not by the identity that a producer wrote.
 
 A copy is *valid* if all user records of its Kinesis record belong to the shard that stores it. Of each record that an
 idempotent producer put, readers deliver only the first valid copy: parents come before children, and records of a shard

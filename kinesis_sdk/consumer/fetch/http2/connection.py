@@ -118,7 +118,7 @@ class Connection:
         self.flush()
 
     def attach(self, response: PushedResponse, reader: EventReader, now: float) -> None:
-        """Let ``reader`` read what arrives from now on. The response may have ended."""
+        """Let ``reader`` read everything that arrives from now on. The response may have ended."""
         stream = self._streams.get(response)
         if stream is None:  # the connection broke, and the response has the error
             stream = self._streams[response] = _Stream(response, 0, now)
@@ -209,7 +209,7 @@ class Connection:
                 response.end_broken(BrokenConnection(f"the service reset the stream, code {part.reset}"))
 
     def _pump(self, stream: _Stream, *, has_event: bool = False) -> None:
-        """Read the events for which there is room, first one that waited, and let the service send as many bytes again."""
+        """Read the events for which there is room, beginning with an event that waited, and let the service send as many bytes again."""
         reader, response = stream.reader, stream.response
         while reader is not None and not stream.waits and (has_event or response.is_ready):
             has_event = False
@@ -248,7 +248,7 @@ class Connection:
             self.close(BrokenConnection("idle"))
 
     def close(self, error: Exception) -> None:
-        """Close the socket; what waits for the streams gets the error after everything that arrived before."""
+        """Close the socket. Readers of the streams get everything that arrived before, then the error."""
         if not self.is_open:
             return
         self.is_open = self.accepts = self.has_more = self.wants_to_write = False
@@ -261,7 +261,7 @@ class Connection:
             self._pump(stream)
 
     def flush(self) -> None:
-        """Send what there is to send, as far as the socket takes it."""
+        """Send as many of the waiting bytes as the socket takes."""
         if not self.is_open:
             return
         self._out += self._protocol.outgoing()

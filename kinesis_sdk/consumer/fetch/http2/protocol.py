@@ -23,7 +23,7 @@ STREAM_WINDOW = 256 * 1024
 """Bytes that the service may send for a subscription that is not being read: enough for 2 MiB/s at a distance of 100 ms."""
 
 _CONNECTION_WINDOW = 2 * MAX_STREAMS * STREAM_WINDOW
-"""Bytes that may be under way on a connection: so many that subscriptions that are not read never stop the others."""
+"""Bytes that may be under way on a connection: enough that unread subscriptions never stop other subscriptions."""
 
 _MAX_FRAME = 256 * 1024
 _MAX_HEADERS = 64 * 1024
@@ -116,7 +116,7 @@ class Http2Protocol:
         return stream
 
     def receive(self, data: bytes) -> list[Part]:
-        """Take bytes of the service; return what they mean for the streams.
+        """Take bytes of the service; return the events that they contain for the streams.
 
         Raises:
             BrokenConnection: If the service breaks the protocol.

@@ -76,7 +76,7 @@ class PushedResponse:
             self._changed.notify_all()
 
     def end(self, error: Exception | None = None) -> None:
-        """Take the end of the response, or what broke it; only the first one counts."""
+        """Take the end of the response, or the error that broke it; only the first call counts."""
         with self._changed:
             if self._is_over:
                 return
@@ -88,7 +88,7 @@ class PushedResponse:
             self._changed.notify_all()
 
     def end_broken(self, error: Exception) -> None:
-        """Take what broke the response, and let it be raised as for HTTP/1.1: by botocore's session, or by urllib3's body."""
+        """Take the error that broke the response, and let it be raised as for HTTP/1.1: by botocore's session, or by urllib3's body."""
         from botocore.exceptions import ConnectionClosedError
         from urllib3.exceptions import ProtocolError
 
@@ -109,7 +109,7 @@ class PushedResponse:
             return unread
 
     def discard(self) -> int:
-        """Drop what was not read; return the bytes of the window that it has used."""
+        """Drop the unread messages; return the bytes of the window that they have used."""
         with self._changed:
             self._pieces.clear()
             self._rest.clear()
