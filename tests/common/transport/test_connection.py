@@ -181,7 +181,7 @@ def test_a_token_with_a_line_break_adds_no_header(wire: Wire) -> None:
 
 
 def test_large_requests_are_written_in_blocks(wire: Wire) -> None:
-    entries = [PutEntry(bytes(100_000), "k")] * 5
+    entries = [PutEntry(bytes(connection._BLOCK // 2), "k")] * 5
     stored = json.dumps(
         {"FailedRecordCount": 0, "Records": [{"SequenceNumber": "1", "ShardId": "s"}] * 5}
     ).encode()
