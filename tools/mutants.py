@@ -4,9 +4,9 @@
 ``python -m tools.mutants P15 sinks/``. Each line of these files is one mutant: its ``id``, the ``file``, the text ``old``, which occurs
 there once, its replacement ``new``, what the mistake means (``what``), and, if no test can notice it, the reason (``equivalent``).
 
-The tests nearest to a mutant run first, and a run ends with the first failure. A mutant that survives the nearest tests is tried on all
-unit tests. Several mutants run at a time, in copies of the tree. The exit code is 1 if a mutant survives without a reason, or no longer
-applies.
+The test that killed a mutant last time runs first (``tests/mutants/killers.json``, written by ``--remember``), then the tests nearest to
+it, and a run ends with the first failure. A mutant that survives these tests is tried on all unit tests. Several mutants run at a time,
+in copies of the tree. The exit code is 1 if a mutant survives without a reason, or no longer applies.
 """
 
 from __future__ import annotations
@@ -21,14 +21,18 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "tests" / "mutants"
+KILLERS = "killers.json"
+"""Name of the file, beside the mutants, with the test that killed each of them last time."""
 FITS = Path("tests", "test_mutants.py")
 """Compares the mutants with the code, so it fails for each of them, whatever the behaviour."""
 NEAREST = 8
@@ -139,11 +143,27 @@ def nearest(mutant: Mutant, tests: Iterable[tuple[str, str]]) -> list[str]:
     return [path for path, _ in sorted(tests, key=score, reverse=True)]
 
 
+def read_killers(folder: Path) -> dict[str, str]:
+    """Return the test that killed each mutant last time, by the id of the mutant."""
+    path = folder / KILLERS
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
+def remember(folder: Path, outcomes: Iterable[Outcome]) -> None:
+    """Write the tests that killed mutants, without the parameters of a test, beside the mutants."""
+    killers = read_killers(folder)
+    for outcome in outcomes:
+        if outcome.killed_by and "::" in outcome.killed_by:
+            killers[outcome.mutant.id] = outcome.killed_by.partition("[")[0]
+    (folder / KILLERS).write_text(json.dumps(killers, indent=0, sort_keys=True) + "\n", encoding="utf-8")
+
+
 class Copies:
     """Copies of the tree, each used for one mutant at a time."""
 
-    def __init__(self, folder: Path, count: int, tests: Sequence[str]) -> None:
+    def __init__(self, folder: Path, count: int, tests: Sequence[str], killers: Mapping[str, str]) -> None:
         self._tests = tests
+        self._killers = killers
         listed = subprocess.run(
             ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
             cwd=ROOT,
@@ -180,6 +200,9 @@ class Copies:
         return Outcome(mutant, killed_by, error, time.monotonic() - began)
 
     def _run(self, copy: Path, mutant: Mutant) -> str | None:
+        killer = self._killers.get(mutant.id, "")
+        if (copy / killer.partition("::")[0]).is_file() and (killed_by := _failing(copy, [killer])):
+            return killed_by
         tests = [
             (str(path.relative_to(copy)), path.read_text(encoding="utf-8"))
             for folder in self._tests
@@ -209,7 +232,7 @@ def _failing(copy: Path, files: Sequence[str]) -> str | None:
         text=True,
         errors="replace",
     )
-    if run.returncode == 0:
+    if run.returncode in (pytest.ExitCode.OK, pytest.ExitCode.USAGE_ERROR):  # a remembered test may be gone
         return None
     found = re.search(r"^(?:FAILED|ERROR) (\S+)", run.stdout, re.MULTILINE)
     return found[1] if found else f"an end of pytest with code {run.returncode}: {run.stdout.strip()[-200:]}"
@@ -257,16 +280,23 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--tests", action="append", metavar="FOLDER", help="run the tests of this folder only (tests)"
     )
+    parser.add_argument(
+        "--remember", action="store_true", help=f"note the tests that killed them in {KILLERS} of the folder"
+    )
     options = parser.parse_args(arguments)
     mutants = choose(read(options.folder), options.names)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="kinesis-sdk-mutants-") as folder:
-        copies = Copies(Path(folder), options.workers, options.tests or ["tests"])
+        copies = Copies(
+            Path(folder), options.workers, options.tests or ["tests"], read_killers(options.folder)
+        )
         try:
             outcomes = list(_print_as_they_end(copies, mutants, options.workers))
         except KeyboardInterrupt:
             print("Stopped.", flush=True)
             return 130
+    if options.remember:
+        remember(options.folder, outcomes)
     wrong = [outcome for outcome in outcomes if outcome.is_wrong]
     killed = sum(outcome.killed_by is not None for outcome in outcomes)
     if wrong:
