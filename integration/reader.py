@@ -1,14 +1,16 @@
-"""The fresh reader: types what the pages say into terminals, nothing else, and measures the time.
+"""The fresh reader: types what the pages say into terminals, nothing else, and measures time, words and concepts.
 
-``make reader`` starts in an empty folder, with an empty environment and without pip's cache. The reader types the blocks of
-docs/quickstart.md in order, each in the terminal that its title names, and reaches
+``make reader`` starts in an empty folder, with an empty environment and without pip's cache. First the reader pastes the README's first program. Then, in
+another folder, the reader types the blocks of docs/quickstart.md in order, each in the terminal that its title names, and reaches
 
 * a consumed record, within 5 minutes,
 * two workers that share the shards, within 10,
 * the result of a Spark job (``--no-spark`` leaves it out), within 15.
 
-Only two things differ from the page: ``.[cli]``, the reader's clone, is the wheel built from it, and the port is a free one. A wrong page
+Only two things differ from the pages: ``.``, the reader's clone, is the wheel built from it, and the port is a free one. A wrong page
 fails here: a command ends with an error, or a worker does not print what the page says.
+
+Words are those of the page above a milestone and in its block, code and commands included. Concepts are those of `CONCEPTS` that occur in them.
 """
 
 from __future__ import annotations
@@ -28,18 +30,49 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from integration.building import build
-from tests.readme import DOCS, Block, blocks
+from tests.readme import DOCS, README, Block, blocks
 
 PAGE = DOCS / "quickstart.md"
 PORT = "4567"
 """Port of the fake on the page."""
 
+FIRST = "a record, by the README's program"
 LIMITS = {
+    FIRST: 300.0,
     "a consumed record": 300.0,
     "two workers share the shards": 600.0,
     "the result of a Spark job": 900.0,
 }
 """Seconds from the empty folder to each milestone."""
+
+BLOCKS = {
+    "a consumed record": "terminal 2",
+    "two workers share the shards": "terminal 3",
+    "the result of a Spark job": "Spark: run",
+}
+"""Title of the block of `PAGE` with which a milestone is reached."""
+
+CONCEPTS = {
+    "stream": r"streams?",
+    "shard": r"shards?",
+    "partition key": r"partition[_ ]key|customer-",
+    "producer": r"producers?",
+    "future": r"futures?",
+    "aggregate": r"aggregat\w+|KPL's\s+format",
+    "worker": r"workers?",
+    "application": r"application(?:_name)?",
+    "handler": r"handlers?|handle",
+    "batch": r"batch(?:es)?",
+    "initial position": r"initial_position",
+    "lease": r"leases?|lease_store",
+    "checkpoint": r"checkpoints?",
+    "fake AWS": r"fake|FakeAws",
+    "session": r"session",
+    "until": r"until=",
+    "credentials": r"AWS_\w+",
+    "Spark session": r"SparkSession",
+}
+"""What a reader has to understand, and the words by which it is recognized in a page."""
 
 PAUSE = 0.25
 COMMAND_TIMEOUT = 900.0
@@ -66,12 +99,7 @@ class Reader:
         self._port = str(_free_port())
         self._first_lines: list[str] = []
         self._open: dict[str, subprocess.Popen[bytes]] = {}
-        self._environment = {
-            name: value
-            for name, value in os.environ.items()
-            if name in KEPT or name.lower().endswith("_proxy") or name.startswith("PIP_")
-        }
-        self._environment |= {"HOME": str(folder), "PYTHONUNBUFFERED": "1"}
+        self._environment = _environment(folder)
         self._began = time.monotonic()
 
     def read(self, page: Path, *, spark: bool) -> None:
@@ -206,6 +234,64 @@ class Reader:
             time.sleep(PAUSE)
 
 
+def _environment(folder: Path) -> dict[str, str]:
+    """Return the variables of a reader's terminal before the first command."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name in KEPT or name.lower().endswith("_proxy") or name.startswith("PIP_")
+    }
+    return {**kept, "HOME": str(folder), "PYTHONUNBUFFERED": "1"}
+
+
+def read_readme(folder: Path, package: str, limit: float = LIMITS[FIRST]) -> float:
+    """Paste the README's first program after the installation that it names, and return the seconds that both take.
+
+    Raises PageError if a command fails, the program prints something else than the README says, or both take longer than ``limit``.
+    """
+    program, install = blocks()[:2]
+    (said,) = re.findall(r"it prints `(.+?)` and ends", README.read_text(encoding="utf-8"))
+    (folder / "first.py").write_text(program.text)
+    command = install.text.replace("install .", f"install {package}")
+    began = time.monotonic()
+    done = subprocess.run(
+        [
+            "bash",
+            "-c",
+            f"set -e\n{sys.executable} -m venv .venv\n. .venv/bin/activate\n{command}\npython first.py",
+        ],
+        check=False,
+        cwd=folder,
+        env=_environment(folder),
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_TIMEOUT,
+    )
+    seconds = time.monotonic() - began
+    if done.returncode or done.stdout.splitlines()[-1:] != [said]:
+        raise PageError(f"{program.text}printed:\n{(done.stdout + done.stderr)[-4000:]}")
+    if seconds > limit:
+        raise PageError(f"{FIRST} after {seconds:.0f} s, later than {limit:.0f} s")
+    return seconds
+
+
+def words_to(milestone: str) -> list[str]:
+    """Return the words that a reader has read when a milestone is reached."""
+    if milestone == FIRST:
+        page, last = README, blocks()[1]
+    else:
+        page = PAGE
+        (last,) = (block for block in blocks(page=PAGE) if block.title == BLOCKS[milestone])
+    lines = page.read_text(encoding="utf-8").splitlines()
+    return "\n".join(lines[: last.line + last.text.count("\n")]).split()
+
+
+def concepts_in(words: Sequence[str]) -> list[str]:
+    """Return the concepts that occur in words of a page, in the order of `CONCEPTS`."""
+    text = " ".join(words)
+    return [name for name, pattern in CONCEPTS.items() if re.search(rf"\b(?:{pattern})", text, re.IGNORECASE)]
+
+
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -213,16 +299,19 @@ def _free_port() -> int:
 
 
 def table(times: Mapping[str, float]) -> str:
-    """Return the times as a Markdown table."""
-    rows = [
-        f"| {milestone} | {seconds:.0f} s | {LIMITS[milestone] / 60:.0f} min |"
-        for milestone, seconds in times.items()
-    ]
-    return "\n".join(["| from nothing to | time | limit |", "|---|---|---|", *rows])
+    """Return times, words and concepts as a Markdown table."""
+    rows = []
+    for milestone, seconds in times.items():
+        words = words_to(milestone)
+        limit = f"{LIMITS[milestone] / 60:.0f} min"
+        rows.append(f"| {milestone} | {seconds:.0f} s | {limit} | {len(words)} | {len(concepts_in(words))} |")
+    return "\n".join(
+        ["| from nothing to | time | limit | words read | concepts |", "|---|---|---|---|---|", *rows]
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Read the page once; print the times."""
+    """Read both pages once; print times, words and concepts."""
     parser = argparse.ArgumentParser(
         prog="make reader", description="Do what the quickstart says, and take the time."
     )
@@ -232,16 +321,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="reader-") as name:
         (folder := Path(name, "project")).mkdir()
-        reader = Reader(folder, shlex.quote(str(build("wheel", Path(name)))))
+        (first := Path(name, "first")).mkdir()
+        package = shlex.quote(str(build("wheel", Path(name))))
+        times = {}
+        reader = None
         try:
+            times[FIRST] = read_readme(first, package)
+            reader = Reader(folder, package)
             reader.read(PAGE, spark=not options.no_spark)
             reader.close()
         except PageError as error:
-            sys.stderr.write(f"{PAGE.name}: {error}\n")
+            sys.stderr.write(f"{PAGE.name if reader else README.name}: {error}\n")
             return 1
         finally:
-            reader.kill()
-    sys.stdout.write(f"{table(reader.times)}\n")
+            if reader:
+                reader.kill()
+    times |= reader.times
+    sys.stdout.write(f"{table(times)}\n\n")
+    for milestone in times:
+        sys.stdout.write(f"{milestone}: {', '.join(concepts_in(words_to(milestone)))}\n")
     return 0
 
 
