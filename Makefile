@@ -15,7 +15,7 @@ COMPILE = .cache/uv/bin/uv pip compile --quiet --universal --generate-hashes --n
 MKDOCS = NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/mkdocs
 
 .DEFAULT_GOAL := help
-.PHONY: help install lint demo example test test-all unit integration browser spark spark-full spark-scale multilang java fuzz soak effects incidents operations check english format bench bench-producer bench-consumer bench-calls bench-compression bench-effects bench-latency bench-lease-stores bench-fleet bench-admin bench-spark-plan bench-spark-start bench-kpl bench-java bench-multilang bench-spark-job bench-spark-jvm docs docs-serve reader mutants surface release lock clean
+.PHONY: help install lint demo example test test-all unit integration browser spark spark-full spark-scale multilang java fuzz soak effects incidents operations check english format bench bench-producer bench-consumer bench-calls bench-compression bench-effects bench-latency bench-lease-stores bench-fleet bench-admin bench-spark-plan bench-spark-start bench-kpl bench-java bench-multilang bench-spark-job bench-spark-jvm docs docs-serve reader sizes mutants surface release lock clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -94,6 +94,9 @@ docs: install  ## Write tables, examples and pictures of the pages from the code
 
 reader: install  ## Do what the quickstart says in an empty folder, and print how long it takes (ARGS=--no-spark; Spark needs Java 17).
 	@$(BIN)/python -m integration.reader $(ARGS)
+
+sizes: install  ## Print what each extra weighs when it is installed (downloads; ARGS=--spark for Spark, too).
+	@$(BIN)/python -m tools.sizes $(ARGS)
 
 docs-serve: install  ## Show the site on a local port while you write it.
 	@$(MKDOCS) serve

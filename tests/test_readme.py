@@ -19,6 +19,7 @@ import kinesis_sdk.tracing
 from integration.spark.environments import NEWEST, OLDEST
 from kinesis_sdk import StreamSpec
 from tests.readme import DOCS, GUIDES, NOT_RUN, OWN_TESTS, README, ROOT, Block, blocks
+from tools import sizes
 from tools.docs_examples import text_of, with_files
 from tools.docs_reference import CONFIGS
 
@@ -243,6 +244,16 @@ def test_the_programs_of_a_migration_name_the_same_steps() -> None:
         folder, _, program = (new.file or "").rpartition("/")
         assert program == "after.py"
         assert (old.file or "").lower().startswith(f"{folder}/before.")
+
+
+def test_every_extra_of_users_is_in_the_table_of_sizes() -> None:
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    section = project.partition("[project.optional-dependencies]")[2].partition("\n[")[0]
+    declared = {*re.findall(r"^([\w-]+) = \[", section, re.MULTILINE)}
+    of_this_project = {"dev", "docs", "examples"}
+    inside_of_all = {"json-schema", "orjson"}
+    assert sizes.listed()[0] == ""
+    assert {*sizes.listed()[1:]} == declared - of_this_project - inside_of_all
 
 
 def test_the_versions_are_those_that_are_declared_and_tested() -> None:
