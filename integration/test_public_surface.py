@@ -12,6 +12,7 @@ def test_the_recorded_surface_is_that_of_the_code() -> None:
     now = surface()
     differences = [f"- {line}" for line in recorded if line not in now]
     differences += [f"+ {line}" for line in now if line not in recorded]
+    differences += [f"breaks programs: {line}" for line in breaks(recorded, now)]
     assert not differences, "run `make surface`, and name in CHANGELOG.md what users see:\n" + "\n".join(
         differences
     )

@@ -91,6 +91,15 @@ def test_a_version_with_a_small_step_breaks_nothing(tree: Path, monkeypatch: pyt
         release.check(__version__)
 
 
+def test_one_command_publishes_and_uploads_only_behind_a_pushed_tag(tree: Path) -> None:
+    built = [
+        tree / "dist" / name for name in ("kinesis_sdk-0.1.0.tar.gz", "kinesis_sdk-0.1.0-py3-none-any.whl")
+    ]
+    tag, push, upload = release.publishing("0.1.0", built).split(" && ")
+    assert (tag, push) == ("git tag --sign v0.1.0", "git push origin v0.1.0")
+    assert upload == "twine upload dist/kinesis_sdk-0.1.0.tar.gz dist/kinesis_sdk-0.1.0-py3-none-any.whl"
+
+
 def test_the_tag_of_another_commit_is_refused(tree: Path) -> None:
     git(tree, "tag", f"v{__version__}")
     (tree / "new").touch()

@@ -3,7 +3,7 @@
 It checks that the tree is committed, that version, changelog and public surface fit the release, and that nothing the previous release
 offered is gone, unless the version number permits that. Then it builds sdist and wheel twice and compares them byte for byte, installs the
 wheel on each declared Python that this machine has, runs the README's program there, and writes checksums and a list of all installed
-packages (CycloneDX). It uploads nothing: the last lines tell what a person must type.
+packages (CycloneDX). It uploads nothing: the last line is the one command that a person must type.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import venv
+from collections.abc import Sequence
 from pathlib import Path
 
 from integration.building import ROOT, build
@@ -120,6 +121,12 @@ def list_packages(python: Path, target: Path, folder: Path) -> None:
     )
 
 
+def publishing(version: str, built: Sequence[Path]) -> str:
+    """Return the one command that publishes: a signed tag, and the upload, which is tried only if the tag could be pushed."""
+    files = " ".join(path.relative_to(ROOT).as_posix() for path in built)
+    return f"git tag --sign v{version} && git push origin v{version} && twine upload {files}"
+
+
 def main() -> int:
     """Prepare a release."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -145,9 +152,8 @@ def main() -> int:
         f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in [*built, sbom]
     )
     (DIST / "SHA256SUMS").write_text(sums, encoding="utf-8")
-    print(sums + "What a person does now, after `make check` has passed on this commit:")
-    print(f"  git tag --sign v{version} && git push origin v{version}")
-    print(f"  twine upload {' '.join(path.relative_to(ROOT).as_posix() for path in built)}")
+    print(sums + "What a person types now, after `make check` has passed on this commit:")
+    print(f"  {publishing(version, built)}")
     return 0
 
 
