@@ -64,6 +64,7 @@ EXPECTED = {
         Expected(r"^customer-9 b'again'$", put=b"again", runs_on=True),
         Expected(r"^customer-9 b'next'$", put=b"next", runs_on=True),
         NOTHING,  # a handler that checkpoints inside a batch
+        Expected(r"^customer-9 b'beside'$", put=b"beside", runs_on=True),
         NOTHING,  # the settings
     ],
 }

@@ -17,6 +17,7 @@ import pytest
 import kinesis_sdk
 from tests.readme import DESIGN as DESIGN_PAGES
 from tests.trees import parse
+from tools.pictures import PICTURES, read_picture
 
 PACKAGE = Path(kinesis_sdk.__file__).parent
 DESIGN = "\n".join(page.read_text(encoding="utf-8") for page in DESIGN_PAGES)
@@ -145,6 +146,13 @@ def test_every_import_between_packages_is_drawn() -> None:
 
 def test_every_arrow_that_is_drawn_is_used() -> None:
     assert unused() == []
+
+
+def test_the_picture_of_the_core_has_the_arrows_of_the_map() -> None:
+    picture = read_picture((PICTURES / "packages.txt").read_text(encoding="utf-8"))
+    core = {"common", "metrics", "producer", "consumer"}
+    arrows = {(arrow.source, arrow.target) for arrow in picture.arrows if arrow.source in core}
+    assert arrows == {(room, target) for room in core for target in DRAWN[room]}
 
 
 def test_an_arrow_without_an_import_is_noticed() -> None:

@@ -7,13 +7,29 @@ import json
 import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 import kinesis_sdk
+from kinesis_sdk.acknowledgement.gaps import GapMap
+from kinesis_sdk.common.error_policy import Decision
+from kinesis_sdk.common.interceptors import ConsumerInterceptor
 from kinesis_sdk.common.position import AtSequence
 from kinesis_sdk.common.position_text import ALL_POSITIONS, parse_position
+from kinesis_sdk.common.retry_tiers import tier_stream
+from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer.leases.table import transitions
+from kinesis_sdk.multilang.protocol import (
+    CheckpointRequest,
+    Initialize,
+    LeaseLost,
+    ProcessRecords,
+    ShardEnded,
+    ShutdownRequested,
+    Status,
+)
+from kinesis_sdk.producer.interceptors import ProducerInterceptor
 from tools.pictures import PICTURES, draw, draw_curves, read_picture
 
 PACKAGE = Path(kinesis_sdk.__file__).parent
@@ -94,3 +110,99 @@ def test_every_kind_of_position_is_in_the_picture_of_a_shard() -> None:
     # `at:` with an index is the position after the user record before.
     assert {type(position) for position in found} | {AtSequence} == set(ALL_POSITIONS)
     assert titles[2].startswith("at:")
+
+
+def code_titles(name: str) -> list[str]:
+    return [node.title for node in read_picture(text_of(name)).nodes.values() if node.kind == "code"]
+
+
+def test_every_decision_of_a_policy_is_in_the_picture_of_a_failure() -> None:
+    assert set(code_titles("failures")) == {decision.__name__ for decision in get_args(Decision)}
+
+
+def test_the_tiers_in_the_picture_have_their_names() -> None:
+    tiers = [node.title for node in read_picture(text_of("tiers")).nodes.values() if "retry-" in node.title]
+    assert tiers == [tier_stream("orders", delay) for delay in (60, 600, 3600)]
+
+
+def test_the_gaps_in_the_picture_are_those_that_are_stored() -> None:
+    picture = read_picture(text_of("gaps"))
+    records = [node.title for node in picture.nodes.values()]
+    at = {str(number): ExtendedSequenceNumber(str(number)) for number in range(1, len(records) + 1)}
+    gaps = GapMap(10)
+    for position in at.values():
+        gaps.receive(position)
+    for title in records:
+        if title.endswith(" ✓"):
+            gaps.acknowledge(at[title.removesuffix(" ✓")])
+    assert gaps.watermark == at["2"]
+    assert (gaps.oldest, gaps.unacknowledged) == (at["3"], 2)
+    notes = [text for _, _, text in picture.notes]
+    assert notes[:2] == ["checkpoint: after 2", "in the row: up to 7, without 3 and 6"]
+
+
+def test_every_method_of_an_interceptor_is_in_the_picture() -> None:
+    methods = [
+        name
+        for interceptor in (ProducerInterceptor, ConsumerInterceptor)
+        for name in vars(interceptor)
+        if name.startswith("on_")
+    ]
+    assert sorted(code_titles("stages")) == sorted(methods)
+
+
+def test_every_message_of_the_protocol_is_in_the_picture_of_a_daemon() -> None:
+    told = " ".join(text for _, _, text in read_picture(text_of("children")).notes)
+    heard, said = ({*re.findall(r"\w+", part)} for part in told.removeprefix("in: ").split("out: "))
+    calls = (Initialize, ProcessRecords, ShutdownRequested, LeaseLost, ShardEnded)
+    assert heard == {message.action for message in calls}
+    assert said == {message.action for message in (Status, CheckpointRequest)}
+
+
+def test_the_spans_in_the_picture_are_those_of_the_page() -> None:
+    page = (PICTURES.parent / "tracing.md").read_text(encoding="utf-8")
+    spans = re.findall(r"^\| `(\w+) STREAM` \|", page, re.MULTILINE)
+    assert sorted(code_titles("trace")) == sorted(f"{span} orders" for span in spans)
+
+
+CONCEPTS = [
+    "acknowledgement",
+    "compression",
+    "consumer",
+    "dead-letters",
+    "dynamodb-streams",
+    "exactly-once",
+    "failures",
+    "guarantees",
+    "headers",
+    "how-it-is-built",
+    "interceptors",
+    "lag",
+    "lambda",
+    "lease-table",
+    "live-changes",
+    "monitoring",
+    "multilang",
+    "order",
+    "positions",
+    "producer",
+    "relay",
+    "repetitions",
+    "reshard",
+    "retries",
+    "rewind",
+    "run",
+    "sink-guarantees",
+    "spark",
+    "tracing",
+]
+"""Pages that explain how something works. The other ones show steps, tools, figures or settings."""
+
+
+@pytest.mark.parametrize("page", CONCEPTS)
+def test_a_page_about_a_concept_has_a_picture(page: str) -> None:
+    assert re.search(
+        r"^!\[.+\]\(pictures/[\w-]+\.svg\)$",
+        (PICTURES.parent / f"{page}.md").read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
