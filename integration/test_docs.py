@@ -17,6 +17,7 @@ from urllib.parse import quote, unquote, urlsplit
 import pytest
 
 from integration.ui.browser import open_browser, why_none
+from kinesis_sdk import __version__
 from tests import HANG
 from tests.readme import DOCS, ROOT, blocks
 from tools.docs_reference import PACKAGES, error_classes, public_names
@@ -99,6 +100,14 @@ def test_every_link_inside_the_site_leads_somewhere(site: Path) -> None:
                 assert unquote(parts.fragment) in found[target].anchors, f"{path.relative_to(site)}: {link}"
             seen += 1
     assert seen > 500
+
+
+def test_a_page_has_the_version_in_its_header_and_its_neighbors_at_its_foot(site: Path) -> None:
+    html = (site / "lag.html").read_text(encoding="utf-8")
+    header, _, rest = html.partition("</header>")
+    assert f"kinesis_sdk {__version__}" in header.partition("<header")[2]
+    for direction in ("prev", "next"):
+        assert f'md-footer__link--{direction}"' in rest
 
 
 def test_every_page_is_there_as_markdown_and_in_the_list(site: Path) -> None:

@@ -101,8 +101,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Show the version at the foot of each page."""
-    config.copyright = f"kinesis_sdk {__version__}, Apache-2.0"
+    """Show the version in the header of each page, and the license at its foot."""
+    config.site_name = f"{config.site_name} {__version__}"
+    config.copyright = "Apache-2.0"
     return config
 
 
