@@ -9,6 +9,7 @@ from typing import Any
 
 import boto3
 import pytest
+from botocore.config import Config
 
 from integration.proxy import Proxy
 from kinesis_sdk.consumer import (
@@ -56,8 +57,8 @@ def remote() -> Iterator[ServerProcess]:
         yield server
 
 
-def connect(endpoint: str) -> Any:
-    return boto3.client("kinesis", endpoint_url=endpoint)
+def connect(endpoint: str, **config: Any) -> Any:
+    return boto3.client("kinesis", endpoint_url=endpoint, config=Config(**config))
 
 
 def consume(endpoint: str, arrivals: Arrivals, http: Any = "1.1", **more: Any) -> Worker:
@@ -214,6 +215,18 @@ def test_shards_share_a_connection_and_a_thread(
         assert found[0]._protocol.open_inbound_streams == 10
     assert arrivals.count == 100
     assert "GetRecords" not in secure.aws.stats()["calls"]
+
+
+def test_a_client_without_timeouts_subscribes_over_http2(
+    secure: FakeAwsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = connections(monkeypatch)
+    arrivals = Arrivals()
+    client = connect(secure.endpoint_url, connect_timeout=None, read_timeout=None)
+    with consume(secure.endpoint_url, arrivals, "2", kinesis_client=client, endpoint_url=None):
+        put_all(secure.aws, arrivals, "a")
+    assert len(found) == 1
+    client.close()
 
 
 def test_a_connection_that_the_service_ends_is_replaced(

@@ -25,6 +25,9 @@ _LOGGER = FieldLogger(logging.getLogger(__name__))
 THREADS = 4
 """Maximum number of threads that read events."""
 
+_NO_TIMEOUT = 60.0
+"""Seconds that stand for a timeout of None, which means forever in a boto3 client: a subscription says something every 5 s."""
+
 _LEFT_OUT = frozenset({"connection", "content-length", "host", "keep-alive", "transfer-encoding", "upgrade"})
 """Headers that HTTP/2 does without."""
 
@@ -101,7 +104,7 @@ class Http2Client:
         if link is not None:
             return link
         # Another thread may be opening a connection to a service that is silent: waiting for it ends, too.
-        if not self._opening.acquire(timeout=self._client.meta.config.connect_timeout):
+        if not self._opening.acquire(timeout=_seconds(self._client.meta.config.connect_timeout)):
             error = TimeoutError("another connection is still being opened")
             raise ConnectTimeoutError(endpoint_url=url, error=error)
         try:
@@ -121,7 +124,7 @@ class Http2Client:
             )
             return None
         link = _Link(endpoint, channel, self._loops[self._opened % THREADS], self._clock, self._release)
-        link.begin(url, channel, config.read_timeout)
+        link.begin(url, channel, _seconds(config.read_timeout))
         with self._lock:
             self._opened += 1
             self._links.append(link)
@@ -247,7 +250,9 @@ class _Call:
             link = self._client.link(prepared.url)
             if link is None:
                 return None
-            response = PushedResponse(prepared.url, self._client.meta.config.read_timeout, link.cancel)
+            response = PushedResponse(
+                prepared.url, _seconds(self._client.meta.config.read_timeout), link.cancel
+            )
             link.send(_request(prepared), response)
         except RuntimeError as error:  # the system has no more threads
             raise HTTPClientError(error=error) from error
@@ -260,6 +265,10 @@ class _Call:
         if self.sent is not None:
             self.sent[1].close()
             self.sent = None
+
+
+def _seconds(timeout: float | None) -> float:
+    return _NO_TIMEOUT if timeout is None else timeout
 
 
 def _request(prepared: Any) -> Request:
@@ -312,7 +321,8 @@ def _connect(url: str, session: Any, config: Any) -> ssl.SSLSocket | None:
         context.load_cert_chain(session._cert_file, session._key_file)
     context.set_alpn_protocols(["h2", "http/1.1"])
     try:
-        plain = socket.create_connection((parts.hostname, parts.port or 443), timeout=config.connect_timeout)
+        address = (parts.hostname, parts.port or 443)
+        plain = socket.create_connection(address, timeout=_seconds(config.connect_timeout))
         try:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             for option in session._socket_options:
@@ -330,5 +340,5 @@ def _connect(url: str, session: Any, config: Any) -> ssl.SSLSocket | None:
     if channel.selected_alpn_protocol() != "h2":
         channel.close()
         return None
-    channel.settimeout(config.read_timeout)
+    channel.settimeout(_seconds(config.read_timeout))
     return channel
