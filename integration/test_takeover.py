@@ -60,7 +60,7 @@ SCRIPT = textwrap.dedent(
 )
 
 
-class Told:
+class WorkerOutput:
     """Output of all workers, with its times."""
 
     def __init__(self):
@@ -82,7 +82,7 @@ class Told:
 class Fleet:
     def __init__(self, endpoint):
         self.endpoint = endpoint
-        self.told = Told()
+        self.output = WorkerOutput()
         self.processes = {}
         self.listeners = []
         self.kinesis = boto3.client("kinesis", endpoint_url=endpoint)
@@ -99,7 +99,7 @@ class Fleet:
             env=dict(os.environ),
         )
         self.processes[name] = process
-        listener = threading.Thread(target=self.told.listen, args=(process,), daemon=True)
+        listener = threading.Thread(target=self.output.listen, args=(process,), daemon=True)
         listener.start()
         self.listeners.append(listener)
 
@@ -188,11 +188,11 @@ class Takeover:
         """Send the signal; seconds until the last of the shards is delivered by another worker."""
         self.feeder.start()
         try:
-            assert self.fleet.told.wait(self._delivers(self.victim, time.monotonic()), HANG)
+            assert self.fleet.output.wait(self._delivers(self.victim, time.monotonic()), HANG)
             began = time.monotonic()
             self.fleet.processes[self.victim].send_signal(self.number)
             others = self._delivers(None, began)
-            assert self.fleet.told.wait(others, timeout), "some shards of the victim are stalled"
+            assert self.fleet.output.wait(others, timeout), "some shards of the victim are stalled"
             return max(others.first.values()) - began
         finally:
             self.done.set()
@@ -247,11 +247,11 @@ def test_a_frozen_worker_moves_nothing_backwards_and_stops_itself(fleet):
     fleet.settle(("a", "d"), 3)
     frozen_shards = fleet.held_by("d")
     before = fleet.put()
-    assert fleet.told.wait(fleet.delivered_by_others(before, None), HANG)
+    assert fleet.output.wait(fleet.delivered_by_others(before, None), HANG)
     frozen = fleet.processes["d"]
     frozen.send_signal(signal.SIGSTOP)
     data = fleet.put()
-    assert fleet.told.wait(fleet.delivered_by_others(data, "d"), HANG)
+    assert fleet.output.wait(fleet.delivered_by_others(data, "d"), HANG)
     checkpoints = fleet.checkpoints()
     thawed = time.monotonic()
     frozen.send_signal(signal.SIGCONT)
@@ -260,7 +260,7 @@ def test_a_frozen_worker_moves_nothing_backwards_and_stops_itself(fleet):
         lost = {w[2] for moment, *w in lines if w[0] == "d" and w[1] == "lost" and moment > thawed}
         return lost >= frozen_shards
 
-    assert fleet.told.wait(all_lost, HANG), "it finds out by itself"
+    assert fleet.output.wait(all_lost, HANG), "it finds out by itself"
     print(f"SIGCONT: stops its shards itself after {time.monotonic() - thawed:.2f} s")
     for _ in range(10):
         now = fleet.checkpoints()
@@ -268,6 +268,6 @@ def test_a_frozen_worker_moves_nothing_backwards_and_stops_itself(fleet):
         checkpoints = now
         time.sleep(0.1)
     late = fleet.put()
-    assert fleet.told.wait(fleet.delivered_by_others(late, None), HANG), (
+    assert fleet.output.wait(fleet.delivered_by_others(late, None), HANG), (
         "and it goes on as a member of the fleet"
     )

@@ -43,7 +43,7 @@ class Record(NamedTuple):
 
 
 @dataclass
-class Stay:
+class Acquisition:
     """A worker's work on a shard, from one `initialize` on.
 
     Attributes:
@@ -80,31 +80,31 @@ def _place(position: Sequence[Any]) -> tuple[int, int]:
     return _SENTINELS.get(number) or (int(number), int(sub))
 
 
-def stays(workers: Iterable[WorkerProcess]) -> dict[str, list[Stay]]:
+def acquisitions(workers: Iterable[WorkerProcess]) -> dict[str, list[Acquisition]]:
     """Return what each worker did with each shard, by shard and time."""
-    found: dict[str, list[Stay]] = defaultdict(list)
+    found: dict[str, list[Acquisition]] = defaultdict(list)
     for worker in workers:
-        current: dict[str, Stay] = {}
+        current: dict[str, Acquisition] = {}
         for event in sorted(worker.events(), key=lambda event: event["t"]):
             shard, kind = event["shard"], event["event"]
             if kind == "initialize":
-                current[shard] = Stay(shard, worker.name, event["t"], _place(event["position"]))
+                current[shard] = Acquisition(shard, worker.name, event["t"], _place(event["position"]))
                 found[shard].append(current[shard])
                 continue
-            stay = current.get(shard)
-            if stay is None:
+            acquisition = current.get(shard)
+            if acquisition is None:
                 continue  # The KCL lost the lease before it could initialize anything.
             if kind == "records":
-                stay.delivered += [
+                acquisition.delivered += [
                     (event["t"], (int(number), sub), data) for number, sub, data, _ in event["records"]
                 ]
             elif kind == "processed" and "position" in event:
-                stay.stored.append((event["t"], _place(event["position"])))
+                acquisition.stored.append((event["t"], _place(event["position"])))
             elif kind in {"shutdown_requested", "shard_ended"}:
-                stay.ended = "stopped" if kind == "shutdown_requested" else "finished"
-            elif kind in {"refused", "lease_lost"} and stay.ended == "lost":
-                stay.was_told = True
-    return {shard: sorted(parts, key=lambda stay: stay.begin) for shard, parts in found.items()}
+                acquisition.ended = "stopped" if kind == "shutdown_requested" else "finished"
+            elif kind in {"refused", "lease_lost"} and acquisition.ended == "lost":
+                acquisition.was_told = True
+    return {shard: sorted(parts, key=lambda acquisition: acquisition.begin) for shard, parts in found.items()}
 
 
 def read_stream(stage: Stage, stream: str) -> dict[str, list[Record]]:
@@ -150,7 +150,7 @@ class Books:
         resumed, resumed_inside: How often a worker started after another's checkpoint, and how often inside an aggregate.
         again: Records delivered again, by how the former worker ended.
         transitions: Changes of the worker, by how the former one ended.
-        late: How often a worker started with a lease that had been taken from it; see `Stay.is_late`.
+        late: How often a worker started with a lease that had been taken from it; see `Acquisition.is_late`.
     """
 
     faults: list[str] = field(default_factory=list)
@@ -176,7 +176,7 @@ def keep(
     held: Mapping[str, Sequence[Record]],
     parents: Mapping[str, Iterable[str]],
     acknowledged: Iterable[str],
-    found: Mapping[str, Sequence[Stay]],
+    found: Mapping[str, Sequence[Acquisition]],
 ) -> Books:
     """Compare the stream's content with the deliveries.
 
@@ -191,15 +191,17 @@ def keep(
     books.acknowledged = len(wanted)
     everything = Counter(record.data for records in held.values() for record in records)
     books.stored_again = sum(count - 1 for count in everything.values())
-    delivered = {data for parts in found.values() for stay in parts for _, _, data in stay.delivered}
+    delivered = {
+        data for parts in found.values() for acquisition in parts for _, _, data in acquisition.delivered
+    }
     missing = wanted - delivered
     if missing:
         books.faults.append(f"{len(missing)} acknowledged records are missing: {sorted(missing)[:5]}")
     for shard, parts in found.items():
         records = held.get(shard, ())
-        for stay in parts:
-            _check_run(books, stay, records)
-        owners = [stay for stay in parts if not stay.is_late]
+        for acquisition in parts:
+            _check_run(books, acquisition, records)
+        owners = [acquisition for acquisition in parts if not acquisition.is_late]
         books.late += len(parts) - len(owners)
         for number in range(1, len(owners)):
             _check_transition(books, owners[:number], owners[number], records)
@@ -207,11 +209,11 @@ def keep(
     return books
 
 
-def _check_run(books: Books, stay: Stay, records: Sequence[Record]) -> None:
+def _check_run(books: Books, acquisition: Acquisition, records: Sequence[Record]) -> None:
     """Check that a worker delivered the records after its position one by one; only optional records can be missing."""
-    where = f"{stay.shard} at {stay.worker} from {stay.position}"
-    following = iter([record for record in records if record.place > stay.position])
-    for _, place, data in stay.delivered:
+    where = f"{acquisition.shard} at {acquisition.worker} from {acquisition.position}"
+    following = iter([record for record in records if record.place > acquisition.position])
+    for _, place, data in acquisition.delivered:
         expected = next(following, None)
         while expected is not None and expected.optional and expected.place != place:
             expected = next(following, None)
@@ -220,45 +222,47 @@ def _check_run(books: Books, stay: Stay, records: Sequence[Record]) -> None:
             return
 
 
-def _check_transition(books: Books, former: Sequence[Stay], stay: Stay, records: Sequence[Record]) -> None:
+def _check_transition(
+    books: Books, former: Sequence[Acquisition], acquisition: Acquisition, records: Sequence[Record]
+) -> None:
     last = former[-1]
     books.transitions[last.ended] += 1
-    stored = [place for one in former for t, place in one.stored if t < stay.begin]
-    if stored and stay.position < max(stored):
+    stored = [place for one in former for t, place in one.stored if t < acquisition.begin]
+    if stored and acquisition.position < max(stored):
         books.faults.append(
-            f"{stay.shard}: {stay.worker} began at {stay.position}, and {max(stored)} was stored before"
+            f"{acquisition.shard}: {acquisition.worker} began at {acquisition.position}, and {max(stored)} was stored before"
         )
     before = {place for one in former for _, place, _ in one.delivered}
     # A worker may be killed after its checkpoint was stored and before it logged that.
-    if stay.position in before:
+    if acquisition.position in before:
         books.resumed += 1
-        behind = next((record for record in records if record.place > stay.position), None)
-        books.resumed_inside += behind is not None and behind.number == stay.position[0]
-    elif stay.position not in _SENTINELS.values():
+        behind = next((record for record in records if record.place > acquisition.position), None)
+        books.resumed_inside += behind is not None and behind.number == acquisition.position[0]
+    elif acquisition.position not in _SENTINELS.values():
         books.faults.append(
-            f"{stay.shard}: {stay.worker} began at {stay.position}, which nobody had delivered"
+            f"{acquisition.shard}: {acquisition.worker} began at {acquisition.position}, which nobody had delivered"
         )
     # The last worker that delivered the record decides; one in between may have stopped without any delivery.
     latest = {place: one for one in former for _, place, _ in one.delivered}
-    again = Counter(latest[place].ended for _, place, _ in stay.delivered if place in latest)
+    again = Counter(latest[place].ended for _, place, _ in acquisition.delivered if place in latest)
     books.again.update(again)
     if again["stopped"]:
         books.faults.append(
-            f"{stay.shard}: {stay.worker} delivered {again['stopped']} records again that were delivered by a worker "
+            f"{acquisition.shard}: {acquisition.worker} delivered {again['stopped']} records again that were delivered by a worker "
             "that had stopped in order"
         )
 
 
 def _check_parents(
-    books: Books, parents: Mapping[str, Iterable[str]], found: Mapping[str, Sequence[Stay]]
+    books: Books, parents: Mapping[str, Iterable[str]], found: Mapping[str, Sequence[Acquisition]]
 ) -> None:
     """Check that each record of a parent is first delivered before any record of its children."""
     for shard, above in parents.items():
-        times = [t for stay in found.get(shard, ()) for t, _, _ in stay.delivered]
+        times = [t for acquisition in found.get(shard, ()) for t, _, _ in acquisition.delivered]
         for parent in above:
             first: dict[tuple[int, int], float] = {}
-            for stay in found.get(parent, ()):
-                for t, place, _ in stay.delivered:
+            for acquisition in found.get(parent, ()):
+                for t, place, _ in acquisition.delivered:
                     first[place] = min(t, first.get(place, t))
             if times and first and min(times) < max(first.values()):
                 books.faults.append(f"{shard} began before the end of its parent {parent}")
@@ -276,4 +280,4 @@ def parents(stage: Stage, stream: str) -> dict[str, list[str]]:
 
 def audit(stage: Stage, stream: str, workers: Sequence[WorkerProcess], acknowledged: Iterable[str]) -> Books:
     """Return the account of a run that has ended."""
-    return keep(read_stream(stage, stream), parents(stage, stream), acknowledged, stays(workers))
+    return keep(read_stream(stage, stream), parents(stage, stream), acknowledged, acquisitions(workers))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from integration.java.books import Record, Stay, keep
+from integration.java.books import Acquisition, Record, keep
 
 HELD = {
     "a": [
@@ -17,9 +17,9 @@ PLACES = {"1.0": (1, 0), "1.1": (1, 1), "2": (2, 0)}
 START = (-1, 0)
 
 
-def stay(worker, begin, position, *data, stored=(), ended="lost", shard="a"):
+def acquisition(worker, begin, position, *data, stored=(), ended="lost", shard="a"):
     told = [(begin + number, PLACES[one], one) for number, one in enumerate(data, 1)]
-    return Stay(shard, worker, begin, position, told, [(begin + 9, one) for one in stored], ended)
+    return Acquisition(shard, worker, begin, position, told, [(begin + 9, one) for one in stored], ended)
 
 
 def books(*parts, held=HELD, acknowledged=("1.0", "1.1", "2"), parents=None):
@@ -31,7 +31,8 @@ def books(*parts, held=HELD, acknowledged=("1.0", "1.1", "2"), parents=None):
 
 def test_a_run_that_goes_on_inside_an_aggregate_is_right():
     result = books(
-        stay("x", 0, START, "1.0", "1.1", stored=[(1, 0)]), stay("y", 10, (1, 0), "1.1", "2", ended="stopped")
+        acquisition("x", 0, START, "1.0", "1.1", stored=[(1, 0)]),
+        acquisition("y", 10, (1, 0), "1.1", "2", ended="stopped"),
     )
     assert not result.faults
     assert (result.resumed, result.resumed_inside, result.again["lost"]) == (1, 1, 1)
@@ -41,21 +42,27 @@ def test_a_run_that_goes_on_inside_an_aggregate_is_right():
 @pytest.mark.parametrize(
     ("parts", "fault"),
     [
-        ([stay("x", 0, START, "1.0", "1.1")], "1 acknowledged records are missing"),
-        ([stay("x", 0, START, "1.0", "2", "1.1")], "where Record"),
-        ([stay("x", 0, START, "1.0", "2"), stay("y", 10, START, "1.0", "1.1", "2")], "2 at"),
-        ([stay("x", 0, START, "1.1", "2"), stay("y", 10, START, "1.0", "1.1", "2")], "1.1 at"),
-        ([stay("x", 0, START, "1.0", "1.1", "2"), stay("y", 10, (1, 1), "1.1", "2")], "1.1 at"),
+        ([acquisition("x", 0, START, "1.0", "1.1")], "1 acknowledged records are missing"),
+        ([acquisition("x", 0, START, "1.0", "2", "1.1")], "where Record"),
+        ([acquisition("x", 0, START, "1.0", "2"), acquisition("y", 10, START, "1.0", "1.1", "2")], "2 at"),
+        ([acquisition("x", 0, START, "1.1", "2"), acquisition("y", 10, START, "1.0", "1.1", "2")], "1.1 at"),
+        ([acquisition("x", 0, START, "1.0", "1.1", "2"), acquisition("y", 10, (1, 1), "1.1", "2")], "1.1 at"),
         (
-            [stay("x", 0, START, "1.0", "1.1", stored=[(1, 1)]), stay("y", 10, (1, 0), "1.1", "2")],
+            [
+                acquisition("x", 0, START, "1.0", "1.1", stored=[(1, 1)]),
+                acquisition("y", 10, (1, 0), "1.1", "2"),
+            ],
             "was stored before",
         ),
         (
-            [stay("x", 0, START, "1.0", "1.1", ended="stopped"), stay("y", 10, (1, 0), "1.1", "2")],
+            [
+                acquisition("x", 0, START, "1.0", "1.1", ended="stopped"),
+                acquisition("y", 10, (1, 0), "1.1", "2"),
+            ],
             "had stopped in order",
         ),
         (
-            [stay("x", 0, START, "1.0", "1.1", "2"), stay("y", 10, (3, 0))],
+            [acquisition("x", 0, START, "1.0", "1.1", "2"), acquisition("y", 10, (3, 0))],
             "which nobody had delivered",
         ),
     ],
@@ -68,20 +75,22 @@ def test_what_is_wrong_is_found(parts, fault):
 
 def test_a_misplaced_aggregate_may_be_left_out_or_not():
     held = {"a": [Record(1, 0, "1.0", optional=True), Record(1, 1, "1.1", optional=True), HELD["a"][2]]}
-    assert not books(stay("x", 0, START, "2"), held=held, acknowledged=["2"]).faults
-    assert not books(stay("x", 0, START, "1.0", "1.1", "2"), held=held).faults
+    assert not books(acquisition("x", 0, START, "2"), held=held, acknowledged=["2"]).faults
+    assert not books(acquisition("x", 0, START, "1.0", "1.1", "2"), held=held).faults
 
 
 def test_a_child_must_not_begin_before_its_parent_has_ended():
-    child = Stay("b", "y", 0, START, [(0.5, (3, 0), "3")])
+    child = Acquisition("b", "y", 0, START, [(0.5, (3, 0), "3")])
     held = {**HELD, "b": [Record(3, 0, "3", optional=False)]}
-    result = books(stay("x", 0, START, "1.0", "1.1", "2"), child, held=held, parents={"a": [], "b": ["a"]})
+    result = books(
+        acquisition("x", 0, START, "1.0", "1.1", "2"), child, held=held, parents={"a": [], "b": ["a"]}
+    )
     assert result.faults == ["b began before the end of its parent a"]
 
 
 def test_a_worker_whose_lease_was_taken_before_it_began_counts_apart():
-    thief = stay("x", 0, START, "1.0", "1.1", "2", stored=[(1, 1)], ended="stopped")
-    late = stay("y", 10, START, "1.0")
+    thief = acquisition("x", 0, START, "1.0", "1.1", "2", stored=[(1, 1)], ended="stopped")
+    late = acquisition("y", 10, START, "1.0")
     assert books(thief, late).faults
     late.was_told = True
     result = books(thief, late)
@@ -91,9 +100,9 @@ def test_a_worker_whose_lease_was_taken_before_it_began_counts_apart():
 
 def test_a_worker_that_stops_before_it_delivers_anything_repeats_nothing():
     result = books(
-        stay("x", 0, START, "1.0", "1.1", stored=[(1, 0)]),
-        stay("y", 10, (1, 0), ended="stopped"),
-        stay("z", 20, (1, 0), "1.1", "2"),
+        acquisition("x", 0, START, "1.0", "1.1", stored=[(1, 0)]),
+        acquisition("y", 10, (1, 0), ended="stopped"),
+        acquisition("z", 20, (1, 0), "1.1", "2"),
     )
     assert not result.faults
     assert result.again == {"lost": 1}

@@ -21,8 +21,8 @@ from integration.java.journal import Processing, Reader
 from tests import HANG
 
 
-class Told:
-    """A worker that told these events."""
+class LoggedWorker:
+    """A worker whose log has these events."""
 
     def __init__(self, name, *events):
         self.name = name
@@ -35,7 +35,7 @@ class Told:
 
 
 def worked(name, begin, end):
-    return Told(name, (begin, "initialize", {}), (end, "processed", {}), (end + 5, "lease_lost", {}))
+    return LoggedWorker(name, (begin, "initialize", {}), (end, "processed", {}), (end + 5, "lease_lost", {}))
 
 
 def delivered(number, sub=0, shard="s"):
@@ -49,7 +49,9 @@ def test_two_at_a_time():
 
 
 def test_a_shard_that_comes_back_is_another_tenure():
-    back = Told("a", (0, "initialize", {}), (1, "processed", {}), (5, "initialize", {}), (6, "processed", {}))
+    back = LoggedWorker(
+        "a", (0, "initialize", {}), (1, "processed", {}), (5, "initialize", {}), (6, "processed", {})
+    )
     assert [(tenure.worker, tenure.begin) for tenure in tenures([back, worked("b", 2, 3)])["s"]] == [
         ("a", 0),
         ("b", 2),

@@ -16,7 +16,7 @@ from kinesis_sdk.cli.extras import need
 from kinesis_sdk.cli.fleet_tables import chosen, lag_table, notes_of, summary, text, title
 from kinesis_sdk.cli.output import ExitCode, console, note, print_json, print_json_line
 
-_FIRST_LOOK = 60.0
+_FIRST_VIEW_TIMEOUT = 60.0
 """Seconds to wait for the first view of ``--watch``."""
 
 
@@ -67,20 +67,20 @@ def watch_lag(
         FleetPoller(application, observer=observer, probe_lag=probe_lag) as poller,
         poller.subscribe() as page,
     ):
-        view = poller.wait(_FIRST_LOOK)
+        view = poller.wait(_FIRST_VIEW_TIMEOUT)
         if as_json:
             while True:
                 if view is not None:
                     print_json_line(view.to_dict())
                     sys.stdout.flush()
-                view = poller.wait(_FIRST_LOOK, newer_than=view)
+                view = poller.wait(_FIRST_VIEW_TIMEOUT, newer_than=view)
         with need("rich.live", "cli").Live(console=console(), auto_refresh=False, screen=False) as live:
             while True:
                 if view is not None:
                     leases, _ = chosen(view, show_all=show_all)
                     page.show(lease.lease_key for lease in leases)
                     live.update(_screen(view, show_all=show_all), refresh=True)
-                view = poller.wait(_FIRST_LOOK, newer_than=view) or view
+                view = poller.wait(_FIRST_VIEW_TIMEOUT, newer_than=view) or view
 
 
 def _observer(application: Application, failover_time: float, max_lag: float | None) -> FleetObserver:

@@ -71,7 +71,7 @@ def list_leases(
       kinesis-sdk leases list billing
       kinesis-sdk leases list billing --json | jq '.leases[] | select(.owner == null) | .shard_id'
     """
-    view = _look(app).table()
+    view = _fleet_reader(app).table()
     if as_json:
         print_json(view.to_dict())
         return
@@ -107,7 +107,7 @@ def show(
       kinesis-sdk leases show billing
       kinesis-sdk leases show billing --watch-for 25s
     """
-    reader = _look(app)
+    reader = _fleet_reader(app)
     reader.table()
     view = reader.streams(required=False)
     if watch_for:
@@ -157,7 +157,7 @@ def explain(
     from kinesis_sdk.admin.applications import find_lease_key
     from kinesis_sdk.admin.fleet.explain import explain as explain_lease
 
-    reader = _look(app)
+    reader = _fleet_reader(app)
     reader.table()
     view = reader.streams()
     key = find_lease_key(shard, [lease.lease_key for lease in view.leases])
@@ -189,7 +189,7 @@ def _wrapped(paragraph: str) -> str:
     return f"{textwrap.fill(head, 100)}:\n    kinesis-sdk {command}"
 
 
-def _look(app: ApplicationOptions) -> FleetReader:
+def _fleet_reader(app: ApplicationOptions) -> FleetReader:
     from kinesis_sdk.admin.fleet.observe import FleetObserver
     from kinesis_sdk.admin.fleet.reader import FleetReader
 

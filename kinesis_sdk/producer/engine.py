@@ -483,7 +483,7 @@ class Engine:
         due = arrived + pipeline.buffered_time
         if (
             ready
-            or due < pipeline.next_look
+            or due < pipeline.next_poll
             or due < self._shared.sleeping_until
             or not self._loop.is_running
         ):

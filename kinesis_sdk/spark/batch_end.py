@@ -135,11 +135,11 @@ class EndSearch:
         if full is not None:
             limit, limited_by = full.millis, full.reason
         self._relisted = False
-        looked = set(due)
+        searched = set(due)
         while True:
             at_tip = limited_by is None and limit >= now - options.tip_lag_millis
             found = Found(Cut(limit, now, at_tip), limited_by=limited_by)
-            lowered = self._find_ends(found, positions, looked)
+            lowered = self._find_ends(found, positions, searched)
             if lowered is None:
                 return found
             limit, limited_by = lowered.millis, limited_by or lowered.reason
@@ -226,7 +226,7 @@ class EndSearch:
             self._streams.run(probes[key].read_on(page) for key in chosen)
 
     def _find_ends(
-        self, found: Found, positions: Mapping[Key, ShardPosition], looked: set[Key]
+        self, found: Found, positions: Mapping[Key, ShardPosition], searched: set[Key]
     ) -> _Lowered | None:
         """Find the ends of a batch at its cut. Returns an earlier cut if a shard needs one, otherwise None.
 
@@ -251,17 +251,17 @@ class EndSearch:
 
         following = _open(positions)
         for key in following:
-            if key not in looked:
+            if key not in searched:
                 found.ends[key] = self.probes[key].end_at_start()
-        self._streams.run(find(key) for key in following if key in looked)
+        self._streams.run(find(key) for key in following if key in searched)
         while not lowered:
             born = self._born(found, positions)
-            new = [key for key in born if key not in looked]
+            new = [key for key in born if key not in searched]
             for key in new:
                 probe = self.probes[key] = self._new(key)
                 probe.begin(TrimHorizon(), counting=self._counting, patient=self.is_stopping)
             self._streams.run(self.probes[key].walk() for key in new)
-            looked.update(new)
+            searched.update(new)
             entered = []
             for key in born:
                 probe = self.probes[key]
@@ -277,8 +277,8 @@ class EndSearch:
                         lower(key, bound, "reshards")
             if not entered:
                 break
-            # The end of a shard that was not looked at has its cursor, so reading it on would skip records.
-            full = self._fill({*(found.ends.keys() & looked), *entered}, cut)
+            # The end of a shard that was not searched has its cursor, so reading on there would skip records.
+            full = self._fill({*(found.ends.keys() & searched), *entered}, cut)
             if full is not None:
                 for key in entered:
                     lower(key, *full)

@@ -21,12 +21,12 @@ def end_offset(
     begin: QueryOffset,
     found: Found,
     *,
-    looked_at: float,
+    search_began: float,
     quiet_for: Callable[[Key], float],
 ) -> QueryOffset:
     """Return the offset of the ends that were found, or the start itself if there is nothing to read.
 
-    Positions that are renewed replace those of ``found``. The search began at ``looked_at``, in monotonic seconds;
+    Positions that are renewed replace those of ``found``. The search began at ``search_began``, in monotonic seconds;
     ``quiet_for`` returns the seconds for which no probe found a record of a shard.
     """
     positions: dict[str, dict[str, ShardPosition]] = {}
@@ -52,7 +52,7 @@ def end_offset(
     if not moved and not _cut_is_due(streams, start, found.cut):
         return start
     for key, end in found.ends.items():
-        if end.seen_at is not None and end.seen_at >= looked_at:
+        if end.seen_at is not None and end.seen_at >= search_began:
             renewed = found.ends[key] = _renewed(streams, key, end, begin, found.cut, quiet_for(key))
             positions[key.stream][key.shard] = renewed.position
     # A read that stops at the present may go a second further, but more records may still arrive before that time.

@@ -63,7 +63,7 @@ class StreamPlanner:
         self._streams = QueryStreams(client, options, clock=clock, sleep=sleep, rng=rng or Random())
         self._search = EndSearch(self._streams, options, admission_control=admission_control)
         self._weights: dict[Key, int] = {}
-        self._looked_at = float("-inf")
+        self._search_began = float("-inf")
         self._planned: QueryOffset | None = None
         self._lag = Lag()
 
@@ -105,7 +105,7 @@ class StreamPlanner:
         """
         if self._is_early() and self._planned == start:
             return start
-        self._looked_at = self._clock.monotonic()
+        self._search_began = self._clock.monotonic()
         self._streams.check(start)
         for name, listing in self._streams.listings.items():
             listing.refresh()
@@ -118,13 +118,13 @@ class StreamPlanner:
             # Their cursors have advanced, but their positions have not: the next probe would miss the records in between.
             self._search.forget()
             raise
-        self._lag.note(found.cut, None if found.has_all(self._looked_at) else found.limited_by)
+        self._lag.note(found.cut, None if found.has_all(self._search_began) else found.limited_by)
         end = end_offset(
             self._streams,
             start,
             begin,
             found,
-            looked_at=self._looked_at,
+            search_began=self._search_began,
             quiet_for=lambda key: self._search.probes[key].quiet_for,
         )
         self._weights = {key: end.records for key, end in found.ends.items() if end.records}
@@ -135,7 +135,7 @@ class StreamPlanner:
     def _is_early(self) -> bool:
         """Return whether the interval between two searches has not passed, and nothing is known to be left."""
         interval = self._options.min_probe_interval
-        early = self._clock.monotonic() < self._looked_at + interval - min(_JITTER, interval / 10)
+        early = self._clock.monotonic() < self._search_began + interval - min(_JITTER, interval / 10)
         return early and not self._search.is_stopping and self._lag.limited_by not in _OWN_LIMITS
 
     def ranges(self, start: QueryOffset, end: QueryOffset) -> list[ShardRange]:

@@ -10,12 +10,12 @@ from kinesis_sdk.admin.changes.desk import Desk
 from kinesis_sdk.admin.changes.execute import ChangeExecutor, Outcome
 from kinesis_sdk.admin.changes.plan import Action, ChangePlan, PlannedChange
 from kinesis_sdk.admin.changes.plans import (
-    judge_owners,
     plan_import,
     plan_move,
     plan_release,
     plan_rewind,
     plan_skip,
+    watch_owners,
 )
 from kinesis_sdk.admin.changes.positions import Start
 from kinesis_sdk.admin.changes.transfer import Export
@@ -83,7 +83,7 @@ class LeaseChange:
     def carry_out(self, *, wait: float = 60.0) -> list[Outcome]:
         """Apply the plan as `apply`, and return the outcome of each row; after an error, they are in `outcomes`."""
         desk, plan = self._desk, self.plan
-        self._look_again()
+        self._check_resharding()
         audit = desk.audit(plan.command)
         self._executor = ChangeExecutor(desk, audit)
         if plan.action is Action.IMPORT and not plan.refusals:
@@ -93,7 +93,7 @@ class LeaseChange:
             self._executor.wait(wait)
         return outcomes
 
-    def _look_again(self) -> None:
+    def _check_resharding(self) -> None:
         """Watch the owners again if the plan has waited for its confirmation, and raise ChangeRefusedError if its shards were resharded.
 
         Children that were born after the plan would keep their positions while their parent is read again.
@@ -115,7 +115,7 @@ class LeaseChange:
             read = desk.read(may_be_missing=plan.action is Action.IMPORT)
             moves = plan.action is Action.MOVE
             wanted = {goal.worker for goal in goals if goal.worker is not None}
-            judge_owners(desk, goals, read, wanted=wanted if moves else ())
+            watch_owners(desk, goals, read, wanted=wanted if moves else ())
 
     def remaining(self) -> Command | None:
         """Return the command that makes the remaining changes of the plan; None if all were made.

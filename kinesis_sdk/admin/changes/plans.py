@@ -107,7 +107,7 @@ def plan_rewind(desk: Desk, to: Start, shards: Collection[str] = ()) -> ChangePl
         for shard in affected
         if (not chosen or shard.shard_id in chosen) and is_unread(rows, graph, shard.shard_id)
     ]
-    judge_owners(desk, goals, read)
+    watch_owners(desk, goals, read)
     now = desk.clock.monotonic()
     refusals += refuse_rewind(rows, affected, goals, desk.owners, now)
     return _plan(
@@ -179,7 +179,7 @@ def plan_skip(desk: Desk, to: Start, shards: Collection[str] = ()) -> ChangePlan
     starts = each_shard(desk, wanted, lambda shard_id: resolver.resolve(shard_id, to))
     effects = skip_effects(desk, rows, starts, resolver)
     goals = skip_goals(rows, listed, starts, effects=effects)
-    judge_owners(desk, goals, read)
+    watch_owners(desk, goals, read)
     return _plan(
         desk,
         Action.SKIP,
@@ -203,8 +203,8 @@ def plan_release(desk: Desk, shards: Collection[str]) -> ChangePlan:
             goals.append(Goal(lease_key=key, shard_id=lease.shard, action=Action.RELEASE, worker=peer))
         if all(goal.worker is not None for goal in goals):
             break
-        judge_owners(desk, goals, read, others=True)
-    judge_owners(desk, goals, read)
+        watch_owners(desk, goals, read, others=True)
+    watch_owners(desk, goals, read)
     notes = [
         "Workers may move a lease back within seconds, if they balance better with it: drain the worker, or pin the lease",
         *_pin_notes(read, chosen, None),
@@ -257,7 +257,7 @@ def plan_move(desk: Desk, shards: Collection[str], worker: str, *, swap: bool = 
         notes.append(
             "A move that unbalances the fleet is undone by its strategy within seconds: swap two leases, or pin the lease"
         )
-    judge_owners(desk, goals, read, others=True, wanted={worker})
+    watch_owners(desk, goals, read, others=True, wanted={worker})
     desk.owners.check_known("to", worker)
     command = desk.command("move", shard=chosen, to=worker, swap=swap)
     return _plan(desk, Action.MOVE, goals, command, [], notes)
@@ -308,7 +308,7 @@ def plan_import(desk: Desk, export: Export) -> ChangePlan:
     refusals += refuse_misfit(desk, rows, listed, stream)
     starts = {} if refusals else resolve_exported(desk, rows, export, stream, listed)
     goals, more, notes = import_goals(rows, export, listed, starts)
-    judge_owners(desk, goals, read)
+    watch_owners(desk, goals, read)
     rewinds = [goal for goal in goals if goal.action is Action.REWIND]
     more += refuse_rewind(rows, listed, rewinds, desk.owners, desk.clock.monotonic())
     command = desk.command("import", stream=stream, export=export.file)
@@ -318,7 +318,7 @@ def plan_import(desk: Desk, export: Export) -> ChangePlan:
     return replace(plan, unchanged=(*plan.unchanged, *unchanged_by_import(rows, export)))
 
 
-def judge_owners(
+def watch_owners(
     desk: Desk,
     goals: Sequence[Goal],
     read: TableRead,

@@ -45,7 +45,7 @@ REST_INTERVAL = 300.0
 """Seconds between two probes of any other shard."""
 CALLS_PER_SECOND = 20.0
 """Maximum calls of all probes of one observer."""
-ONE_LOOK_PROBES_PER_SECOND = 200.0
+ONE_SHOT_PROBES_PER_SECOND = 200.0
 """Maximum probes a second when every shard is probed once."""
 THREADS = 16
 """Threads for probing every shard once: against AWS, a call mostly waits."""
@@ -291,7 +291,7 @@ def measure_all(
     on_result: Callable[[LagCandidate, LagProbeResult], None],
     *,
     threads: int = THREADS,
-    probes_per_second: float = ONE_LOOK_PROBES_PER_SECOND,
+    probes_per_second: float = ONE_SHOT_PROBES_PER_SECOND,
     clock: Clock | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:

@@ -287,16 +287,16 @@ class FleetPoller:
         if not active:
             return now + _IDLE
         candidate = None
-        looks = now >= self._streams_due and (self._streams is not None or self._newest is not None)
+        describes = now >= self._streams_due and (self._streams is not None or self._newest is not None)
         with self._memory:
             self._schedule.watch(
                 focused=[key for one in active for key in one.focused],
                 visible=[key for one in active for key in one.visible],
             )
-            if self._probe_lag and not looks:
+            if self._probe_lag and not describes:
                 candidate = self._schedule.take(now)
-        if looks:
-            self._guarded(_THE_STREAM, self._look_at_streams)
+        if describes:
+            self._guarded(_THE_STREAM, self._describe_streams)
         elif candidate is not None:
             self._measure(candidate)
         if self._clock.monotonic() >= self._publish_due:
@@ -331,7 +331,7 @@ class FleetPoller:
             self._schedule.update(self._observer.lag_candidates(now))
         self._wake()
 
-    def _look_at_streams(self) -> None:
+    def _describe_streams(self) -> None:
         began = self._clock.monotonic()
         self._streams_due = began + STREAM_INTERVAL
         streams = self._streams
@@ -414,10 +414,10 @@ class FleetPoller:
                         "a listener of the fleet of %s failed", printable(self._application.name)
                     )
 
-    def _guarded(self, what: str, look: Callable[[], None]) -> None:
+    def _guarded(self, what: str, read: Callable[[], None]) -> None:
         """Run a read. A failure becomes part of the view, and the read is retried after a growing delay."""
         try:
-            look()
+            read()
         except Exception as error:
             if not isinstance(error, KinesisSdkError):
                 _LOGGER.exception("reading %s of %s failed", what, printable(self._application.name))

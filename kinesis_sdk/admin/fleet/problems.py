@@ -161,7 +161,7 @@ class TableFacts:
         expired_shards: Keys of unfinished rows whose shard the stream no longer has.
         throttled: Calls of the view that the lease table throttled in the last minute.
         skew: Minimum seconds by which this machine's clock is behind AWS, negative if it is ahead; None if unknown.
-        is_first_look: Whether the table was read only once, so that no durations are known.
+        is_single_scan: Whether the table was read only once, so that no durations are known.
     """
 
     retentions: Mapping[str | None, float] = field(default_factory=dict)
@@ -178,7 +178,7 @@ class TableFacts:
     loads: Mapping[str, ShardLoad] = field(default_factory=dict)
     throttled: int = 0
     skew: float | None = None
-    is_first_look: bool = True
+    is_single_scan: bool = True
 
 
 def concerns(problem: Problem, lease: LeaseView, workers: Container[str | None]) -> bool:
@@ -332,7 +332,7 @@ def _of_the_table(view: FleetView, facts: TableFacts, settings: ProblemSettings)
             command=Command.of("delete-app", application=view.application),
         )
     for hole in facts.holes:
-        if hole.age < settings.hole and not facts.is_first_look:
+        if hole.age < settings.hole and not facts.is_single_scan:
             continue
         first = "" if hole.age >= settings.hole else " at the first look, which a reshard can explain"
         yield _problem(
@@ -392,7 +392,7 @@ def _of_the_calls(view: FleetView, facts: TableFacts, settings: ProblemSettings)
             if view.streams
             else None,
             # A single look makes a handful of calls: a table that throttles one of them has no capacity left.
-            severity=Severity.ERROR if facts.is_first_look else None,
+            severity=Severity.ERROR if facts.is_single_scan else None,
         )
     if facts.skew is not None and abs(facts.skew) >= settings.skew:
         yield _problem(
@@ -455,7 +455,7 @@ def _unowned(view: FleetView, facts: TableFacts, settings: ProblemSettings) -> I
         for lease in unowned
         if (view.watched if lease.state_for is None else lease.state_for) >= settings.unowned
     ]
-    if late or (unowned and facts.is_first_look):
+    if late or (unowned and facts.is_single_scan):
         shown = late or unowned
         longest = max(view.watched if lease.state_for is None else lease.state_for for lease in shown)
         since = f" for {'at least ' if not late else ''}{duration(longest)}" if late else " at this look"
@@ -478,7 +478,7 @@ def _without_lease(view: FleetView, facts: TableFacts, settings: ProblemSettings
         for lease in missing
         if (view.watched if lease.state_for is None else lease.state_for) >= settings.no_lease
     ]
-    shown = late or (missing if facts.is_first_look else [])
+    shown = late or (missing if facts.is_single_scan else [])
     if shown:
         yield _problem(
             view,
@@ -821,7 +821,7 @@ _CHECKS: tuple[Callable[[_Case], _Found | None], ...] = (
 def _unbalanced(view: FleetView, facts: TableFacts, settings: ProblemSettings) -> Iterable[_Found]:
     balance = balance_of(view)
     busiest = balance.busiest
-    if busiest is None or balance.ideal < 1 or facts.is_first_look:
+    if busiest is None or balance.ideal < 1 or facts.is_single_scan:
         return
     over = busiest.leases - balance.ideal
     if over < 2 or over < settings.unbalanced * balance.ideal:

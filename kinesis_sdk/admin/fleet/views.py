@@ -304,7 +304,7 @@ def _facts(memory: FleetMemory, now: float, retentions: Mapping[str | None, floa
         foreign=tuple(foreign),
         expired_shards=tuple(gone),
         cycles=memory.cycles,
-        is_first_look=memory.started == memory.scanned,
+        is_single_scan=memory.started == memory.scanned,
         loads={
             key: load
             for key, (load, at) in memory.loads.items()

@@ -21,11 +21,11 @@ from kinesis_sdk.admin.recording.rows import (
     KEEP_ALIVE,
     LAG,
     LEASE,
-    LOOK,
     MOVE,
     OWNER,
     PROBLEM,
     RATE,
+    SCAN,
     SHARD,
     is_news,
     known,
@@ -118,8 +118,8 @@ class Recording:
         Returns:
             The view; None if the application was not observed within `GAP` seconds before.
         """
-        newest = {kind: self._ring.newest(application, kind, at) for kind in (LOOK, FAILURE, *_STATES)}
-        if all(at - row.at > GAP for kind in (LOOK, FAILURE) for row in newest[kind]):
+        newest = {kind: self._ring.newest(application, kind, at) for kind in (SCAN, FAILURE, *_STATES)}
+        if all(at - row.at > GAP for kind in (SCAN, FAILURE) for row in newest[kind]):
             return None
         begin = at - TREND_LENGTH * TREND_STEP
         moves = self._ring.between(application, MOVE, begin, at)
@@ -138,7 +138,7 @@ class Recording:
             end: End.
             points: Maximum number of samples, at least 10 s apart.
         """
-        looked = self._looked(application, start, end)
+        observed = self._observed_spans(application, start, end)
         leases, lags, positions = (
             self._ring.between(application, kind, start, end, key=lease_key)
             for kind in (LEASE, LAG, CHECKPOINT)
@@ -147,7 +147,7 @@ class Recording:
             return ShardHistory()
         step = max(TREND_STEP, (end - start) / points)
         samples = []
-        for begin, until in looked:
+        for begin, until in observed:
             at = max(begin, leases[0].at)
             while at <= until:
                 lag = known(_valid(lags, at))
@@ -160,7 +160,7 @@ class Recording:
                     )
                 )
                 at += step
-        return ShardHistory(owners=tuple(_spans(leases, looked)), samples=tuple(samples))
+        return ShardHistory(owners=tuple(_spans(leases, observed)), samples=tuple(samples))
 
     def course(self, application: str, start: float, end: float, *, points: int = MAX_POINTS) -> Course:
         """Return the course of an application over a time: worst lag, moves, and the errors that began.
@@ -172,7 +172,7 @@ class Recording:
             points: Maximum number of steps of at least 10 s.
         """
         step = max(TREND_STEP, (end - start) / points)
-        span = self._ring.span(application, LOOK, FLEET)
+        span = self._ring.span(application, SCAN, FLEET)
         moves = dict(self._ring.counts(application, MOVE, start, end, step))
         problems: dict[int, int] = {}
         there = {row.key for row in self._ring.newest(application, PROBLEM, start)}
@@ -184,7 +184,7 @@ class Recording:
                 place = int((row.at - start) / step)
                 problems[place] = problems.get(place, 0) + int(row.number == ERROR)
         worst: dict[int, float | None] = {}
-        for place, lag in self._ring.largest(application, LOOK, FLEET, start, end, step):
+        for place, lag in self._ring.largest(application, SCAN, FLEET, start, end, step):
             # A view equal to the one before has no row.
             before = max(worst, default=place)
             if (place - before) * step <= GAP + step:
@@ -202,10 +202,10 @@ class Recording:
         first, last = span or (None, None)
         return Course(first=first, last=last, start=start, end=end, step=step, steps=tuple(steps))
 
-    def _looked(self, application: str, start: float, end: float) -> list[tuple[float, float]]:
+    def _observed_spans(self, application: str, start: float, end: float) -> list[tuple[float, float]]:
         """Return the times in which the application was observed."""
         found: list[tuple[float, float]] = []
-        for row in self._ring.between(application, LOOK, start, end, key=FLEET):
+        for row in self._ring.between(application, SCAN, start, end, key=FLEET):
             at = max(row.at, start)
             if found and row.at - found[-1][1] <= GAP:
                 found[-1] = (found[-1][0], at)
@@ -233,7 +233,7 @@ class _Writer:
         if self._newest is None:
             self._newest = {
                 (row.kind, row.key): row
-                for kind in (LOOK, FAILURE, *_STATES)
+                for kind in (SCAN, FAILURE, *_STATES)
                 for row in self._ring.newest(self._application, kind, view.at)
             }
             span = self._ring.between(self._application, MOVE, view.at - TREND_LENGTH * TREND_STEP, view.at)
@@ -258,7 +258,7 @@ class _Writer:
 
     def _yields(self, at: float) -> bool:
         """Return whether another process records this application: of two, the one with the lesser name."""
-        for row in self._ring.newest(self._application, LOOK, at):
+        for row in self._ring.newest(self._application, SCAN, at):
             by = _recorder_of(row)
             return 0 <= at - row.at <= 2 * KEEP_ALIVE and by != self._recorder and by < self._recorder
         return False
@@ -274,10 +274,10 @@ def _valid(rows: list[Change], at: float) -> Change | None:
     return rows[place - 1] if place else None
 
 
-def _spans(leases: list[Change], looked: list[tuple[float, float]]) -> list[OwnerSpan]:
+def _spans(leases: list[Change], observed: list[tuple[float, float]]) -> list[OwnerSpan]:
     """Return the owners of a lease within the times in which it was observed."""
     found: list[OwnerSpan] = []
-    for begin, until in looked:
+    for begin, until in observed:
         for place, row in enumerate(leases):
             ends = leases[place + 1].at if place + 1 < len(leases) else until
             start, end = max(begin, row.at), min(until, ends)

@@ -36,16 +36,16 @@ from kinesis_sdk.admin.recording.ring import Change
 from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 
-LOOK, FAILURE, SHARD, LEASE, OWNER, PROBLEM, MOVE, LAG, CHECKPOINT, RATE = range(10)
+SCAN, FAILURE, SHARD, LEASE, OWNER, PROBLEM, MOVE, LAG, CHECKPOINT, RATE = range(10)
 """Kinds of rows: a scan of the table with the worst lag, a failed scan; facts of a shard, a lease, an owner and a problem; a
 change of an owner; lag, checkpoint and KB/s of a lease.
 """
 FLEET = ""
 """Key of rows about the whole application."""
-INTERVALS: Mapping[int, float] = {LOOK: 10.0, LAG: 10.0, CHECKPOINT: 30.0, RATE: 60.0}
+INTERVALS: Mapping[int, float] = {SCAN: 10.0, LAG: 10.0, CHECKPOINT: 30.0, RATE: 60.0}
 """Minimum seconds between two rows of a key, by kind. Rows of other kinds are written with the first view that shows them."""
 KEEP_ALIVE = 30.0
-"""Maximum seconds between two rows of `LOOK`, and of `FAILURE` while scans fail."""
+"""Maximum seconds between two rows of `SCAN`, and of `FAILURE` while scans fail."""
 _RESTATE = 60.0
 """Minimum seconds between two rows of a problem or a failing handler that differ only in numbers."""
 _TOLERANCE = 5.0
@@ -76,7 +76,7 @@ def rows_of(view: FleetView, *, recorder: str) -> list[Change]:
         "entities": plain(view.entities),
     }
     rows = [
-        Change(LOOK, FLEET, at, _UNKNOWN if worst is None else float(worst), _json(head)),
+        Change(SCAN, FLEET, at, _UNKNOWN if worst is None else float(worst), _json(head)),
         Change(FAILURE, FLEET, at),
     ]
     for lease in view.leases:
@@ -110,7 +110,7 @@ def is_news(old: Change | None, new: Change) -> bool:
         return new.number is not None or new.value is not None
     age = new.at - old.at
     if (old.number, old.value) == (new.number, new.value):
-        return new.kind in (LOOK, FAILURE) and new.value is not None and age >= KEEP_ALIVE
+        return new.kind in (SCAN, FAILURE) and new.value is not None and age >= KEEP_ALIVE
     if 0 <= age < INTERVALS.get(new.kind, 0.0):
         return False
     if new.kind == LAG and old.number is not None and new.number is not None:
@@ -229,15 +229,15 @@ def view_of(
     moves: Iterable[Change] = (),
     lags: Iterable[Change] = (),
 ) -> FleetView | None:
-    """Rebuild a view from rows; None if there is no row of `LOOK`.
+    """Rebuild a view from rows; None if there is no row of `SCAN`.
 
     ``newest`` has the newest row of each key up to the moment, by kind. ``moves`` and ``lags`` are oldest first; ``lags`` has
     the newest row of each key before the time of a trend, and all within it.
     """
-    if not newest[LOOK]:
+    if not newest[SCAN]:
         return None
-    look = newest[LOOK][0]
-    head = json.loads(look.value or "{}")
+    scan = newest[SCAN][0]
+    head = json.loads(scan.value or "{}")
     totals = Totals(**head["totals"])
     trends = _trends(at, lags)
     shards = {row.key: json.loads(row.value or "{}") for row in newest[SHARD]}
@@ -257,7 +257,7 @@ def view_of(
         streams=tuple(head["streams"]),
         at=at,
         watched=at - head["since"],
-        table_age=at - look.at,
+        table_age=at - scan.at,
         retention=head["retention"],
         failover_time=head["failover"],
         totals=totals,

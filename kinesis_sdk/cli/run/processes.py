@@ -26,7 +26,7 @@ _LOGGER = logging.getLogger(__name__)
 
 _TICK = 0.2
 """Seconds between two checks of the processes."""
-_LOOK_INTERVAL = 0.5
+_FILE_POLL_INTERVAL = 0.5
 """Seconds between two checks of the files."""
 
 
@@ -161,7 +161,7 @@ class Processes:
         self._supervisor = supervisor
         self._settings = settings
         self._watcher = watcher
-        self._look_at = 0.0
+        self._next_file_poll = 0.0
         self._observe = observe
         self._on_metrics = on_metrics
         self._tell = tell
@@ -185,8 +185,8 @@ class Processes:
         now = time.monotonic()
         while self._requested:
             self._stop(self._requested.pop(0))
-        if self._watcher is not None and now >= self._look_at:
-            self._look_at = now + _LOOK_INTERVAL
+        if self._watcher is not None and now >= self._next_file_poll:
+            self._next_file_poll = now + _FILE_POLL_INTERVAL
             changed = self._watcher.poll()
             if changed:
                 _LOGGER.info("reloading: %s changed", ", ".join(map(str, changed)))

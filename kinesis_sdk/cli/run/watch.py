@@ -21,21 +21,21 @@ class FileWatcher:
 
     def __init__(self, roots: Iterable[Path]) -> None:
         self._roots = [*roots]
-        self._last = self._look()
+        self._last = self._file_states()
         self._changed: set[Path] = set()
 
     def poll(self) -> list[Path]:
         """Return the files that were changed, added or removed since the last returned change; empty if there is none."""
-        look = self._look()
-        changed = {path for path, _ in look.items() ^ self._last.items()}
-        self._last = look
+        states = self._file_states()
+        changed = {path for path, _ in states.items() ^ self._last.items()}
+        self._last = states
         if changed:
             self._changed |= changed
             return []
         found, self._changed = self._changed, set()
         return sorted(found)
 
-    def _look(self) -> dict[Path, tuple[int, int]]:
+    def _file_states(self) -> dict[Path, tuple[int, int]]:
         found = {}
         for path in self._files():
             try:

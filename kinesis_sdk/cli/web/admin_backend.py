@@ -22,7 +22,7 @@ from kinesis_sdk.admin.records import read_page, shown_headers
 from kinesis_sdk.admin.search import Search
 from kinesis_sdk.admin.streams import Streams
 from kinesis_sdk.cli.spelling import options_of
-from kinesis_sdk.cli.web.backend import Plain
+from kinesis_sdk.cli.web.backend import JsonObject
 from kinesis_sdk.cli.web.hub import MakeWatch
 from kinesis_sdk.cli.web.searches import MOST_FOUND, MOST_SECONDS
 from kinesis_sdk.common.errors import ConfigError, KinesisSdkError, without_userinfo
@@ -73,7 +73,7 @@ class AdminBackend:
         """Options of the connection."""
         return tuple(options_of(self._connection))
 
-    def describe(self) -> Plain:
+    def describe(self) -> JsonObject:
         """Return region, endpoint and account. The account is requested once, and the page waits for it only briefly."""
         endpoint = self._connection.endpoint_url
         with self._lock:
@@ -93,7 +93,7 @@ class AdminBackend:
         except KinesisSdkError as error:
             _LOGGER.info("the account is not known: %s", error)
 
-    def applications(self) -> list[Plain]:
+    def applications(self) -> list[JsonObject]:
         """Find the applications again."""
         self._found.forget()
         return [
@@ -114,7 +114,7 @@ class AdminBackend:
         """Return the function that makes the watch of an application."""
         return lambda on_view: PollerWatch(application, self._poller, on_view)
 
-    def stream(self, name: str) -> Plain:
+    def stream(self, name: str) -> JsonObject:
         """Describe a stream and its shards: one DescribeStreamSummary and one ListShards per 1,000 shards."""
         streams = Streams(self._connection)
         described = streams.describe(name)
@@ -142,7 +142,7 @@ class AdminBackend:
 
     def search(
         self, *, stream: str, key: str, where: str, minutes: int
-    ) -> tuple[Search, Callable[[Any], Plain], Any]:
+    ) -> tuple[Search, Callable[[Any], JsonObject], Any]:
         """Return a search for the records of the last minutes."""
         wanted = RecordFilter.make([key] if key else [], where=where or None)
         if wanted.is_all:
@@ -154,7 +154,9 @@ class AdminBackend:
         search = Search(reading, wanted, limit=MOST_FOUND, seconds=MOST_SECONDS)
         return search, lambda one: {"shard": one.shard_id, **_record(one.record)}, reading
 
-    def records(self, *, stream: str, shard: str, position: str, iterator: str | None, limit: int) -> Plain:
+    def records(
+        self, *, stream: str, shard: str, position: str, iterator: str | None, limit: int
+    ) -> JsonObject:
         """Read one page of a shard."""
         if not stream:
             raise ConfigError("stream", stream, "the name of a stream: start the console with --stream NAME")
@@ -274,7 +276,7 @@ def _spawn(work: Callable[[], None]) -> None:
     threading.Thread(target=work, name="kinesis-sdk-ui-begin", daemon=True).start()
 
 
-def _record(record: UserRecord) -> Plain:
+def _record(record: UserRecord) -> JsonObject:
     decoded = decode_payload(record.data)
     arrived = record.approximate_arrival_timestamp
     preview = (

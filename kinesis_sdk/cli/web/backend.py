@@ -9,7 +9,7 @@ from kinesis_sdk.admin import FleetView
 from kinesis_sdk.admin.search import Search
 from kinesis_sdk.cli.web.hub import MakeWatch
 
-Plain = Mapping[str, Any]
+JsonObject = Mapping[str, Any]
 """Data that ``json.dumps`` accepts."""
 
 
@@ -20,10 +20,10 @@ class Backend(Protocol):
     def options(self) -> tuple[str, ...]:
         """Options of the connection, for the commands that the page shows."""
 
-    def describe(self) -> Plain:
+    def describe(self) -> JsonObject:
         """Return ``region``, ``endpoint`` and ``account`` for the page's header; None for unknown ones."""
 
-    def applications(self) -> list[Plain]:
+    def applications(self) -> list[JsonObject]:
         """Return the applications: ``name``, and facts from the table."""
 
     def read_fleets(self, names: Sequence[str], on_view: Callable[[FleetView], None]) -> None:
@@ -32,15 +32,17 @@ class Backend(Protocol):
     def make_watch(self, application: str) -> MakeWatch:
         """Return the function that makes the watch of an application, without a call."""
 
-    def stream(self, name: str) -> Plain:
+    def stream(self, name: str) -> JsonObject:
         """Return the shards of a stream with their hash ranges, parents and times."""
 
     def search(
         self, *, stream: str, key: str, where: str, minutes: int
-    ) -> tuple[Search, Callable[[Any], Plain], Any]:
+    ) -> tuple[Search, Callable[[Any], JsonObject], Any]:
         """Return a search for the records of the last minutes, a function that makes plain data of a record, and what to close."""
 
-    def records(self, *, stream: str, shard: str, position: str, iterator: str | None, limit: int) -> Plain:
+    def records(
+        self, *, stream: str, shard: str, position: str, iterator: str | None, limit: int
+    ) -> JsonObject:
         """Return one page of the records of a shard, decoded."""
 
 
@@ -48,8 +50,8 @@ class Planner(Protocol):
     """Changes of leases. Its method may block: it is called in a thread of the server's pool."""
 
     def plan(
-        self, application: str, request: Plain
-    ) -> tuple[Plain, Callable[[Callable[[str], None]], Plain]]:
+        self, application: str, request: JsonObject
+    ) -> tuple[JsonObject, Callable[[Callable[[str], None]], JsonObject]]:
         """Return what a change would write, as data, and the function that writes it.
 
         That function takes a function for lines of progress, and returns the outcome.

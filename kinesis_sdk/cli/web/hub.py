@@ -28,7 +28,7 @@ FOCUS = 15.0
 """Seconds for which a lease counts as open after its page has asked for it; the page asks with each event."""
 PATIENCE = 5.0
 """Seconds for which a call may run before the pages are told."""
-_LOOK = 2.0
+_POLL_INTERVAL = 2.0
 """Seconds between two checks whether a quiet watch waits for a call."""
 _BACKLOG = 8
 """Events that wait for one slow page; beyond it, the page gets a whole picture instead."""
@@ -148,7 +148,7 @@ class Channel:
                 yield _event("picture", self._picture)
             quiet = 0.0
             while True:
-                pause = min(_LOOK, self._keep_alive)
+                pause = min(_POLL_INTERVAL, self._keep_alive)
                 try:
                     event = await asyncio.wait_for(page.events.get(), pause)
                 except (asyncio.TimeoutError, TimeoutError):

@@ -14,7 +14,7 @@ from kinesis_sdk.admin.payload import decode_payload
 from kinesis_sdk.admin.plain import plain
 from kinesis_sdk.admin.records import shown_headers
 from kinesis_sdk.cli.spelling import options_of
-from kinesis_sdk.cli.web.backend import Plain
+from kinesis_sdk.cli.web.backend import JsonObject
 from kinesis_sdk.cli.web.changes import Act
 from kinesis_sdk.cli.web.planner import show
 from kinesis_sdk.common.clock import Clock, SystemClock
@@ -74,21 +74,21 @@ class LetterPages:
         """The places, without passwords."""
         return [without_userinfo(location) for location in self._locations]
 
-    def groups(self, place: int, wanted: Mapping[str, str]) -> Plain:
+    def groups(self, place: int, wanted: Mapping[str, str]) -> JsonObject:
         """Count the chosen letters by group."""
         with self._opened(place) as store:
             found = Grouped.of(filter(_selection(wanted).accepts, store.letters()))
-            groups: Plain = plain(found)
+            groups: JsonObject = plain(found)
             return {**groups, "unreadable": store.unreadable}
 
-    def letters(self, place: int, wanted: Mapping[str, str]) -> Plain:
+    def letters(self, place: int, wanted: Mapping[str, str]) -> JsonObject:
         """Return the first of the chosen letters, without their payloads."""
         with self._opened(place) as store:
             chosen = filter(_selection(wanted).accepts, store.letters())
             found = list(islice(chosen, MAX_LETTERS + 1))
         return {"letters": [_about(one) for one in found[:MAX_LETTERS]], "more": len(found) > MAX_LETTERS}
 
-    def letter(self, place: int, identity: str, *, payload: bool) -> Plain | None:
+    def letter(self, place: int, identity: str, *, payload: bool) -> JsonObject | None:
         """Return a letter; None if it is gone. Its payload and the values of its headers are there only if asked for."""
         with self._opened(place) as store:
             found = next((one for one in store.letters(payload=payload) if one.id == identity), None)
@@ -103,7 +103,7 @@ class LetterPages:
             "payload": {"kind": decoded.kind.value, "text": decoded.pretty(), "truncated": decoded.truncated},
         }
 
-    def plan(self, place: int, request: Mapping[str, Any]) -> tuple[Plain, Act]:
+    def plan(self, place: int, request: Mapping[str, Any]) -> tuple[JsonObject, Act]:
         """Plan a replay into the streams of the letters, or a drop; see `Planner.plan`.
 
         A browser cannot name a handler: it must not choose code that runs in the console's process. Nor can it name a stream:
@@ -122,7 +122,7 @@ class LetterPages:
             planned = show(change.description, "", options_of(self._connection))
             among = change.identities
 
-        def act(line: Any) -> Plain:
+        def act(line: Any) -> JsonObject:
             with self._opened(place) as store, self._target(operation, wanted) as target:
                 change = self._change(
                     store, operation, wanted, target, among=among, report=lambda one: line(_progress(one))
@@ -193,7 +193,7 @@ def _selection(wanted: Mapping[str, Any]) -> Selection:
     return Selection(**chosen)  # type: ignore[arg-type]
 
 
-def _about(letter: DeadLetter) -> Plain:
+def _about(letter: DeadLetter) -> JsonObject:
     history, origin = letter.history, letter.history.origin
     return {
         "id": letter.id,

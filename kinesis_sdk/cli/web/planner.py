@@ -13,7 +13,7 @@ from kinesis_sdk.admin.changes.description import ChangeDescription, Status, Wri
 from kinesis_sdk.admin.changes.desk import Desk
 from kinesis_sdk.admin.changes.operations import OPERATIONS, Operation
 from kinesis_sdk.cli.spelling import options_of, spell
-from kinesis_sdk.cli.web.backend import Plain
+from kinesis_sdk.cli.web.backend import JsonObject
 from kinesis_sdk.common.clock import Clock, SystemClock
 from kinesis_sdk.common.errors import ConfigError, KinesisSdkError
 from kinesis_sdk.common.position_text import parse_duration
@@ -32,7 +32,7 @@ _OFFERED = (
 )
 """Operations that the pages have."""
 
-Act = Callable[[Callable[[str], None]], Plain]
+Act = Callable[[Callable[[str], None]], JsonObject]
 """Makes a change. Takes a function for lines of progress, and returns the outcome."""
 
 
@@ -70,7 +70,7 @@ class AdminPlanner:
             "threads": threads,
         }
 
-    def plan(self, application: str, request: Mapping[str, Any]) -> tuple[Plain, Act]:
+    def plan(self, application: str, request: Mapping[str, Any]) -> tuple[JsonObject, Act]:
         """Plan a change; nothing is written yet. See `Planner.plan`.
 
         The request has ``operation``, and the parameters of the operation by their options; ``leases`` has the keys for ``shard``.
@@ -91,7 +91,7 @@ class AdminPlanner:
         if planned.description.refusals:
             raise KinesisSdkError("; ".join(planned.description.refusals))
 
-        def act(line: Callable[[str], None]) -> Plain:
+        def act(line: Callable[[str], None]) -> JsonObject:
             lines.append(line)
             wait = parse_duration(operation.wait, field="wait") if operation.wait else 0.0
             result = planned.apply(wait=wait)
@@ -118,7 +118,7 @@ def _leases(operation: Operation, request: Mapping[str, Any]) -> list[str] | str
     return str(leases[0])
 
 
-def show(description: ChangeDescription, application: str, options: Sequence[str] = ()) -> Plain:
+def show(description: ChangeDescription, application: str, options: Sequence[str] = ()) -> JsonObject:
     """Return what the page shows before a change: its effects, its warnings, the exact writes, and the command."""
     return {
         "title": description.title,

@@ -42,7 +42,7 @@ class Agenda:
         """Have a pipeline polled in the next turn, because something has happened to it."""
         self._changed[pipeline] = None
         self._events.discard(pipeline)
-        pipeline.next_look = -_NEVER
+        pipeline.next_poll = -_NEVER
 
     def due(self, now: float, has_connection: Callable[[], bool]) -> Iterator[StreamPipeline]:
         """Remove and yield the pipelines to poll, in the order of their places. Give each back with `put_back`.
@@ -66,7 +66,7 @@ class Agenda:
             heapq.heappush(self._waiting, (pipeline.place, pipeline))
         if waits or pipeline in self._listed:
             self._listed[pipeline] = waits
-        pipeline.next_look = moment
+        pipeline.next_poll = moment
         if moment < _NEVER:
             self._events.set(pipeline, moment)
         else:

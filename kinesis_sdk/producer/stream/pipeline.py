@@ -45,8 +45,8 @@ class StreamPipeline:
         max_record_size: Maximum bytes (data and partition key) of a user record, as far as is known.
         wrapping: Bytes of the stream's limit that a user record cannot use, because it is sent as an aggregate of one.
         plain_record_size: Maximum bytes of data that fit into `max_record_size` with any partition key.
-        place: Place among the streams that take turns; set by the agenda of the I/O loop, as is `next_look`.
-        next_look: Monotonic seconds at which the I/O loop polls the pipeline; minus infinity in its next turn, infinity for never.
+        place: Place among the streams that take turns; set by the agenda of the I/O loop, as is `next_poll`.
+        next_poll: Monotonic seconds at which the I/O loop polls the pipeline; minus infinity in its next turn, infinity for never.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class StreamPipeline:
         self.wrapping: int = 0
         self.plain_record_size: int = 0
         self.place: int = 0
-        self.next_look: float = NEVER
+        self.next_poll: float = NEVER
         self._update_record_size()
 
     def on_facts(self, facts: StreamFacts, now: float) -> None:
