@@ -69,7 +69,8 @@ class ProducerConfig:
     """Maximum bytes (data and partition keys) of one PutRecords request, 52,224 to 10,485,760."""
 
     record_max_buffered_time: float = 0.1
-    """Seconds after `put` at which a record leaves its aggregate at the latest, full or not; 0 to 3,600."""
+    """Seconds that a record waits for others in its aggregate, 0 to 3,600. To share a request with other shards, it may wait for a fifth
+    (and at most 50 ms) less or more."""
 
     record_ttl: float = 30.0
     """Seconds after `put` at which a record that is not stored yet fails, with its real cause; 0.1 to 604,800."""

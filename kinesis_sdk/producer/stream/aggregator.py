@@ -1,16 +1,16 @@
 """Aggregation of user records into Kinesis records, one open aggregate per predicted shard.
 
-An aggregate is closed when it reaches its size or count limit, or at its earliest deadline. Without a shard map, records are grouped
-by effective hash key: such an aggregate is valid on any topology, because all of it maps to the same shard.
+An aggregate is closed when it reaches its size or count limit, or at its earliest deadline; aggregates whose deadlines come soon are then
+closed with it, so that they share its request. Without a shard map, records are grouped by effective hash key: such an aggregate is
+valid on any topology, because all of it maps to the same shard.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from kinesis_sdk.common.aggregate_reader import Aggregate
-from kinesis_sdk.common.due_times import DueTimes
 from kinesis_sdk.common.once.runs import Runs
 from kinesis_sdk.common.shards import ShardMap
 from kinesis_sdk.producer.records.entry import Entry, Group
@@ -28,11 +28,10 @@ class _Bin:
     The fast path of `put` remembers the bin of each key, while aggregates open and close in it.
     """
 
-    __slots__ = ("entry", "group", "number")
+    __slots__ = ("entry", "group")
 
     def __init__(self, group: Group) -> None:
         self.group: Group = group
-        self.number: int = 0
         self.entry: Entry | None = None
 
 
@@ -83,11 +82,10 @@ class Aggregator:
 
     __slots__ = (
         "_bins",
-        "_deadlines",
+        "_earliest",
         "_entries",
         "_estimate",
         "_known",
-        "_made",
         "_open_bins",
         "max_count",
         "max_size",
@@ -116,9 +114,9 @@ class Aggregator:
         if shards is not None and known is not None:
             self._bins = {shard_id: _Bin(shard_id) for shard_id in shards.ids}
             known.ends, known.bins = shards.ends, [*self._bins.values()]
-        self._made = 0
-        self._open_bins: dict[_Bin, None] = {}
-        self._deadlines: DueTimes[_Bin] = DueTimes()
+        self._open_bins: dict[_Bin, Entry] = {}
+        # Never later than the earliest deadline of an open aggregate; corrected when it is reached.
+        self._earliest = _NEVER
 
     def add(
         self,
@@ -145,7 +143,6 @@ class Aggregator:
             known.by_key[record.partition_key] = place
         closed: Entry | None = None
         entry = place.entry
-        before = _NEVER if entry is None else entry.deadline
         if entry is not None and entry.epoch != epoch:
             if record.history is None:
                 # Flushes wait for Kinesis records: a new record shares one only with records of its own epoch.
@@ -156,31 +153,40 @@ class Aggregator:
         if entry is None or not entry.take(record, data, hash_key, deadline, expires):
             if entry is not None:
                 closed = self._close(place)
-            before = _NEVER
             entry = self._open(place, epoch)
             entry.take(record, data, hash_key, deadline, expires)
         if record._details is None:
             entry.open_for = entry.epoch
-        if deadline < before:
-            self._deadlines.set(place, deadline)
         if closed is None and entry.aggregate.is_full:
             return self._close(place)
+        if deadline < self._earliest:  # noqa: PLR1730 - `min` is a call for every record
+            self._earliest = deadline
         return closed
 
-    def close_due(self, now: float) -> Iterator[Entry]:
-        """Close and yield every aggregate whose deadline has come."""
-        while (place := self._deadlines.take(now)) is not None:
-            yield self._close(place)
+    def close_due(self, now: float, lead: float = 0.0) -> list[Entry]:
+        """Close and return the aggregates whose deadline has come; with them, those whose deadline comes within ``lead`` seconds."""
+        if now < self._earliest:
+            return []
+        until = now + lead
+        due: list[_Bin] = []
+        first = rest = _NEVER
+        for place, entry in self._open_bins.items():
+            deadline = entry.deadline
+            if deadline <= until:
+                due.append(place)
+                first = min(first, deadline)
+            else:
+                rest = min(rest, deadline)
+        if first > now:
+            self._earliest = min(first, rest)
+            return []
+        self._earliest = rest
+        return [self._close(place) for place in due]
 
-    def close_all(self) -> Iterator[Entry]:
-        """Close and yield all aggregates, earliest deadline first."""
-        places = [
-            (place.entry.deadline, place.number, place)
-            for place in self._open_bins
-            if place.entry is not None
-        ]
-        for _, _, place in sorted(places):
-            yield self._close(place)
+    def close_all(self) -> list[Entry]:
+        """Close and return all aggregates, earliest deadline first."""
+        places = sorted(self._open_bins, key=lambda place: self._open_bins[place].deadline)
+        return [self._close(place) for place in places]
 
     def forget_keys(self) -> None:
         """Forget which aggregate the records of a key go to: from now on, it may be another one."""
@@ -189,18 +195,15 @@ class Aggregator:
 
     @property
     def next_deadline(self) -> float:
-        """Moment at which `close_due` has something to do; infinity if nothing is open."""
-        return self._deadlines.next
+        """Moment at which `close_due` may have something to do; infinity if nothing is open."""
+        return self._earliest if self._open_bins else _NEVER
 
     def _open(self, place: _Bin, epoch: int) -> Entry:
         shard_id = place.group if isinstance(place.group, str) else None
         size = self.max_size if self._estimate is None else self._estimate.inner_for(self.max_size)
         entry = Entry(Aggregate(size, self.max_count, runs=Runs() if self.tagged else None), shard_id, epoch)
         self._entries[entry] = None
-        if not place.number:
-            self._made += 1
-            place.number = self._made
-        self._open_bins[place] = None
+        self._open_bins[place] = entry
         self._bins[place.group] = place
         place.entry = entry
         return entry
@@ -213,7 +216,6 @@ class Aggregator:
             entry.records = entry.records[:]  # the copy has no spare room, unlike a list that was appended to
         place.entry = None
         del self._open_bins[place]
-        self._deadlines.discard(place)
         if isinstance(place.group, bytes):
             del self._bins[place.group]  # there are as many as keys
         return entry

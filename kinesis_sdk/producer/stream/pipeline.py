@@ -40,7 +40,7 @@ class StreamPipeline:
 
     Attributes:
         known: Open aggregates, for the fast path of `put`: one object and one dict as long as the pipeline exists.
-        buffered_time: Seconds after `put` at which a record leaves its aggregate at the latest.
+        buffered_time: Seconds after `put` at which a record leaves at the latest, unless its shard's rate limit holds it.
         record_ttl: Seconds after `put` at which a record fails if it is not stored.
         max_record_size: Maximum bytes (data and partition key) of a user record, as far as is known.
         wrapping: Bytes of the stream's limit that a user record cannot use, because it is sent as an aggregate of one.

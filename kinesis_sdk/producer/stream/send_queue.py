@@ -44,7 +44,8 @@ from kinesis_sdk.producer.stream.topology import Admission, Topology, why_header
 
 _COLLECTION_DELAY = 0.05
 _COLLECTION_DELAY_SHARE = 0.2
-"""A closed aggregate waits min(50 ms, 20 % of the buffered time) for other aggregates to share its request, as in the KPL."""
+"""A request leaves at most min(50 ms, 20 % of the buffered time) after the buffered time of its oldest record, as in the KPL. All
+aggregates that would leave within twice that go with it. So they are as full as if each left after its own buffered time."""
 
 _MAX_LANES = 4_096
 """Without a map, each hash key has a lane. Beyond this number, the empty ones are forgotten."""
@@ -57,7 +58,7 @@ class SendQueue:
     """Records of a stream that wait to be sent, and requests in flight. Not thread-safe.
 
     Attributes:
-        buffered_time: Seconds after `put` at which a record leaves its aggregate at the latest: early enough to be sent.
+        buffered_time: Seconds after `put` at which a record leaves at the latest, unless its shard's rate limit holds it.
         record_ttl: Seconds after `put` at which a record fails if it is not stored.
         lanes: Queues of closed aggregates by shard, or by hash key while no shard is predicted.
         policies: They decide when the head of a lane leaves, and are asked in this order.
@@ -103,7 +104,6 @@ class SendQueue:
             self.policies = (self._sealing, *self.policies)  # first: the other policies may ask for the size
         self._collector = self._new_collector()
         self._isolated: deque[Batch] = deque()
-        self._retries = Retries(config.record_max_buffered_time)
         self._in_flight: set[Batch] = set()
         self._deferred: set[Entry] = set()
         # Records that cannot be grouped before a load. In ordered mode, and of an idempotent producer: all records before the first
@@ -116,9 +116,12 @@ class SendQueue:
         self._collection_delay = min(
             _COLLECTION_DELAY, _COLLECTION_DELAY_SHARE * config.record_max_buffered_time
         )
+        longest = config.record_max_buffered_time + self._collection_delay
+        # A retry waits for half of this: half the buffered time, and the delay.
+        self._retries = Retries(longest + self._collection_delay)
         ttl = config.record_ttl
         self.record_ttl = ttl
-        self.buffered_time: float = min(config.record_max_buffered_time, ttl - min(LAST_CHANCE, ttl / 2))
+        self.buffered_time: float = min(longest, ttl - min(LAST_CHANCE, ttl / 2))
 
     # ------------------------------------------------------------------ callers
 
@@ -181,7 +184,7 @@ class SendQueue:
             left[entry] = None
         # Once for each entry, not for each record: the check whether an entry is empty visits all its records.
         self._pending.drop_empty(left)
-        for entry in self.aggregator.close_due(now):
+        for entry in self.aggregator.close_due(now, 2 * self._collection_delay):
             self._enqueue(entry, now)
         for lane in self._lanes_in_turn():
             for entry in lane.take_expired(now):
@@ -699,7 +702,9 @@ class SendQueue:
     # ------------------------------------------------------------------ requests
 
     def _collect(self, entry: Entry, now: float) -> None:
-        deadline = max(entry.deadline, now + self._collection_delay)
+        deadline = entry.deadline
+        if deadline < now - self._collection_delay:
+            deadline = now + self._collection_delay  # its shard's rate limit held it, and may hold others
         if entry.urgent or deadline >= entry.expires:
             deadline = -NEVER  # the collection delay must not push a record past its expiry
         self._collector.add(entry, deadline)

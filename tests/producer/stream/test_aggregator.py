@@ -60,7 +60,7 @@ def test_groups_do_not_mix() -> None:
     add(aggregator, one, SHARD)
     add(aggregator, two, OTHER)
     add(aggregator, three, three.hash_key)
-    entries = list(aggregator.close_all())
+    entries = aggregator.close_all()
     assert [entry.shard_id for entry in entries] == [SHARD, OTHER, None]
     assert [entry.records for entry in entries] == [[one], [two], [three]]
 
@@ -72,12 +72,21 @@ def test_deadline_is_the_earliest_inside_and_a_later_urgent_record_moves_it() ->
     assert aggregator.next_deadline == 5.0
     add(aggregator, make_record(deadline=2.0), SHARD)
     assert aggregator.next_deadline == 2.0
-    assert list(aggregator.close_due(1.999)) == []
+    assert aggregator.close_due(1.999) == []
     (entry,) = aggregator.close_due(2.0)
     assert len(entry.records) == 3
     assert entry.deadline == 2.0
     assert aggregator.next_deadline == float("inf")
-    assert list(aggregator.close_due(100.0)) == []
+    assert aggregator.close_due(100.0) == []
+
+
+def test_an_aggregate_that_is_due_takes_along_those_that_will_be_soon() -> None:
+    aggregator = Aggregator(51_200, 10)
+    for group, deadline in ((SHARD, 7.0), (OTHER, 5.0), (bytes(16), 7.001)):
+        add(aggregator, make_record(deadline=deadline), group)
+    assert aggregator.close_due(4.999, 2.0) == []
+    assert [entry.shard_id for entry in aggregator.close_due(5.0, 2.0)] == [SHARD, OTHER]
+    assert aggregator.next_deadline == 7.001
 
 
 def test_expiry_is_the_earliest_inside() -> None:
@@ -93,7 +102,7 @@ def test_a_deadline_of_an_aggregate_that_closed_does_not_close_its_successor() -
     add(aggregator, make_record(deadline=1.0), SHARD)
     assert add(aggregator, make_record(deadline=1.0), SHARD) is not None
     add(aggregator, make_record(deadline=9.0), SHARD)
-    assert list(aggregator.close_due(1.0)) == []
+    assert aggregator.close_due(1.0) == []
     assert aggregator.next_deadline == 9.0
 
 
@@ -106,7 +115,7 @@ def test_an_aggregate_of_one_hash_key_is_followed_by_another() -> None:
     assert len(closed) == 4
     assert aggregator.next_deadline < float("inf")
     assert [len(entry.records) for entry in aggregator.close_all()] == [1]
-    assert list(aggregator.close_all()) == []
+    assert aggregator.close_all() == []
 
 
 def test_a_key_leads_to_the_open_aggregate_of_its_group_whichever_that_is() -> None:
@@ -215,11 +224,11 @@ def test_every_record_leaves_exactly_once_within_the_limits(
         entry = add(aggregator, record, group)
         if entry is not None:
             entries.append(entry)
-    earliest = aggregator.next_deadline
-    if earliest < float("inf"):
-        due = list(aggregator.close_due(earliest))
-        assert due
-        entries.extend(due)
+    due = aggregator.close_due(aggregator.next_deadline)
+    if not due:  # an aggregate that closed earlier had that deadline
+        due = aggregator.close_due(aggregator.next_deadline)
+    assert due or aggregator.next_deadline == float("inf")
+    entries.extend(due)
     entries.extend(aggregator.close_all())
     found: dict[str, list[bytes]] = {SHARD: [], OTHER: []}
     for entry in entries:
