@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import random
-import signal
 import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import sqlalchemy
 
+from integration.effects.kills import Steps
 from integration.endtoend.producer_process import wait_for_end
 from integration.endtoend.worker_process import start_worker
 from kinesis_sdk.common.stop_flag import StopFlag
@@ -34,7 +31,6 @@ POINTS = ("before effect", "after effect", "before put", "after put", "after del
 """Steps at which a process kills itself: around the rows of a batch, which its commit follows; around the puts of rows, which their
 deletion follows; and before that is committed."""
 _CHANCES = dict(zip(POINTS, (0.1, 0.2, 0.2, 0.4, 0.4), strict=True))
-KILLS_AT_EACH = 3
 
 
 class Process:
@@ -42,7 +38,7 @@ class Process:
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._settings = settings
-        self._rng = random.Random(settings["seed"])
+        self._at = Steps(settings, _CHANCES).at
         self.outbox = Outbox(settings["database"], name="bills")
         config = ProducerConfig(idempotent=True, dedup_namespace="outbox", record_max_buffered_time=0.02)
         self.producer = Producer(config, endpoint_url=settings["endpoint_url"], region_name="us-east-1")
@@ -64,16 +60,6 @@ class Process:
 
         self.publisher._put = put_rows  # type: ignore[method-assign]
         self.outbox.finish = delete  # type: ignore[method-assign]
-
-    def _at(self, point: str) -> None:
-        if not self._settings["kills_itself"] or self._rng.random() >= _CHANCES[point]:
-            return
-        with Path(self._settings["kills"]).open("a+") as kills:
-            kills.seek(0)
-            if kills.read().splitlines().count(point) >= KILLS_AT_EACH:
-                return
-            kills.write(f"{point}\n")
-        os.kill(os.getpid(), signal.SIGKILL)
 
     def handle(self, batch: RecordBatch) -> None:
         """Write the effects of a batch, and an output for each, in one transaction."""

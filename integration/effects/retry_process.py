@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import random
-import signal
 import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import sqlalchemy
 
+from integration.effects.kills import Steps
 from integration.endtoend.producer_process import wait_for_end
 from integration.endtoend.worker_process import start_worker
 from kinesis_sdk.common.dead_letters import History
@@ -53,7 +50,6 @@ dead letter. After each of them comes a commit or a checkpoint."""
 
 _CHANCES = dict(zip(POINTS, (0.1, 0.1, 0.3, 0.3, 0.7, 0.7), strict=True))
 """Chance of a kill by point: the first ones are reached more often."""
-KILLS_AT_EACH = 3
 
 
 def fails(number: int, rounds: int) -> bool:
@@ -70,7 +66,8 @@ class Process:
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._settings = settings
-        self._rng = random.Random(settings["seed"])
+        steps = Steps(settings, _CHANCES)
+        self._at, self._around = steps.at, steps.around
         self.has_sink = settings["kind"] != "stream"
         self.awaits = settings["kind"] == "coroutines"
         self._engine = sqlalchemy.create_engine(settings["database"])
@@ -90,22 +87,6 @@ class Process:
         dead_letter: Any = self._dead_letter_async if self.awaits else self._dead_letter
         self.tiers = RetryTiers(DELAYS, to=to, dead_letter=dead_letter, attempts=1)
         self.handler: Any = self.handle_async if self.awaits else self.handle
-
-    def _at(self, point: str) -> None:
-        if not self._settings["kills_itself"] or self._rng.random() >= _CHANCES[point]:
-            return
-        with Path(self._settings["kills"]).open("a+") as kills:
-            kills.seek(0)
-            if kills.read().splitlines().count(point) >= KILLS_AT_EACH:
-                return
-            kills.write(f"{point}\n")
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    def _around(self, what: str, work: Callable[[], Any]) -> Any:
-        self._at(f"before {what}")
-        result = work()
-        self._at(f"after {what}")
-        return result
 
     def _write(self, table: sqlalchemy.Table, transaction: Any, numbers: list[int]) -> None:
         rows = [{"number": number} for number in numbers]

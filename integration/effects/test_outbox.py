@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 import time
-from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -15,9 +12,9 @@ import pytest
 
 sqlalchemy = pytest.importorskip("sqlalchemy")
 
+from integration.effects.kills import Pair  # noqa: E402
 from integration.effects.outbox_process import EFFECTS, POINTS  # noqa: E402
 from integration.effects.services import KEYS  # noqa: E402
-from integration.endtoend.processes import ChildProcess  # noqa: E402
 from integration.postgres import running_postgres, why_no_postgres  # noqa: E402
 from kinesis_sdk.consumer import ConsumerConfig, Worker  # noqa: E402
 from kinesis_sdk.producer import Put  # noqa: E402
@@ -37,57 +34,28 @@ def keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Run:
-    """Two processes on one stream; each that dies is started again with the same worker id."""
+    """Two processes on one stream, and what they have written."""
 
     def __init__(self, database: str, endpoint_url: str, folder: Path) -> None:
-        self._database, self._url, self._folder = database, endpoint_url, folder
+        self._url = endpoint_url
         self._kinesis = boto3.client("kinesis", endpoint_url=endpoint_url)
         self._engine = sqlalchemy.create_engine(database)
-        self._kills = folder / "kills"
-        self._kills.touch()
-        self._started = 0
         self.put = 0
-        self._processes: dict[str, ChildProcess] = {}
         for name in ("orders", "bills"):
             self._kinesis.create_stream(StreamName=name, ShardCount=2)
         EFFECTS.metadata.create_all(self._engine)
-
-    def kills(self) -> Counter[str]:
-        return Counter(self._kills.read_text().splitlines())
+        settings = {"stream": "orders", "output": "bills", "database": database, "endpoint_url": endpoint_url}
+        self.pair = Pair("integration.effects.outbox_process", settings, folder)
 
     def effects(self) -> list[int]:
         with self._engine.connect() as connection:
             return list(connection.execute(sqlalchemy.select(EFFECTS.c.number)).scalars())
 
-    def _tend(self, *, kills: bool = True) -> None:
-        for name in ("w1", "w2"):
-            process = self._processes.get(name)
-            if process is not None and process.status is None:
-                continue
-            if process is not None:
-                assert process.status == -signal.SIGKILL, process.tail()
-                process.destroy()
-            self._started += 1
-            settings = {
-                "stream": "orders",
-                "output": "bills",
-                "database": self._database,
-                "endpoint_url": self._url,
-                "worker_id": name,
-                "kills_itself": kills,
-                "kills": str(self._kills),
-                "seed": self._started,
-            }
-            child = f"{name}-{self._started}"
-            self._processes[name] = ChildProcess(
-                "integration.effects.outbox_process", child, settings, self._folder, os.environ
-            )
-
     def play(self) -> None:
         """Put records until kills have hit each step; then let everything end without them."""
         deadline = time.monotonic() + HANG
-        while self.put < RECORDS or set(self.kills()) < set(POINTS):
-            assert time.monotonic() < deadline, self.kills()
+        while self.put < RECORDS or set(self.pair.kills()) < set(POINTS):
+            assert time.monotonic() < deadline, self.pair.kills()
             count = RECORDS // ROUNDS if self.put < RECORDS else 10
             records = [
                 {"PartitionKey": f"k{number % 8}", "Data": str(number).encode()}
@@ -95,15 +63,13 @@ class Run:
             ]
             self._kinesis.put_records(StreamName="orders", Records=records)
             self.put += len(records)
-            self._tend()
+            self.pair.tend()
             time.sleep(1)
-        for process in self._processes.values():
-            process.destroy()
-        self._processes.clear()
+        self.pair.destroy()
         outbox = Outbox(self._engine, name="bills")
         while len(set(self.effects())) < self.put or outbox.waiting():
             assert time.monotonic() < deadline, "records are missing"
-            self._tend(kills=False)
+            self.pair.tend(kills=False)
             time.sleep(0.5)
         self.close()
 
@@ -129,9 +95,7 @@ class Run:
         return stored, found
 
     def close(self) -> None:
-        for process in self._processes.values():
-            process.destroy()
-        self._processes.clear()
+        self.pair.destroy()
         self._engine.dispose()
 
 
@@ -175,7 +139,7 @@ def test_each_output_of_a_transaction_is_delivered_once_at_whatever_step_a_proce
         run = Run(url, server.endpoint_url, tmp_path)
         stack.callback(run.close)
         run.play()
-        effects, (stored, outputs), kills = run.effects(), run.outputs(), run.kills()
+        effects, (stored, outputs), kills = run.effects(), run.outputs(), run.pair.kills()
     told = ", ".join(f"{count} {point}" for point, count in sorted(kills.items()))
     print(f"outbox {database}: {run.put} records, {stored - len(outputs)} copies; killed {told}")
     assert sorted(effects) == list(range(run.put))
