@@ -101,23 +101,20 @@ class Acknowledging:
         self._clock = clock or SystemClock()
         called = getattr(function, "__call__", None)  # noqa: B004 - of an object
         is_coroutine = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
-        self._kind: type[_ShardHandler] = _CoroutineHandler if is_coroutine else _FunctionHandler
+        self._kind: type[_FunctionHandler | _CoroutineHandler] = (
+            _CoroutineHandler if is_coroutine else _FunctionHandler
+        )
 
     def __call__(self) -> RecordHandler:
         """Return the handler of one shard."""
-        return self._kind(self._function, GapMap(self._most), self._interval, self._clock)
+        shard = _Acknowledgements(GapMap(self._most), self._interval, self._clock)
+        return self._kind(self._function, shard)
 
 
-class _ShardHandler(RecordHandler):
-    """State and checkpoints of one shard."""
+class _Acknowledgements:
+    """Acknowledgements of one shard, and their checkpoints."""
 
-    concurrency = 1  # acknowledgements have no order anyhow
-    empty_batches = True  # a quiet shard stores its acknowledgements, too
-
-    def __init__(
-        self, function: Callable[[ReceivedRecord], object], gaps: GapMap, interval: float, clock: Clock
-    ) -> None:
-        self._function = function
+    def __init__(self, gaps: GapMap, interval: float, clock: Clock) -> None:
         self._gaps = gaps
         self._interval = interval
         self._clock = clock
@@ -126,7 +123,7 @@ class _ShardHandler(RecordHandler):
         self._begun = False
         self._limited: Checkpointer | None = None
 
-    def initialize(self, shard: ShardContext) -> None:
+    def restore(self, shard: ShardContext) -> None:
         """Continue with the acknowledgements of the earlier owner."""
         if self._begun:
             return  # the shard was restarted under the same lease: what the function holds is known
@@ -149,7 +146,7 @@ class _ShardHandler(RecordHandler):
                     shard.shard_id,
                 )
 
-    def _begin(self, batch: RecordBatch) -> None:
+    def begin(self, batch: RecordBatch) -> None:
         """Note what a batch says about the records before it."""
         if batch.transaction is not RecordBatch.transaction:
             # The sink commits the position of the whole batch, and the next owner would begin after records without an acknowledgement.
@@ -164,7 +161,7 @@ class _ShardHandler(RecordHandler):
         else:
             self._pass_delivered(batch.checkpointer)
 
-    def _receive(self, batch: RecordBatch, record: UserRecord) -> ReceivedRecord | None:
+    def receive(self, batch: RecordBatch, record: UserRecord) -> ReceivedRecord | None:
         """Return the object that the function gets for a record; None if the record is acknowledged, or if the function still holds it."""
         position = position_of(record)
         with self._lock:
@@ -173,7 +170,8 @@ class _ShardHandler(RecordHandler):
             wanted = self._gaps.receive(position)
         return ReceivedRecord(record, batch.shard_id, batch.stream, self._acknowledge) if wanted else None
 
-    def _give_back(self, record: UserRecord) -> None:
+    def give_back(self, record: UserRecord) -> None:
+        """Note that the function raised, so that the record is delivered again."""
         with self._lock:
             self._gaps.give_back(position_of(record))
 
@@ -185,12 +183,12 @@ class _ShardHandler(RecordHandler):
         with self._lock:
             self._gaps.acknowledge(position_of(record))
 
-    def shutdown_requested(self, checkpointer: Checkpointer) -> None:
-        """Store what is acknowledged."""
+    def leave(self, checkpointer: Checkpointer) -> None:
+        """Store what is acknowledged, before the lease is given up."""
         self._pass_delivered(checkpointer)
-        self._store(checkpointer)
+        self.store(checkpointer)
 
-    def shard_ended(self, checkpointer: Checkpointer) -> None:
+    def end(self, checkpointer: Checkpointer) -> None:
         """End the shard once every record is acknowledged."""
         self._pass_delivered(checkpointer)
         with self._lock:
@@ -198,7 +196,7 @@ class _ShardHandler(RecordHandler):
         if not unacknowledged:
             checkpointer.checkpoint()
             return
-        self._store(checkpointer)
+        self.store(checkpointer)
         self._fail(checkpointer.shard_id)
 
     def _pass_delivered(self, checkpointer: Checkpointer) -> None:
@@ -213,10 +211,11 @@ class _ShardHandler(RecordHandler):
         )
 
     @property
-    def _is_due(self) -> bool:
+    def is_due(self) -> bool:
+        """Whether to store now."""
         return self._clock.monotonic() - self._stored_at >= self._interval
 
-    def _store(self, checkpointer: Checkpointer) -> None:
+    def store(self, checkpointer: Checkpointer) -> None:
         """Store the watermark and the gaps after it, in one write; nothing if nothing has changed."""
         self._stored_at = self._clock.monotonic()
         largest = checkpointer.largest_delivered  # takes the lock itself, for the watermark
@@ -239,43 +238,87 @@ class _ShardHandler(RecordHandler):
             raise
 
 
-class _FunctionHandler(_ShardHandler):
+class _FunctionHandler(RecordHandler):
+    """Handler of one shard for a plain function."""
+
+    concurrency = 1  # acknowledgements have no order anyhow
+    empty_batches = True  # a quiet shard stores its acknowledgements, too
+
+    def __init__(self, function: Callable[[ReceivedRecord], object], shard: _Acknowledgements) -> None:
+        self._function = function
+        self._shard = shard
+
+    def initialize(self, shard: ShardContext) -> None:
+        """Continue with the acknowledgements of the earlier owner."""
+        self._shard.restore(shard)
+
     def process_records(self, batch: RecordBatch) -> None:
         """Give each record to the function."""
-        self._begin(batch)
+        shard = self._shard
+        shard.begin(batch)
         self._store_if_due(batch.checkpointer)
         for record in batch.records:
-            received = self._receive(batch, record)
+            received = shard.receive(batch, record)
             if received is None:
                 continue
             try:
                 self._function(received)
             except BaseException:
-                self._give_back(record)
+                shard.give_back(record)
                 raise
             self._store_if_due(batch.checkpointer)
 
     def _store_if_due(self, checkpointer: Checkpointer) -> None:
-        if self._is_due:
-            self._store(checkpointer)
+        if self._shard.is_due:
+            self._shard.store(checkpointer)
+
+    def shutdown_requested(self, checkpointer: Checkpointer) -> None:
+        """Store what is acknowledged."""
+        self._shard.leave(checkpointer)
+
+    def shard_ended(self, checkpointer: Checkpointer) -> None:
+        """End the shard once every record is acknowledged."""
+        self._shard.end(checkpointer)
 
 
-class _CoroutineHandler(_ShardHandler):
+class _CoroutineHandler(RecordHandler):
+    """Handler of one shard for a coroutine function."""
+
+    concurrency = 1  # acknowledgements have no order anyhow
+    empty_batches = True  # a quiet shard stores its acknowledgements, too
+
+    def __init__(self, function: Callable[[ReceivedRecord], object], shard: _Acknowledgements) -> None:
+        self._function = function
+        self._shard = shard
+
+    def initialize(self, shard: ShardContext) -> None:
+        """Continue with the acknowledgements of the earlier owner."""
+        self._shard.restore(shard)
+
     async def process_records(self, batch: RecordBatch) -> None:
         """Give each record to the function, one after the other."""
-        self._begin(batch)
+        shard = self._shard
+        shard.begin(batch)
         await self._store_if_due(batch.checkpointer)
         for record in batch.records:
-            received = self._receive(batch, record)
+            received = shard.receive(batch, record)
             if received is None:
                 continue
             try:
                 await cast("Awaitable[object]", self._function(received))
             except BaseException:
-                self._give_back(record)
+                shard.give_back(record)
                 raise
             await self._store_if_due(batch.checkpointer)
 
     async def _store_if_due(self, checkpointer: Checkpointer) -> None:
-        if self._is_due:
-            await asyncio.to_thread(self._store, checkpointer)  # a call of the lease store blocks
+        if self._shard.is_due:
+            await asyncio.to_thread(self._shard.store, checkpointer)  # a call of the lease store blocks
+
+    def shutdown_requested(self, checkpointer: Checkpointer) -> None:
+        """Store what is acknowledged."""
+        self._shard.leave(checkpointer)
+
+    def shard_ended(self, checkpointer: Checkpointer) -> None:
+        """End the shard once every record is acknowledged."""
+        self._shard.end(checkpointer)
