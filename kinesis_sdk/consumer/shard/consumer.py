@@ -40,7 +40,8 @@ from kinesis_sdk.consumer.leases.table.lease import Lease
 from kinesis_sdk.consumer.shard.auto_checkpoint import AutoCheckpoint
 from kinesis_sdk.consumer.shard.bad_position import Quarantine
 from kinesis_sdk.consumer.shard.batch_size import BatchSize
-from kinesis_sdk.consumer.shard.delivery import Delivery, FailingCalls
+from kinesis_sdk.consumer.shard.delivery import Delivery
+from kinesis_sdk.consumer.shard.failures import FailingCalls, ShardFailures
 from kinesis_sdk.consumer.shard.handler_requests import HandlerRequests
 from kinesis_sdk.consumer.shard.progress import ShardProgress
 from kinesis_sdk.consumer.shard.reader import ShardReader, UserBatch
@@ -104,6 +105,7 @@ class ShardConsumer:
         held.on_handler_request = lambda: self.on_ready()  # noqa: PLW0108 - the scheduler sets `on_ready` later
         self._quarantine = Quarantine(runtime, held, self.metrics)
         self._delivery: Delivery | None = None
+        self._failed_calls = ShardFailures()
         first_pause = min(runtime.config.failure.task_backoff_time, _MAX_BACKOFF)
         self._retries = Backoff(first_pause, _MAX_BACKOFF)
         self._failures = 0
@@ -287,6 +289,7 @@ class ShardConsumer:
             # Otherwise a handler that fails on a few records in a thousand would get the same thousand after each restart.
             self._size = self._delivery.size
             self._delivery.forget(now)
+            self._failed_calls.restarted()
         if self._reader is not None:
             self._reader.close()
         self._handler = self._delivery = self._reader = self._restarting = None
@@ -427,6 +430,7 @@ class ShardConsumer:
             checkpointer=self._checkpointer,
             metrics=self.metrics,
             requests=self._requests,
+            failed=self._failed_calls,
             on_call_ended=self.on_ready,
             size=self._size,
         )

@@ -19,7 +19,6 @@ import inspect
 import logging
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 
 from kinesis_sdk.common import catalogue
 from kinesis_sdk.common.error_policy import (
@@ -44,8 +43,8 @@ from kinesis_sdk.common.user_records import part_of, payload_bytes
 from kinesis_sdk.consumer.checkpointer import Checkpointer
 from kinesis_sdk.consumer.handler import RecordBatch, RecordHandler
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
-from kinesis_sdk.consumer.leases.table.progress import MAX_ERROR
 from kinesis_sdk.consumer.shard.batch_size import BatchSize
+from kinesis_sdk.consumer.shard.failures import FailingCalls, ShardFailures
 from kinesis_sdk.consumer.shard.handler_requests import HandlerRequests
 from kinesis_sdk.consumer.shard.hold_back import HoldBack
 from kinesis_sdk.consumer.shard.lanes import Lane, Lanes, SubBatch
@@ -56,38 +55,9 @@ _LOGGER = FieldLogger(logging.getLogger(__name__))
 _REREAD_AFTER = 3
 """Consecutive failures of a handler after which its batch may be dropped and read again later, if other shards need the memory."""
 
-_LONGEST_ROW = 10_000
-"""Maximum records in a row that are counted for `Failure`: no policy of this package asks for more."""
-
 _LONGEST_STEP = 0.01
 """Seconds after which a step begins no further call of a single lane. A new step costs 30 µs, so short calls share one. A request
 to stop waits at most for this time and one call."""
-
-
-@dataclass(frozen=True, slots=True)
-class FailingCalls:
-    """Consecutive failed calls of one lane, or of a callback that gets no records.
-
-    Attributes:
-        attempts: Number of calls.
-        since: Monotonic time at which the first one failed.
-        retry_at: Monotonic time of the next call.
-        records: Number of records that the last call got and did not checkpoint.
-        position: Position of the first of these records; None if there are none.
-        error: Class and text of the last error, which is `cause`.
-        same: Number of the last calls that got exactly these records.
-        is_probe: Whether the next call gets a single record, because the circuit is open.
-    """
-
-    attempts: int
-    since: float
-    retry_at: float
-    records: int
-    position: ExtendedSequenceNumber | None
-    error: str
-    cause: BaseException | None = None
-    same: int = 0
-    is_probe: bool = False
 
 
 class _Call:
@@ -160,6 +130,7 @@ class Delivery:
 
     Args:
         on_call_ended: Called from any thread when a call ends that was still running when `advance` returned.
+        failed: Failed calls of the shard; it outlives a restart of the shard.
         size: Batch size of the delivery before a restart of the shard; None before the first restart.
 
     Attributes:
@@ -171,7 +142,6 @@ class Delivery:
         records_dead_lettered: User records that the dead-letter hook accepted.
         failures: Consecutive failures; 0 if the last call succeeded.
         last_error: Last error of the handler; None once a later call has succeeded.
-        failing: Failed calls of the lane that has failed for longest; None if the last call of each lane succeeded.
         progress_at: Monotonic time at which a call last succeeded.
     """
 
@@ -184,9 +154,11 @@ class Delivery:
         checkpointer: Checkpointer,
         metrics: BoundMetrics,
         requests: HandlerRequests,
+        failed: ShardFailures,
         on_call_ended: Callable[[], None],
         size: BatchSize | None = None,
     ) -> None:
+        self._failed_calls = failed
         self._logger = runtime.log(_LOGGER, held.shard_id)
         self._runtime = runtime
         self._held = held
@@ -209,19 +181,16 @@ class Delivery:
         self._is_stopping_worker = False
         self.may_reread: bool = False
         self.waits_until: float = float("-inf")
-        # Class of the last error, and the first records of the consecutive failed calls with it.
-        self._row_of: type[BaseException] | None = None
-        self._row: set[ExtendedSequenceNumber] = set()
-        self._is_circuit_open = False
-        # By key of the lane, in the order in which the lanes began to fail. Other threads read `failing`, never the dict, because
-        # it may change while they iterate.
-        self._failing: dict[str | None, FailingCalls] = {}
-        self.failing: FailingCalls | None = None
         self.records_delivered: int = 0
         self.records_dead_lettered: int = 0
         self.failures: int = 0
         self.last_error: str | None = None
         self.progress_at: float = runtime.clock.monotonic()
+
+    @property
+    def failing(self) -> FailingCalls | None:
+        """Failed calls of the lane that has failed for longest; None if the last call of each lane succeeded."""
+        return self._failed_calls.failing
 
     @property
     def is_running(self) -> bool:
@@ -274,8 +243,7 @@ class Delivery:
 
     def _begin(self, lane: Lane) -> None:
         sub_batch, size = lane.pending[0], lane.size
-        if self._failing:
-            self._resume(lane)
+        self._failed_calls.resume(lane)
         left = sub_batch.left
         before_left_out = self._before_left_out(sub_batch)
         if before_left_out == 0:
@@ -319,19 +287,6 @@ class Delivery:
         except BaseException:
             self._calls.remove(call)
             raise
-
-    def _resume(self, lane: Lane) -> None:
-        """Go on counting the failures of records that were dropped and read again.
-
-        Sequence of events without it: while a circuit is open, other shards need the memory in each pause. The count never reaches the
-        number after which a record is set aside, and the shard stays shut.
-        """
-        sub_batch, failing = lane.pending[0], self._failing.get(lane.key)
-        if failing is None or sub_batch.failures or sub_batch.halved or not sub_batch.left:
-            return
-        if position_of(sub_batch.records[sub_batch.begin]) == failing.position:
-            sub_batch.failures, sub_batch.failed_size = failing.same, failing.records
-            sub_batch.fixed_size = sub_batch.fixed_size or int(failing.is_probe)
 
     def _wait(self, lane: Lane, due: float) -> None:
         """Begin the next call of a lane when its first record is due. Until then, other shards may have the memory."""
@@ -411,10 +366,8 @@ class Delivery:
             self._metrics.add(catalogue.PROCESS_RECORDS_TIME, (call.finished_at - call.started_at) * 1000)
             if call.count:
                 lane.size.succeeded(call.count)
-            self._row.clear()
-            if self._is_circuit_open:
+            if self._failed_calls.succeeded(lane):
                 self._close_circuit()
-            self._works_again(lane)
             self._count(call.records)
             self._finish(lane, call.count, call.last, call.finished_at)
             self._go_on(lane)
@@ -466,11 +419,9 @@ class Delivery:
         self._metrics.add(catalogue.HANDLER_FAILURES, 1)
         self.failures += 1
         self.last_error = f"process_records: {type(error).__name__}: {error}"
-        if checkpointed or self._row_of is not type(error):
-            self._row_of = type(error)
-            self._row.clear()
+        self._failed_calls.end_row(error, got_on=bool(checkpointed))
         if checkpointed:
-            self._works_again(lane)
+            self._failed_calls.finished(lane)
             lane.size.got_on()
             self._count(part_of(call.records, 0, checkpointed))
             self._finish(lane, checkpointed, call.records[checkpointed - 1], now)
@@ -480,9 +431,8 @@ class Delivery:
             self._logger.error("shard %s: process_records failed", shard_id, exc_info=error)
             self._go_on(lane)
             return
-        self._note_failing(lane, count, error, now)
-        if len(self._row) < _LONGEST_ROW:
-            self._row.add(position_of(sub_batch.records[sub_batch.begin]))
+        self._failed_calls.note(lane, count, error, now)
+        self._failed_calls.count(sub_batch)
         if isinstance(error, SinkError) and not error.retryable:
             raise error
         if not checkpointed:  # otherwise, no call has yet got exactly the remaining records
@@ -494,7 +444,7 @@ class Delivery:
                 size=count,
                 attempts=sub_batch.failures,
                 halved=sub_batch.halved,
-                in_a_row=len(self._row),
+                in_a_row=self._failed_calls.in_a_row,
             )
         )
         if isinstance(decision, Retry) and not decision.together:
@@ -530,26 +480,6 @@ class Delivery:
             ) from failure.error
         return decision
 
-    def _note_failing(self, lane: Lane, count: int, error: BaseException, now: float) -> None:
-        """Note which records a lane fails on."""
-        before = self._failing.get(lane.key)
-        sub_batch = lane.pending[0]
-        self._failing[lane.key] = FailingCalls(
-            attempts=1 if before is None else before.attempts + 1,
-            since=now if before is None else before.since,
-            retry_at=now,
-            records=count,
-            position=position_of(sub_batch.records[sub_batch.begin]),
-            error=f"{type(error).__name__}: {error}"[:MAX_ERROR],
-            cause=error,
-        )
-        self.failing = next(iter(self._failing.values()))
-
-    def _works_again(self, lane: Lane) -> None:
-        """Note that records of a lane are finished."""
-        if self._failing and self._failing.pop(lane.key, None) is not None:
-            self.failing = next(iter(self._failing.values()), None)
-
     def _pause(self, lane: Lane, decision: Decision, error: BaseException, now: float) -> None:
         self.may_reread = (
             isinstance(decision, Retry) and decision.may_reread and self.failures >= _REREAD_AFTER
@@ -559,14 +489,11 @@ class Delivery:
         sub_batch = lane.pending[0]
         failures = sub_batch.failures if self._parallel and sub_batch.halved else lane.size.failures
         pause = pause_of(decision, max(1, failures), self._runtime.rng)
-        failing = replace(self._failing[lane.key], retry_at=now + pause, same=sub_batch.failures)
-        if isinstance(decision, Retry) and decision.circuit:
-            failing = replace(failing, error=f"circuit open: {failing.error}"[:MAX_ERROR], is_probe=True)
+        is_open = isinstance(decision, Retry) and decision.circuit > 0
+        if is_open:
             self.last_error = f"circuit open: {self.last_error}"
-            self._is_circuit_open = True
             self._metrics.add(catalogue.CIRCUIT_OPEN, 1)
-        self._failing[lane.key] = failing
-        self.failing = next(iter(self._failing.values()))
+        failing = self._failed_calls.note_pause(lane, now + pause, circuit=is_open)
         self._logger.error(
             "shard %s: process_records failed on %s (%d consecutive failures), retrying in %.1f s",
             self._held.shard_id,
@@ -580,7 +507,6 @@ class Delivery:
         self.lanes.pause(lane, now + pause)
 
     def _close_circuit(self) -> None:
-        self._is_circuit_open = False
         self._metrics.add(catalogue.CIRCUIT_OPEN, 0)
         self._logger.info("shard %s: process_records works again, the circuit is closed", self._held.shard_id)
 
@@ -608,7 +534,7 @@ class Delivery:
         sub_batch = lane.pending[0]
         record = sub_batch.records[sub_batch.begin]
         attempts = sub_batch.failures
-        failing = self._failing.get(lane.key)
+        failing = self._failed_calls.of(lane)
         poison = PoisonRecord(
             record=record,
             error=error,
@@ -631,8 +557,8 @@ class Delivery:
             if isinstance(hook_error, SinkError) and not hook_error.retryable:
                 raise
             self.last_error = f"dead_letter: {type(hook_error).__name__}: {hook_error}"
-            if lane.key not in self._failing:
-                self._note_failing(lane, 1, hook_error, now)
+            if failing is None:
+                self._failed_calls.note(lane, 1, hook_error, now)
             # attempts=0: the record itself has not failed again, so the decision only sets the pause.
             decision = self._policy.decide(Failure(error=hook_error, size=1, attempts=0))
             self._pause(lane, decision, hook_error, now)
@@ -664,7 +590,7 @@ class Delivery:
         now = self._runtime.clock.monotonic()
         sub_batch = lane.pending[0]
         record = sub_batch.records[sub_batch.begin]
-        failing = self._failing.get(lane.key)
+        failing = self._failed_calls.of(lane)
         cause = None if failing is None else failing.cause
         hook: DeadLetterHook | None = getattr(self._policy, "dead_letter", None)
         if hook is None:
@@ -688,6 +614,6 @@ class Delivery:
         if not self._parallel:
             self._checkpointer.advance(position_of(record))
         lane.size.succeeded(1)
-        self._works_again(lane)
+        self._failed_calls.finished(lane)
         self._finish(lane, 1, record, now)
         self._go_on(lane)

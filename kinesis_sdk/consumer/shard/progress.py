@@ -9,7 +9,8 @@ from __future__ import annotations
 from kinesis_sdk.common.response_header import NO_RESPONSE, ResponseHeader
 from kinesis_sdk.consumer.handler import AwaitingHandler
 from kinesis_sdk.consumer.leases.table.progress import Failing, Progress
-from kinesis_sdk.consumer.shard.delivery import Delivery, FailingCalls
+from kinesis_sdk.consumer.shard.delivery import Delivery
+from kinesis_sdk.consumer.shard.failures import FailingCalls
 from kinesis_sdk.consumer.shard.reader import ShardReader
 from kinesis_sdk.consumer.shard.runtime import ShardRuntime
 

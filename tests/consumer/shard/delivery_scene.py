@@ -17,6 +17,7 @@ from kinesis_sdk.consumer.checkpointer import Checkpointer
 from kinesis_sdk.consumer.handler import FunctionHandler, HandlerSource
 from kinesis_sdk.consumer.runtime.threads import run_inline
 from kinesis_sdk.consumer.shard.delivery import Delivery
+from kinesis_sdk.consumer.shard.failures import ShardFailures
 from kinesis_sdk.consumer.shard.handler_requests import HandlerRequests
 from kinesis_sdk.consumer.shard.runtime import ShardRuntime
 from kinesis_sdk.consumer.shard_sync.children import ChildLeases
@@ -63,15 +64,28 @@ class Scene:
             run_async=self.run_async if deferred else run_inline,
         )
         self.requests = HandlerRequests(self.held, FieldLogger(logging.getLogger(__name__)))
-        self.delivery = Delivery(
+        self.failed = ShardFailures()
+        self.handler = FunctionHandler(handle)
+        self.delivery = self.new_delivery()
+
+    def new_delivery(self):
+        return Delivery(
             self.runtime,
             held=self.held,
-            handler=FunctionHandler(handle),
+            handler=self.handler,
             checkpointer=self.checkpointer,
             metrics=NOT_MEASURED,
             requests=self.requests,
+            failed=self.failed,
             on_call_ended=self.wake,
         )
+
+    def restart(self):
+        """Do what a restart of the shard does, once it has read again."""
+        self.delivery.forget(self.clock.monotonic())
+        self.failed.restarted()
+        assert self.delivery.failing is None
+        self.delivery = self.new_delivery()
 
     def run_async(self, awaitable, on_done):
         self.waiting.append(lambda: run_inline(awaitable, on_done))

@@ -289,8 +289,10 @@ def test_poison_records_in_a_row_do_not_keep_a_circuit_open_for_ever():
     assert scene.delivery.records_delivered == 10
 
 
+@pytest.mark.parametrize("restarts", [False, True])
 @pytest.mark.parametrize("concurrency", [1, 2])
-def test_failures_count_on_if_records_are_dropped_and_read_again_during_each_pause(concurrency):
+def test_failures_count_on_if_records_are_read_again_in_each_pause(concurrency, restarts):
+    """The worker needs the memory, or the shard restarts."""
     aside, sizes = [], []
 
     def handle(batch):
@@ -303,17 +305,20 @@ def test_failures_count_on_if_records_are_dropped_and_read_again_during_each_pau
     left = [record(number) for number in range(1, 4)]
     rereads = 0
     while left and rereads < 50:
-        delivery = scene.delivery
+        delivery, before = scene.delivery, scene.delivery.records_delivered
         scene.offer(*left)
         while (due := scene.step()) is not None and not (delivery.may_reread and delivery.is_pausing):
             scene.clock.advance_to(due)
-        left = left[delivery.records_delivered - (3 - len(left)) :]
+        left = left[delivery.records_delivered - before :]
         rereads += 1
-        scene.clock.advance(delivery.forget(scene.clock.monotonic()))
+        if restarts:
+            scene.restart()
+        else:
+            scene.clock.advance(delivery.forget(scene.clock.monotonic()))
     assert [int(one.record.sequence_number) for one in aside] == [1, 2, 3]
     assert [one.attempts for one in aside] == [2, 7, 7]
     assert set(sizes[-14:]) == {1}, "a probe stays a single record"
-    assert rereads == 10
+    assert rereads == (5 if restarts else 10)
 
 
 def test_errors_of_another_class_end_the_row_and_do_not_open_the_circuit():
