@@ -68,6 +68,8 @@ def test_a_waiting_shard_is_neither_late_nor_stalled_and_checkpoints_nothing():
     health = fleet.health()
     assert (health.oldest_unprocessed_millis, health.stall, health.last_error) == (0, None, None)
     assert health.checkpoint.is_sentinel
+    (lease,) = fleet.store.list()
+    assert lease.progress.delay_millis == DELAY * 1000
     fleet.run(6)
     assert len(fleet.delivered) == 3
     assert fleet.health().stall is None

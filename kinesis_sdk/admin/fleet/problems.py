@@ -153,7 +153,7 @@ class TableFacts:
 
     Attributes:
         retentions: Retention in seconds, by ``streamName``.
-        tiers: Streams in which records wait for a retry: delay and retention in seconds, by name.
+        tiers: Streams in which records wait, as their workers or their names say: delay and retention in seconds, by name.
         misfits: Evidence that a single row belongs to another stream than the rest, by lease key.
         recreated_streams: Streams whose creation time changed while they were watched.
         table_recreated_for: Seconds since most counters went back; None if they did not.

@@ -268,8 +268,11 @@ def _totals(
 
 def _facts(memory: FleetMemory, now: float, retentions: Mapping[str | None, float]) -> TableFacts:
     foreign, gone = [], []
+    delays: dict[str | None, float] = {}
     for key, row in memory.rows.items():
         lease = row.lease
+        if lease.progress is not None and lease.progress.delay_millis:
+            delays[lease.stream_name] = lease.progress.delay_millis / 1000
         known = memory.streams.get(lease.stream_name)
         if lease.is_finished or known is None or known.listed_at is None or lease.shard in known.shards:
             continue
@@ -282,8 +285,9 @@ def _facts(memory: FleetMemory, now: float, retentions: Mapping[str | None, floa
         retentions=retentions,
         tiers={
             known.facts.name: (delay, known.facts.retention)
-            for known in memory.streams.values()
-            if known.facts is not None and (delay := delay_of(known.facts.name)) is not None
+            for name, known in memory.streams.items()
+            if known.facts is not None
+            and (delay := delays.get(name) or delay_of(known.facts.name)) is not None
         },
         holes=tuple(
             Hole(name, known.hole, now - known.hole_since)

@@ -143,6 +143,7 @@ class ShardProgress:
             None if running is None else round((now - running[1]) * 1000),
             self._worker_id,
             self._failing(now),
+            round(self._delay * 1000),
         )
 
     def _failing(self, now: float) -> Failing | None:

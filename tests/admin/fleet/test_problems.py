@@ -79,20 +79,26 @@ def test_each_problem_is_found(code: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "retention", "severity"),
+    ("name", "delay", "retention", "severity"),
     [
-        ("orders.retry-82800", 24, None),
-        ("orders.retry-82801", 24, Severity.WARNING),
-        ("orders.retry-86400.5", 24, Severity.ERROR),
-        ("orders.retry-86400.5", 48, None),
-        ("orders.retry-86401x", 24, None),
-        ("orders", 24, None),
+        ("orders.retry-82800", 0, 24, None),
+        ("orders.retry-82801", 0, 24, Severity.WARNING),
+        ("orders.retry-86400.5", 0, 24, Severity.ERROR),
+        ("orders.retry-86400.5", 0, 48, None),
+        ("orders.retry-86401x", 0, 24, None),
+        ("orders", 0, 24, None),
+        ("later", 82_801_000, 24, Severity.WARNING),
+        ("orders.retry-60", 86_400_000, 24, Severity.ERROR),
     ],
 )
 def test_a_tier_keeps_records_for_an_hour_after_they_are_due(
-    name: str, retention: int, severity: Severity | None
+    name: str, delay: int, retention: int, severity: Severity | None
 ) -> None:
+    """The delay is what a worker tells in its lease, else that of the name."""
     fleet = healthy()
+    fleet.change(0, progress=Progress(0, None, None, "a|1", delay_millis=delay))
+    fleet.renew("a|1")
+    fleet.scan(1)
     fleet.observer.observe_stream(None, StreamFacts(name=name, retention=3600.0 * retention), fleet.now)
     found = [one for one in fleet.view().problems if one.code == "tier-forgets"]
     assert [one.severity for one in found] == ([] if severity is None else [severity])

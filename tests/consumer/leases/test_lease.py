@@ -147,6 +147,8 @@ def test_an_inclusive_start_that_an_operator_wrote_is_read_as_java_reads_it():
     [
         ("1500|1700000000000|250||a|host:7", Progress(1500, 1_700_000_000_000, 250, "a|host:7")),
         ("||||w", Progress(None, None, None, "w")),
+        ("1500,60000||||w", Progress(1500, None, None, "w", delay_millis=60_000)),
+        (",1||||w", Progress(None, None, None, "w", delay_millis=1)),
         ("0||0||w", Progress(0, None, 0, "w")),
         (
             "0|||3,4000,500,1,4711/5,KeyError: 'a%7Cb', 100%25|w|x",
@@ -178,6 +180,8 @@ def test_progress_round_trips_as_text(text, progress):
         {"S": "1|2|3|w"},
         {"S": "-1|2|3||w"},
         {"S": "1.5|2|3||w"},
+        {"S": "1,|2|3||w"},
+        {"S": "1,2,3|2|3||w"},
         {"S": "²|2|3||w"},
         {"S": "9" * 30 + "|2|3||w"},
         {"S": "1|2|3|1,2,3,4,5/6|w"},
@@ -267,6 +271,7 @@ leases = st.builds(
             | st.builds(ExtendedSequenceNumber, st.integers(0, 2**186).map(str), st.integers(0, 10**4)),
             st.text("aé|%,: 27C", max_size=160),
         ),
+        st.just(0) | st.integers(1, 2**43),
     ),
     handler_request=st.none()
     | st.builds(

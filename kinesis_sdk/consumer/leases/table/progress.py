@@ -2,7 +2,7 @@
 
 It shows from outside, without reading the stream and without an extra call, how far behind a shard is, whether its handler
 returns, and on which record it fails. The text is ``lagMillis|lastArrivalMillis|handlerMillis|failing|owner``; unknown parts are
-empty. ``failing`` is ``attempts,sinceMillis,retryMillis,records,sequenceNumber/subSequenceNumber,error``, in which ``%`` and ``|`` are
+empty. With a `delivery_delay`, the first part is ``lagMillis,delayMillis``. ``failing`` is ``attempts,sinceMillis,retryMillis,records,sequenceNumber/subSequenceNumber,error``, in which ``%`` and ``|`` are
 percent-encoded. The owner is last, because worker ids may contain the separator. The Java KCL ignores and keeps the attribute.
 """
 
@@ -86,6 +86,7 @@ class Progress(NamedTuple):
         handler_millis: Milliseconds for which the handler's current call had been running; None without one.
         owner: Id of the worker that wrote it.
         failing: The handler's failures; None if its last call succeeded or there was none.
+        delay_millis: Milliseconds after its arrival before which no record is delivered (`delivery_delay`).
     """
 
     lag_millis: int | None
@@ -93,12 +94,17 @@ class Progress(NamedTuple):
     handler_millis: int | None
     owner: str
     failing: Failing | None = None
+    delay_millis: int = 0
 
     def to_text(self) -> str:
         """Return the value of the attribute."""
-        numbers = ("" if number is None else str(min(max(number, 0), MAX_MILLIS)) for number in self[:3])
+        lag, *numbers = (
+            "" if number is None else str(min(max(number, 0), MAX_MILLIS)) for number in self[:3]
+        )
+        if self.delay_millis:
+            lag += f",{self.delay_millis}"
         failing = "" if self.failing is None else self.failing.to_text()
-        return _SEPARATOR.join((*numbers, failing, self.owner))
+        return _SEPARATOR.join((lag, *numbers, failing, self.owner))
 
     @classmethod
     def from_text(cls, text: str) -> Progress:
@@ -110,12 +116,14 @@ class Progress(NamedTuple):
         lag, arrival, handler, failing, owner = text.split(_SEPARATOR, 4)
         if not owner:
             raise ValueError("names no owner")
+        lag, comma, delay = lag.partition(",")
         return cls(
             _millis(lag),
             _millis(arrival),
             _millis(handler),
             owner,
             Failing.from_text(failing) if failing else None,
+            _number(delay, MAX_MILLIS) if comma else 0,
         )
 
 
