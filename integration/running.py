@@ -53,10 +53,12 @@ class Account:
         self.kinesis = aws.client("kinesis")
         self.count = 0
 
-    def put(self, number: int) -> None:
+    def put(self, number: int, *, keys: int | None = None) -> None:
+        """Put so many records, each with a key of its own, or with ``keys`` of them in turn."""
         records = []
         for _ in range(number):
-            records.append({"Data": b"%d" % self.count, "PartitionKey": f"k{self.count}"})
+            key = self.count if keys is None else self.count % keys
+            records.append({"Data": b"%d" % self.count, "PartitionKey": f"k{key}"})
             self.count += 1
         self.kinesis.put_records(StreamName="orders", Records=records)
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import sys
 import time
 import urllib.error
 import urllib.request
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -217,6 +219,50 @@ def test_tiers_of_a_file_are_checked_filled_and_read(account, command, tmp_path)
     assert tiers.end() == 0
     (letter,) = map(json.loads, letters.read_text().splitlines())
     assert (letter["application"], letter["partition_key"]) == ("app", "k7")
+
+
+STORED = (
+    FLAKY
+    + """
+def stored(batch):
+    for record in batch.records:
+        number = int(record.data)
+        batch.transaction.exec_driver_sql("CREATE TABLE IF NOT EXISTS orders (number INTEGER, key TEXT)")
+        batch.transaction.exec_driver_sql("INSERT INTO orders VALUES (?, ?)", (number, record.partition_key))
+    flaky(batch)
+"""
+)
+
+
+def test_a_retry_table_and_a_sink_of_a_file_need_no_code(account, command, tmp_path):
+    """Two processes, one of which is killed while rows wait: each record takes effect once, in the order of its key."""
+    (tmp_path / "worker.toml").write_text(
+        '[leases]\nfailover_time = 3\n[application]\nsink = "sqlite:///all.db"\n'
+        '[on_handler_error]\npolicy = "tiers"\ndelays = [2, 2]\nattempts = 1\ndead_letters = "sqlite:///all.db"\n'
+        'database = "sqlite:///all.db"\nkeep_order = true\n'
+    )
+
+    def orders():
+        with closing(sqlite3.connect(tmp_path / "all.db")) as connection:
+            return [number for (number,) in connection.execute("SELECT number FROM orders ORDER BY rowid")]
+
+    def letters():
+        with closing(sqlite3.connect(tmp_path / "all.db")) as connection:
+            return connection.execute("SELECT letter FROM kinesis_sdk_dead_letters").fetchall()
+
+    account.put(100, keys=8)
+    run = command("--config", "worker.toml", "--processes", "2", handler="billing:stored", source=STORED)
+    run.wait_until(lambda: len(run.processed()) >= 40)
+    os.kill(run.children()[0], signal.SIGKILL)
+    run.wait_until(lambda: run.processed() == set(range(100)) - {7} and len(orders()) == 99)
+    run.process.send_signal(signal.SIGTERM)
+    assert run.end() == 0
+    found = orders()
+    assert sorted(found) == [number for number in range(100) if number != 7]
+    for key in range(8):
+        of_key = [number for number in found if number % 8 == key]
+        assert of_key == sorted(of_key)
+    assert len(letters()) == 1
 
 
 def test_a_change_of_a_module_restarts_the_workers(account, command, tmp_path):

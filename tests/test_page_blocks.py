@@ -103,12 +103,14 @@ def test_the_settings_of_run_are_read(tmp_path: Path) -> None:
 
 
 def test_the_settings_of_tiers_are_read(tmp_path: Path) -> None:
-    (block,) = blocks("toml", DOCS / "retries.md")
+    in_streams, in_table = blocks("toml", DOCS / "retries.md")
     path = tmp_path / "worker.toml"
-    path.write_text(block.text, encoding="utf-8")
+    path.write_text(in_streams.text, encoding="utf-8")
     found = read_file(str(path), place=PolicyPlace(stream="orders")).config.on_handler_error
     assert isinstance(found, CircuitBreaker)
     assert [one.delivery_delay for one in tiers_of(found)] == [60, 600, 3600]
+    path.write_text(in_table.text, encoding="utf-8")
+    assert read_file(str(path)).application.sink == "postgresql+psycopg://billing@db/billing"
 
 
 def test_the_service_of_systemd_has_a_command_that_exists() -> None:

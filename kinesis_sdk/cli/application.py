@@ -94,6 +94,7 @@ def _use_file(context: click.Context, _option: click.Parameter, path: str | None
         "endpoint_url": application.endpoint_url,
         "table": config.lease_table.table_name,
         "lease_store": config.lease_table.lease_store,
+        "sink": application.sink,
         "failover_time": config.leases.failover_time,
     }
     context.default_map = {name: value for name, value in found.items() if value}

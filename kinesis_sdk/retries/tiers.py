@@ -73,6 +73,7 @@ class RetryTiers:
 
     Attributes:
         delays: The delays.
+        to: The tiers.
         dead_letter: The hook, which also gets records that an operator leaves out.
 
     Raises:
@@ -98,7 +99,7 @@ class RetryTiers:
             raise ConfigError("dead_letter", dead_letter, "a function of a PoisonRecord")
         self.delays: tuple[float, ...] = tuple(delays)
         self.dead_letter: DeadLetterHook = dead_letter
-        self._to = to
+        self.to: TierStore = to
         self._inner = BisectBatch(
             dead_letter=self._set_aside,
             attempts=attempts,
@@ -118,20 +119,20 @@ class RetryTiers:
         Raises:
             ConfigError: If the tiers are not streams.
         """
-        streams = getattr(self._to, "streams", None)
+        streams = getattr(self.to, "streams", None)
         if streams is None:
             raise ConfigError(
-                "to", self._to, "a StreamTiers; rows of a RetryTable are delivered by a RetryWorker"
+                "to", self.to, "a StreamTiers; rows of a RetryTable are delivered by a RetryWorker"
             )
         found: list[StreamSpec] = streams()
         return found
 
     def _set_aside(self, poison: PoisonRecord) -> Awaitable[Deferred | None] | Deferred | None:
-        tier = self._to.tier_after(poison)
+        tier = self.to.tier_after(poison)
         if tier >= len(self.delays):
             return self.dead_letter(poison)
         try:
-            waiting = self._to.keep(poison, tier)
+            waiting = self.to.keep(poison, tier)
         except InvalidRecordError as error:
             _LOGGER.error(
                 "shard %s: record %s/%d cannot wait for a retry and becomes a dead letter: %s",

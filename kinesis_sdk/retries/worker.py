@@ -7,10 +7,11 @@ asyncio extension runs its synchronous engine, and can wait there for the corout
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import random
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -26,7 +27,9 @@ from kinesis_sdk.common.error_policy import (
     pause_of,
 )
 from kinesis_sdk.common.errors import ConfigError, HandlerError
+from kinesis_sdk.common.interceptors import Around, ConsumerInterceptor, checked_interceptors
 from kinesis_sdk.common.log_fields import FieldLogger
+from kinesis_sdk.common.serialization import Deserializer, check_deserializer, decoding_record_type
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.validation import check_seconds
 from kinesis_sdk.consumer import RecordBatch
@@ -133,7 +136,12 @@ class RetryWorker:
             dead-letter hook may be a coroutine function, too. An engine that is passed in must not be used elsewhere. None for a plain function.
         policy: Decides about failures; a `CircuitBreaker` around ``tiers``, for example. None takes ``tiers``.
         poll_interval: Maximum seconds between two reads of the table, 0.01 to 3600.
+        interceptors: As for `Worker`: entered around each call of the handler.
+        deserializer: As in `ConsumerConfig`: decodes ``record.value``.
         rng: Source of jitter.
+
+    Attributes:
+        error: What ended `run` before `stop` was called; None while it works.
 
     Raises:
         ConfigError: If an argument is not valid.
@@ -148,11 +156,14 @@ class RetryWorker:
         database: str | AsyncEngine | None = None,
         policy: HandlerErrorPolicy | None = None,
         poll_interval: float = 1.0,
+        interceptors: Sequence[ConsumerInterceptor] = (),
+        deserializer: Deserializer | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        if not callable(handler) or isinstance(handler, type):
+        if not callable(handler) or isinstance(handler, type) or not _takes_a_batch(handler):
             raise ConfigError("handler", handler, "a function of a RecordBatch")
         check_seconds("poll_interval", poll_interval, 0.01, 3600)
+        check_deserializer("deserializer", deserializer)
         if is_coroutine_function(handler) != (database is not None):
             raise ConfigError(
                 "database",
@@ -170,6 +181,8 @@ class RetryWorker:
         self._table = table
         self._tiers = tiers
         self._handler = handler
+        self._interceptors = checked_interceptors(interceptors)
+        self._deserializer = deserializer
         self._policy: HandlerErrorPolicy = policy or tiers
         self._poll_interval = poll_interval
         self._rng = rng or random.Random()
@@ -180,7 +193,7 @@ class RetryWorker:
         self._probed: int | None = None
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._error: BaseException | None = None
+        self.error: BaseException | None = None
 
     def step(self) -> float:
         """Deliver one record that is due; return the seconds until the next step.
@@ -220,14 +233,18 @@ class RetryWorker:
         return 0.0
 
     def _call(self, row: Row, transaction: Any) -> None:
+        record = row.record
+        if self._deserializer is not None:
+            record = decoding_record_type(self._deserializer, row.stream, row.shard_id)(*record)
         batch = RecordBatch(
-            records=[row.record],
+            records=[record],
             shard_id=row.shard_id,
             stream=StreamId(row.stream),
             checkpointer=cast("Any", _NoCheckpoints()),
             transaction=transaction,
         )
-        self._runs.wait(self._handler(batch), "handler")
+        with Around(self._interceptors, batch) as seen:
+            self._runs.wait(self._handler(seen), "handler")
 
     def _failed(self, row: Row, connection: Connection, transaction: Any, error: Exception) -> float:
         kind = type(error)
@@ -341,7 +358,7 @@ class RetryWorker:
         try:
             self.run()
         except BaseException as error:
-            self._error = error
+            self.error = error
             _LOGGER.exception("the retry worker ended")
 
     def start(self) -> None:
@@ -367,8 +384,8 @@ class RetryWorker:
         self._stop.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout)
-        if self._error is not None:
-            raise self._error
+        if self.error is not None:
+            raise self.error
 
     def __enter__(self) -> RetryWorker:
         self.start()
@@ -378,3 +395,16 @@ class RetryWorker:
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+def _takes_a_batch(handler: Callable[..., object]) -> bool:
+    """Return whether a callable takes one argument; a factory of handlers takes none."""
+    try:
+        signature = inspect.signature(handler)
+    except (TypeError, ValueError):  # some builtins have no signature; they take arguments
+        return True
+    try:
+        signature.bind(object())
+    except TypeError:
+        return False
+    return True

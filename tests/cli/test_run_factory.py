@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kinesis_sdk.admin import Connection
-from kinesis_sdk.cli.run import child
+from kinesis_sdk.cli.run import child, retry_table
 from kinesis_sdk.cli.run.config_file import config_from, read_config
 from kinesis_sdk.cli.run.handlers import HandlerNotFoundError, load_parts
 from kinesis_sdk.cli.run.policy_table import PolicyPlace, policy_from, tiers_of
@@ -19,6 +19,7 @@ from kinesis_sdk.cli.run.settings import RunSettings
 from kinesis_sdk.cli.run.supervisor import ChildCode
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.consumer import BisectBatch, ConsumerConfig, RetryBatch, StopWorker
+from kinesis_sdk.retries import RetryTiers
 
 CONFIG = ConsumerConfig(max_threads=3)
 MODULE = """
@@ -144,7 +145,7 @@ def test_a_factory_that_fails_is_a_usage_error() -> None:
 
 
 def policy(loads: bool = True, **values: Any) -> Any:
-    place = PolicyPlace(stream="orders", connection=Connection(region="eu-west-1"))
+    place = PolicyPlace(application="billing", stream="orders", connection=Connection(region="eu-west-1"))
     try:
         return config_from({"on_handler_error": values}, loads=loads, place=place).on_handler_error
     finally:
@@ -223,6 +224,132 @@ def test_tiers_that_a_worker_cannot_have_are_named(tmp_path: Path) -> None:
     assert [str(one.stream) for one in tiers_of(named)] == ["a", "b"]
 
 
+TABLE: dict[str, Any] = {**TIERS, "database": "sqlite:///billing.db"}
+
+
+class RetryWorkers:
+    """Stands for `RetryWorker` objects, each of which fails, or not."""
+
+    def __init__(self, error: BaseException | None = None) -> None:
+        self.made: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+        self.error = error
+        self.events: list[str] = []
+
+    def __call__(self, *given: Any, **more: Any) -> RetryWorkers:
+        self.made.append((given, more))
+        return self
+
+    def __enter__(self) -> None:
+        self.events.append("start")
+
+    def __exit__(self, *_: object) -> None:
+        self.events.append("stop")
+        if self.error is not None:
+            raise self.error
+
+
+class BusyWorker:
+    """Stands for a `Worker` that processes for three looks."""
+
+    def __init__(self, events: list[str], given: list[dict[str, Any]], **arguments: Any) -> None:
+        given.append(arguments)
+        self._events = events
+        self._looks = 3
+
+    def start(self) -> None:
+        self._events.append("worker starts")
+
+    def request_stop(self) -> None: ...
+
+    def wait(self, _seconds: float) -> bool:
+        self._looks -= 1
+        return self._looks < 0
+
+    def stop(self) -> None:
+        self._events.append(f"worker stops with {self._looks} looks left")
+
+
+class Running(Stop):
+    def is_set(self) -> bool:
+        return False
+
+    def wait(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "left"), [(None, ChildCode.REACHED, -1), (SystemExit(3), ChildCode.FAILED, 2)]
+)
+def test_a_retry_table_of_a_file_is_read_beside_the_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException | None, code: ChildCode, left: int
+) -> None:
+    pytest.importorskip("sqlalchemy")
+    (tmp_path / "worker.toml").write_text(
+        '[on_handler_error]\npolicy = "tiers"\ndelays = [60]\ndead_letters = "file:letters.jsonl"\n'
+        'database = "sqlite:///billing.db"\nkeep_order = true\n[on_handler_error.circuit_breaker]\n'
+    )
+    (tmp_path / "billing_parts.py").write_text(MODULE.replace("def handle", "async def handle"))
+    retries, given = RetryWorkers(error), list[dict[str, Any]]()
+    monkeypatch.setattr(retry_table, "RetryWorker", retries)
+    monkeypatch.setattr(child, "Worker", lambda *_, **more: BusyWorker(retries.events, given, **more))
+    what = settings(
+        "handle",
+        config_file=str(tmp_path / "worker.toml"),
+        sink="sqlite+aiosqlite:///billing.db",
+        until="2026-11-27T00:00:00+00:00",
+    )
+    reports = Reports()
+    found = child._run(replace(what, is_factory=False), Running(), reports, None)  # type: ignore[arg-type]
+    assert found is code
+    assert retries.events == ["worker starts", "start", f"worker stops with {left} looks left", "stop"]
+    ((table, tiers, handler), more) = retries.made[0]
+    assert (tiers.to is table, handler) == (True, sys.modules["billing_parts"].handle)
+    assert (more["database"], more["policy"].policy) == ("sqlite+aiosqlite:///billing.db", tiers)
+    (arguments,) = given
+    assert (arguments["sink"], table.keeps_order) == ("sqlite+aiosqlite:///billing.db", True)
+    assert arguments["handler"] is not handler, "later records of a key wait"
+
+
+@pytest.mark.parametrize(
+    ("handler", "more", "named"),
+    [
+        ("handle", {"keep": True}, "on_handler_error.keep_order=True is invalid: expected a sink"),
+        ("handle", {"dynamodb_table": "orders"}, "on_handler_error.database="),
+        ("Handler", {}, "handler="),
+    ],
+)
+def test_a_worker_that_no_retry_table_suits_is_named(
+    tmp_path: Path, handler: str, more: dict[str, Any], named: str
+) -> None:
+    pytest.importorskip("sqlalchemy")
+    (tmp_path / "worker.toml").write_text(
+        '[on_handler_error]\npolicy = "tiers"\ndelays = [60]\ndead_letters = "file:letters.jsonl"\n'
+        f'database = "sqlite:///billing.db"\nkeep_order = {str(more.pop("keep", False)).lower()}\n'
+    )
+    (tmp_path / "billing_parts.py").write_text(
+        MODULE + "\nfrom kinesis_sdk import RecordHandler\nclass Handler(RecordHandler): ...\n"
+    )
+    what = settings(handler, config_file=str(tmp_path / "worker.toml"), **more)
+    code, ((event, message),) = worked(replace(what, is_factory=False))
+    assert (code, event) == (ChildCode.USAGE, "failed")
+    assert message.startswith(named)
+
+
+def test_a_sink_of_the_command_and_one_of_the_factory_exclude_each_other(tmp_path: Path) -> None:
+    (tmp_path / "billing_parts.py").write_text(MODULE.replace("handler=handle,", "handler=handle, sink='x',"))
+    code, ((_, message),) = worked(settings("parts", sink="sqlite:///totals.db"))
+    assert (code, message) == (
+        ChildCode.USAGE,
+        "sink='that of the factory' is invalid: expected None with --sink",
+    )
+
+
+def test_a_table_is_opened_by_worker_processes_alone(tmp_path: Path) -> None:
+    assert isinstance(policy(loads=False, **TABLE), RetryTiers)
+    with pytest.raises(ConfigError, match="--tiers is for tiers in streams"):
+        tiers_of(policy(loads=False, **TABLE))
+    assert list(tmp_path.glob("billing.db*")) == []
+
+
 DEAD: dict[str, Any] = {"policy": "bisect", "dead_letter": "billing_parts:set_aside"}
 
 
@@ -253,6 +380,10 @@ DEAD: dict[str, Any] = {"policy": "bisect", "dead_letter": "billing_parts:set_as
         ({**TIERS, "delays": []}, "delays=[]"),
         ({**TIERS, "to": "table"}, "on_handler_error.to is invalid"),
         ({**TIERS, "streams": "a"}, "on_handler_error.streams='a'"),
+        ({**TIERS, "keep_order": True}, "on_handler_error.keep_order=True"),
+        ({**TABLE, "keep_order": 1}, "on_handler_error.keep_order=1"),
+        ({**TABLE, "streams": ["a", "b"]}, "on_handler_error.streams=['a', 'b']"),
+        ({**TABLE, "database": "billing.db"}, "on_handler_error.database='billing.db'"),
     ],
 )
 def test_a_policy_that_is_none_is_named(values: dict[str, Any], named: str, loads: bool) -> None:
@@ -266,6 +397,7 @@ def test_a_policy_that_is_none_is_named(values: dict[str, Any], named: str, load
     [
         ({**DEAD, "dead_letter": "billing_parts:nothing"}, "has no attribute 'nothing'"),
         ({**DEAD, "dead_letter": "billing_parts:number"}, "a function of a PoisonRecord"),
+        ({**TABLE, "database": "oracle://me:secret@host/x"}, "on_handler_error.database='oracle://host/x'"),
         (
             {**DEAD, "retry_only": ["billing_parts:handle"]},
             "on_handler_error.retry_only='billing_parts:handle'",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from kinesis_sdk.common.dead_letters import History
 from kinesis_sdk.common.error_policy import PoisonRecord
 from kinesis_sdk.common.errors import ConfigError, ConsumerError, HandlerError, TransientSinkError
+from kinesis_sdk.common.interceptors import ConsumerInterceptor
 from kinesis_sdk.common.records import UserRecord
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer import CircuitBreaker, RecordBatch, StopWorker
@@ -326,6 +328,32 @@ def test_a_dead_letter_hook_that_fails_is_called_again_and_blocks_no_other_row(s
     assert len(scene.dead) == 1
 
 
+def test_a_row_is_decoded_and_delivered_inside_of_the_interceptors(scene):
+    class Text:
+        def deserialize(self, stream, data):
+            return f"{stream}: {data.decode()}"
+
+    class Telling(ConsumerInterceptor):
+        @contextmanager
+        def on_batch(self, batch):
+            told.append(batch.records[0].value)
+            yield
+            told.append("left")
+
+    told = []
+    scene.table.keep(poison(), 0)
+    scene.clock.advance(11)
+    worker = RetryWorker(
+        scene.table,
+        scene.tiers,
+        lambda batch: told.append(batch.records[0].value + batch.records[0].id),
+        interceptors=[Telling()],
+        deserializer=Text(),
+    )
+    assert worker.step() == 0.0
+    assert told == ["orders: x", "orders: xorders/shardId-000000000000/1/0", "left"]
+
+
 def test_what_a_retry_worker_cannot_use_is_an_error(scene):
     async def later(_batch):
         raise AssertionError
@@ -347,8 +375,9 @@ def test_what_a_retry_worker_cannot_use_is_an_error(scene):
     tiers = RetryTiers((5,), to=RetryTable(scene.sink.engine, application_name="b"), dead_letter=later)
     with pytest.raises(ConfigError, match=r"^tiers.dead_letter="):
         RetryWorker(scene.table, tiers, print)
-    with pytest.raises(ConfigError, match=r"^handler="):
-        RetryWorker(scene.table, scene.tiers, RetryTable)
+    for handler in (RetryTable, lambda: None):
+        with pytest.raises(ConfigError, match=r"^handler="):
+            RetryWorker(scene.table, scene.tiers, handler)
     with pytest.raises(ConfigError, match=r"^poll_interval="):
         RetryWorker(scene.table, scene.tiers, print, poll_interval=0)
 

@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime
 from typing import IO, Any
@@ -23,12 +24,14 @@ from kinesis_sdk.cli.run.handlers import HandlerNotFoundError, load_parts
 from kinesis_sdk.cli.run.logs import configure_logging
 from kinesis_sdk.cli.run.metrics import ProcessMetrics
 from kinesis_sdk.cli.run.policy_table import PolicyPlace, tiers_of
+from kinesis_sdk.cli.run.retry_table import with_retries
 from kinesis_sdk.cli.run.settings import RunSettings
 from kinesis_sdk.cli.run.supervisor import ChildCode
 from kinesis_sdk.common.errors import ConfigError, KinesisSdkError
 from kinesis_sdk.common.log_fields import loggable
 from kinesis_sdk.common.stop_flag import StopFlag
 from kinesis_sdk.consumer import ConsumerConfig, DynamoDbStream, StreamSpec, Worker, WorkerParts
+from kinesis_sdk.retries import RetryWorker
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -121,6 +124,10 @@ def _load(settings: RunSettings, place: PolicyPlace) -> WorkerParts:
     parts = load_parts(settings.handler, config, is_factory=settings.is_factory)
     if settings.reports_metrics and parts.metrics is not None:
         raise ConfigError("metrics", "those of the factory", "None with --metrics-port, which brings its own")
+    if settings.sink is not None:
+        if parts.sink is not None:
+            raise ConfigError("sink", "that of the factory", "None with --sink")
+        parts = replace(parts, sink=settings.sink)
     return parts if parts.config is not None else replace(parts, config=config)
 
 
@@ -131,11 +138,11 @@ def _run(
     try:
         try:
             parts = _load(settings, place)
-        except (HandlerNotFoundError, ConfigError) as error:
+        except (HandlerNotFoundError, ConfigError, ImportError) as error:  # ImportError: an extra is missing
             reports.send("failed", message=str(error))
             return ChildCode.USAGE
         try:
-            return _work(settings, parts, stop, reports, metrics)
+            return _work(settings, parts, place, stop, reports, metrics)
         finally:
             if parts.close is not None:
                 parts.close()
@@ -146,12 +153,15 @@ def _run(
 def _work(
     settings: RunSettings,
     parts: WorkerParts,
+    place: PolicyPlace,
     stop: StopFlag,
     reports: Reports,
     metrics: ProcessMetrics | None,
 ) -> ChildCode:
-    assert parts.config is not None
+    config = parts.config
+    assert config is not None
     try:
+        parts, retries = with_retries(parts, place, dynamodb_table=settings.dynamodb_table)
         worker = _make_worker(settings, parts, metrics)
         reports.send("loaded")
         if stop.is_set():
@@ -159,7 +169,7 @@ def _work(
         # On a thread, because `start` may wait for the lease table.
         threading.Thread(target=_pass_on, args=(stop, worker), name="kinesis-stop", daemon=True).start()
         worker.start()
-    except ConfigError as error:
+    except (ConfigError, ImportError) as error:
         reports.send("failed", message=str(error))
         return ChildCode.USAGE
     except KinesisSdkError as error:
@@ -167,8 +177,9 @@ def _work(
         return ChildCode.CALL_FAILED
     reports.send("started")
     try:
-        _follow_worker(worker, reports, parts.config, reports_health=settings.reports_health)
-        worker.stop()
+        with retries or nullcontext():
+            _follow_worker(worker, retries, reports, config, reports_health=settings.reports_health)
+            worker.stop()
     except BaseException as error:
         _LOGGER.error("the worker failed", exc_info=loggable(error))
         reports.send("failed", message=f"{type(error).__name__}: {error}")
@@ -181,11 +192,20 @@ def _pass_on(stop: StopFlag, worker: Worker) -> None:
     worker.request_stop()
 
 
-def _follow_worker(worker: Worker, reports: Reports, config: ConsumerConfig, *, reports_health: bool) -> None:
-    """Report the health of a worker until it has ended."""
+def _follow_worker(
+    worker: Worker,
+    retries: RetryWorker | None,
+    reports: Reports,
+    config: ConsumerConfig,
+    *,
+    reports_health: bool,
+) -> None:
+    """Report the health of a worker until it has ended, or the worker of its retry table has failed."""
     failover_time = config.leases.failover_time
     reported = float("-inf")
     while not worker.wait(_TICK):
+        if retries is not None and retries.error is not None:
+            return  # its exit raises the error
         if reports_health and time.monotonic() - reported >= _REPORT_INTERVAL:
             reported = time.monotonic()
             health = worker.health()

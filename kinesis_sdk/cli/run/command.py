@@ -74,6 +74,12 @@ if TYPE_CHECKING:
 )
 @LEASE_STORE_OPTION
 @click.option(
+    "--sink",
+    metavar="URL",
+    help="Database in which effects and positions change together: sqlite:///totals.db, postgresql+psycopg://user@host/database. "
+    "batch.transaction is a connection to it. In --config, it is not in the list of processes.",
+)
+@click.option(
     "--processes",
     type=click.IntRange(1, 1000),
     default=1,
@@ -143,6 +149,7 @@ def run(
     dynamodb_table: str | None,
     reads_tiers: bool,
     application_name: str,
+    sink: str | None,
     processes: int,
     until: datetime | str | None,
     initial_position: Position | None,
@@ -178,6 +185,7 @@ def run(
       kinesis-sdk run app:handle --stream orders --app nightly --initial-position TRIM_HORIZON --until now
       kinesis-sdk run app:handle --stream orders --app dev --reload --endpoint-url http://localhost:4566
       kinesis-sdk run app:handle --stream orders --app first --lease-store sqlite:///leases.db
+      kinesis-sdk run app:add_up --stream orders --app totals --sink sqlite:///totals.db
       kinesis-sdk run app:copy --dynamodb-table orders --app copier --processes 2
       kinesis-sdk run app:handle --config worker.toml
       kinesis-sdk run app:handle --config worker.toml --tiers
@@ -218,6 +226,7 @@ def run(
         worker_id=f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}",
         config_file=None if config_path is None else str(Path(config_path).resolve()),
         lease_store=account.lease_store,
+        sink=sink,
         initial_position=None if initial_position is None else format_position(initial_position),
         region=account.region,
         profile=account.profile,

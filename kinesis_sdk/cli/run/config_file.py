@@ -19,7 +19,7 @@ region = "eu-west-1"
 ```
 Names are those of `ConsumerConfig`; ``initial_position`` may also be a time: ``2026-11-21T09:00:00Z`` (UTC without an offset, with or without
 quotes) or ``"@1732179600000"``. A table holds the fields of one of its groups. ``on_handler_error`` is a word, or a table with the fields of one of the policies
-(`kinesis_sdk.consumer`, or retry tiers in streams); functions and classes are written as ``module:attribute``. The table ``[application]`` stands for options of
+(`kinesis_sdk.consumer`, or retry tiers); functions and classes are written as ``module:attribute``. The table ``[application]`` stands for options of
 the command line, see `ApplicationSettings`.
 """
 
@@ -55,6 +55,7 @@ class ApplicationSettings:
         profile: Profile of ``~/.aws``.
         endpoint_url: Endpoint of all services.
         lease_store: URL of the lease store; in the configuration, it is ``lease_table.lease_store``.
+        sink: URL of the database in which effects and positions change together.
     """
 
     name: str | None = None
@@ -65,6 +66,7 @@ class ApplicationSettings:
     profile: str | None = None
     endpoint_url: str | None = None
     lease_store: str | None = field(default=None, repr=False)
+    sink: str | None = field(default=None, repr=False)
 
     @property
     def all_streams(self) -> tuple[str, ...]:

@@ -7,11 +7,12 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from kinesis_sdk.admin import Connection
 from kinesis_sdk.cli.run.handlers import HandlerNotFoundError, load_handler, split_name
-from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.common.errors import ConfigError, without_userinfo
+from kinesis_sdk.common.validation import check_bool
 from kinesis_sdk.consumer import (
     BisectBatch,
     CircuitBreaker,
@@ -24,7 +25,7 @@ from kinesis_sdk.consumer import (
 from kinesis_sdk.dead_letters import DeadLetters, open_dead_letters
 from kinesis_sdk.dead_letters.location import check_location
 from kinesis_sdk.producer import Producer, ProducerConfig
-from kinesis_sdk.retries import RetryTiers, StreamTiers
+from kinesis_sdk.retries import RetryTable, RetryTiers, StreamTiers, TierStore
 
 _FIELD = "on_handler_error"
 _POLICIES: Mapping[str, Callable[..., HandlerErrorPolicy]] = {
@@ -34,6 +35,7 @@ _POLICIES: Mapping[str, Callable[..., HandlerErrorPolicy]] = {
     "stop": StopWorker,
 }
 _BREAKER = "circuit_breaker"
+_DATABASES = "the URL of a database: 'sqlite:///billing.db' or 'postgresql+psycopg://user@host/database'"
 _NAMESPACE = "kinesis_sdk retries"
 """Name space of the identities of copies in tiers."""
 
@@ -46,17 +48,38 @@ class PolicyPlace:
         application: Name of the application, which dead letters tell.
         stream: Name or ARN of its stream, after which the tiers are named; None if it is unknown, or if there are several.
         connection: Region, profile and endpoint for copies in tiers.
-        stores: The tiers of the policies that were read.
+        stores: The tiers in streams of the policies that were read.
+        tables: The retry tables of the policies that were loaded.
     """
 
     application: str = ""
     stream: str | None = None
     connection: Connection | None = None
     stores: list[StreamTiers] = field(default_factory=list)
+    tables: list[RetryTable] = field(default_factory=list)
     _producer: Producer | None = None
 
+    def table(self, database: Any, keep_order: Any, *, loads: bool) -> TierStore:
+        """Return a retry table; without ``loads``, a stand-in that opens no database."""
+        name = f"{_FIELD}.database"
+        if not isinstance(database, str) or "://" not in database:
+            shown = without_userinfo(database)[:200] if isinstance(database, str) else database
+            raise ConfigError(name, shown, _DATABASES)
+        check_bool(f"{_FIELD}.keep_order", keep_order)
+        if not loads:
+            stand_in: Any = SimpleNamespace(begin=tuple)
+            return cast("TierStore", stand_in)
+        try:
+            made = RetryTable(database, application_name=self.application, keep_order=keep_order)
+        except ConfigError as error:
+            if error.field != "database":
+                raise
+            raise ConfigError(name, error.value, error.accepted) from error
+        self.tables.append(made)
+        return made
+
     def tiers(self, names: Any, *, loads: bool) -> StreamTiers:
-        """Return new tiers; without ``loads``, they cannot keep a record."""
+        """Return new tiers in streams; without ``loads``, they cannot keep a record."""
         if names is not None and not (
             isinstance(names, list) and all(isinstance(name, str) for name in names)
         ):
@@ -79,9 +102,11 @@ class PolicyPlace:
         return made
 
     def close(self) -> None:
-        """Close the producer of copies."""
+        """Close the producer of copies, and the connections of tables."""
         if self._producer is not None:
             self._producer.close()
+        for table in self.tables:
+            table.close()
 
 
 def policy_from(
@@ -90,7 +115,7 @@ def policy_from(
     """Return the policy that a table describes: ``policy`` is one of `_POLICIES`, and the other keys are its fields.
 
     ``dead_letters`` may be a location of dead letters instead of the function ``dead_letter``. The table ``circuit_breaker`` puts a
-    `CircuitBreaker` in front. The tiers of ``tiers`` are streams: ``streams``, or those named after the stream.
+    `CircuitBreaker` in front. The tiers of ``tiers`` are streams, ``streams`` or those named after the stream, or a table in ``database``.
 
     ``loads`` imports the functions that it names; otherwise the policy has stand-ins, which cannot be called.
 
@@ -115,9 +140,15 @@ def policy_from(
         delays = given.get("delays")
         if not isinstance(delays, list):
             raise ConfigError(f"{_FIELD}.delays", delays, "a list of seconds, such as [60, 600, 3600]")
-        given["to"] = place.tiers(given.pop("streams", None), loads=loads)
+        given["to"] = _tier_store(given, place, loads=loads)
     policy = make(**given)
     return policy if breaker is None else _breaker(policy, breaker, loads=loads)
+
+
+def retry_tiers(policy: object) -> RetryTiers | None:
+    """Return the retry tiers of a policy, also behind a circuit breaker; None if it has none."""
+    inner = policy.policy if isinstance(policy, CircuitBreaker) else policy
+    return inner if isinstance(inner, RetryTiers) else None
 
 
 def tiers_of(policy: object) -> list[StreamSpec]:
@@ -126,12 +157,34 @@ def tiers_of(policy: object) -> list[StreamSpec]:
     Raises:
         ConfigError: If the policy has no tiers in streams.
     """
-    inner = policy.policy if isinstance(policy, CircuitBreaker) else policy
-    if not isinstance(inner, RetryTiers):
+    tiers = retry_tiers(policy)
+    if tiers is None:
         raise ConfigError(
             f"{_FIELD}.policy", None, "tiers", problem='--tiers needs a file with policy = "tiers"'
         )
-    return inner.streams()
+    if not isinstance(tiers.to, StreamTiers):
+        raise ConfigError(
+            f"{_FIELD}.database",
+            None,
+            "tiers in streams",
+            problem="--tiers is for tiers in streams: records in a database are delivered by the command without it",
+        )
+    return tiers.streams()
+
+
+def _tier_store(given: dict[str, Any], place: PolicyPlace, *, loads: bool) -> TierStore:
+    """Return the place where records wait; takes its names out of ``given``."""
+    streams, database = given.pop("streams", None), given.pop("database", None)
+    keep_order = given.pop("keep_order", None)
+    if database is None:
+        if keep_order is not None:
+            raise ConfigError(
+                f"{_FIELD}.keep_order", keep_order, "nothing without database: streams keep no order of keys"
+            )
+        return place.tiers(streams, loads=loads)
+    if streams is not None:
+        raise ConfigError(f"{_FIELD}.streams", streams, "nothing beside database")
+    return place.table(database, False if keep_order is None else keep_order, loads=loads)
 
 
 def _names_of(make: Callable[..., HandlerErrorPolicy]) -> list[str]:
@@ -139,7 +192,7 @@ def _names_of(make: Callable[..., HandlerErrorPolicy]) -> list[str]:
     names = [name for name in inspect.signature(make).parameters if name != "to"]
     if "dead_letter" in names:
         names.append("dead_letters")
-    return [*names, "streams"] if make is RetryTiers else names
+    return [*names, "streams", "database", "keep_order"] if make is RetryTiers else names
 
 
 def _check_names(place: str, given: Mapping[str, Any], known: list[str]) -> None:

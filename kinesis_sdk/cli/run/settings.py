@@ -24,6 +24,7 @@ class RunSettings:
         dynamodb_table: Table whose stream is read, or the ARN of a stream; None for Kinesis streams.
         config_file: TOML file with settings of the consumer, or None.
         lease_store: URL of the lease store; None leaves it to the file.
+        sink: URL of the sink; None for the factory's, or none.
         initial_position: Text of a position, for shards without a lease; None leaves it to the file.
         until: ISO 8601 moment at which the worker ends; None for no end.
         region: AWS region; None for the usual one.
@@ -44,6 +45,7 @@ class RunSettings:
     dynamodb_table: str | None = None
     config_file: str | None = None
     lease_store: str | None = field(default=None, repr=False)
+    sink: str | None = field(default=None, repr=False)
     initial_position: str | None = None
     until: str | None = None
     region: str | None = None
