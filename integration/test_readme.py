@@ -382,7 +382,10 @@ def test_the_spark_blocks_run(environment: dict[str, str], tmp_path: Path) -> No
     kinesis.put_record(StreamName="values", Data=b'{"origin": "ORD", "delay": 20}', PartitionKey="k")
     (register,) = programs(DOCS / "spark.md")
     frames, functions = (block.text for block in programs(DOCS / "spark-guide.md"))
-    values = "".join(block.text for block in programs(DOCS / "spark-values.md"))
+    values, binary = (
+        "".join(block.text for block in programs(DOCS / page))
+        for page in ("spark-values.md", "spark-binary-values.md")
+    )
     (ids,) = (
         block
         for block in blocks("python", DOCS / "exactly-once.md")
@@ -401,6 +404,7 @@ def test_the_spark_blocks_run(environment: dict[str, str], tmp_path: Path) -> No
         + functions
         + AFTERWARDS
         + values.replace('streamName="flights"', 'streamName="values"')
+        + binary
         + migrated
         + MIGRATED
         + RECORD_IDS

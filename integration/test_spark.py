@@ -24,6 +24,8 @@ pytestmark = pytest.mark.timeout(LIMIT + 60)
 # What of the unit tests needs pyarrow or pyspark, which the usual environment does not have.
 UNIT = (
     "tests/spark/test_arrow.py",
+    "tests/spark/test_avro_values.py",
+    "tests/spark/test_csv_values.py",
     "tests/spark/test_parse.py",
     "tests/spark/test_sink.py",
     "tests/spark/test_source.py",

@@ -35,6 +35,7 @@ OWN_TESTS = {
     "docs/spark-guide.md": "integration/test_readme.py::test_the_spark_blocks_run",
     "docs/spark.md": "integration/test_readme.py::test_the_spark_blocks_run",
     "docs/spark-values.md": "integration/test_readme.py::test_the_spark_blocks_run",
+    "docs/spark-binary-values.md": "integration/test_readme.py::test_the_spark_blocks_run",
     "docs/testing.md": "tests/test_pytest_plugin.py::test_an_example_of_the_page",
     **{
         f"docs/tutorial-{page}.md": "integration/test_tutorial.py::test_the_tutorial"

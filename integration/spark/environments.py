@@ -23,6 +23,7 @@ PACKAGES = (
     "msgspec>=0.19",
     "pybase64>=1.4",
     "pandas>=2.2,<3",
+    "fastavro>=1.9",
     "pytest>=8.3",
     "pytest-timeout>=2.3",
     "hypothesis>=6.110",

@@ -283,6 +283,21 @@ def account_for(put: dict[str, list[bytes]], got: list[bytes]) -> dict[str, int]
     }
 
 
+def assert_same_rows(found: Any, expected: Any, rows: int) -> float:
+    """Assert that two frames have the same rows; return how many of each are malformed, if they say so."""
+    from pyspark.sql import functions as F  # noqa: N812 — Spark's habit
+
+    both = found.withColumn("side", F.lit(1)).unionAll(expected.withColumn("side", F.lit(-1)))
+    different = both.groupBy(*found.columns).agg(F.sum("side").alias("more"), F.count("*").alias("rows"))
+    flagged = F.col("_corrupt_record").isNotNull() if "_corrupt_record" in found.columns else F.lit(False)
+    compared, malformed, differing = different.agg(
+        F.sum("rows"), F.sum(F.when(flagged, F.col("rows"))), F.count(F.when(F.col("more") != 0, True))
+    ).first()
+    assert compared == 2 * rows
+    assert not differing, "\n".join(map(str, different.filter("more != 0").limit(6).collect()))
+    return (malformed or 0) / 2
+
+
 PERFECT = {"missing": 0, "duplicated": 0, "foreign": 0, "order breaks": 0}
 
 

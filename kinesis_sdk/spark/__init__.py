@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from kinesis_sdk.spark.errors import MalformedValueError as MalformedValueError
     from kinesis_sdk.spark.errors import OffsetError as OffsetError
     from kinesis_sdk.spark.errors import StalledError as StalledError
+    from kinesis_sdk.spark.parse.avro_values import avro_columns as avro_columns
     from kinesis_sdk.spark.parse.inference import infer_columns as infer_columns
     from kinesis_sdk.spark.partition import KinesisPartitionWriter as KinesisPartitionWriter
     from kinesis_sdk.spark.partition import PartitionFailedError as PartitionFailedError
@@ -41,6 +42,7 @@ else:
                 "shared_producer",
             ),
             # columns of values
+            "kinesis_sdk.spark.parse.avro_values": ("avro_columns",),
             "kinesis_sdk.spark.parse.inference": ("infer_columns",),
             # connection settings
             "kinesis_sdk.spark.connection": ("ConnectionSettings",),

@@ -21,7 +21,8 @@ from kinesis_sdk.common.position_text import parse_duration, parse_position
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.spark.connection import ConnectionSettings
 from kinesis_sdk.spark.logs import LEVELS
-from kinesis_sdk.spark.parse.form import MODES, ValueFormat
+from kinesis_sdk.spark.parse.form import ValueFormat
+from kinesis_sdk.spark.parse.form_options import FORMATS, NOT_HERE, OPTIONS, read_text, take_value_format
 from kinesis_sdk.spark.positions import StartingPosition
 from kinesis_sdk.spark.tasks import MAX_TASKS
 
@@ -141,10 +142,11 @@ class SourceOptions:
         text = values.pop("ending_position", None)
         if text is not None:
             values["ending_position"] = _ending(text, "endingPosition", clock.time())
+        connection = _take_connection(values, streams)
         chosen = cls(
             streams=streams,
-            connection=_take_connection(values, streams),
-            value_format=_take_value_format(values),
+            connection=connection,
+            value_format=take_value_format(values, connection),
             **values,
         )
         if chosen.misplaced_aggregates == "discard" and not chosen.deaggregate:
@@ -279,25 +281,6 @@ def _choice(*choices: str) -> Callable[[str, str], str]:
     return read
 
 
-def _mode(text: str, option: str) -> str:
-    if text.strip().upper() not in MODES:
-        raise ConfigError(option, text, "one of " + ", ".join(MODES))
-    return text.strip().upper()
-
-
-def _zone(text: str, option: str) -> str:  # noqa: ARG001
-    from kinesis_sdk.spark.parse.moments import time_zone  # few jobs need it
-
-    time_zone(text.strip())
-    return text.strip()
-
-
-def _text(text: str, option: str) -> str:
-    if not text.strip():
-        raise ConfigError(option, text, "text")
-    return text.strip()
-
-
 def _stream_text(text: str, option: str) -> str:
     try:
         return str(StreamId.parse(text.strip()))
@@ -341,19 +324,19 @@ _Reader = Callable[[str, str], Any]
 _Table = dict[str, tuple[str, _Reader]]
 
 _CONNECTION: _Table = {
-    "region": ("region_name", _text),
-    "endpointUrl": ("endpoint_url", _text),
-    "profile": ("profile_name", _text),
-    "roleArn": ("role_arn", _text),
-    "roleSessionName": ("role_session_name", _text),
-    "externalId": ("external_id", _text),
-    "accessKeyId": ("access_key_id", _text),
+    "region": ("region_name", read_text),
+    "endpointUrl": ("endpoint_url", read_text),
+    "profile": ("profile_name", read_text),
+    "roleArn": ("role_arn", read_text),
+    "roleSessionName": ("role_session_name", read_text),
+    "externalId": ("external_id", read_text),
+    "accessKeyId": ("access_key_id", read_text),
     "secretAccessKey": ("secret_access_key", _secret),
     "sessionToken": ("session_token", _secret),
 }
 _COMMON: _Table = {
-    "streamName": ("stream_name", _text),
-    "streamArn": ("stream_arn", _text),
+    "streamName": ("stream_name", read_text),
+    "streamArn": ("stream_arn", read_text),
     "logLevel": ("log_level", _choice(*LEVELS)),
     **_CONNECTION,
 }
@@ -361,16 +344,9 @@ CREDENTIAL_OPTIONS = ("accessKeyId", "secretAccessKey", "sessionToken")
 STREAM_OPTIONS = ("streamName", "streamArn", "streamNames")
 """Options of which a reader or writer needs one."""
 
-_PARSING: _Table = {
-    "mode": ("mode", _mode),
-    "columnNameOfCorruptRecord": ("corrupt_name", _text),
-    "timeZone": ("zone", _zone),
-}
-"""Options that need ``valueFormat``."""
-
 _SOURCE: _Table = {
     **_COMMON,
-    "streamNames": ("stream_names", _text),
+    "streamNames": ("stream_names", read_text),
     "startingPosition": ("starting_position", _starting_text),
     "endingPosition": ("ending_position", _ending_text),
     "maxBatchSpan": ("max_batch_span", _duration(0, 31_536_000)),
@@ -396,9 +372,9 @@ _SOURCE: _Table = {
     "maxLookUpSpan": ("max_look_up_span", _duration(1, OLDEST_MILLIS / 1000)),
     "failOnDataLoss": ("fail_on_data_loss", _flag),
     "retrievalMode": ("retrieval_mode", _choice("polling", "fanout")),
-    "columns": ("columns", _text),
-    "valueFormat": ("value_format", _choice("json")),
-    **_PARSING,
+    "columns": ("columns", read_text),
+    "valueFormat": ("value_format", _choice(*FORMATS)),
+    **OPTIONS,
 }
 _SINK: _Table = {
     **_COMMON,
@@ -414,7 +390,7 @@ _SINK: _Table = {
     "flushTimeout": ("flush_timeout", _duration(0.1, 604_800)),
     "errorSample": ("error_sample", _count(0, 100)),
     "idempotent": ("idempotent", _flag),
-    "dedupNamespace": ("dedup_namespace", _text),
+    "dedupNamespace": ("dedup_namespace", read_text),
     "dedupSecret": ("dedup_secret", _secret),
     "dedupWindow": ("dedup_window", _duration(1, 300)),
     "reconcile": ("reconcile", _duration(1, 31_536_000)),
@@ -446,6 +422,8 @@ def _read(
             continue
         if key == "path":  # what `load("orders")` passes, as with sources of files and topics
             raise ConfigError("path", text, "no path: name the stream by option streamName or streamArn")
+        if name is None and key in NOT_HERE:
+            raise ConfigError(given, text, NOT_HERE[key])
         if name is None:
             close = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
             hint = f"{known[close[0]]} (the closest one), or another of " if close else "one of "
@@ -465,19 +443,6 @@ def _take_connection(values: dict[str, Any], streams: Collection[StreamId]) -> C
     if regions:
         fields.setdefault("region_name", regions.pop())
     return ConnectionSettings(**fields)
-
-
-def _take_value_format(values: dict[str, Any]) -> ValueFormat | None:
-    """Take the format of values, and its options, out of the values."""
-    name = values.pop("value_format", None)
-    chosen = {
-        field: (option, values.pop(field)) for option, (field, _) in _PARSING.items() if field in values
-    }
-    if name is None:
-        for option, value in chosen.values():
-            raise ConfigError(option, value, "nothing without a valueFormat")
-        return None
-    return ValueFormat(name=name, **{field: value for field, (_, value) in chosen.items()})
 
 
 def _take_streams(values: dict[str, Any]) -> tuple[StreamId, ...]:

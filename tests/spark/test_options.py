@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import pickle
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -126,7 +127,7 @@ def test_an_unknown_option_names_the_closest_one_and_never_its_value(name: str, 
 
 
 def test_an_option_like_no_other_names_all() -> None:
-    with pytest.raises(ConfigError, match="one of accessKeyId, col"):
+    with pytest.raises(ConfigError, match="one of accessKeyId, avroSchema, col"):
         SourceOptions.parse({**NAME, "zzz": "1"})
 
 
@@ -174,6 +175,48 @@ def test_an_option_like_no_other_names_all() -> None:
 def test_bad_values_name_their_option(name: str, value: str) -> None:
     with pytest.raises(ConfigError, match=name):
         SourceOptions.parse({**NAME, name: value})
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"sep": ";"}, "sep=';'.*nothing without a valueFormat"),
+        ({"sep": ";", "valueFormat": "json"}, "sep=';'.*nothing with valueFormat=json"),
+        ({"valueFormat": "avro"}, "avroSchema=None.*or schemaRegistry=glue"),
+        ({"valueFormat": "avro", "schemaRegistry": "confluent"}, "schemaRegistry='confluent'.*glue"),
+        ({"valueFormat": "json", "schemaRegistryEndpointUrl": "http://x"}, "nothing without schemaRegistry"),
+        (
+            {"valueFormat": "avro", "avroSchema": '"int"', "timeZone": "UTC"},
+            "timeZone='UTC'.*nothing with valueFormat=avro",
+        ),
+        ({"sep": "::", "valueFormat": "csv"}, "sep='::'.*one ASCII character"),
+        ({"sep": '"', "valueFormat": "csv"}, "sep='\"'.*another character than quote"),
+        ({"quote": "“", "valueFormat": "csv"}, "quote='“'.*one ASCII character"),
+        ({"header": "true", "valueFormat": "csv"}, "header='true'.*one line without a header"),
+        ({"timestampFormat": "yyyy", "valueFormat": "csv"}, "timestampFormat='yyyy'.*name the column STRING"),
+        ({"delimiter": ";", "valueFormat": "csv"}, "delimiter=';'.*called sep"),
+    ],
+)
+def test_options_of_a_format_need_it(given: dict[str, str], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        SourceOptions.parse({**NAME, **given})
+    found = SourceOptions.parse({**NAME, "valueFormat": "csv", "sep": "\\t", "escape": "", "nullValue": " "})
+    assert found.value_format == ValueFormat(name="csv", settings={"sep": "\t", "escape": "", "null": " "})
+
+
+def test_a_registry_has_the_region_and_credentials_of_the_stream() -> None:
+    given = {
+        "valueFormat": "avro",
+        "schemaRegistry": "glue",
+        "schemaRegistryEndpointUrl": "http://glue",
+        "endpointUrl": "http://kinesis",
+        "profile": "p",
+    }
+    found = SourceOptions.parse({**NAME, **given})
+    assert found.value_format == ValueFormat(
+        name="avro", registry=replace(found.connection, endpoint_url="http://glue")
+    )
+    assert (found.connection.endpoint_url, found.connection.profile_name) == ("http://kinesis", "p")
 
 
 def test_each_direction_checks_and_ignores_the_options_of_the_other() -> None:

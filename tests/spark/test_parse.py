@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import json
-import pickle
-from collections.abc import Sequence
 from datetime import date, datetime, timezone
 from decimal import Decimal
 from random import Random
@@ -23,42 +21,13 @@ pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed here; `make
 from kinesis_sdk.spark.parse import ddl, json_values, rows  # noqa: E402 — after the skip
 from kinesis_sdk.spark.parse.inference import infer_columns  # noqa: E402
 from kinesis_sdk.spark.parse.rows import TypedRows, TypingTask  # noqa: E402
+from tests.spark.typed import INTS, OneByOne, many, mapped, raw, rows_of, struct, text_of  # noqa: E402
 
 UTC = timezone.utc
-INTS = {"type": "array", "elementType": "integer", "containsNull": True}
 
 
-def struct(**fields: Any) -> dict[str, Any]:
-    return {
-        "type": "struct",
-        "fields": [{"name": name, "type": kind, "nullable": True} for name, kind in fields.items()],
-    }
-
-
-def many(kind: Any) -> dict[str, Any]:
-    return {"type": "array", "elementType": kind, "containsNull": True}
-
-
-def mapped(kind: Any) -> dict[str, Any]:
-    return {"type": "map", "keyType": "string", "valueType": kind, "valueContainsNull": True}
-
-
-def raw(payloads: Sequence[bytes], columns: Sequence[str] = ("data",)) -> Any:
-    """Return what the source has of records: their number is in the sequence number."""
-    columns_of: dict[str, Any] = {
-        "data": pa.array(payloads, pa.binary()),
-        "sequenceNumber": pa.array([str(number) for number in range(len(payloads))]),
-        "shardId": pa.array(["shardId-000000000000"] * len(payloads)),
-    }
-    return pa.RecordBatch.from_arrays([columns_of[name] for name in columns], names=list(columns))
-
-
-def read(schema: dict[str, Any], *payloads: bytes, **how: str) -> list[dict[str, Any]]:
-    shape: TypedRows = pickle.loads(pickle.dumps(TypedRows(ValueFormat(name="json", **how), schema)))
-    task = shape.begin()
-    found = list(task.shape(raw(payloads, shape.raw)))
-    assert all(batch.schema.equals(shape.columns.schema()) for batch in found)
-    return [row for batch in found for row in batch.to_pylist()]
+def read(schema: dict[str, Any], *payloads: bytes, **how: Any) -> list[dict[str, Any]]:
+    return rows_of(ValueFormat(name="json", **how), schema, *payloads)
 
 
 # Type, values of a member that fit, with what they are, and values that do not.
@@ -279,16 +248,6 @@ def test_local_times_are_those_of_the_time_zone() -> None:
 # ------------------------------------------------------------------ whole columns and single values agree
 
 
-class _OneByOne:
-    """A parser that declines all columns."""
-
-    def __init__(self, parser: Any) -> None:
-        self.value, self.text_of = parser.value, parser.text_of
-
-    def columns(self, _payloads: Any) -> None:
-        return None
-
-
 ANY = struct(
     i="integer", b="string", d="double", f="float", o="boolean", c="decimal(5,2)", dt="date", ts="timestamp", n="timestamp_ntz",
     st=struct(x="integer", z="timestamp"), l=INTS, ls=many(struct(x="double", d="date")), ll=many(many("string")), _corrupt_record="string",
@@ -316,23 +275,6 @@ def _document(rng: Random) -> bytes:
     return bytes(document)
 
 
-def _numbers(kind: Any) -> Any:
-    """The same type with numbers for dates and times, because Python has none as late as Spark's."""
-    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
-        return pa.int32() if pa.types.is_date(kind) else pa.int64()
-    if pa.types.is_list(kind):
-        return pa.list_(_numbers(kind.value_type))
-    if pa.types.is_struct(kind):
-        return pa.struct([(field.name, _numbers(field.type)) for field in kind])
-    return kind
-
-
-def _text(batch: Any) -> str:
-    """The rows as text, because a NaN equals nothing."""
-    columns = [column.cast(_numbers(column.type)).to_pylist() for column in batch.columns]
-    return str(columns)
-
-
 @pytest.mark.fuzz
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin"])
 @pytest.mark.parametrize("seed", fuzz.seeds(unit=1, fuzz=10))
@@ -341,13 +283,13 @@ def test_whole_columns_are_what_single_values_are(seed: int, zone: str) -> None:
     rng = Random(seed)
     whole = TypedRows(ValueFormat(name="json", zone=zone), ANY).begin()
     single = TypedRows(ValueFormat(name="json", zone=zone), ANY).begin()
-    single._parser = _OneByOne(single._parser)
+    single._parser = OneByOne(single._parser)
     taken = 0
     for _ in range(fuzz.how_many(unit=20, fuzz=1_000)):
         batch = raw([_document(rng) for _ in range(rng.choice([1, 1, 2, 5]))])
         taken += whole._parser.columns(batch.column("data")) is not None
         (one,), (other,) = whole.shape(batch), single.shape(batch)
-        assert _text(one) == _text(other), batch.to_pylist()
+        assert text_of(one) == text_of(other), batch.to_pylist()
     assert taken > 2
     assert whole.malformed == single.malformed
 
@@ -358,13 +300,13 @@ def test_whole_columns_are_what_single_values_are(seed: int, zone: str) -> None:
 def test_a_bad_value_costs_its_neighbours_only(monkeypatch: pytest.MonkeyPatch) -> None:
     task = TypedRows(ValueFormat(name="json"), struct(a="integer")).begin()
     exact: list[bytes] = []
-    value = task._parser.value
+    row = task._parser.row
 
     def noted(payload: bytes) -> Any:
         exact.append(payload)
-        return value(payload)
+        return row(payload)
 
-    monkeypatch.setattr(task._parser, "value", noted)
+    monkeypatch.setattr(task._parser, "row", noted)
     payloads = [b'{"a":%d}' % number for number in range(3_000)]
     payloads[1_500] = b"?"
     assert [row["a"] for batch in task.shape(raw(payloads)) for row in batch.to_pylist()] == [

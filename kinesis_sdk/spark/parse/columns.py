@@ -74,6 +74,11 @@ class Kind:
         return _SQL.get(self.name, self.name)
 
     @property
+    def json_form(self) -> str:
+        """The JSON form of Spark, of a type without parts."""
+        return str(self) if self.name == "decimal" else self.name
+
+    @property
     def kinds(self) -> set[str]:
         """Names of this type and of all types in it."""
         inner = [*(self.fields or {}).values(), *([self.inner] if self.inner else [])]
@@ -123,15 +128,17 @@ class Columns:
     Attributes:
         names: All columns, in order.
         fields: Fields of the value, by name.
-        corrupt: Column with the text of a malformed value; None without it.
+        corrupt: Column with a malformed value; None without it.
+        corrupt_kind: Its type: ``string`` for formats of text, ``binary`` for others.
     """
 
     names: tuple[str, ...]
     fields: Mapping[str, Kind]
     corrupt: str | None = None
+    corrupt_kind: str = "string"
 
     @classmethod
-    def of(cls, schema: Mapping[str, Any], corrupt_name: str) -> Columns:
+    def of(cls, schema: Mapping[str, Any], corrupt_name: str, corrupt_kind: str = "string") -> Columns:
         """Read the JSON form of a schema.
 
         Raises:
@@ -152,8 +159,8 @@ class Columns:
                 if _shown(given) != kind:
                     raise ConfigError(f"column {name}", _shown(given), _SQL.get(kind, kind))
             elif name == corrupt_name:
-                if given != "string":
-                    raise ConfigError(f"column {name}", _shown(given), "string")
+                if given != corrupt_kind:
+                    raise ConfigError(f"column {name}", _shown(given), corrupt_kind)
                 corrupt = name
             elif name.startswith("_") and _plain(name) in known:
                 raise ConfigError("schema", name, f"{known[_plain(name)]}, or another name")
@@ -165,7 +172,7 @@ class Columns:
                 )
         if not fields:
             raise ConfigError("schema", ", ".join(names), "at least one field of the value")
-        return cls(tuple(names), fields, corrupt)
+        return cls(tuple(names), fields, corrupt, corrupt_kind)
 
     @property
     def raw(self) -> tuple[str, ...]:
@@ -186,14 +193,13 @@ class Columns:
         }
         return pa.schema(
             [
-                (name, self.fields[name].arrow() if name in self.fields else types[_metadata_kind(name)])
+                (name, self.fields[name].arrow() if name in self.fields else types[self._metadata_kind(name)])
                 for name in self.names
             ]
         )
 
-
-def _metadata_kind(name: str) -> str:
-    return METADATA[name][1] if name in METADATA else "string"
+    def _metadata_kind(self, name: str) -> str:
+        return METADATA[name][1] if name in METADATA else self.corrupt_kind
 
 
 def _plain(name: str) -> str:

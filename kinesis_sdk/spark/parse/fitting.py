@@ -34,6 +34,10 @@ _FIRST_DAY = date(1970, 1, 1)
 _MICROSECOND = timedelta(microseconds=1)
 
 
+class MalformedError(ValueError):
+    """A payload is not what the format says. The message has nothing of the payload."""
+
+
 class UnfitError(ValueError):
     """A value does not fit its type. The message names types only, never the value."""
 
@@ -119,7 +123,7 @@ class Fitter:
 
             return whole
         if kind.name == "decimal":
-            return lambda value: _decimal(value, kind)
+            return lambda value: decimal_of(value, kind)
         return {
             "float": _single,
             "double": _double,
@@ -177,18 +181,22 @@ def _double(value: Any) -> float:
 
 
 def _single(value: Any) -> float:
-    """Return the nearest number of 32 bits; beyond the largest, infinity. By way of 64 bits, it would be rounded twice."""
-    import pyarrow as pa
-
     found = _double(value)
     if isinstance(value, str) or not math.isfinite(found):
         return found
-    digits = getattr(value, "text", None) or str(value)
+    return nearest_single(getattr(value, "text", None) or str(value)) + 0.0
+
+
+def nearest_single(digits: str) -> float:
+    """Return the nearest number of 32 bits; beyond the largest, infinity. By way of 64 bits, it would be rounded twice."""
+    import pyarrow as pa
+
     nearest: float = pa.scalar(digits).cast(pa.float32()).as_py()
-    return nearest + 0.0
+    return nearest
 
 
-def _decimal(value: Any, kind: Kind) -> Decimal:
+def decimal_of(value: Any, kind: Kind) -> Decimal:
+    """Return a number, or the number that text is, rounded to the digits of a type; raise `UnfitError` if it has too many before the point."""
     if isinstance(value, Decimal):
         found = value
     elif isinstance(value, bool) or not isinstance(value, int | float | str):

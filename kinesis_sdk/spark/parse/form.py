@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kinesis_sdk.spark.connection import ConnectionSettings
 
 PERMISSIVE, DROP, FAIL = "PERMISSIVE", "DROPMALFORMED", "FAILFAST"
 MODES = (PERMISSIVE, DROP, FAIL)
@@ -13,13 +18,17 @@ class ValueFormat:
     """Format of values; picklable.
 
     Attributes:
-        name: ``json``.
+        name: ``json``, ``csv`` or ``avro``.
         mode: Treatment of a malformed value: null fields (``PERMISSIVE``), no row (``DROPMALFORMED``), or an error (``FAILFAST``).
         corrupt_name: Column with the text of a malformed value, if the schema has it.
         zone: Name of the time zone of timestamps whose text names none.
+        registry: Connection to the schema registry whose headers the values have; None if they have none.
+        settings: Options of this format alone, by the names that its parser gives them.
     """
 
     name: str
     mode: str = PERMISSIVE
     corrupt_name: str = "_corrupt_record"
     zone: str = "UTC"
+    registry: ConnectionSettings | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)

@@ -7,7 +7,8 @@ from typing import Any
 
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.spark.parse.ddl import ddl_of
-from kinesis_sdk.spark.parse.json_values import JsonParser, MalformedError
+from kinesis_sdk.spark.parse.fitting import MalformedError
+from kinesis_sdk.spark.parse.json_values import JsonParser
 
 _MAX_FIELDS = 10_000
 _MAX_LEVELS = 16

@@ -1,7 +1,7 @@
 """JSON: whole columns at once by pyarrow, single values exactly by the standard library.
 
 Both ways give the same values for every payload that both can read. `JsonParser.columns` declines payloads that pyarrow refuses or may
-read differently; `JsonParser.value` decides about these.
+read differently; `JsonParser.row` decides about these.
 
 pyarrow reads one text of many values, so that each value must be known to belong to one payload. Each payload begins with ``{`` and
 ends with ``}``, and a line break separates it from the next one. In a text that is JSON, ``}``, a line break and ``{`` stand between two
@@ -14,13 +14,13 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from kinesis_sdk.spark.parse.columns import Kind
-from kinesis_sdk.spark.parse.fitting import UnfitError
-from kinesis_sdk.spark.parse.moments import days_column, moments_column
+from kinesis_sdk.spark.parse.fitting import Fitter, MalformedError, UnfitError
+from kinesis_sdk.spark.parse.moments import days_column, moments_column, time_zone
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,10 +48,6 @@ _SLOW = {"map", "binary"}
 """Types that pyarrow does not read from JSON as Spark does."""
 
 
-class MalformedError(ValueError):
-    """A payload does not conform to the format. The message has nothing of the payload."""
-
-
 class JsonParser:
     """Reads JSON objects, one in each payload.
 
@@ -66,6 +62,7 @@ class JsonParser:
 
         self._fields = dict(fields)
         self._zone = zone
+        self._fitter = Fitter(fields, time_zone(zone), self.text_of)
         kinds: set[str] = set().union(*(kind.kinds for kind in fields.values()))
         self._whole_columns = not kinds & _SLOW
         width = max((kind.element_width for kind in fields.values()), default=0)
@@ -80,7 +77,7 @@ class JsonParser:
         )
 
     def columns(self, payloads: pa.Array) -> list[pa.Array] | None:
-        """Return the columns of payloads, none of them null; None if a payload may need `value`."""
+        """Return the columns of payloads, none of them null; None if a payload may need `row`."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -112,6 +109,14 @@ class JsonParser:
         except pa.ArrowInvalid:
             return None
         return found
+
+    def row(self, payload: bytes) -> tuple[Sequence[Any] | None, str | None]:
+        """Return the values of the fields in the form that Arrow takes, None without any, and what is wrong with the payload."""
+        try:
+            members = self.value(payload)
+        except MalformedError as error:
+            return None, str(error)
+        return (None, None) if members is None else self._fitter.fit(members)
 
     def value(self, payload: bytes) -> Mapping[str, Any] | None:
         """Return the members of a payload's object; None for a blank payload.
@@ -241,7 +246,7 @@ def _read_as(kind: Kind) -> pa.DataType:
 
 
 def _finished(column: pa.Array, kind: Kind, zone: str) -> pa.Array | None:
-    """Return a column that pyarrow read in the type that Spark expects; None if some value of it needs `JsonParser.value`."""
+    """Return a column that pyarrow read in the type that Spark expects; None if some value of it needs `JsonParser.row`."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -6,15 +6,12 @@ by one. So a bad value makes some rows beside it slower, and in a batch of bad v
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kinesis_sdk.spark.errors import MalformedValueError
 from kinesis_sdk.spark.parse.columns import METADATA, Columns, Kind
-from kinesis_sdk.spark.parse.fitting import Fitter
 from kinesis_sdk.spark.parse.form import DROP, FAIL, PERMISSIVE, ValueFormat
-from kinesis_sdk.spark.parse.json_values import JsonParser, MalformedError
-from kinesis_sdk.spark.parse.moments import time_zone
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,28 +19,80 @@ if TYPE_CHECKING:
 MAX_BYTES = 64 * 1024 * 1024
 """Bytes that the columns of a batch may take, unless it is a single row; estimated from above."""
 
-_PARTS = (1_024, 32)
-"""Rows of the parts that are tried after a whole batch."""
-
 
 class Parser(Protocol):
     """A format of values."""
 
     def columns(self, payloads: pa.Array) -> list[pa.Array] | None:
-        """Return the columns of payloads; None if a payload may need `value`."""
+        """Return the columns of payloads; None if a payload may need `row`."""
         ...
 
-    def value(self, payload: bytes) -> Mapping[str, Any] | None:
-        """Return the fields of a payload; None for a blank one; raise `MalformedError` for a malformed one."""
-        ...
-
-    def text_of(self, value: Any) -> str:
-        """Return the text of a value in a column of text; raise `UnfitError` if it has none."""
+    def row(self, payload: bytes) -> tuple[Sequence[Any] | None, str | None]:
+        """Return the values of the fields in the form that Arrow takes, None without any, and what is wrong with the payload."""
         ...
 
 
-def _parser(form: ValueFormat, fields: Mapping[str, Kind]) -> Parser:
-    return JsonParser(fields, form.zone)
+class _Format(NamedTuple):
+    """A format; modules of parsers are imported where they are used.
+
+    Attributes:
+        check: Raises `ConfigError` for a field that values of the format cannot have. The driver calls it, too.
+        parser: Returns a parser for a task.
+        parts: Rows of the parts that are tried after a whole batch.
+        is_text: Whether values are text.
+        element_bytes: Bytes of an element of an array in a value, at least.
+    """
+
+    check: Callable[[ValueFormat, Mapping[str, Kind]], object]
+    parser: Callable[[ValueFormat, Mapping[str, Kind]], Parser]
+    parts: tuple[int, ...] = (1_024, 32)
+    is_text: bool = True
+    element_bytes: int = 2
+
+
+def _json(form: ValueFormat, fields: Mapping[str, Kind]) -> Parser:
+    from kinesis_sdk.spark.parse.json_values import JsonParser
+
+    parser: Parser = JsonParser(fields, form.zone)
+    if form.registry is None:
+        return parser
+    from kinesis_sdk.spark.parse.registry import FramedParser, Frames, shared_registry
+
+    return FramedParser(parser, Frames(shared_registry(form.registry)), "JSON")
+
+
+def _csv(form: ValueFormat, fields: Mapping[str, Kind]) -> Parser:
+    from kinesis_sdk.spark.parse.csv_values import CsvParser
+
+    return CsvParser(fields, form.zone, **form.settings)
+
+
+def _check_csv(_form: ValueFormat, fields: Mapping[str, Kind]) -> None:
+    from kinesis_sdk.spark.parse.csv_values import check_fields
+
+    check_fields(fields)
+
+
+def _avro(form: ValueFormat, fields: Mapping[str, Kind]) -> Parser:
+    from kinesis_sdk.spark.parse.avro_values import AvroParser
+    from kinesis_sdk.spark.parse.registry import Frames, shared_registry
+
+    frames = None if form.registry is None else Frames(shared_registry(form.registry))
+    return AvroParser(fields, form.settings.get("schema"), frames)
+
+
+def _check_avro(form: ValueFormat, fields: Mapping[str, Kind]) -> None:
+    from kinesis_sdk.spark.parse.avro_values import AvroPlan
+
+    if (schema := form.settings.get("schema")) is not None:
+        AvroPlan(schema, fields, complete=True)
+
+
+_FORMATS = {
+    "json": _Format(lambda _form, _fields: None, _json),
+    "csv": _Format(_check_csv, _csv),
+    "avro": _Format(_check_avro, _avro, (1_024,), is_text=False, element_bytes=1),
+}
 
 
 class TypedRows:
@@ -59,7 +108,9 @@ class TypedRows:
 
     def __init__(self, form: ValueFormat, schema: Mapping[str, Any]) -> None:
         self.form = form
-        self.columns: Columns = Columns.of(schema, form.corrupt_name)
+        kind = "string" if _FORMATS[form.name].is_text else "binary"
+        self.columns: Columns = Columns.of(schema, form.corrupt_name, kind)
+        _FORMATS[form.name].check(form, self.columns.fields)
 
     @property
     def raw(self) -> tuple[str, ...]:
@@ -84,11 +135,12 @@ class TypingTask:
         self._mode = form.mode
         self._columns = columns
         self._schema: pa.Schema = columns.schema()
-        self._parser = _parser(form, columns.fields)
-        self._fitter = Fitter(columns.fields, time_zone(form.zone), self._parser.text_of)
+        self._format = _FORMATS[form.name]
+        self._parser = self._format.parser(form, columns.fields)
         self._types = [kind.arrow() for kind in columns.fields.values()]
         self._row_bytes = sum(kind.width for kind in columns.fields.values())
-        self._bytes_per_byte = 1 + max(kind.element_width for kind in columns.fields.values()) // 2
+        widest = max(kind.element_width for kind in columns.fields.values())
+        self._bytes_per_byte = 1 + widest // self._format.element_bytes
 
     def shape(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a raw batch, in order.
@@ -132,7 +184,7 @@ class TypingTask:
         payloads = batch.column("data")
         pieces: list[list[pa.Array]] = []
         flaws: dict[int, str] = {}
-        self._parse(payloads, 0, _PARTS, pieces, flaws)
+        self._parse(payloads, 0, self._format.parts, pieces, flaws)
         self.malformed += len(flaws)
         if flaws and self._mode == FAIL:
             row, flaw = next(iter(flaws.items()))
@@ -165,15 +217,16 @@ class TypingTask:
         return shaped
 
     def _corrupt(self, payloads: pa.Array, flaws: Mapping[int, str], kind: pa.DataType) -> pa.Array:
-        """Return the column with the text of malformed values."""
+        """Return the column with malformed values."""
         import pyarrow as pa
 
         if not flaws or self._mode != PERMISSIVE:
             return pa.nulls(len(payloads), kind)
-        texts: list[str | None] = [None] * len(payloads)
+        values: list[str | bytes | None] = [None] * len(payloads)
         for row in flaws:
-            texts[row] = payloads[row].as_py().decode("utf-8", "replace")
-        return pa.array(texts, kind)
+            value: bytes = payloads[row].as_py()
+            values[row] = value.decode("utf-8", "replace") if self._format.is_text else value
+        return pa.array(values, kind)
 
     def _parse(
         self,
@@ -201,19 +254,10 @@ class TypingTask:
         nothing = [None] * len(self._types)
         rows: list[Sequence[Any]] = []
         for row, payload in enumerate(payloads.to_pylist(), first):
-            try:
-                value = self._parser.value(payload)
-            except MalformedError as error:
-                flaws[row] = str(error)
-                rows.append(nothing)
-                continue
-            if value is None:
-                rows.append(nothing)
-                continue
-            fitted, flaw = self._fitter.fit(value)
+            values, flaw = self._parser.row(payload)
             if flaw is not None:
                 flaws[row] = flaw
-            rows.append(fitted)
+            rows.append(nothing if values is None else values)
         return [
             pa.array(list(column), kind)
             for column, kind in zip(zip(*rows, strict=True), self._types, strict=True)

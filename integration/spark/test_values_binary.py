@@ -1,0 +1,215 @@
+"""Avro and Protobuf parsed by the reader: the same rows as Spark's own functions make of the same values."""
+
+from __future__ import annotations
+
+import io
+import json
+import uuid
+from collections.abc import Callable
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import fastavro
+import pytest
+from pyspark.sql import functions as F  # noqa: N812 — Spark's habit
+
+from integration.java import maven
+from integration.localstack.install import CannotInstallError
+from integration.spark.harness import aggregate_entry, assert_same_rows
+from kinesis_sdk.serialization import AvroCodec, GlueSchemaRegistry
+from kinesis_sdk.spark import avro_columns
+
+ROWS = 20_000
+UTC = timezone.utc
+
+
+def field(name: str, kind: Any) -> dict[str, Any]:
+    return {"name": name, "type": kind}
+
+
+def logical(kind: str, name: str, **more: Any) -> dict[str, Any]:
+    return {"type": kind, "logicalType": name, **more}
+
+
+PART = {
+    "type": "record",
+    "name": "Part",
+    "fields": [field("x", ["null", "double"]), field("at", logical("long", "timestamp-millis"))],
+}
+AVRO = {
+    "type": "record",
+    "name": "Everything",
+    "fields": [
+        field("o", "boolean"),
+        field("i", ["null", "int"]),
+        field("l", "long"),
+        field("f", "float"),
+        field("d", "double"),
+        field("s", "string"),
+        field("b", "bytes"),
+        field("e", {"type": "enum", "name": "State", "symbols": ["NEW", "OLD"]}),
+        field("x", {"type": "fixed", "name": "Three", "size": 3}),
+        field("dt", ["null", logical("int", "date")]),
+        field("ms", logical("long", "timestamp-millis")),
+        field("us", ["null", logical("long", "timestamp-micros")]),
+        field("lo", logical("long", "local-timestamp-micros")),
+        field("tm", logical("int", "time-millis")),
+        field("id", logical("string", "uuid")),
+        field("m", ["null", logical("bytes", "decimal", precision=9, scale=2)]),
+        field(
+            "q",
+            {
+                "type": "fixed",
+                "name": "Sum",
+                "size": 8,
+                "logicalType": "decimal",
+                "precision": 18,
+                "scale": 4,
+            },
+        ),
+        field("r", PART),
+        field("a", {"type": "array", "items": ["null", "int"]}),
+        field("p", {"type": "array", "items": "Part"}),
+        field("mp", {"type": "map", "values": ["null", "string"]}),
+        field("u", ["null", "int", "long"]),
+    ],
+}
+
+
+def avro_value(rng: Random) -> dict[str, Any]:
+    def maybe(value: Any) -> Any:
+        return None if rng.random() < 0.1 else value
+
+    def moment(unit: int) -> datetime:
+        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(
+            microseconds=rng.randrange(-(10**15), 4 * 10**15) // unit * unit
+        )
+
+    def part() -> dict[str, Any]:
+        return {"x": maybe(rng.uniform(-1e9, 1e9)), "at": moment(1_000)}
+
+    texts = ["", "x", "é€😀", "two\nlines", "\0"]
+    return {
+        "o": rng.random() < 0.5,
+        "i": maybe(rng.randrange(-(2**31), 2**31)),
+        "l": rng.randrange(-(2**63), 2**63),
+        "f": rng.choice([0.5, -0.25, 1e10]),
+        "d": rng.choice([rng.uniform(-1e300, 1e300), float("inf"), 0.0]),
+        "s": rng.choice(texts),
+        "b": rng.randbytes(rng.randrange(5)),
+        "e": rng.choice(["NEW", "OLD"]),
+        "x": rng.randbytes(3),
+        "dt": maybe(date(1970, 1, 1) + timedelta(days=rng.randrange(-200_000, 200_000))),
+        "ms": moment(1_000),
+        "us": maybe(moment(1)),
+        "lo": moment(1).replace(tzinfo=None),
+        "tm": (datetime(2026, 1, 1) + timedelta(milliseconds=rng.randrange(86_400_000))).time(),  # noqa: DTZ001
+        "id": str(uuid.UUID(int=rng.getrandbits(128))),
+        "m": maybe(Decimal(rng.randrange(-(10**9) + 1, 10**9)).scaleb(-2)),
+        "q": Decimal(rng.randrange(-(10**18) + 1, 10**18)).scaleb(-4),
+        "r": part(),
+        "a": [maybe(rng.randrange(100)) for _ in range(rng.randrange(4))],
+        "p": [part() for _ in range(rng.randrange(3))],
+        "mp": {f"k{number}": maybe(rng.choice(texts)) for number in range(rng.randrange(3))},
+        "u": rng.choice([None, rng.randrange(100), 2**40]),
+    }
+
+
+def avro_payloads(rng: Random, rows: int) -> list[bytes]:
+    """Return values, of which some are cut off."""
+    schema = fastavro.parse_schema(AVRO)
+    found = []
+    for _ in range(rows):
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, schema, avro_value(rng))
+        payload = out.getvalue()
+        found.append(payload[: rng.randrange(len(payload))] if rng.random() < 0.01 else payload)
+    return found
+
+
+def put_all(stream: Any, payloads: list[bytes]) -> None:
+    for begin in range(0, len(payloads), 500):
+        stream.put_entries([aggregate_entry(payloads[begin : begin + 500], f"key-{begin}")])
+
+
+@pytest.fixture(scope="session")
+def with_jars(spark: Any) -> Callable[[str], None]:
+    """Give the session Spark's packages of a lock file, or skip."""
+
+    def add(name: str) -> None:
+        try:
+            folder = maven.install(Path(__file__).with_name(name))
+        except CannotInstallError as error:
+            pytest.skip(str(error))
+        for jar in folder.glob("*.jar"):
+            spark.sql(f"ADD JAR '{jar}'")
+
+    return add
+
+
+@pytest.mark.full
+def test_rows_are_those_of_from_avro(spark: Any, stream: Any, with_jars: Callable[[str], None]) -> None:
+    with_jars("avro.jars")
+    orders = stream(2)
+    put_all(orders, avro_payloads(Random(31), ROWS))
+    reader = spark.read.format("kinesis_sdk").options(**orders.options())
+    schema = json.dumps(AVRO)
+    columns = avro_columns(schema)
+    from_avro = F.expr(f"from_avro(data, '{schema}', map('mode', 'PERMISSIVE'))")
+    expected = reader.schema("data binary").load().select(from_avro.alias("v")).select("v.*")
+    found = reader.schema(columns).options(valueFormat="avro", avroSchema=schema).load()
+    assert found.schema.simpleString() == expected.schema.simpleString()
+    maps_as_text = [F.to_json(name).alias(name) if name == "mp" else name for name in found.columns]
+    assert_same_rows(found.select(maps_as_text), expected.select(maps_as_text), ROWS)
+
+
+def test_avro_values(spark: Any, stream: Any) -> None:
+    orders = stream(1)
+    payloads = avro_payloads(Random(32), 200)
+    put_all(orders, payloads)
+    schema = json.dumps(AVRO)
+    columns = avro_columns(schema) + ", _corrupt_record BINARY, _data BINARY"
+    reader = spark.read.format("kinesis_sdk").options(**orders.options())
+    rows = reader.schema(columns).options(valueFormat="avro", avroSchema=schema).load().collect()
+    assert sorted(bytes(row._data) for row in rows) == sorted(payloads)
+    codec = AvroCodec(schema)
+    for row in rows:
+        if row._corrupt_record is None:
+            value = codec.deserialize("", bytes(row._data))
+            assert (row.l, row.s, row.m, row.dt, row.r.x) == (
+                value["l"],
+                value["s"],
+                value["m"],
+                value["dt"],
+                value["r"]["x"],
+            )
+        else:
+            assert row._corrupt_record == row._data
+            assert row.l is None
+    assert sum(row._corrupt_record is not None for row in rows) < 20
+
+
+def test_values_of_a_schema_registry(spark: Any, stream: Any, endpoint: Any) -> None:
+    registry = GlueSchemaRegistry(region_name="us-east-1", endpoint_url=endpoint.url, auto_registration=True)
+    orders = stream(1)
+    serializer = registry.serializer(
+        AvroCodec({"type": "record", "name": "Order", "fields": [field("id", "long")]})
+    )
+    orders.put(*(serializer.serialize(orders.name, {"id": number}) for number in range(20)), b"?")
+    rows = (
+        spark.read.format("kinesis_sdk")
+        .options(
+            **orders.options(),
+            valueFormat="avro",
+            schemaRegistry="glue",
+            schemaRegistryEndpointUrl=endpoint.url,
+        )
+        .schema("id BIGINT, _corrupt_record BINARY")
+        .load()
+        .collect()
+    )
+    assert sorted(row.id for row in rows if row.id is not None) == list(range(20))
+    assert [bytes(row._corrupt_record) for row in rows if row.id is None] == [b"?"]
