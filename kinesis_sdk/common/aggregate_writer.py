@@ -34,7 +34,7 @@ AGGREGATE_PARTITION_KEY = "a"
 """Partition key of a Kinesis record that is an aggregate; placement comes from the explicit hash key."""
 
 
-# Shared by sealed aggregates, which need no collections of their own. Never written to.
+# Shared by aggregates that need no collections of their own. Never written to.
 _NO_KEYS: dict[str, int] = {}
 _NO_PARTS: list[bytes] = []
 
@@ -133,9 +133,10 @@ class Aggregate:
         # Keys that `append_known` accepts: their hash is known to lie between `lowest` and `highest`, and their index
         # fits the prefix cache. These are all of `_keys`, or none once one of the conditions fails.
         self._placed_keys = self._keys
-        self._hash_keys: dict[str, int] = {}
         self._key_table: list[bytes] = []
-        self._hash_table: list[bytes] = []
+        # Few aggregates have explicit hash keys: their collections are made with the first one.
+        self._hash_keys: dict[str, int] = _NO_KEYS
+        self._hash_table: list[bytes] = _NO_PARTS
         # For each user record its prefix, then its payload.
         self._parts: list[bytes] = []
         self._framed_size = OVERHEAD
@@ -284,6 +285,8 @@ class Aggregate:
         if explicit_hash_key is not None:
             self._placed_keys = {}  # the bounds no longer follow from the partition keys alone
             if hash_entry:
+                if not self._hash_keys:
+                    self._hash_keys, self._hash_table = {}, []
                 self._hash_keys[explicit_hash_key] = len(self._hash_keys)
                 self._hash_table.append(hash_entry)
         if key_entry:

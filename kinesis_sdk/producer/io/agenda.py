@@ -1,8 +1,8 @@
 """Agenda of the I/O loop: which streams it polls, and when. A turn costs what is due in it, however many streams there are.
 
 A pipeline is polled if something has happened to it, if its next event is due, or if it has requests that wait for a connection and one
-is free. No other pipeline can have work: `SendQueue.next_event` names the moment, and every change of a pipeline calls `touch` before
-it releases the lock.
+is free. No other pipeline can have work: `SendQueue.next_event` names the moment, and every change of a pipeline calls `touch`, or
+`put_back` with its next event, before it releases the lock.
 """
 
 from __future__ import annotations
@@ -71,6 +71,11 @@ class Agenda:
             self._events.set(pipeline, moment)
         else:
             self._events.discard(pipeline)
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether pipelines may wait for a connection."""
+        return bool(self._waiting)
 
     @property
     def next_moment(self) -> float:

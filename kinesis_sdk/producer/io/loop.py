@@ -88,18 +88,18 @@ class IoLoop:
             raise
 
     def wake_for(self, pipeline: StreamPipeline) -> None:
-        """Have the loop poll a pipeline: at once if the pipeline is due before the loop would wake up by itself.
+        """Have the loop poll a pipeline to which something has happened, once it is due. Wake the loop only if it would sleep longer.
 
         Call under the lock.
         """
         self.start()
         shared = self._shared
-        shared.agenda.touch(pipeline)
-        sleeps_until = shared.sleeping_until
-        if sleeps_until > -NEVER and (
-            pipeline.pending.settled
-            or pipeline.queue.next_event(shared.now(), self._max_connections - self._in_flight) < sleeps_until
-        ):
+        if pipeline.pending.settled:
+            shared.agenda.touch(pipeline)
+            moment = -NEVER
+        else:
+            moment = self._put_back(pipeline, shared.now())
+        if moment < shared.sleeping_until:
             shared.wake.notify()
             shared.sleeping_until = -NEVER
 
@@ -187,16 +187,21 @@ class IoLoop:
             others.extend(
                 functools.partial(self._seal, pipeline, tasks) for tasks in pipeline.queue.take_unsealed()
             )
-        slots = self._max_connections - self._in_flight
         for pipeline in seen:
-            queue = pipeline.queue
-            agenda.put_back(pipeline, queue.next_event(now, slots), waits=slots == 0 and queue.has_requests)
+            self._put_back(pipeline, now)
         if len(pipelines) > 1:
             # Round-robin: the stream served first moves to the end.
             first = next(iter(pipelines))
             pipelines[first] = moved = pipelines.pop(first)
             agenda.enter(moved)
         return [*sends, *others], self._completion.take(seen)
+
+    def _put_back(self, pipeline: StreamPipeline, now: float) -> float:
+        """Note when a pipeline has to be polled next, and return that moment."""
+        queue, slots = pipeline.queue, self._max_connections - self._in_flight
+        moment = queue.next_event(now, slots)
+        self._shared.agenda.put_back(pipeline, moment, waits=slots == 0 and queue.has_requests)
+        return moment
 
     def _has_connection(self) -> bool:
         return self._in_flight < self._max_connections
@@ -255,8 +260,9 @@ class IoLoop:
                 else:
                     pipeline.responses.on_failure(batch, failure, now)
                 settled = self._completion.take((pipeline,))
-                shared.agenda.touch(pipeline)
-                shared.wake.notify()
+                self.wake_for(pipeline)
+                if shared.agenda.has_waiting:
+                    shared.wake.notify()  # for the connection that is free now
             self._completion.finish(settled)
         except BaseException as error:  # noqa: BLE001 - as in _run
             self._completion.crash(error)

@@ -92,6 +92,8 @@ class TokenBucket:
         """Return the seconds until ``amount`` may be taken; 0 if at once."""
         if now > self._updated:  # it was often refilled for this moment already
             self._refill(now)
+        if amount <= self._tokens:
+            return 0.0
         missing = min(amount, self.capacity) - self._tokens
         # A rounding error must not become a wait that never ends, nor one so short that adding it to the time changes nothing.
         return max(missing / self.rate, _SHORTEST_WAIT) if missing > 1e-9 else 0.0
@@ -154,7 +156,8 @@ class ShardRate:
         """Return the seconds until a Kinesis record of ``size`` bytes may be sent; 0 if at once."""
         if self.share < 1.0:
             self._recover(now)
-        return max(self._records.ready_in(1, now), self._bytes.ready_in(size, now))
+        one, other = self._records.ready_in(1, now), self._bytes.ready_in(size, now)
+        return one if one > other else other
 
     def charge(self, size: int) -> None:
         """Take the tokens of a Kinesis record; only after `wait` returned 0."""
@@ -227,9 +230,10 @@ class RateLimit:
         """Return the moment at which both buckets of the shard hold enough for the entry."""
         if _has_paid(entry):
             return now
-        rate = self._rates.get(entry.group)
+        group = entry.group
+        rate = self._rates.get(group)
         if rate is None:
-            rate = self._rates[entry.group] = ShardRate(self._rate_limit, now)
+            rate = self._rates[group] = ShardRate(self._rate_limit, now)
         return now + rate.wait(entry.size, now)
 
     def on_sent(self, entry: Entry, now: float) -> None:

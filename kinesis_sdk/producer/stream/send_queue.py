@@ -131,7 +131,7 @@ class SendQueue:
             self._accepted += 1
             record.order = self._accepted
         arrived = record.arrived
-        if self._is_held(record, now):
+        if record._details is not None and self._is_held(record, now):
             # In a lane, other records would wait for it. So it gets a Kinesis record of its own, which is not sent.
             holder = Entry(Aggregate(UNLIMITED, UNLIMITED), None, epoch)
             self._pending.entries[holder] = None
@@ -295,9 +295,10 @@ class SendQueue:
 
         ``landed_in`` is the shard that accepted it, if this is the response to its request.
         """
+        final = how.is_final
         if how is Returned.DEFERRED:
             self._deferred.add(entry)
-        elif how.is_final:
+        elif final and self._deferred:
             self._deferred.discard(entry)
         if not entry.dispatched:
             return  # it did not pass a lane, because the stream places records itself
@@ -305,7 +306,7 @@ class SendQueue:
             landed_in = None  # the shard is known to be closed
         for policy in self.policies:
             policy.on_returned(entry, how, landed_in)
-        if how.is_final:
+        if final:
             entry.dispatched = False
 
     # ------------------------------------------------------------------ responses
