@@ -57,6 +57,14 @@ def _table_entry(tag: bytes, text: str) -> bytes:
 _KEY_HEADS = [bytes([0x0A, length]) for length in range(0x80)]
 """Tag and length before a partition key in its table, by that length."""
 
+
+def _key_entry(partition_key: str) -> bytes:
+    """Return `_table_entry` for a partition key."""
+    raw = partition_key.encode()
+    size = len(raw)
+    return _KEY_HEADS[size] + raw if size < 0x80 else b"\x0a" + varint(size) + raw
+
+
 # Prefixes repeat: a process writes few different pairs of data size and key index. A pair is packed into one int, which
 # hashes faster than a tuple; larger indexes are not cached. The cache is cleared when it is full.
 _PREFIX_CACHE_SIZE = 65_536
@@ -188,10 +196,10 @@ class Aggregate:
             or len(parts) >= self._most_parts
         ):
             return False
-        # `_table_entry`, written out for speed.
+        # `_key_entry`, written out for speed.
         key_entry = partition_key.encode()
         size = len(key_entry)
-        key_entry = _KEY_HEADS[size] + key_entry if size < 0x80 else _table_entry(b"\x0a", partition_key)
+        key_entry = _KEY_HEADS[size] + key_entry if size < 0x80 else _key_entry(partition_key)
         length = len(data)
         prefix = _prefixes.get(length << _INDEX_BITS | key_index) or _plain_prefix(key_index, length)
         size = self._framed_size + len(key_entry) + len(prefix) + length
@@ -233,13 +241,14 @@ class Aggregate:
             False, with nothing changed, if the result would exceed ``max_size`` or ``max_count``, or the runs would not fit into a table.
         """
         if (
-            explicit_hash_key is None
+            self._parts
+            and explicit_hash_key is None
             and identity is None
             and not headers
             and self.append_known(partition_key, data)
         ):
             return True
-        count = self.count
+        count = len(self._parts) // 2
         if count >= self.max_count:
             return False
         length = len(data)
@@ -249,7 +258,7 @@ class Aggregate:
         key_index = self._keys.get(partition_key)
         if key_index is None:
             key_index = len(self._keys)
-            key_entry = _table_entry(b"\x0a", partition_key)
+            key_entry = _key_entry(partition_key)
         if explicit_hash_key is None:
             prefix = (
                 _record_prefix(key_index, None, length, shown) if shown else _plain_prefix(key_index, length)
@@ -406,7 +415,7 @@ class Aggregate:
     @property
     def _first_place(self) -> tuple[list[bytes], bytes]:
         """Tables and indexes that place one user record like the first one."""
-        head, fields = [_table_entry(b"\x0a", self._first_key)], b"\x08\x00"
+        head, fields = [_key_entry(self._first_key)], b"\x08\x00"
         if self._first_hash != hash_partition_key(self._first_key):
             head.append(_table_entry(b"\x12", self.explicit_hash_key))
             fields += b"\x10\x00"

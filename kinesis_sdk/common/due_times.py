@@ -1,4 +1,4 @@
-"""Items by the moments at which they are due: steps of shards, streams of a producer, open aggregates."""
+"""Items by the moments at which they are due: steps of shards, streams of a producer."""
 
 from __future__ import annotations
 

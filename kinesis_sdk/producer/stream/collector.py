@@ -62,9 +62,9 @@ class Collector:
         size = 0
         count = 0
         for _, entry in self._entries:
-            if count and (count >= self.max_count or size + entry.size > self.max_size):
-                break
             size += entry.size
+            if count and (count >= self.max_count or size > self.max_size):
+                break
             count += 1
         batch = Batch([entry for _, entry in self._entries[:count]])
         self._keep(self._entries[count:])

@@ -156,8 +156,7 @@ class ShardRate:
         """Return the seconds until a Kinesis record of ``size`` bytes may be sent; 0 if at once."""
         if self.share < 1.0:
             self._recover(now)
-        one, other = self._records.ready_in(1, now), self._bytes.ready_in(size, now)
-        return one if one > other else other
+        return max(self._records.ready_in(1, now), self._bytes.ready_in(size, now))
 
     def charge(self, size: int) -> None:
         """Take the tokens of a Kinesis record; only after `wait` returned 0."""

@@ -131,7 +131,8 @@ class PendingRecords:
     def _forget(self, entry: Entry) -> None:
         if entry in self.entries:
             del self.entries[entry]
-            self._newly_held -= entry.sealed_size
+            if entry.chosen is not None:
+                self._newly_held -= entry.sealed_size
 
     def stored(self, entry: Entry, stored: Stored) -> None:
         """Settle the user records of a Kinesis record that is stored."""

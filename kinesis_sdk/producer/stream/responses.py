@@ -79,6 +79,7 @@ class ResponseHandler:
         if topology.failures:
             topology.on_stream_seen(batch.started)
         slowed = False
+        count = size = 0
         results = response["Records"]
         for entry, result in zip(batch.entries, results, strict=True):
             code = result.get("ErrorCode")
@@ -96,12 +97,14 @@ class ResponseHandler:
                 counters.failed_entries += 1
                 self._retry(entry, batch.started, now, "ProtocolError", text, error, stored_nothing(error))
                 continue
-            counters.kinesis_records_stored += 1
-            counters.kinesis_bytes_stored += entry.size
+            count += 1
+            size += entry.size
             if entry.shard_id is not None and shard_id != entry.shard_id:
                 topology.invalidate(batch.started, shard_id)
             stored = Stored(shard_id, sequence_number, batch.started, now)
             self._check_placement(entry, stored, now, last_chance=False, landed_in=shard_id)
+        counters.kinesis_records_stored += count
+        counters.kinesis_bytes_stored += size
         queue.resume_lanes(now)
 
     def on_failure(self, batch: Batch, error: KinesisSdkError, now: float) -> None:
@@ -200,7 +203,9 @@ class ResponseHandler:
         With ``last_chance``, it is sent again instead of deferred. ``landed_in`` is its shard, if this is the response to its request.
         """
         topology = self._topology
-        if not topology.described and entry.form.is_wrapped and entry.shard_id is None:
+        if not entry.form.is_wrapped:
+            placement = Placement.STORED  # wherever it landed
+        elif not topology.described and entry.shard_id is None:
             # Whether its hash key placed it is not known before the summary says whether the stream places records itself.
             placement = Placement.WRONG_SHARD if last_chance else Placement.UNKNOWN_SHARD
         else:

@@ -514,7 +514,7 @@ class SendQueue:
         topology = self._topology
         shard_map = topology.shard_map
         group: Group
-        if self.stamps.waits_for_map(topology) or (
+        if (self.stamps.enabled and self.stamps.waits_for_map(topology)) or (
             not record.partition_key and topology.keyless(now) is not Admission.SEND
         ):
             self._park(record, data, hash_key, epoch, deadline, expires, now)
