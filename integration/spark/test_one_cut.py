@@ -405,6 +405,32 @@ def test_children_after_their_parent_in_one_task_although_its_worker_is_killed(
     assert sorted(len(ids) for ids in shards.values()) == [1, 2, 3, 3], "shards of a key, one after another"
 
 
+@pytest.mark.parametrize(("option", "limit"), [("maxRowsPerTrigger", 100), ("maxBytesPerTrigger", 2_000)])
+def test_no_batch_has_more_rows_or_bytes_than_its_limit(
+    spark: Any, past: Past, folder: Path, option: str, limit: int
+) -> None:
+    """Records of each second arrive within a few milliseconds; half of the rows are in aggregates."""
+    needs_admission_control()
+    for tick in range(60):
+        past.clock.advance_to(60 - tick)
+        past.put(*[0, HALF] * 3)
+        past.stream.put_aggregate([b"together:%d" % (6 * tick + number) for number in range(6)])
+    past.clock.advance_to(0)
+    sink = IdempotentSink(folder / "sink")
+    drain(spark, past.stream, sink, folder / "checkpoint", **{option: str(limit)})
+    stored = list(past.stream.payloads())
+    assert len(stored) == 720
+    assert sorted(sink.payloads()) == sorted(stored)
+    batches = [json.loads(path.read_text()) for path in sorted(sink.folder.glob("*.json"))]
+    sizes = [
+        len(rows) if option == "maxRowsPerTrigger" else sum(len(row[3]) + len(row[4]) for row in rows)
+        for rows in batches
+        if rows
+    ]
+    assert max(sizes) <= limit
+    assert sum(sizes) / limit <= len(sizes) <= 4 * sum(sizes) / limit, "batches use their limit"
+
+
 @pytest.mark.parametrize("span", [None, "10s"])
 def test_a_burst_after_a_silence_is_one_batch(spark: Any, past: Past, folder: Path, span: str | None) -> None:
     chosen = {} if span is None else {"maxBatchSpan": span}
