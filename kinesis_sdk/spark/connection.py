@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
 from kinesis_sdk.common.errors import AwsConfigError, ConfigError
@@ -80,9 +82,12 @@ class ConnectionSettings:
         # Imported here and below, because processes that only look at options make no calls.
         from kinesis_sdk.common.aws import make_client
 
+        core = self._core()
+        if core.get_config_variable("data_path") is None:  # no models of the user
+            core.register_component("data_loader", _model_loader())
         client: KinesisClient = make_client(
             "kinesis",
-            session=_Core(self._core()),
+            session=_Core(core),
             region_name=self.region_name,
             endpoint_url=self.endpoint_url,
             max_pool_connections=POOL,
@@ -117,6 +122,31 @@ class _Core:
     def client(self, service: str, **settings: Any) -> Any:
         """Create a client."""
         return self._core.create_client(service, **settings)
+
+
+@cache
+def _model_loader() -> Any:
+    """Return a loader that does not look into the folders of all services to learn that there is one: a fifth of making a client."""
+    from botocore.loaders import Loader
+
+    class ModelLoader(Loader):
+        def list_available_services(self, type_name: str) -> Any:
+            return _EveryName() if type_name in _MODELS else super().list_available_services(type_name)
+
+    return ModelLoader()
+
+
+_MODELS = ("service-2", "endpoint-rule-set-1")
+
+
+class _EveryName:
+    """All names, also of services that do not exist."""
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
 
 
 def _assume(base: Any, connection: ConnectionSettings, role_arn: str) -> Any:

@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.position import (
@@ -34,7 +34,9 @@ from kinesis_sdk.common.position import (
 )
 from kinesis_sdk.common.position_text import parse_position
 from kinesis_sdk.common.stream import StreamId
-from kinesis_sdk.spark.offsets import ShardPosition
+
+if TYPE_CHECKING:
+    from kinesis_sdk.spark.offsets import ShardPosition
 
 _ACCEPTED = (
     "the text of a position, or a JSON object of shard ids or stream names (and 'default') with such texts"

@@ -22,9 +22,10 @@ API cost per probe:
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from kinesis_sdk.common.aggregate_reader import count_user_records
 from kinesis_sdk.common.position import AfterSequence, AtSequence, Ended, TrimHorizon
 from kinesis_sdk.spark.arrival_rate import ArrivalRate
 from kinesis_sdk.spark.offsets import ShardPosition
@@ -33,6 +34,9 @@ from kinesis_sdk.spark.shard_search import NEXT_PAGE, ShardSearch
 from kinesis_sdk.spark.shardio import Cursor, Page, ShardIo, arrival_of, first_number
 from kinesis_sdk.spark.steps import Steps
 from kinesis_sdk.spark.unread import Cut, End, Unread, UnreadRecord
+
+if TYPE_CHECKING:
+    from kinesis_sdk.common.records import KinesisRecord
 
 FIRST_PAGE = 25
 """Records of a first read. In a quiet shard, they are often all that is new, and the executors read them again: at the KPL's usual
@@ -360,7 +364,11 @@ class ShardProbe:
         """Return the records of a page that lie behind the position."""
         records = self._unread.records
         first = records[0].number if records else first_number(self._position)
-        rows = count_user_records if self._counting.rows else None
+        rows: Callable[[KinesisRecord], int] | None = None
+        if self._counting.rows:
+            from kinesis_sdk.common.aggregate_reader import count_user_records  # few queries need it
+
+            rows = count_user_records
         unread = [
             UnreadRecord(
                 record.sequence_number,

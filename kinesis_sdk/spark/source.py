@@ -34,7 +34,6 @@ from kinesis_sdk.spark import logs
 from kinesis_sdk.spark.columns import COLUMN_NAMES, COLUMNS, DDL, HEADERS
 from kinesis_sdk.spark.connection import shared_client
 from kinesis_sdk.spark.errors import BriefErrors
-from kinesis_sdk.spark.offsets import QueryOffset
 from kinesis_sdk.spark.options import SinkOptions, SourceOptions
 from kinesis_sdk.spark.row_shape import RawRows, RowShape
 from kinesis_sdk.spark.table_options import (
@@ -47,6 +46,7 @@ from kinesis_sdk.spark.table_options import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from kinesis_sdk.spark.offsets import QueryOffset
     from kinesis_sdk.spark.planner import StreamPlanner
     from kinesis_sdk.spark.reading import ShardRange
     from kinesis_sdk.spark.shardio import ShardIo
@@ -404,6 +404,8 @@ class KinesisStreamReader(_StreamReader):  # type: ignore[misc]
             DataLossError: If records that the checkpoint needs are deleted.
             AwsError: If a call failed permanently.
         """
+        from kinesis_sdk.spark.offsets import QueryOffset
+
         if start is not None:
             begin = QueryOffset.from_dict(start)
         elif self._last is not None:
@@ -444,6 +446,8 @@ class KinesisStreamReader(_StreamReader):  # type: ignore[misc]
     @BriefErrors()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return the ranges that each task of a batch reads: the same for the same offsets, also after a restart."""
+        from kinesis_sdk.spark.offsets import QueryOffset
+
         begin, goal = QueryOffset.from_dict(start), QueryOffset.from_dict(end)
         self._last = goal
         return _group(self.planner.ranges(begin, goal), self._options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.position import AfterSequence, AtSequence, Ended
 from kinesis_sdk.common.transport import Transport
 from kinesis_sdk.spark import KinesisPartitionWriter, describe_progress, progress_frame
-from kinesis_sdk.spark.connection import ConnectionSettings, shared_client
+from kinesis_sdk.spark.connection import ConnectionSettings, _model_loader, shared_client
 from kinesis_sdk.spark.offsets import QueryOffset, StreamOffset
 from kinesis_sdk.spark.progress import format_progress
 
@@ -145,6 +146,17 @@ def test_clients_are_shared_within_a_process() -> None:
         region_name="us-east-1", endpoint_url="http://127.0.0.1:2", access_key_id="a", secret_access_key="b"
     )
     assert shared_client(other) is not shared_client(connection)
+
+
+def test_a_client_is_made_without_a_look_into_the_folders_of_all_services(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    listed: list[str] = []
+    listdir = os.listdir
+    monkeypatch.setattr(os, "listdir", lambda path: listed.append(path) or listdir(path))
+    _model_loader.cache_clear()
+    ConnectionSettings(region_name="eu-west-1", access_key_id="a", secret_access_key="b").client()
+    assert 0 < len(listed) < 20
 
 
 def test_a_role_is_assumed_when_it_is_needed_and_not_before(monkeypatch: pytest.MonkeyPatch) -> None:

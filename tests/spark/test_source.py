@@ -344,8 +344,14 @@ READING = {"kinesis_sdk.spark.arrow", "kinesis_sdk.spark.repetitions", "kinesis_
 @pytest.mark.parametrize(
     ("code", "needless"),
     [
-        ("", CALLS | PLANNING | READING | {"kinesis_sdk.spark.reading", "pyarrow", "kinesis_sdk.producer"}),
-        (PLAN, READING | {"boto3", "pyarrow", "kinesis_sdk.producer"}),
+        (
+            "",
+            CALLS
+            | PLANNING
+            | READING
+            | {"kinesis_sdk.spark.reading", "kinesis_sdk.spark.offsets", "pyarrow", "kinesis_sdk.producer"},
+        ),
+        (PLAN, READING | {"boto3", "pyarrow", "kinesis_sdk.producer", "kinesis_sdk.common.aggregate_reader"}),
         (READ, PLANNING | {"boto3", "kinesis_sdk.producer"}),
         (
             "connection.ConnectionSettings(region_name='a', access_key_id='a', secret_access_key='b').client()",
