@@ -26,7 +26,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from bench_spark import ACCOUNT, SLOTS, cpu_seconds
+from bench_spark import ACCOUNT, SLOTS, timed
 
 ROOT = Path(__file__).parents[1]
 TARGET = 0.5
@@ -150,9 +150,7 @@ class Jobs:
 
 def cost(job: Callable[[str], Sums], stream: str, truth: Sums) -> float:
     """Return the CPU seconds of a job; its result must be right."""
-    began: float = cpu_seconds()
-    found = job(stream)
-    used = cpu_seconds() - began
+    found, _, used = timed(lambda: job(stream))
     assert found == truth, f"{len(found)} airports, of {len(truth)}"
     return used
 
@@ -229,7 +227,7 @@ def main() -> int:
     if importlib.util.find_spec("pyspark") is not None:
         return measure(options)
     sys.path.insert(0, str(ROOT))
-    from jvm_connector import SPARK, build
+    from jvm_connector import CBOR, SPARK, build
 
     from integration.localstack.install import CannotInstallError
     from integration.spark.environments import NEWEST, CannotRunSparkError, prepare
@@ -241,7 +239,7 @@ def main() -> int:
         except CannotInstallError as error:
             print(f"without the connector: {error}")
     try:
-        python = prepare(SPARK if jar else NEWEST)
+        python = prepare(SPARK, CBOR) if jar else prepare(NEWEST)
     except CannotRunSparkError as error:
         print(f"skipped: {error}")
         return 0

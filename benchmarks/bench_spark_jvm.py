@@ -1,16 +1,20 @@
 """Spark: this data source beside the Kinesis connector for the JVM by AWS Labs, on one Spark, by CPU time per row.
 
-    python benchmarks/bench_spark_jvm.py [--rows 1000000] [--repeat 3] [--source CHECKOUT]
+    python benchmarks/bench_spark_jvm.py [--rows 1000000] [--repeat 3] [--shards 2 64 1000] [--source CHECKOUT]
 
 Needs Java 17, Maven, git and openssl; builds the connector from its source (see `jvm_connector`), and says why if it
-cannot. Both read the same aggregates from the same fake AWS in the same Spark session with two slots, without shard
+cannot. Both read the same records from the same fake AWS in the same Spark session, without shard
 limits, into the sink ``noop``, in turns, after a turn that warms up. CPU is that of the whole process tree (Java, Python,
 the KPL's process) without the fake, the best of several turns. Each turn checks the number of rows.
+
+Streams have 2, 64 and 1,000 shards, and hold aggregates or plain records. The session has two slots, or 16 where a stream has
+more than two shards, because the connector has a task for each shard, and each waits for 5 s at the tip. With 16 slots it is told to wait
+for 1 s, which spares it polls.
 
 The connector has five columns, and this data source eight unless a schema names fewer; *the same columns* are those five.
 The connector cannot read in batches: our batch read is compared with its stream. Its records per shard and batch are
 lifted from 100,000 to one batch, which is cheaper for it. Both pause between two calls as they do by default: without pauses,
-the connector would poll without end for the five seconds that it waits at the tip.
+the connector would poll without end while it waits at the tip.
 
 The *floor* is a data source in Python that repeats one ready Arrow batch of the same rows: what Spark takes to start its
 Python processes and to bring rows from Python to the JVM, whatever makes them.
@@ -33,13 +37,16 @@ from pathlib import Path
 from typing import Any
 
 from bench_spark import ACCOUNT, MAX_ROWS, PAYLOAD, SLOTS, Speed, best, fill, register_yardsticks
-from jvm_connector import SPARK, build
+from jvm_connector import CBOR, SPARK, build
 from tls_front import make_certificate, tls_front
 
 ROOT = Path(__file__).parents[1]
 TARGET = 0.7
 RATE_LIMIT = 10_000
 """Percent of a shard's limits."""
+MANY_SLOTS = 16
+"""Slots of the session if a stream has more shards than `SLOTS`."""
+FORMS = ("aggregated", "plain")
 
 
 def table(title: str, speeds: dict[str, Speed], peer: str, ours: tuple[str, ...]) -> None:
@@ -112,24 +119,28 @@ class Jobs:
         return self.stream(name, source, "noop", {}, rows)
 
 
-def read(spark: Any, jobs: Jobs, endpoint: str, rows: int, repeat: int) -> None:
-    """Compare reading."""
-    records = fill(endpoint, "read", rows)
-    register_yardsticks(spark, rows)
+def read(
+    spark: Any, jobs: Jobs, endpoint: str, rows: int, repeat: int, shards: int, form: str, slots: int
+) -> None:
+    """Compare reading of a stream."""
+    name = stream_name(shards, form)
+    records = fill(endpoint, name, rows, shards, plain=form == "plain")
     ours = {
-        "streamName": "read",
+        "streamName": name,
         "endpointUrl": endpoint,
         "region": "us-east-1",
         "startingPosition": "TRIM_HORIZON",
     }
     theirs = {
-        "kinesis.streamName": "read",
+        "kinesis.streamName": name,
         "kinesis.endpointUrl": endpoint,
         "kinesis.region": "us-east-1",
         "kinesis.kinesisRegion": "us-east-1",
         "kinesis.startingPosition": "TRIM_HORIZON",
         "kinesis.maxFetchRecordsPerShard": "100000000",
     }
+    if slots > SLOTS:
+        theirs["kinesis.internal.dataQueueWaitTimeoutSec"] = "1"
     counted = spark.read.format("kinesis_sdk").options(**ours).load().count()
     assert counted == rows, f"a batch read found {counted:,} rows of {rows:,}"
     ready = rows // SLOTS // MAX_ROWS * MAX_ROWS * SLOTS
@@ -144,13 +155,19 @@ def read(spark: Any, jobs: Jobs, endpoint: str, rows: int, repeat: int) -> None:
         f"{batch}, the same columns": (rows, jobs.batch("kinesis_sdk", ours, same)),
         "floor, batch": (ready, jobs.batch("yardstick", {})),
     }
+    if not ready:
+        runs = {name: run for name, run in runs.items() if not name.startswith("floor")}
     speeds = best(
         repeat,
         {name: size for name, (size, _) in runs.items()},
         {name: run for name, (_, run) in runs.items()},
     )
-    title = f"read {rows:,} rows ({rows / records:,.0f} user records a record)"
+    title = f"{shards:,} shards, {rows:,} rows in {records:,} records"
     table(title, speeds, peer, tuple(name for name in runs if name.startswith("kinesis_sdk")))
+
+
+def stream_name(shards: int, form: str) -> str:
+    return f"read-{shards}-{form}"
 
 
 def write(spark: Any, jobs: Jobs, endpoint: str, rows: int, repeat: int, folder: Path) -> None:
@@ -221,14 +238,13 @@ def measure(options: argparse.Namespace) -> int:
 
     os.environ.update(ACCOUNT)
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    slots = SLOTS if max(options.shards) <= SLOTS or "read" not in options.only else MANY_SLOTS
+    streams = [(shards, form) for shards in options.shards for form in options.records]
+    created = ["ours:8", "theirs:8", *(f"{stream_name(*stream)}:{stream[0]}" for stream in streams)]
+    arguments = [argument for name in created for argument in ("--create-stream", name)]
     with (
         tempfile.TemporaryDirectory() as name,
-        start_server_process(
-            "--no-throttle",
-            *("--create-stream", "read:2"),
-            *("--create-stream", "ours:8"),
-            *("--create-stream", "theirs:8"),
-        ) as server,
+        start_server_process("--no-throttle", *arguments) as server,
     ):
         folder = Path(name)
         certificate, key = make_certificate(folder)
@@ -236,8 +252,9 @@ def measure(options: argparse.Namespace) -> int:
             os.environ["AWS_CA_BUNDLE"] = str(certificate)
             kpl = {"port": port, "caCertFile": certificate, "rateLimit": RATE_LIMIT}
             spark = (
-                SparkSession.builder.master(f"local[{SLOTS}]")
+                SparkSession.builder.master(f"local[{slots}]")
                 .config("spark.jars", options.jar)
+                .config("spark.sql.files.minPartitionNum", str(SLOTS))
                 .config("spark.ui.enabled", "false")
                 .config("spark.ui.showConsoleProgress", "false")
                 .config("spark.driver.bindAddress", "127.0.0.1")
@@ -251,11 +268,13 @@ def measure(options: argparse.Namespace) -> int:
             )
             spark.sparkContext.setLogLevel("OFF" if not options.verbose else "WARN")
             print(
-                f"Spark {pyspark.__version__}, {SLOTS} slots, {PAYLOAD} bytes a row, best of {options.repeat}"
+                f"Spark {pyspark.__version__}, {slots} slots, {PAYLOAD} bytes a row, best of {options.repeat}"
             )
             jobs = Jobs(spark, folder)
             if "read" in options.only:
-                read(spark, jobs, server.endpoint_url, options.rows, options.repeat)
+                register_yardsticks(spark, options.rows)
+                for shards, form in streams:
+                    read(spark, jobs, server.endpoint_url, options.rows, options.repeat, shards, form, slots)
             if "write" in options.only:
                 https = f"https://127.0.0.1:{port}"
                 write(spark, jobs, https, options.rows // 2, options.repeat, folder)
@@ -269,6 +288,10 @@ def main() -> int:
     )
     parser.add_argument("--rows", type=int, default=1_000_000, help="rows to read; half of it is written")
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument(
+        "--shards", type=int, nargs="+", default=[2, 64, 1_000], help="of the streams that are read"
+    )
+    parser.add_argument("--records", nargs="+", choices=FORMS, default=list(FORMS))
     parser.add_argument("--only", nargs="+", choices=("read", "write"), default=["read", "write"])
     parser.add_argument("--source", help="checkout or git directory of the connector")
     parser.add_argument("--jar", help="the connector's jar, if it is there already")
@@ -284,7 +307,7 @@ def main() -> int:
         print("skipped: there is no openssl on the PATH, which makes the certificate of the TLS front")
         return 0
     try:
-        python, jar = prepare(SPARK), options.jar or build(options.source)
+        python, jar = prepare(SPARK, CBOR), options.jar or build(options.source)
     except (CannotInstallError, CannotRunSparkError) as error:
         print(f"skipped: {error}")
         return 0

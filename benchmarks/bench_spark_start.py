@@ -1,14 +1,13 @@
 """Spark: CPU time of a query from its start to its first row, by process, beside the floor of any data source in Python.
 
-    python benchmarks/bench_spark_start.py [--repeat 5] [--jar CONNECTOR]
+    python benchmarks/bench_spark_start.py [--repeat 5] [--source CHECKOUT]
 
 Each query reads one record of each of two shards into the sink ``noop`` and ends (AvailableNow), in turns in one warm Spark
-session with two slots. The *floor* is a data source in Python that repeats one ready Arrow row. With the jar of AWS Labs' connector
-(`bench_spark_jvm` builds it), the connector takes its turns, too.
+session with two slots. The *floor* is a data source in Python that does nothing: it imports nothing, and yields one number for each of
+two partitions. AWS Labs' connector for the JVM takes its turns, too, if it can be built (see `jvm_connector`).
 
-The first table has the CPU of the whole process tree without the fake AWS, the best of several turns. The second one divides the
-best turn of kinesis_sdk among the processes that Spark started for it. Processes are looked at every few milliseconds, and Java has
-what is left. Workers outlive a query, so their imports are in the first turn only, which has a column of its own.
+The table has the CPU of the whole process tree without the fake AWS, and of its parts: in the first turn, and
+in the best of the others. Workers outlive a query, so their imports are in the first turn only.
 """
 
 from __future__ import annotations
@@ -23,65 +22,121 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench_spark import ACCOUNT, SLOTS, cpu_seconds, register_yardsticks
+from bench_spark import ACCOUNT, SLOTS, cpu_seconds, timed
 from bench_spark_jvm import Jobs
-from jvm_connector import SPARK
+from jvm_connector import CBOR, SPARK, build
 
 ROOT = Path(__file__).parents[1]
 TARGET = 1.0
 """Seconds of CPU beyond those of the connector."""
 
 ROLES = {
-    "lookup_data_sources": "look up the data sources",
-    "create_data_source": "create the source",
-    "plan_data_source_read": "plan the read",
+    "SparkSubmit": "Java",
     "python_streaming_source_runner": "offsets of the stream",
     "pyspark.daemon": "workers",
 }
+SHORT = "create the source, plan"
+"""Processes that end before they can be looked at: what is left of the whole."""
 
 
 class Processes:
-    """CPU of the Python processes below this one, by their role, while it runs."""
+    """CPU of the processes below this one, by their role, while it runs.
+
+    Attributes:
+        spent: CPU seconds that looking at them took.
+    """
 
     def __init__(self) -> None:
         self._roles: dict[int, str] = {}
         self._seconds: dict[int, float] = {}
-        self._before: dict[int, float] = {}
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
         self._look()
         self._before = dict(self._seconds)
+        self.spent: float = 0.0
+        self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def end(self) -> Counter[str]:
         """Return the seconds by role."""
         self._ended.set()
         self._thread.join()
-        self._look()
         found: Counter[str] = Counter()
         for pid, seconds in self._seconds.items():
             found[self._roles[pid]] += seconds - self._before.get(pid, 0.0)  # type: ignore[assignment]
         return found
 
     def _run(self) -> None:
-        while not self._ended.wait(0.02):
+        while not self._ended.wait(0.1):
             self._look()
+        self._look()
+        self.spent = time.thread_time()
 
     def _look(self) -> None:
         tick = os.sysconf("SC_CLK_TCK")
+        parents: dict[int, int] = {}
+        times: dict[int, float] = {}
         for entry in Path("/proc").iterdir():
             if entry.name.isdecimal():
                 with contextlib.suppress(OSError):  # it has just ended
-                    command = (entry / "cmdline").read_text()
-                    role = next((role for module, role in ROLES.items() if module in command), None)
-                    if role is not None:
-                        fields = (entry / "stat").read_text().rpartition(")")[2].split()
-                        self._roles[int(entry.name)] = role
-                        self._seconds[int(entry.name)] = sum(map(int, fields[11:13])) / tick
+                    fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                    parents[int(entry.name)] = int(fields[1])
+                    times[int(entry.name)] = sum(map(int, fields[11:13])) / tick
+        family = {os.getpid()}
+        while more := {pid for pid, parent in parents.items() if parent in family} - family:
+            family |= more
+        for pid in family & times.keys():
+            with contextlib.suppress(OSError):
+                command = Path(f"/proc/{pid}/cmdline").read_text()
+                role = next((role for module, role in ROLES.items() if module in command), None)
+                if role is not None:
+                    self._roles[pid], self._seconds[pid] = role, times[pid]
+
+
+def register_floor(spark: Any) -> None:
+    """Register a data source that does what Spark's interface demands, and nothing else."""
+    from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+
+    class NothingReader(DataSourceStreamReader):
+        def initialOffset(self) -> dict[str, int]:  # noqa: N802 — Spark's interface
+            return {"batch": 0}
+
+        def latestOffset(self, *_: Any) -> dict[str, int]:  # noqa: N802 — Spark's interface
+            return {"batch": 1}
+
+        def partitions(self, start: Any, end: Any) -> list[InputPartition]:  # noqa: ARG002 — Spark's interface
+            return [InputPartition(number) for number in range(SLOTS)]
+
+        def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
+            yield (partition.value,)
+
+    class Nothing(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "nothing"
+
+        def schema(self) -> str:
+            return "number INT"
+
+        def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: ARG002, N802 — Spark's interface
+            return NothingReader()
+
+    spark.dataSource.register(Nothing)
+
+
+def by_process(run: Callable[[], Any]) -> tuple[float, Counter[str]]:
+    """Return the CPU seconds of a query, and those of the Python processes by role."""
+    processes, used = Processes(), cpu_seconds()
+    try:
+        run()
+        time.sleep(0.5)  # a process that has answered ends a moment later
+    finally:
+        seconds = processes.end()
+    return cpu_seconds() - used - processes.spent, seconds
 
 
 def measure(options: argparse.Namespace) -> int:
@@ -109,7 +164,7 @@ def measure(options: argparse.Namespace) -> int:
         )
         spark.sparkContext.setLogLevel("OFF")
         register(spark)
-        register_yardsticks(spark, 0)
+        register_floor(spark)
         jobs = Jobs(spark, Path(name))
         common = {
             "endpointUrl": server.endpoint_url,
@@ -117,7 +172,7 @@ def measure(options: argparse.Namespace) -> int:
             "startingPosition": "TRIM_HORIZON",
         }
         runs: dict[str, Callable[[], Any]] = {
-            "floor": jobs.read("yardstick", {}, SLOTS),
+            "floor": jobs.read("nothing", {}, SLOTS),
             "kinesis_sdk": jobs.read("kinesis_sdk", {"streamName": "few", **common}, 2),
         }
         if options.jar:
@@ -126,28 +181,27 @@ def measure(options: argparse.Namespace) -> int:
         found: dict[str, list[tuple[float, Counter[str]]]] = {kind: [] for kind in runs}
         for turn in range(options.repeat + 1):
             for kind, run in runs.items():
-                processes, used = Processes(), cpu_seconds()
-                run()
-                time.sleep(0.5)  # a process that has answered ends a moment later
-                found[kind].append((cpu_seconds() - used, processes.end()))
+                found[kind].append(timed(partial(by_process, run))[0])
             print(f"turn {turn}", file=sys.stderr, flush=True)
         spark.stop()
-    print(f"{'CPU of a query, seconds':28}{'first':>8}{'best':>8}")
-    for kind, costs in found.items():
-        print(f"  {kind:26}{costs[0][0]:8.2f}{min(cost for cost, _ in costs[1:]):8.2f}")
-    if options.jar:
-        ours, peer = (min(cost for cost, _ in found[kind][1:]) for kind in ("kinesis_sdk", "connector"))
-        print(
-            f"  beyond the connector: {ours - peer:.2f} s, target {TARGET} s: {'met' if ours - peer <= TARGET else 'missed'}"
-        )
-    print(f"\n{'of kinesis_sdk':28}{'first':>8}{'best':>8}")
-    (first, at_first), (cost, at_best) = (
-        found["kinesis_sdk"][0],
-        min(found["kinesis_sdk"][1:], key=lambda one: one[0]),
-    )
+    best = {kind: min(costs[1:], key=lambda one: one[0]) for kind, costs in found.items()}
+    print(f"{'CPU of a query, seconds':28}" + "".join(f"{kind:>24}" for kind in found))
+    print(" " * 28 + f"{'first turn':>14}{'best':>10}" * len(found))
+
+    def line(name: str, part: Callable[[tuple[float, Counter[str]]], float]) -> None:
+        cells = (f"{part(costs[0]):14.2f}{part(best[kind]):10.2f}" for kind, costs in found.items())
+        print(f"  {name:26}" + "".join(cells))
+
+    line("all", lambda cost: cost[0])
     for role in ROLES.values():
-        print(f"  {role:26}{at_first[role]:8.2f}{at_best[role]:8.2f}")
-    print(f"  {'Java and this program':26}{first - at_first.total():8.2f}{cost - at_best.total():8.2f}")
+        line(role, lambda cost, role=role: cost[1][role])  # type: ignore[misc]
+    line(SHORT, lambda cost: cost[0] - cost[1].total())
+    if options.jar:
+        floor, ours, peer = (best[kind][0] for kind in ("floor", "kinesis_sdk", "connector"))
+        print(
+            f"beyond the connector: {ours - peer:.2f} s, target {TARGET} s: {'met' if ours - peer <= TARGET else 'missed'}; "
+            f"the floor of any data source in Python is {floor - peer:.2f} s beyond it"
+        )
     return 0
 
 
@@ -158,19 +212,28 @@ def main() -> int:
     parser.add_argument(
         "--repeat", type=int, default=5, help="turns after the first one (default: %(default)s)"
     )
-    parser.add_argument("--jar", help="jar of AWS Labs' connector")
+    parser.add_argument("--source", help="checkout or git directory of the connector")
+    parser.add_argument("--jar", help="the connector's jar, if it is there already")
     options = parser.parse_args()
     if importlib.util.find_spec("pyspark") is not None:
         return measure(options)
     sys.path.insert(0, str(ROOT))
+    from integration.localstack.install import CannotInstallError
     from integration.spark.environments import CannotRunSparkError, prepare
 
+    jar = options.jar
+    if not jar:
+        try:
+            jar = str(build(options.source))
+        except CannotInstallError as error:
+            print(f"without the connector: {error}")
     try:
-        python = prepare(SPARK)
+        python = prepare(SPARK, CBOR)
     except CannotRunSparkError as error:
         print(f"skipped: {error}")
         return 0
-    return subprocess.run([str(python), *sys.argv], check=False).returncode
+    more = ["--jar", jar] if jar else []
+    return subprocess.run([str(python), *sys.argv, *more], check=False).returncode
 
 
 if __name__ == "__main__":

@@ -30,6 +30,8 @@ COMMIT = "0f4c005fb6f14132073e8e9fcbf73a6bd8e0bad3"
 REPOSITORY = "https://github.com/awslabs/spark-sql-kinesis-connector.git"
 SOURCE_VARIABLE = "KINESIS_CONNECTOR_SOURCE"
 SPARK = "4.1.4"
+CBOR = "cbor2>=6"
+"""The connector speaks CBOR, so that the fake AWS needs this package."""
 
 # The pom names 2.44.5; 2.42.28 is the newest version of the AWS SDK with which the build was tried.
 _MAVEN = ("-Daws.sdkv2.version=2.42.28",)

@@ -52,8 +52,10 @@ def check_machine(version: str) -> None:
         raise CannotRunSparkError(f"pyspark {version} needs Python {needed[0]}.{needed[1]} or newer")
 
 
-def prepare(version: str) -> Path:
+def prepare(version: str, *more: str) -> Path:
     """Return the interpreter of the environment for a Spark version; create it if it is missing.
+
+    ``more`` are packages beside `PACKAGES`. Always name the same ones for a version, because it has one environment.
 
     Raises:
         CannotRunSparkError: See `check_machine`.
@@ -63,7 +65,7 @@ def prepare(version: str) -> Path:
     folder = CACHE / f"spark-{version}"
     python = folder / "bin" / "python"
     wanted = hashlib.sha256(
-        "\n".join((version, sys.version, *PACKAGES, (ROOT / "pyproject.toml").read_text())).encode()
+        "\n".join((version, sys.version, *PACKAGES, *more, (ROOT / "pyproject.toml").read_text())).encode()
     ).hexdigest()
     stamp = folder / ".installed"
     CACHE.mkdir(exist_ok=True)
@@ -77,7 +79,7 @@ def prepare(version: str) -> Path:
         subprocess.run(
             [
                 str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
-                f"pyspark[connect]=={version}", *PACKAGES, "--editable", f"{ROOT}[cli]",
+                f"pyspark[connect]=={version}", *PACKAGES, *more, "--editable", f"{ROOT}[cli]",
             ],
             check=True,
         )  # fmt: skip
