@@ -28,6 +28,7 @@ from integration.spark.environments import NEWEST, CannotRunSparkError, prepare
 from kinesis_sdk import FailedRecord, FileSpool, RecordFailedError
 from kinesis_sdk.testing import FakeAws, FakeAwsServer
 from tests.readme import DOCS, GUIDES, NOT_RUN, OWN_TESTS, ROOT, Block, blocks, programs
+from tests.spark.messages import descriptors
 from tools.docs_examples import text_of
 
 BIN = Path(sys.executable).parent
@@ -367,6 +368,10 @@ print("MIGRATED", sorted(row.line for row in spark.read.json("new-lines").collec
 RECORD_IDS = """
 frame = spark.read.format("kinesis_sdk").option("streamName", "flights").load()
 """
+FLIGHT = """
+name: "flights.proto" syntax: "proto3"
+message_type { name: "Flight" field { name: "origin" number: 1 type: TYPE_STRING label: LABEL_OPTIONAL } }
+"""
 STOP = ".show(truncate=False)\nspark.stop()\n"
 
 
@@ -393,8 +398,9 @@ def test_the_spark_blocks_run(environment: dict[str, str], tmp_path: Path) -> No
     )
     migrated = text_of("examples/migration/spark_jvm/after.py:program")
     assert frames.count("s3://…") == 1
-    # The one thing that a reader has to fill in.
+    # What a reader has to fill in.
     frames = frames.replace("s3://…", str(tmp_path / "checkpoint"))
+    (tmp_path / "flights.desc").write_bytes(descriptors(FLIGHT))
     program = tmp_path / "program.py"
     program.write_text(
         SPARK

@@ -27,6 +27,7 @@ UNIT = (
     "tests/spark/test_avro_values.py",
     "tests/spark/test_csv_values.py",
     "tests/spark/test_parse.py",
+    "tests/spark/test_protobuf_values.py",
     "tests/spark/test_sink.py",
     "tests/spark/test_source.py",
 )

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from kinesis_sdk.spark.errors import StalledError as StalledError
     from kinesis_sdk.spark.parse.avro_values import avro_columns as avro_columns
     from kinesis_sdk.spark.parse.inference import infer_columns as infer_columns
+    from kinesis_sdk.spark.parse.protobuf_values import protobuf_columns as protobuf_columns
     from kinesis_sdk.spark.partition import KinesisPartitionWriter as KinesisPartitionWriter
     from kinesis_sdk.spark.partition import PartitionFailedError as PartitionFailedError
     from kinesis_sdk.spark.partition import ProducerSettings as ProducerSettings
@@ -44,6 +45,7 @@ else:
             # columns of values
             "kinesis_sdk.spark.parse.avro_values": ("avro_columns",),
             "kinesis_sdk.spark.parse.inference": ("infer_columns",),
+            "kinesis_sdk.spark.parse.protobuf_values": ("protobuf_columns",),
             # connection settings
             "kinesis_sdk.spark.connection": ("ConnectionSettings",),
             # errors

@@ -22,7 +22,14 @@ from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.spark.connection import ConnectionSettings
 from kinesis_sdk.spark.logs import LEVELS
 from kinesis_sdk.spark.parse.form import ValueFormat
-from kinesis_sdk.spark.parse.form_options import FORMATS, NOT_HERE, OPTIONS, read_text, take_value_format
+from kinesis_sdk.spark.parse.form_options import (
+    FORMATS,
+    NOT_HERE,
+    OPTIONS,
+    read_flag,
+    read_text,
+    take_value_format,
+)
 from kinesis_sdk.spark.positions import StartingPosition
 from kinesis_sdk.spark.tasks import MAX_TASKS
 
@@ -265,13 +272,6 @@ def _count(low: int, high: int) -> Callable[[str, str], int]:
     return read
 
 
-def _flag(text: str, option: str) -> bool:
-    found = {"true": True, "false": False}.get(text.strip().lower())
-    if found is None:
-        raise ConfigError(option, text, "true or false")
-    return found
-
-
 def _choice(*choices: str) -> Callable[[str, str], str]:
     def read(text: str, option: str) -> str:
         if text.strip().lower() not in choices:
@@ -364,13 +364,13 @@ _SOURCE: _Table = {
     "recordsPerFetch": ("records_per_fetch", _count(1, MAX_PAGE)),
     "fetchInterval": ("fetch_interval", _duration(0, 60)),
     "retryTimeout": ("retry_timeout", _duration(1, 86_400)),
-    "deaggregate": ("deaggregate", _flag),
-    "includeHeaders": ("include_headers", _flag),
+    "deaggregate": ("deaggregate", read_flag),
+    "includeHeaders": ("include_headers", read_flag),
     "misplacedAggregates": ("misplaced_aggregates", _choice("deliver", "discard")),
-    "recognizeRepetitions": ("recognize_repetitions", _flag),
+    "recognizeRepetitions": ("recognize_repetitions", read_flag),
     "maxRepetitionBytes": ("max_repetition_bytes", _count(1 << 20, 4 << 30)),
     "maxLookUpSpan": ("max_look_up_span", _duration(1, OLDEST_MILLIS / 1000)),
-    "failOnDataLoss": ("fail_on_data_loss", _flag),
+    "failOnDataLoss": ("fail_on_data_loss", read_flag),
     "retrievalMode": ("retrieval_mode", _choice("polling", "fanout")),
     "columns": ("columns", read_text),
     "valueFormat": ("value_format", _choice(*FORMATS)),
@@ -379,7 +379,7 @@ _SOURCE: _Table = {
 _SINK: _Table = {
     **_COMMON,
     "partitionKey": ("partition_key", _choice("column", "random")),
-    "aggregation": ("aggregation", _flag),
+    "aggregation": ("aggregation", read_flag),
     "compression": ("compression", _choice("none", "zstd")),
     "maxOutstandingBytes": ("max_outstanding_bytes", _count(65_536, 1 << 40)),
     "maxConnections": ("max_connections", _count(1, 256)),
@@ -389,7 +389,7 @@ _SINK: _Table = {
     "requestTimeout": ("request_timeout", _duration(0.1, 600)),
     "flushTimeout": ("flush_timeout", _duration(0.1, 604_800)),
     "errorSample": ("error_sample", _count(0, 100)),
-    "idempotent": ("idempotent", _flag),
+    "idempotent": ("idempotent", read_flag),
     "dedupNamespace": ("dedup_namespace", read_text),
     "dedupSecret": ("dedup_secret", _secret),
     "dedupWindow": ("dedup_window", _duration(1, 300)),

@@ -189,6 +189,15 @@ def test_bad_values_name_their_option(name: str, value: str) -> None:
             {"valueFormat": "avro", "avroSchema": '"int"', "timeZone": "UTC"},
             "timeZone='UTC'.*nothing with valueFormat=avro",
         ),
+        (
+            {"valueFormat": "protobuf", "messageName": "M"},
+            "protobufDescriptor=None.*path of a descriptor set",
+        ),
+        (
+            {"valueFormat": "protobuf", "protobufDescriptor": "no.desc"},
+            "protobufDescriptor='no.desc'.*No such file",
+        ),
+        ({"valueFormat": "json", "messageName": "M"}, "messageName='M'.*nothing with valueFormat=json"),
         ({"sep": "::", "valueFormat": "csv"}, "sep='::'.*one ASCII character"),
         ({"sep": '"', "valueFormat": "csv"}, "sep='\"'.*another character than quote"),
         ({"quote": "“", "valueFormat": "csv"}, "quote='“'.*one ASCII character"),

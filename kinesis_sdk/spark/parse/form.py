@@ -18,7 +18,7 @@ class ValueFormat:
     """Format of values; picklable.
 
     Attributes:
-        name: ``json``, ``csv`` or ``avro``.
+        name: ``json``, ``csv``, ``avro`` or ``protobuf``.
         mode: Treatment of a malformed value: null fields (``PERMISSIVE``), no row (``DROPMALFORMED``), or an error (``FAILFAST``).
         corrupt_name: Column with the text of a malformed value, if the schema has it.
         zone: Name of the time zone of timestamps whose text names none.

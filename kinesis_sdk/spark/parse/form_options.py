@@ -46,6 +46,20 @@ def _mark(text: str, option: str) -> str:
     return text
 
 
+def read_flag(text: str, option: str) -> bool:
+    """Return whether text is ``true``; it may be ``false`` instead."""
+    found = {"true": True, "false": False}.get(text.strip().lower())
+    if found is None:
+        raise ConfigError(option, text, "true or false")
+    return found
+
+
+def _descriptor(text: str, option: str) -> bytes:
+    from kinesis_sdk.spark.parse.protobuf_values import read_descriptor
+
+    return read_descriptor(text.strip(), option)
+
+
 def _registry(text: str, option: str) -> str:
     if text.strip().lower() != "glue":
         raise ConfigError(option, text, "glue, for the header of the AWS Glue Schema Registry")
@@ -66,6 +80,13 @@ _REGISTRY: _Table = {
 FORMATS: dict[str, _Table] = {
     "json": {**_TEXT, **_REGISTRY},
     "avro": {"avroSchema": ("schema", read_text), **_REGISTRY},
+    "protobuf": {
+        "protobufDescriptor": ("descriptor", _descriptor),
+        "messageName": ("message", read_text),
+        "emit.default.values": ("emit_defaults", read_flag),
+        "messageIndex": ("index", read_flag),
+        **_REGISTRY,
+    },
     "csv": {
         **_TEXT,
         "sep": ("sep", _separator),
@@ -162,4 +183,15 @@ def _check_avro(form: ValueFormat) -> None:
         )
 
 
-_CHECKS = {"csv": _check_csv, "avro": _check_avro}
+def _check_protobuf(form: ValueFormat) -> None:
+    for field, option, accepted in (
+        ("descriptor", "protobufDescriptor", "the path of a descriptor set"),
+        ("message", "messageName", "the name of the message"),
+    ):
+        if field not in form.settings:
+            raise ConfigError(option, None, f"{accepted}, with valueFormat=protobuf")
+    if form.registry is None and "index" in form.settings:
+        raise ConfigError("messageIndex", form.settings["index"], "nothing without schemaRegistry=glue")
+
+
+_CHECKS = {"csv": _check_csv, "avro": _check_avro, "protobuf": _check_protobuf}

@@ -28,12 +28,12 @@ _HEADER = 18
 class Frames:
     """Reads the headers of the payloads of one task.
 
-    Args:
+    Attributes:
         registry: Client with its caches.
     """
 
     def __init__(self, registry: GlueSchemaRegistry) -> None:
-        self._registry = registry
+        self.registry: GlueSchemaRegistry = registry
         self._known: dict[bytes, Schema] = {}
         self._unknown: set[bytes] = set()
 
@@ -49,7 +49,7 @@ class Frames:
         if schema.data_format != data_format:
             raise MalformedError(f"a schema version of the format {schema.data_format}")
         try:
-            return schema.definition, self._registry.payload_of(payload)
+            return schema.definition, self.registry.payload_of(payload)
         except SchemaRegistryError as error:
             raise MalformedError(str(error)) from None
 
@@ -61,7 +61,7 @@ class Frames:
                 f"a schema version that was not looked up, after {MAX_UNKNOWN:,} that do not exist"
             )
         try:
-            schema = self._registry.schema_of(payload)
+            schema = self.registry.schema_of(payload)
         except SchemaRegistryError as error:
             if error.retryable:
                 raise

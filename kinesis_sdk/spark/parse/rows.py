@@ -88,10 +88,27 @@ def _check_avro(form: ValueFormat, fields: Mapping[str, Kind]) -> None:
         AvroPlan(schema, fields, complete=True)
 
 
+def _protobuf(form: ValueFormat, fields: Mapping[str, Kind]) -> Parser:
+    from kinesis_sdk.spark.parse.protobuf_values import ProtobufParser, message_type
+    from kinesis_sdk.spark.parse.registry import Frames, shared_registry
+
+    settings = dict(form.settings)
+    message = message_type(settings.pop("descriptor"), settings.pop("message"))
+    frames = None if form.registry is None else Frames(shared_registry(form.registry))
+    return ProtobufParser(fields, message, frames=frames, **settings)
+
+
+def _check_protobuf(form: ValueFormat, fields: Mapping[str, Kind]) -> None:
+    from kinesis_sdk.spark.parse.protobuf_values import check_fields, message_type
+
+    check_fields(message_type(form.settings["descriptor"], form.settings["message"]), fields)
+
+
 _FORMATS = {
     "json": _Format(lambda _form, _fields: None, _json),
     "csv": _Format(_check_csv, _csv),
     "avro": _Format(_check_avro, _avro, (1_024,), is_text=False, element_bytes=1),
+    "protobuf": _Format(_check_protobuf, _protobuf, (1_024,), is_text=False, element_bytes=1),
 }
 
 
