@@ -124,6 +124,7 @@ bench: bench-producer bench-consumer bench-calls bench-compression bench-effects
 	@$(BIN)/python benchmarks/bench_transport.py
 	@$(BIN)/python benchmarks/bench_hot_shard.py
 	@$(BIN)/python benchmarks/bench_failures.py
+	@$(BIN)/python benchmarks/bench_retry_order.py
 	@$(BIN)/python benchmarks/bench_spark_names.py
 	@$(BIN)/python benchmarks/bench_idempotence.py
 	@$(BIN)/python benchmarks/bench_fake.py

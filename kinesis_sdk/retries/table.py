@@ -157,7 +157,7 @@ class RetryTable:
             sa.Column("due", number, nullable=False),
             sa.UniqueConstraint("application", "record_id"),
             sa.Index(f"{table}_due", "application", "due"),
-            sa.Index(f"{table}_key", "application", "stream", "partition_key"),
+            sa.Index(f"{table}_key", "application", "stream", "partition_key", "place"),
             sqlite_autoincrement=True,  # a number is never used again, so it is an order
         )
         self._tables = Tables(self.engine, table, _VERSION, metadata)
@@ -230,11 +230,13 @@ class RetryTable:
         from sqlalchemy.dialects import postgresql, sqlite
 
         insert: Any = sqlite.insert if self._dialect.has_one_writer else postgresql.insert
-        due = self._now(sa) + delay
-        for one in values:
-            # The row of a record that is delivered again, because a crash came before its checkpoint, stays as it is.
-            statement = insert(self._rows).values(**one, has_failed=failed, due=due)
-            connection.execute(statement.on_conflict_do_nothing(index_elements=["application", "record_id"]))
+        # The row of a record that is delivered again, because a crash came before its checkpoint, stays as it is.
+        statement = (
+            insert(self._rows)
+            .values(has_failed=failed, due=self._now(sa) + delay)
+            .on_conflict_do_nothing(index_elements=["application", "record_id"])
+        )
+        connection.execute(statement, list(values))
 
     def _values(
         self, record: UserRecord, stream: str, shard_id: str, headers: dict[str, Any], *, tier: int
@@ -308,26 +310,29 @@ class RetryTable:
         return [record for record in records if record.partition_key not in waiting]
 
     def _keys_with_rows(self, connection: Connection, stream: str, keys: Iterable[str]) -> set[str]:
-        """Return the keys that have rows, and lock these rows.
+        """Return the keys that have rows, and lock the last row of each.
 
         The lock waits for a `RetryWorker` that is delivering the last row of a key. Without the lock, this batch would store a
         record behind that row, and the `RetryWorker` would delete the row. The next batch could then see no row of the key, and
-        overtake the record.
+        overtake the record. A `RetryWorker` delivers the first row of a key, so while the last one is there, the key has rows.
         """
         sa, rows, found = import_sqlalchemy(), self._rows, set()
         encoded = sorted(key.encode() for key in keys)
         for begin in range(0, len(encoded), _KEYS):
-            query = (
-                sa.select(rows.c.partition_key)
+            last = (
+                sa.select(sa.func.max(rows.c.place))
                 .where(
                     rows.c.application == self._application,
                     rows.c.stream == stream,
                     rows.c.partition_key.in_(encoded[begin : begin + _KEYS]),
                 )
-                .order_by(rows.c.place)
-                .with_for_update()
+                .group_by(rows.c.partition_key)
             )
-            found |= {bytes(key).decode() for key in connection.execute(query).scalars()}
+            places = connection.execute(last).scalars().all()
+            if places:
+                query = sa.select(rows.c.partition_key).where(rows.c.place.in_(places)).order_by(rows.c.place)
+                locked = connection.execute(query.with_for_update()).scalars()
+                found |= {bytes(key).decode() for key in locked}
         return found
 
     # Delivering, for `RetryWorker`
