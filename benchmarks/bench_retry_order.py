@@ -81,7 +81,7 @@ def main() -> None:
             table = RetryTable(engine, application_name="bench", keep_order=True)
             RetryTiers((3600,), to=table, dead_letter=lambda _poison: None)
             handler = table.in_order(store)
-            table.ensure_ready()
+            table.tables.ensure()
             with engine.begin() as connection:
                 for number in range(waiting):
                     record = records(0, 1)[0]._replace(

@@ -103,7 +103,7 @@ class Run:
 def test_publishers_take_turns_although_a_row_with_a_lower_number_is_committed_later() -> None:
     with running_postgres() as url:
         outbox, other = Outbox(url, name="bills"), Outbox(url, name="others")
-        outbox.ensure_ready()
+        outbox.tables.ensure()
         put = Put("bills", "k", b"x")
         with (
             outbox.engine.connect() as late,

@@ -17,10 +17,9 @@ import threading
 from collections.abc import Awaitable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
-from weakref import ref
 
 from kinesis_sdk.common.backoff import Backoff
-from kinesis_sdk.common.errors import ConfigError, ConsumerError, InvalidRecordError, TransientSinkError
+from kinesis_sdk.common.errors import ConfigError, ConsumerError, InvalidRecordError
 from kinesis_sdk.common.hashkeys import parse_explicit_hash_key
 from kinesis_sdk.common.headers import encode_headers, headers_in
 from kinesis_sdk.common.log_fields import FieldLogger
@@ -29,13 +28,12 @@ from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.validation import check_int, check_seconds, check_text
 from kinesis_sdk.consumer import RecordBatch
 from kinesis_sdk.consumer.sql import (
-    Tables,
+    SharedTables,
     dialect_of,
     import_sqlalchemy,
     is_shared,
     open_engine,
     run_in,
-    translated,
 )
 from kinesis_sdk.producer import Producer, ProducerConfig, Put
 
@@ -91,6 +89,7 @@ class Outbox:
 
     Attributes:
         engine: The engine.
+        tables: The table in the database, for the publisher.
         max_user_record_size: As given.
 
     Raises:
@@ -133,10 +132,7 @@ class Outbox:
             sa.Index(f"{table}_order", "outbox", "place"),
             sqlite_autoincrement=True,  # a number is never used again, so it is an order
         )
-        self._tables = Tables(self.engine, table, _VERSION, metadata)
-        self._lock = threading.Lock()
-        self._is_ready = False
-        self._created_in: ref[Connection] | None = None
+        self.tables: SharedTables = SharedTables(self.engine, table, _VERSION, metadata)
 
     def put(self, batch: RecordBatch, puts: Put | Iterable[Put]) -> Awaitable[None] | None:
         """Store records in the transaction of a batch.
@@ -161,25 +157,11 @@ class Outbox:
         values = [self._values(put, origin) for put in ((puts,) if isinstance(puts, Put) else puts)]
 
         def insert(connection: Connection) -> None:
-            self._ensure_in(connection)
+            self.tables.ensure_in(connection)
             if values:
                 connection.execute(self._rows.insert(), values)
 
         return run_in(batch.transaction, insert)
-
-    def _ensure_in(self, connection: Connection) -> None:
-        """Create the table in a transaction, if it is missing.
-
-        The table counts as ready only once another transaction has seen it, because the transaction that created it may still be rolled
-        back. Until then, each call checks again.
-        """
-        if self._is_ready:
-            return
-        was_there = self._tables.ensure_in(connection, TransientSinkError)
-        if not was_there:
-            self._created_in = ref(connection)
-        elif self._created_in is None or self._created_in() is not connection:
-            self._is_ready = True
 
     def _values(self, put: Put, origin: str) -> dict[str, Any]:
         if not isinstance(put, Put):
@@ -226,28 +208,16 @@ class Outbox:
             TransientSinkError: If the database cannot be used now.
         """
         sa, rows = import_sqlalchemy(), self._rows
-        self.ensure_ready()
+        self.tables.ensure()
 
         def count() -> int:
             with self.engine.connect() as connection:
                 query = sa.select(sa.func.count()).select_from(rows).where(rows.c.outbox == self._name)
                 return int(connection.execute(query).scalar_one())
 
-        found: int = self.guarded(count)
-        return found
+        return self.tables.guarded(count)
 
     # For `OutboxPublisher`
-
-    def ensure_ready(self) -> None:
-        """Create the table if it is missing, and check its version.
-
-        Raises:
-            TransientSinkError: If the database cannot be used now.
-        """
-        with self._lock:
-            if not self._is_ready:
-                self.guarded(lambda: self._tables.ensure(TransientSinkError))
-                self._is_ready = True
 
     def next_rows(self, connection: Connection) -> list[_Row]:
         """Return the first rows, at most `MAX_ROWS` with 10 MiB; none if another publisher has them.
@@ -288,16 +258,6 @@ class Outbox:
     def finish(self, connection: Connection, places: list[int]) -> None:
         """Delete rows."""
         connection.execute(self._rows.delete().where(self._rows.c.place.in_(places)))
-
-    def guarded(self, work: Any) -> Any:
-        """Call a function; raise errors of the database as `TransientSinkError`, without parameters."""
-        try:
-            return work()
-        except Exception as error:
-            found = translated(self._dialect, error, TransientSinkError, TransientSinkError)
-            if found is error:
-                raise
-            raise found from error
 
     @property
     def holds_locks(self) -> bool:
@@ -364,8 +324,8 @@ class OutboxPublisher:
             RecordFailedError: If a record was not stored; the rows before it are deleted.
             InvalidRecordError: If a record can never be put.
         """
-        self._outbox.ensure_ready()
-        done, error = self._outbox.guarded(self._step)
+        self._outbox.tables.ensure()
+        done, error = self._outbox.tables.guarded(self._step)
         if error is not None:
             raise error
         return int(done)

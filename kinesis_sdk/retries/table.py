@@ -12,7 +12,6 @@ Due times are written and compared by the database's clock alone.
 from __future__ import annotations
 
 import inspect
-import threading
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -28,7 +27,7 @@ from kinesis_sdk.common.records import UserRecord
 from kinesis_sdk.common.validation import check_text
 from kinesis_sdk.consumer import RecordBatch
 from kinesis_sdk.consumer.sql import (
-    Tables,
+    SharedTables,
     dialect_of,
     import_sqlalchemy,
     is_shared,
@@ -109,6 +108,7 @@ class RetryTable:
 
     Attributes:
         engine: The engine.
+        tables: The table in the database, for `RetryWorker`.
 
     Raises:
         ConfigError: If an argument is not valid.
@@ -160,9 +160,7 @@ class RetryTable:
             sa.Index(f"{table}_key", "application", "stream", "partition_key", "place"),
             sqlite_autoincrement=True,  # a number is never used again, so it is an order
         )
-        self._tables = Tables(self.engine, table, _VERSION, metadata)
-        self._ready = threading.Lock()
-        self._is_ready = False
+        self.tables: SharedTables = SharedTables(self.engine, table, _VERSION, metadata)
 
     # Storing
 
@@ -171,17 +169,6 @@ class RetryTable:
         if self._delays:
             raise ConfigError("to", self._application, "a RetryTable of its own for each RetryTiers")
         self._delays = tuple(delays)
-
-    def ensure_ready(self) -> None:
-        """Create the table if it is missing, and check its version.
-
-        Raises:
-            TransientSinkError: If the database cannot be used now.
-        """
-        with self._ready:
-            if not self._is_ready:
-                self.guarded(lambda: self._tables.ensure(TransientSinkError))
-                self._is_ready = True
 
     def tier_after(self, poison: PoisonRecord) -> int:  # noqa: ARG002 - a `RetryWorker` knows the tiers of rows
         """Return 0: a record that a worker sets aside comes from the stream."""
@@ -204,8 +191,8 @@ class RetryTable:
             )
         if self.keeps_order:
             raise ConsumerError("keep_order needs a SqlSink on the database of the RetryTable")
-        self.ensure_ready()
-        self.guarded(lambda: self._store(values, delay))
+        self.tables.ensure()
+        self.tables.guarded(lambda: self._store(values, delay))
         return None
 
     def _store(self, values: dict[str, Any], delay: int) -> None:
@@ -215,13 +202,8 @@ class RetryTable:
     def _insert_in(
         self, connection: Connection, values: Sequence[dict[str, Any]], delay: int, *, failed: bool
     ) -> None:
-        self._ensure_in(connection)
+        self.tables.ensure_in(connection)
         self._insert(connection, values, delay, failed=failed)
-
-    def _ensure_in(self, connection: Connection) -> None:
-        if not self._is_ready:
-            # Not ready if it was created here: the transaction may yet be rolled back.
-            self._is_ready = self._tables.ensure_in(connection, TransientSinkError)
 
     def _insert(
         self, connection: Connection, values: Sequence[dict[str, Any]], delay: int, *, failed: bool
@@ -297,7 +279,7 @@ class RetryTable:
 
     def _put_behind(self, connection: Connection, batch: RecordBatch) -> Sequence[UserRecord]:
         """Store the records whose keys have rows; return the other records."""
-        self._ensure_in(connection)
+        self.tables.ensure_in(connection)
         records, stream = batch.records, batch.stream.name
         waiting = self._keys_with_rows(connection, stream, {record.partition_key for record in records})
         if not waiting:
@@ -408,7 +390,7 @@ class RetryTable:
         Raises:
             TransientSinkError: If the database cannot be used now.
         """
-        self.ensure_ready()
+        self.tables.ensure()
         sa, rows = import_sqlalchemy(), self._rows
         query = (
             sa.select(rows.c.tier, sa.func.count(), self._now(sa) - sa.func.min(rows.c.due))
@@ -422,23 +404,12 @@ class RetryTable:
                 found = connection.execute(query).all()
             return [Waiting(int(tier), int(count), float(late) / 1000) for tier, count, late in found]
 
-        result: list[Waiting] = self.guarded(read)
-        return result
+        return self.tables.guarded(read)
 
     def close(self) -> None:
         """Close the connections, unless the engine was passed in."""
         if self._owns_engine:
             self.engine.dispose()
-
-    def guarded(self, work: Callable[[], Any]) -> Any:
-        """Call a function; raise errors of the database as `TransientSinkError`."""
-        try:
-            return work()
-        except Exception as error:
-            found = translated(self._dialect, error, TransientSinkError, TransientSinkError)
-            if found is error:
-                raise
-            raise found from error
 
     def transient(self, error: BaseException) -> TransientSinkError | None:
         """Return a transient failure of the database that made a handler raise an error; None if there is none."""

@@ -202,9 +202,9 @@ class RetryWorker:
             HandlerError: If the policy stops the worker.
             KinesisSdkError: If the database does not work; nothing of the step was stored.
         """
-        self._table.ensure_ready()
+        self._table.tables.ensure()
         self._succeeded = False
-        seconds: float = self._table.guarded(lambda: self._runs.step(self._step))
+        seconds: float = self._table.tables.guarded(lambda: self._runs.step(self._step))
         if self._succeeded:  # and is committed
             self._row.clear()
             self._pauses = 0

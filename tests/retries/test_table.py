@@ -441,7 +441,7 @@ async def _in_transaction(engine, handler):
 
 
 def test_a_database_that_is_away_is_a_transient_error(scene, monkeypatch):
-    scene.table.ensure_ready()
+    scene.table.tables.ensure()
     with scene.sink.engine.begin() as connection:
         connection.execute(sqlalchemy.text("DROP TABLE kinesis_sdk_retries"))
     with pytest.raises(TransientSinkError, match="no such table"):
@@ -469,7 +469,7 @@ def test_an_error_of_the_database_shows_no_record(tmp_path):
     scene = Scene(tmp_path, keep_order=True)
     handle = scene.table.in_order(scene.handle)
     with scene.sink.engine.begin() as connection:
-        scene.table._ensure_in(connection)
+        scene.table.tables.ensure_in(connection)
         connection.execute(sqlalchemy.text("ALTER TABLE kinesis_sdk_retries RENAME COLUMN stream TO other"))
     keep = scene.table.keep
     for store in (handle, lambda batch: keep(replace(poison(), transaction=batch.transaction), 0)):

@@ -11,9 +11,10 @@ from kinesis_sdk.consumer.sql.engines import (
     run_in,
 )
 from kinesis_sdk.consumer.sql.failures import translated
-from kinesis_sdk.consumer.sql.tables import Tables
+from kinesis_sdk.consumer.sql.tables import SharedTables, Tables
 
 __all__ = [
+    "SharedTables",
     "Tables",
     "counted_engine",
     "dialect_of",

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
+from weakref import ref
 
-from kinesis_sdk.common.errors import KinesisSdkError
+from kinesis_sdk.common.errors import KinesisSdkError, TransientSinkError
 from kinesis_sdk.consumer.sql.dialect import dialect_of
 from kinesis_sdk.consumer.sql.driver import import_sqlalchemy
+from kinesis_sdk.consumer.sql.failures import translated
 
 if TYPE_CHECKING:
     import sqlalchemy
     from sqlalchemy.engine import Connection, Engine
+
+_T = TypeVar("_T")
 
 _VERSIONS = "kinesis_sdk_versions"
 
@@ -151,3 +156,47 @@ class Tables:
         raise failure(
             "the engine commits each statement by itself (isolation level AUTOCOMMIT, or tables without transactions)"
         )
+
+
+class SharedTables:
+    """`Tables` that are written in their own transactions and in those of a sink, and made by whichever comes first. Thread-safe.
+
+    Errors of the database are raised as `TransientSinkError`, without parameters.
+    """
+
+    def __init__(self, engine: Engine, part: str, version: int, metadata: sqlalchemy.MetaData) -> None:
+        self._tables = Tables(engine, part, version, metadata)
+        self._dialect = dialect_of(engine)
+        self._lock = threading.Lock()
+        self._is_ready = False
+        self._created_in: ref[Connection] | None = None
+
+    def ensure(self) -> None:
+        """Create missing tables and check their version, the first time."""
+        with self._lock:
+            if not self._is_ready:
+                self.guarded(lambda: self._tables.ensure(TransientSinkError))
+                self._is_ready = True
+
+    def ensure_in(self, connection: Connection) -> None:
+        """As `ensure`, in an open transaction of a sink.
+
+        The tables are ready once another transaction has seen them: the one that has created them may call this again, and may yet be
+        rolled back.
+        """
+        if self._is_ready:
+            return
+        if not self._tables.ensure_in(connection, TransientSinkError):
+            self._created_in = ref(connection)
+        elif self._created_in is None or self._created_in() is not connection:
+            self._is_ready = True
+
+    def guarded(self, work: Callable[[], _T]) -> _T:
+        """Call a function that uses the database; return its result."""
+        try:
+            return work()
+        except Exception as error:
+            found = translated(self._dialect, error, TransientSinkError, TransientSinkError)
+            if found is error:
+                raise
+            raise found from error
