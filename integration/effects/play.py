@@ -21,7 +21,7 @@ from integration.endtoend.processes import ChildProcess
 from integration.endtoend.stream import StreamControl
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer import Producer, ProducerConfig
-from kinesis_sdk.producer.records.record import PendingRecord
+from kinesis_sdk.producer.records.future import PendingRecord
 from kinesis_sdk.testing.accounting.stored_copies import read_copies
 
 PRODUCERS = ("idempotent", "plain", "mixed")

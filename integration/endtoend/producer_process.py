@@ -26,7 +26,7 @@ from typing import Any
 from kinesis_sdk.common.errors import RecordFailedError
 from kinesis_sdk.common.stop_flag import StopFlag
 from kinesis_sdk.producer import Producer, ProducerConfig
-from kinesis_sdk.producer.records.record import PendingRecord
+from kinesis_sdk.producer.records.future import PendingRecord
 from kinesis_sdk.testing.accounting.delivery_log import LineWriter
 from kinesis_sdk.testing.flights import load_flights, make_payload
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from hashlib import md5
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kinesis_sdk.common.codec import CODEC_KEY, AggregateCodec, SealedForm
 from kinesis_sdk.common.hashkeys import hash_key_to_decimal, hash_partition_key
@@ -54,7 +54,7 @@ def _table_entry(tag: bytes, text: str) -> bytes:
     return tag + varint(len(raw)) + raw
 
 
-_KEY_HEADS = [bytes([0x0A, length]) for length in range(0x80)]
+_KEY_HEADS: Final = [bytes([0x0A, length]) for length in range(0x80)]
 """Tag and length before a partition key in its table, by that length."""
 
 

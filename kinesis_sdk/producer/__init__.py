@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from kinesis_sdk.producer.interceptors import ProducerInterceptor as ProducerInterceptor
     from kinesis_sdk.producer.interceptors import SendRequest as SendRequest
     from kinesis_sdk.producer.producer import Producer as Producer
+    from kinesis_sdk.producer.records.future import PendingRecord as PendingRecord
     from kinesis_sdk.producer.records.put import Put as Put
-    from kinesis_sdk.producer.records.record import PendingRecord as PendingRecord
     from kinesis_sdk.producer.records.record import PutResult as PutResult
     from kinesis_sdk.producer.stats import ProducerStats as ProducerStats
 else:
@@ -33,7 +33,8 @@ else:
             "kinesis_sdk.producer.stats": ("ProducerStats",),
             "kinesis_sdk.producer.interceptors": ("ProducerInterceptor", "SendRequest"),
             # the result of a record
-            "kinesis_sdk.producer.records.record": ("PendingRecord", "PutResult"),
+            "kinesis_sdk.producer.records.future": ("PendingRecord",),
+            "kinesis_sdk.producer.records.record": ("PutResult",),
             "kinesis_sdk.common.records": ("Attempt",),
             # records that could not be stored
             "kinesis_sdk.producer.failures.hooks": ("FailedRecord",),

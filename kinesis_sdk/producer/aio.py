@@ -17,7 +17,7 @@ import logging
 import random
 from collections import deque
 from collections.abc import AsyncIterable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from kinesis_sdk.common.aws import AwsSession, KinesisClient
 from kinesis_sdk.common.clock import Clock
@@ -30,8 +30,9 @@ from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.producer.failures.hooks import FailedRecord, FailureHook
 from kinesis_sdk.producer.interceptors import ProducerInterceptor
 from kinesis_sdk.producer.producer import KeyedData, Payload, Producer, put_of
+from kinesis_sdk.producer.records.future import BlindRecord, PendingRecord
 from kinesis_sdk.producer.records.put import Put, PutOptions, put_with
-from kinesis_sdk.producer.records.record import BlindRecord, PendingRecord, PutResult
+from kinesis_sdk.producer.records.record import BufferedRecord, PutResult
 from kinesis_sdk.producer.stats import ProducerStats
 from kinesis_sdk.producer.stream.pipeline import StreamPipeline
 
@@ -408,13 +409,13 @@ class _LoopSide:
                 future.set_exception(error)
 
 
-def _relay(records: Iterable[PendingRecord]) -> None:
+def _relay(records: Iterable[BufferedRecord]) -> None:
     """Pass a group of final results to the loops that await them. On a thread of the producer."""
     sides: set[_LoopSide] = set()
     for record in records:
         if record.awaited is not None:
             side, future = record.awaited
-            side.results.append((future, record))
+            side.results.append((future, cast("PendingRecord", record)))
             sides.add(side)
     for side in sides:
         side.notice()

@@ -17,8 +17,8 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
 
 from kinesis_sdk.common.aws import KinesisClient
 from kinesis_sdk.common.clock import Clock
@@ -34,19 +34,14 @@ from kinesis_sdk.producer.io.loop import IoLoop, PutRecords
 from kinesis_sdk.producer.io.metrics import MetricsSampler, ProducerMetrics
 from kinesis_sdk.producer.io.sender import put_records
 from kinesis_sdk.producer.io.shared import NEVER, SharedState
-from kinesis_sdk.producer.records.record import (
-    NOT_PLACED,
-    RECORD_OVERHEAD,
-    PendingRecord,
-    cost_of,
-    wait_guards,
-)
+from kinesis_sdk.producer.records.future import PendingRecord, wait_guards
+from kinesis_sdk.producer.records.record import NOT_PLACED, RECORD_OVERHEAD, BufferedRecord, cost_of
 from kinesis_sdk.producer.stats import Counters
 from kinesis_sdk.producer.stream.pipeline import StreamPipeline
 
 _LOGGER = FieldLogger(logging.getLogger(__name__))
 
-ALL_TAKEN = object()
+ALL_TAKEN: Final = object()
 """Returned by `Engine.accept_many` when no item is left. An object of its own, because None could be an item."""
 
 _JOIN_TIMEOUT = 2.0
@@ -116,21 +111,28 @@ class Engine:
     def accept(
         self,
         pipeline: StreamPipeline,
-        record: PendingRecord,
+        partition_key: str,
+        explicit_hash_key: str | None,
         data: bytes,
         hash_key: bytes,
         timeout: float | None,
-    ) -> None:
-        """Take ownership of a record: it will end with a result or a failure. Wait at most ``timeout`` seconds for room.
+        kind: type[PendingRecord] = PendingRecord,
+    ) -> PendingRecord:
+        """Take ownership of a plain record, of a ``kind``: it will end with a result or a failure.
 
-        None waits as long as it takes. Without room, raises `BufferFullError`.
+        Wait at most ``timeout`` seconds for room; None waits as long as it takes. Without room, raises `BufferFullError`.
         """
+        made = kind()
+        record: BufferedRecord = made
+        record.partition_key = partition_key
+        record.explicit_hash_key = explicit_hash_key
+        record._details = None
+        record._listeners = None
         if self._held_here():
             self._reentry.check_not_interrupted()
         with self._lock:
             if not self._shared.accepting:
                 self._shared.check_open()
-            partition_key = record.partition_key
             cost = len(data) + len(partition_key) + RECORD_OVERHEAD
             usage = self._usage
             # `has_room`, written out for speed.
@@ -146,13 +148,13 @@ class Engine:
                 # the I/O loop need not be woken.
                 known = pipeline.known
                 place = known.by_key.get(partition_key)
-                if place is None and record.explicit_hash_key is None:
+                if place is None and explicit_hash_key is None:
                     place = known.find(partition_key, hash_key)
                 entry = None if place is None else place.entry
                 if (
                     entry is not None
                     and entry.open_for == usage.epoch
-                    and record.explicit_hash_key is None
+                    and explicit_hash_key is None
                     and (
                         entry.aggregate.append_known(partition_key, data)
                         or entry.aggregate.append_new(partition_key, data, hash_key)
@@ -170,16 +172,17 @@ class Engine:
             except BaseException:
                 self._undo(pipeline, record, charged - cost, count)
                 raise
+        return made
 
     def accept_detailed(
         self,
         pipeline: StreamPipeline,
-        record: PendingRecord,
+        record: BufferedRecord,
         data: bytes,
         hash_key: bytes,
         timeout: float | None,
     ) -> None:
-        """`accept` for a record with headers, or with an identity, which begins its own run: never on the fast path."""
+        """Take ownership of a record with headers, or with an identity, which begins its own run: never on the fast path."""
         self._reentry.check_not_interrupted()
         with self._lock:
             self._shared.check_open()
@@ -227,7 +230,7 @@ class Engine:
             held, count, epoch = usage.bytes, usage.count, usage.epoch
             held_before, count_before, accepted_before = held, count, len(accepted)
             now = self._now()
-            record: PendingRecord | None = None
+            record: BufferedRecord | None = None
             rest: Any = ALL_TAKEN
             try:
                 for item in items:
@@ -240,7 +243,8 @@ class Engine:
                     cost = len(data) + len(partition_key) + RECORD_OVERHEAD
                     if held + cost > max_bytes or count >= max_records:
                         break
-                    record = PendingRecord()
+                    made = PendingRecord()
+                    record = made
                     record.partition_key = partition_key
                     record.explicit_hash_key = None
                     record.arrived = now
@@ -280,7 +284,7 @@ class Engine:
                         usage.bytes, usage.count = held, count
                         self._take(pipeline, record, data, hash_key, cost)
                         held, count = usage.bytes, usage.count
-                    accepted.append(record)
+                    accepted.append(made)
                     rest = ALL_TAKEN
                 usage.bytes, usage.count = held, count
             except BaseException:
@@ -295,7 +299,7 @@ class Engine:
     def try_accept(
         self,
         pipeline: StreamPipeline,
-        record: PendingRecord,
+        record: BufferedRecord,
         data: bytes,
         hash_key: bytes,
         listener: Listener | None = None,
@@ -472,7 +476,7 @@ class Engine:
     # ------------------------------------------------------------------ under the lock
 
     def _take(
-        self, pipeline: StreamPipeline, record: PendingRecord, data: bytes, hash_key: bytes, cost: int
+        self, pipeline: StreamPipeline, record: BufferedRecord, data: bytes, hash_key: bytes, cost: int
     ) -> None:
         """Take ownership of a record for which there is room. If this raises, call `_undo`."""
         usage = self._usage
@@ -492,10 +496,10 @@ class Engine:
     def _undo(
         self,
         pipeline: StreamPipeline,
-        record: PendingRecord | None,
+        record: BufferedRecord | None,
         held: int,
         count: int,
-        kept: list[PendingRecord] | None = None,
+        kept: Sequence[BufferedRecord] = (),
     ) -> None:
         """Undo an interrupted `accept`: its record does not exist, all others do.
 
@@ -505,7 +509,6 @@ class Engine:
         shared = self._shared
         try:
             pipeline.queue.rebuild(self._now(), without=record)
-            kept = kept or []
             self._usage.bytes = held + sum(other.cost for other in kept)
             self._usage.count = count + len(kept)
             shared.agenda.touch(pipeline)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, cast
 
 from kinesis_sdk.common.aws import KinesisClient
 from kinesis_sdk.common.errors import ConfigError
@@ -13,8 +13,8 @@ from kinesis_sdk.common.log_fields import FieldLogger, log_fields
 from kinesis_sdk.common.log_throttle import CountingLogThrottle
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer.io.sender import put_records
+from kinesis_sdk.producer.records.future import PendingRecord
 from kinesis_sdk.producer.records.put import Put
-from kinesis_sdk.producer.records.record import PendingRecord
 from kinesis_sdk.producer.stream.collector import Batch
 
 _LOGGER = FieldLogger(logging.getLogger(__name__))
@@ -40,7 +40,7 @@ class SendRequest:
     @property
     def records(self) -> Sequence[PendingRecord]:
         """The user records in it, the same objects that `ProducerInterceptor.on_accepted` gets. Made on access."""
-        return [record for entry in self._batch.entries for record in entry.records]
+        return [cast("PendingRecord", record) for entry in self._batch.entries for record in entry.records]
 
     def __repr__(self) -> str:
         return f"<SendRequest stream={str(self.stream)!r} kinesis_records={self.kinesis_records} size={self.size}>"

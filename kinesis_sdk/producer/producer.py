@@ -41,8 +41,8 @@ from kinesis_sdk.producer.failures.hooks import FailedRecord, FailureHook, Failu
 from kinesis_sdk.producer.interceptors import Interceptors, ProducerInterceptor, checked_interceptors
 from kinesis_sdk.producer.io.metrics import ProducerMetrics
 from kinesis_sdk.producer.io.sender import put_records
+from kinesis_sdk.producer.records.future import BlindRecord, PendingRecord
 from kinesis_sdk.producer.records.put import Put, PutOptions, put_with
-from kinesis_sdk.producer.records.record import BlindRecord, PendingRecord
 from kinesis_sdk.producer.stats import ProducerStats
 from kinesis_sdk.producer.stream.pipeline import MAX_PARTITION_KEY_LENGTH, StreamPipeline
 from kinesis_sdk.producer.stream.send_queue import UNLIMITED
@@ -266,17 +266,11 @@ class Producer:
                 hash_key = self._hash(partition_key)
         if len(data) > pipeline.plain_record_size:
             self._check_size(pipeline, partition_key or "", data)
-        record: PendingRecord = PendingRecord()
-        record.partition_key = partition_key  # type: ignore[assignment]  # not None: its hash key is known
-        record._details = None
-        record._listeners = None
-        if explicit_hash_key is None:
-            record.explicit_hash_key = None
-        else:
-            record.explicit_hash_key = explicit = parse_explicit_hash_key(explicit_hash_key)
-            hash_key = explicit_hash_key_to_bytes(explicit)
-        self._accept(pipeline, record, data, hash_key, self._put_timeout)
-        return record
+        if explicit_hash_key is not None:
+            explicit_hash_key = parse_explicit_hash_key(explicit_hash_key)
+            hash_key = explicit_hash_key_to_bytes(explicit_hash_key)
+        assert partition_key is not None  # its hash key is known
+        return self._accept(pipeline, partition_key, explicit_hash_key, data, hash_key, self._put_timeout)
 
     def _accept_put(
         self,
@@ -294,9 +288,14 @@ class Producer:
         put = self._intercepted(put)
         pipeline = self._pipeline(put.stream)
         data = put.data if pipeline.serializer is None else self._serialized(pipeline, put.data)
-        record, payload, hash_key = self._detailed(pipeline, put, data, kind, first=first, again=again)
-        accept = self._engine.accept if record._details is None else self._engine.accept_detailed
-        accept(pipeline, record, payload, hash_key, timeout)
+        if put.dedup_id is None and not put.headers:
+            key, explicit, payload, hash_key = self._checked(
+                pipeline, put.partition_key, data, put.explicit_hash_key
+            )
+            record = self._accept(pipeline, key, explicit, payload, hash_key, timeout, kind)
+        else:
+            record, payload, hash_key = self._detailed(pipeline, put, data, kind, first=first, again=again)
+            self._engine.accept_detailed(pipeline, record, payload, hash_key, timeout)
         self._tell_accepted(put, record)
         return record
 
@@ -343,8 +342,7 @@ class Producer:
             ProducerClosedError: As `put`.
         """
         pipeline, again, payload, hash_key = self._again(record)
-        accept = self._engine.accept if again._details is None else self._engine.accept_detailed
-        accept(pipeline, again, payload, hash_key, self._put_timeout)
+        self._engine.accept_detailed(pipeline, again, payload, hash_key, self._put_timeout)
         return again
 
     def try_put(
@@ -371,11 +369,10 @@ class Producer:
             if options or not self._is_plain(pipeline):
                 put = put_with(stream, partition_key, data, explicit_hash_key, options)
                 return self._accept_put(put, timeout=0)
-            record, payload, hash_key = self._record(pipeline, partition_key, data, explicit_hash_key)
-            self._accept(pipeline, record, payload, hash_key, 0)
+            key, explicit, payload, hash_key = self._checked(pipeline, partition_key, data, explicit_hash_key)
+            return self._accept(pipeline, key, explicit, payload, hash_key, 0)
         except BufferFullError:
             return None
-        return record
 
     def put_many(
         self, stream: str | StreamId, records: Iterable[KeyedData], *, dedup_window: float = DEFAULT_WINDOW
@@ -454,10 +451,8 @@ class Producer:
             put = put_with(stream, partition_key, data, explicit_hash_key, options)
             self._accept_put(put, BlindRecord, timeout=self._put_timeout)
             return
-        record, payload, hash_key = self._record(
-            pipeline, partition_key, data, explicit_hash_key, BlindRecord
-        )
-        self._accept(pipeline, record, payload, hash_key, self._put_timeout)
+        key, explicit, payload, hash_key = self._checked(pipeline, partition_key, data, explicit_hash_key)
+        self._accept(pipeline, key, explicit, payload, hash_key, self._put_timeout, BlindRecord)
 
     def flush(self, timeout: float | None = None) -> int:
         """Send what is buffered without waiting for deadlines, and wait for the results and their callbacks.
@@ -565,15 +560,14 @@ class Producer:
             raise SerializationError(stream, f"it returned {type(data).__name__} instead of bytes")
         return data
 
-    def _record(
+    def _checked(
         self,
         pipeline: StreamPipeline,
         partition_key: str | None,
         data: Payload,
         explicit_hash_key: str | int | None = None,
-        kind: type[PendingRecord] = PendingRecord,
-    ) -> tuple[PendingRecord, bytes, bytes]:
-        """Check a plain record, whose value is serialized, and return it with payload and effective hash key, for the engine.
+    ) -> tuple[str, str | None, bytes, bytes]:
+        """Check a plain record, whose value is serialized; return partition key, explicit hash key, payload and effective hash key.
 
         `put` has the same lines, written out for speed.
         """
@@ -592,16 +586,28 @@ class Producer:
                 hash_key = self._hash(partition_key)
         if len(data) > pipeline.plain_record_size:
             self._check_size(pipeline, partition_key or "", data)
+        if explicit_hash_key is not None:
+            explicit_hash_key = parse_explicit_hash_key(explicit_hash_key)
+            hash_key = explicit_hash_key_to_bytes(explicit_hash_key)
+        assert partition_key is not None  # its hash key is known
+        return partition_key, explicit_hash_key, data, hash_key
+
+    def _record(
+        self,
+        pipeline: StreamPipeline,
+        partition_key: str | None,
+        data: Payload,
+        explicit_hash_key: str | int | None = None,
+        kind: type[PendingRecord] = PendingRecord,
+    ) -> tuple[PendingRecord, bytes, bytes]:
+        """Check a plain record, whose value is serialized, and return it with payload and effective hash key, for the engine."""
+        key, explicit, payload, hash_key = self._checked(pipeline, partition_key, data, explicit_hash_key)
         record = kind()
-        record.partition_key = partition_key  # type: ignore[assignment]  # not None: its hash key is known
+        record.partition_key = key
+        record.explicit_hash_key = explicit
         record._details = None
         record._listeners = None
-        if explicit_hash_key is None:
-            record.explicit_hash_key = None
-        else:
-            record.explicit_hash_key = explicit = parse_explicit_hash_key(explicit_hash_key)
-            hash_key = explicit_hash_key_to_bytes(explicit)
-        return record, data, hash_key
+        return record, payload, hash_key
 
     def _detailed(
         self,

@@ -14,7 +14,7 @@ from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.producer.failures.hooks import FailedRecord
 from kinesis_sdk.producer.failures.spool import FileSpool, read_spool
 from kinesis_sdk.producer.records.entry import Entry
-from kinesis_sdk.producer.records.record import PendingRecord
+from kinesis_sdk.producer.records.future import PendingRecord
 from tests.consumer.fleet.engines import Fleet
 from tests.producer.simulation import STREAM, Simulation
 

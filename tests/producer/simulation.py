@@ -21,7 +21,8 @@ from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.producer.io.sender import load_facts, put_records, without_frames
 from kinesis_sdk.producer.records.entry import Entry, Group
-from kinesis_sdk.producer.records.record import NOT_PLACED, PendingRecord, cost_of
+from kinesis_sdk.producer.records.future import PendingRecord
+from kinesis_sdk.producer.records.record import NOT_PLACED, cost_of
 from kinesis_sdk.producer.stream.dispatch import Returned
 from kinesis_sdk.producer.stream.pending import Settled
 from kinesis_sdk.producer.stream.pipeline import StreamPipeline

@@ -7,18 +7,15 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import pytest
+
 from kinesis_sdk.common.aggregate_reader import Aggregate
 from kinesis_sdk.common.hashkeys import MAX_HASH_KEY, HashKeyRange
 from kinesis_sdk.common.shards import Shard, ShardMap
+from kinesis_sdk.producer import engine
 from kinesis_sdk.producer.records.entry import Entry, Group
-from kinesis_sdk.producer.records.record import (
-    CallbackRun,
-    DeliveryState,
-    PendingRecord,
-    Stored,
-    mark_failed,
-    mark_stored,
-)
+from kinesis_sdk.producer.records.future import PendingRecord
+from kinesis_sdk.producer.records.record import CallbackRun, DeliveryState, Stored, mark_failed, mark_stored
 from kinesis_sdk.producer.stream.aggregator import Aggregator
 from kinesis_sdk.producer.stream.dispatch import Lane
 from kinesis_sdk.producer.stream.limiter import RateLimit, ShardRate
@@ -40,6 +37,12 @@ class MadeRecord(PendingRecord):
 
     deadline: float
     expires: float
+
+
+interpreted = pytest.mark.skipif(
+    not engine.__file__.endswith(".py"), reason="replaces, or stops inside, what is compiled here"
+)
+"""For tests that `make test-compiled` cannot run."""
 
 
 def make_record(

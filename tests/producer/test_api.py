@@ -21,10 +21,10 @@ from kinesis_sdk.common.errors import (
 )
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer import FailedRecord, Producer, ProducerConfig
-from kinesis_sdk.producer.records.record import PendingRecord
+from kinesis_sdk.producer.records.future import PendingRecord
 from kinesis_sdk.testing import FakeAws
 from tests.producer.stored import payloads
-from tests.producer.support import LONG, Gate
+from tests.producer.support import LONG, Gate, interpreted
 
 STREAM = "orders"
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
@@ -240,6 +240,7 @@ def test_put_many_waits_for_room_and_keeps_the_bound(make: Make) -> None:
     assert all(future.result(0) for future in futures)
 
 
+@interpreted
 def test_put_many_takes_the_lock_once_for_a_chunk(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     producer = make()
     sizes: list[int] = []

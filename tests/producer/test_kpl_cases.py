@@ -24,7 +24,7 @@ from kinesis_sdk.metrics import CloudWatchMetrics
 from kinesis_sdk.producer import Producer, ProducerConfig
 from kinesis_sdk.producer.io.sender import load_facts
 from kinesis_sdk.producer.records.entry import Entry
-from kinesis_sdk.producer.records.record import PendingRecord
+from kinesis_sdk.producer.records.future import PendingRecord
 from kinesis_sdk.producer.stream.aggregator import Aggregator
 from kinesis_sdk.producer.stream.collector import Batch
 from kinesis_sdk.producer.stream.pipeline import StreamPipeline

@@ -43,13 +43,14 @@ from kinesis_sdk.producer import Producer, ProducerConfig
 from kinesis_sdk.producer.io import completion as completion_module
 from kinesis_sdk.producer.io.sender import TaskPool
 from kinesis_sdk.producer.records import record as record_module
-from kinesis_sdk.producer.records.record import CallbackRun, PendingRecord, PutResult, cost_of
+from kinesis_sdk.producer.records.future import PendingRecord, wait_guards
+from kinesis_sdk.producer.records.record import CallbackRun, PutResult, cost_of
 from kinesis_sdk.producer.stream.pending import PendingRecords
 from kinesis_sdk.producer.stream.responses import ResponseHandler
 from kinesis_sdk.testing import FakeAws, Fault
 from tests.fuzz import TIMES, share
 from tests.producer.stored import payloads as stored
-from tests.producer.support import LONG, Gate
+from tests.producer.support import LONG, Gate, interpreted
 
 STREAM = "orders"
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
@@ -621,7 +622,7 @@ def test_a_put_to_a_new_stream_after_close_does_not_keep_the_producer_alive(make
     assert producer.close(LONG) == 0
     with pytest.raises(ProducerClosedError):
         producer.put("another", "k", b"x")
-    assert producer._engine not in record_module.wait_guards
+    assert producer._engine not in wait_guards
 
 
 def test_whoever_closes_second_waits_for_the_first(make: Make, gate: Gate) -> None:
@@ -1078,6 +1079,7 @@ def test_where_no_thread_can_be_started_requests_are_made_without(
 
 
 @pytest.mark.parametrize("way", ["put", "put_many"])
+@interpreted
 def test_only_a_record_that_changes_nothing_else_takes_the_fast_path(
     make: Make, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
@@ -1245,6 +1247,7 @@ STRIDE = 1 if TIMES else 6
 
 @pytest.mark.fuzz
 @pytest.mark.parametrize("way", ["short", "long", "filling", "first"])
+@interpreted
 def test_a_signal_at_any_moment_of_put_leaves_the_rest_whole(make: Make, aws: FakeAws, way: str) -> None:
     producer = make(record_max_buffered_time=60.0, record_ttl=600.0)
     settle(producer)
@@ -1286,6 +1289,7 @@ def test_a_signal_at_any_moment_of_put_leaves_the_rest_whole(make: Make, aws: Fa
 
 
 @pytest.mark.fuzz
+@interpreted
 def test_a_signal_at_any_moment_of_put_many_leaves_exactly_what_it_says(make: Make, aws: FakeAws) -> None:
     producer = make(record_max_buffered_time=60.0, record_ttl=600.0, aggregation_max_count=7)
     settle(producer)
@@ -1345,6 +1349,7 @@ def test_an_interrupt_in_close_fails_what_is_left(
     assert producer.close() == 0
 
 
+@interpreted
 def test_an_interrupt_at_any_instruction_of_a_failure_in_close_loses_no_result(
     make: Make, gate: Gate
 ) -> None:

@@ -19,7 +19,7 @@ from kinesis_sdk.common.once.identity import RecordIdentity
 from kinesis_sdk.common.stream import StreamId
 
 if TYPE_CHECKING:
-    from kinesis_sdk.producer.records.record import PendingRecord
+    from kinesis_sdk.producer.records.record import BufferedRecord
     from kinesis_sdk.producer.stream.pending import Settled
 
 _LOGGER = FieldLogger(logging.getLogger(__name__))
@@ -70,7 +70,7 @@ class FailureHooks:
                 for record in records:
                     self._notify(stream, record, error)
 
-    def _notify(self, stream: StreamId, record: PendingRecord, error: BaseException) -> None:
+    def _notify(self, stream: StreamId, record: BufferedRecord, error: BaseException) -> None:
         hooks = [self._on_record_failed]
         if record.sent_blind:
             hooks.append(self._on_send_error)

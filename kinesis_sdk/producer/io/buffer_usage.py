@@ -17,14 +17,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 from kinesis_sdk.common.errors import BufferFullError
-from kinesis_sdk.producer.records.record import CallbackRun, PendingRecord
+from kinesis_sdk.producer.records.record import BufferedRecord, CallbackRun
 
 
 class Charged(Protocol):
     """User records that are charged together: all in a Kinesis record, or in a final result."""
 
     @property
-    def records(self) -> Sequence[PendingRecord]:
+    def records(self) -> Sequence[BufferedRecord]:
         """The records."""
         ...
 
@@ -177,13 +177,13 @@ class BufferUsage:
         )
 
 
-def callback_runs(records: Sequence[PendingRecord], charged: Charged) -> Iterable[CallbackRun]:
+def callback_runs(records: Sequence[BufferedRecord], charged: Charged) -> Iterable[CallbackRun]:
     """Return the callbacks of records, by flush epoch."""
     if not charged.mixed:
         return (CallbackRun(records, charged.epoch),)
-    by_epoch: dict[int, list[PendingRecord]] = {}
+    by_epoch: dict[int, list[BufferedRecord]] = {}
     for record in records:
-        by_epoch.setdefault(_epoch_of(record, charged), []).append(record)
+        by_epoch.setdefault(record._epoch_in(charged.epoch), []).append(record)
     return [CallbackRun(part, epoch) for epoch, part in by_epoch.items()]
 
 
@@ -191,8 +191,4 @@ def _by_epoch(charged: Charged) -> Mapping[int, int]:
     """Return the number of records of each epoch."""
     if not charged.mixed:
         return {charged.epoch: len(charged.records)}
-    return Counter(_epoch_of(record, charged) for record in charged.records)
-
-
-def _epoch_of(record: PendingRecord, charged: Charged) -> int:
-    return charged.epoch if record.own_epoch is None else record.own_epoch
+    return Counter(record._epoch_in(charged.epoch) for record in charged.records)

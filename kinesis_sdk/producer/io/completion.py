@@ -26,8 +26,8 @@ from kinesis_sdk.producer.io.sender import TaskPool
 from kinesis_sdk.producer.io.shared import SharedState
 from kinesis_sdk.producer.records.record import (
     REENTERED,
+    BufferedRecord,
     CallbackRun,
-    PendingRecord,
     interrupted_here,
     mark_failed,
     mark_stored,
@@ -38,7 +38,7 @@ from kinesis_sdk.producer.stream.pipeline import StreamPipeline
 
 _LOGGER = FieldLogger(logging.getLogger(__name__))
 
-Relay: TypeAlias = Callable[[Sequence[PendingRecord]], None]
+Relay: TypeAlias = Callable[[Sequence[BufferedRecord]], None]
 """Called without the lock with each group of records that became final, before `flush` counts them as done. Must not raise."""
 
 Group: TypeAlias = tuple[StreamPipeline, list[Settled]]
@@ -201,7 +201,7 @@ class Completion:
 
     def _resolve(self, item: Settled, runs: list[CallbackRun]) -> None:
         """Make the futures of a final result final, and add their callbacks to ``runs``."""
-        called: list[PendingRecord] = []
+        called: list[BufferedRecord] = []
         if item.entry is not None and item.stored is not None:
             called = mark_stored(item.entry, item.stored)
         elif item.error is not None:
@@ -267,7 +267,7 @@ class ReentryGuard:
                 "close(): it would block the thread that delivers results; call it from another thread"
             )
 
-    def check_may_wait_for(self, record: PendingRecord) -> None:
+    def check_may_wait_for(self, record: BufferedRecord) -> None:
         """`check_may_wait` for the result of one record, if it belongs to this producer."""
         if (self._shared.held_here() or self._shared.delivering.here) and self._owes(record):
             self.check_may_wait("result() of a record without one")
@@ -283,7 +283,7 @@ class ReentryGuard:
             raise ProducerError(REENTERED)
         return True
 
-    def _owes(self, record: PendingRecord) -> bool:
+    def _owes(self, record: BufferedRecord) -> bool:
         """Return whether this producer still owes the record its final result."""
         with self._shared.lock:
             entry = record._delivery.entry

@@ -27,7 +27,7 @@ from kinesis_sdk.common.metrics import (
 )
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer.io.shared import NEVER, SharedState
-from kinesis_sdk.producer.records.record import PendingRecord, Stored
+from kinesis_sdk.producer.records.record import BufferedRecord, Stored
 from kinesis_sdk.producer.stream.collector import Batch
 
 SAMPLE_INTERVAL = 0.2
@@ -40,7 +40,7 @@ class SettledRecords(Protocol):
     """User records with their final result, as a pipeline reports them."""
 
     @property
-    def records(self) -> list[PendingRecord]:
+    def records(self) -> list[BufferedRecord]:
         """All user records of a stored Kinesis record, or some that failed for good."""
         ...
 
@@ -300,7 +300,7 @@ class _Failed:
         self.retries: list[int] = []
         self.waits: list[float] = []
 
-    def add(self, record: PendingRecord) -> None:
+    def add(self, record: BufferedRecord) -> None:
         history = record.history or []
         self.retries.append(max(0, len(history) - 1))
         self.waits.extend(attempt.delay * 1000 for attempt in history)

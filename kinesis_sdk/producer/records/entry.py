@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, TypeAlias
 
 from kinesis_sdk.common.aggregate_writer import Aggregate, SealedAggregate
-from kinesis_sdk.producer.records.record import NOT_PLACED, RECORD_OVERHEAD, DeliveryState, PendingRecord
+from kinesis_sdk.producer.records.record import NOT_PLACED, RECORD_OVERHEAD, BufferedRecord, DeliveryState
 
 _NEVER = float("inf")
 
@@ -16,7 +16,7 @@ Group: TypeAlias = str | bytes
 class DetachedRecord(NamedTuple):
     """A user record on its way from one Kinesis record into another, with its payload and its flush epoch."""
 
-    record: PendingRecord
+    record: BufferedRecord
     data: bytes
     epoch: int
 
@@ -63,7 +63,7 @@ class Entry:
 
     def __init__(self, aggregate: Aggregate, shard_id: str | None, epoch: int = 0) -> None:
         self.aggregate: Aggregate = aggregate
-        self.records: list[PendingRecord] = []
+        self.records: list[BufferedRecord] = []
         self.shard_id: str | None = shard_id
         self.epoch: int = epoch
         self.mixed: bool = False
@@ -108,7 +108,7 @@ class Entry:
         return self._size
 
     def take(
-        self, record: PendingRecord, data: bytes, hash_key: bytes, deadline: float, expires: float
+        self, record: BufferedRecord, data: bytes, hash_key: bytes, deadline: float, expires: float
     ) -> bool:
         """Take a new or detached user record; return False if it does not fit."""
         partition_key, details = record.partition_key, record._details
@@ -142,7 +142,7 @@ class Entry:
             record.move(self, index)
         return True
 
-    def owns(self, record: PendingRecord) -> bool:
+    def owns(self, record: BufferedRecord) -> bool:
         """Return whether a record of the list is still here: neither moved to another Kinesis record nor failed."""
         return record._delivery.entry is self
 
@@ -150,7 +150,7 @@ class Entry:
         """Return its user records, to put them elsewhere."""
         # Not strict: an interrupted append may leave a payload without a record.
         return [
-            DetachedRecord(record, data, self.epoch if record.own_epoch is None else record.own_epoch)
+            DetachedRecord(record, data, record._epoch_in(self.epoch))
             for record, data in zip(self.records, self.aggregate.payloads, strict=False)
             if self.owns(record)
         ]

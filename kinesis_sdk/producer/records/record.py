@@ -1,8 +1,4 @@
-"""User records in flight: the caller's future and its result.
-
-A `PendingRecord` is both the record and its `concurrent.futures.Future`: one object instead of two halves the allocations. The
-`Future` contract holds (``result``, ``wait``, ``as_completed``, callbacks, ``asyncio.wrap_future``), but the condition variable is
-created only when a thread waits: one for each record would cost more than the rest of the producer's work for it.
+"""User records in flight, as the producer sees them; `kinesis_sdk.producer.records.future` has the caller's future.
 
 A record has seven slots: its keys, its arrival, the `DeliveryState` of its Kinesis record (`Entry`), its index there, rarely used
 details, and its listeners. Its payload is in the entry, once and already encoded. All user records of an entry share one
@@ -10,32 +6,27 @@ details, and its listeners. Its payload is in the entry, once and already encode
 are set.
 
 Signal handlers may interrupt the main thread between any two calls and then wait for the producer's threads (`flush`, `close`,
-`result`). So those threads must never wait for a lock that such an interrupted frame may hold. There are two kinds of locks here. Under
-`_STATE_LOCK`, a caller's thread makes no call (signals are handled at calls). The conditions of `concurrent.futures.wait` and
-`as_completed` are held together with locks of these functions, so only a thread made for that purpose takes them (`_Notifier`).
+`result`). So those threads must never wait for a lock that such an interrupted frame may hold. There are two kinds of locks. Under
+`_STATE_LOCK`, a caller's thread makes no call (signals are handled at calls). `kinesis_sdk.producer.records.waits` has the other kind.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
-import queue
 import threading
-import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
-from concurrent.futures._base import FINISHED, RUNNING
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol
 
-from kinesis_sdk.common.errors import KinesisSdkError, ProducerError
+from kinesis_sdk.common.errors import KinesisSdkError
 from kinesis_sdk.common.hashkeys import explicit_hash_key_to_bytes, hash_partition_key
 from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.common.records import Attempt
+from kinesis_sdk.producer.records.native import mypyc_attr
+from kinesis_sdk.producer.records.waits import Waits, notify_waiters
 
 if TYPE_CHECKING:
-    from kinesis_sdk.common.aggregate_reader import Aggregate
+    from kinesis_sdk.common.aggregate_writer import Aggregate
     from kinesis_sdk.common.once.identity import Identity
 
 _LOGGER = FieldLogger(logging.getLogger(__name__))
@@ -45,16 +36,13 @@ _LOGGER = FieldLogger(logging.getLogger(__name__))
 # producer's lock does not take it. Re-entrant only so that a signal handler can tell that it interrupted its holder.
 _STATE_LOCK = threading.RLock()
 
-wait_guards: dict[object, Callable[[PendingRecord], None]] = {}
-"""One function per producer, called before a thread waits for a record. It raises `ProducerError` if the wait could not end."""
-
 
 def interrupted_here() -> bool:
     """Return whether a signal handler runs here that interrupted a change of a record's state on this thread."""
     return bool(_STATE_LOCK._is_owned())  # type: ignore[attr-defined]
 
 
-RECORD_OVERHEAD = 800
+RECORD_OVERHEAD: Final = 800
 """Bytes of bookkeeping charged for a buffered record, in addition to its data and keys. Measured: 200 in an aggregate, 800 if it
 is not aggregated, twice that after some dozens of failures (`tests/producer/test_memory.py`). When a record is charged, it is not known
 whether it will be aggregated, so this is the larger of the first two numbers."""
@@ -99,7 +87,7 @@ class KinesisRecord(Protocol):
     """The fields of `entry.Entry` that a user record needs."""
 
     aggregate: Aggregate
-    records: list[PendingRecord]
+    records: list[BufferedRecord]
     epoch: int
     delivery: DeliveryState
     has_listeners: bool
@@ -120,7 +108,7 @@ class DeliveryState:
 
 
 class _Details:
-    """Fields that few records need, such as retried ones; see the properties of `PendingRecord`."""
+    """Fields that few records need, such as retried ones; see the properties of `BufferedRecord`."""
 
     __slots__ = ("due", "ended", "grace", "header_fields", "history", "identity", "last_error", "own_epoch")
 
@@ -143,7 +131,7 @@ REENTERED = (
 )
 """Error text for a call from a signal handler that interrupted the producer."""
 
-NOT_PLACED = DeliveryState(None)
+NOT_PLACED: Final = DeliveryState(None)
 """Delivery state of a record that is not in a Kinesis record yet; only the thread in `put` has a reference to the record."""
 
 
@@ -168,135 +156,25 @@ class _Chain:
         return listeners
 
 
-class _Waits:
-    """Synchronization of the threads that wait for one record.
-
-    Attributes:
-        locks: One held lock for each thread in `PendingRecord.result`, released when there is a result.
-        registered: Whether it is among the record's listeners, or the record is final.
-        shared: Whether another thread may use the condition.
-        notified: Whether the record's state is final for `concurrent.futures`, which reads it under the condition.
-        condition: Taken by `concurrent.futures.wait` and `as_completed`; guards their ``waiters``.
-    """
-
-    __slots__ = ("condition", "locks", "notified", "registered", "shared", "waiters")
-
-    def __init__(self) -> None:
-        self.locks: list[Any] = []
-        self.registered = False
-        self.shared = False
-        self.notified = False
-        self.condition = threading.Condition()
-        self.waiters: list[Any] = []
-
-    def release(self) -> None:
-        """Wake the threads in `PendingRecord.result`, because the record has its final result. Never blocks."""
-        with contextlib.suppress(IndexError):  # `pop` takes each lock once, even if two threads do this
-            while True:
-                self.locks.pop().release()
-
-    def notify(self, record: PendingRecord, *, blocking: bool = True) -> bool:
-        """Make the state final for `concurrent.futures`; return False if the condition is held and this must not block."""
-        if not self.condition.acquire(blocking):
-            return False
-        try:
-            if not self.notified:
-                self.notified = True
-                stored = type(record._delivery.outcome) is Stored
-                for waiter in self.waiters:
-                    if stored:
-                        waiter.add_result(record)
-                    else:
-                        waiter.add_exception(record)
-                self.condition.notify_all()
-        finally:
-            self.condition.release()
-        return True
-
-
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 1.0
-"""First and longest pause, in seconds, before a held condition is tried again."""
-
-
-class _Notifier:
-    """Thread that tells `concurrent.futures.wait` and `as_completed` about records with a final result.
-
-    These functions hold their locks while signals are handled. The sequence that this class prevents: the main thread is in
-    `concurrent.futures.wait` and holds a condition; a signal handler interrupts it and calls `flush`; `flush` waits for the thread
-    that delivers results; that thread waits for the condition; nothing continues.
-
-    The notifier's thread does not block on a condition either. A handler that raises at the wrong moment in
-    `concurrent.futures.wait` leaves conditions held for ever, and the threads that wait for other records must still be notified.
-    """
-
-    def __init__(self) -> None:
-        self._records: queue.SimpleQueue[PendingRecord] = queue.SimpleQueue()
-        self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
-
-    def notify(self, record: PendingRecord) -> None:
-        """Notify the waiters of a record soon."""
-        self._records.put(record)
-        # Without blocking: the holder of the lock may be an interrupted frame, and notifies this record's waiters, too.
-        while self._thread is None and not self._records.empty() and self._lock.acquire(blocking=False):
-            try:
-                if self._thread is None and not self._start():
-                    with contextlib.suppress(queue.Empty):
-                        while True:
-                            _notify(self._records.get_nowait())
-            finally:
-                self._lock.release()
-
-    def _start(self) -> bool:
-        thread = threading.Thread(target=self._run, name="kinesis-sdk-notifier", daemon=True)
-        try:
-            thread.start()
-        except RuntimeError:  # from Python 3.12 on, no thread starts while the interpreter ends
-            return False
-        self._thread = thread
-        return True
-
-    def _run(self) -> None:
-        held: list[PendingRecord] = []
-        pause, again = _FIRST_PAUSE, 0.0
-        while True:
-            try:
-                record = self._records.get(timeout=max(0.0, again - time.monotonic()) if held else None)
-            except queue.Empty:
-                pass
-            else:
-                if not _notify(record, blocking=False):
-                    if not held:
-                        pause, again = _FIRST_PAUSE, time.monotonic() + _FIRST_PAUSE
-                    held.append(record)
-                del record  # else it would be kept alive until the next one comes
-            if held and time.monotonic() >= again:
-                held = [other for other in held if not _notify(other, blocking=False)]
-                pause = min(2 * pause, _LONGEST_PAUSE)
-                again = time.monotonic() + pause
-
-
-def _notify(record: PendingRecord, *, blocking: bool = True) -> bool:
-    waits = record._waits
-    return waits is None or waits.notify(record, blocking=blocking)
-
-
-_notifier = _Notifier()
-
-
 def _renew_after_fork() -> None:
-    """Renew the locks in a forked child: a thread that does not exist there may have held them."""
-    global _STATE_LOCK, _notifier  # noqa: PLW0603
+    """Renew the lock in a forked child: a thread that does not exist there may have held it."""
+    global _STATE_LOCK  # noqa: PLW0603
     _STATE_LOCK = threading.RLock()
-    _notifier = _Notifier()
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_after_fork)
 
 
-class PendingRecord(Future[PutResult]):
-    """A user record that was accepted, and the future of its `PutResult`.
+# Not written out in the class: then type checkers would reject the class attributes that `PendingRecord` keeps in its dict.
+_SLOTS = ("_delivery", "_details", "_index", "_listeners", "arrived", "explicit_hash_key", "partition_key")
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class BufferedRecord:
+    """A user record that was accepted, as the producer sees it; `PendingRecord` adds the future.
+
+    The creator of a record sets its slots: a constructor in Python would cost twice as much.
 
     Attributes:
         partition_key: The user's partition key; empty for a record without one.
@@ -307,42 +185,25 @@ class PendingRecord(Future[PutResult]):
         order: In ordered mode, its position in the order of acceptance.
     """
 
-    __slots__ = (
-        "_delivery",
-        "_details",
-        "_index",
-        "_listeners",
-        "arrived",
-        "explicit_hash_key",
-        "partition_key",
-    )
+    __slots__ = _SLOTS
 
     partition_key: str
     explicit_hash_key: str | None
     arrived: float
     _delivery: DeliveryState
     _index: int
-    # A callback, the record's `_Waits`, or a `_Chain` of several; None if there is none, or none is left.
+    # A callback, the record's `Waits`, or a `_Chain` of several; None if there is none, or none is left.
     _listeners: Any
     _details: (
         _Details | None
     )  # a slot, because the first attribute in a dict costs 300 bytes with Python 3.13
 
     # Class attributes: few records have their own.
-    sent_blind = False
+    sent_blind: ClassVar[bool] = False
     awaited: Any = None
     order = 0
     _kept = b""
-    _waits: _Waits | None = None
-
-    # The creator of a record sets its slots: a constructor in Python would cost twice as much, and the constructor of the base class
-    # would create a condition variable.
-    if TYPE_CHECKING:
-
-        def __init__(self) -> None: ...
-
-    else:
-        __init__ = object.__init__
+    _waits: Waits | None = None
 
     @property
     def data(self) -> bytes:
@@ -451,47 +312,27 @@ class PendingRecord(Future[PutResult]):
     def own_epoch(self, epoch: int) -> None:
         self._own_details().own_epoch = epoch
 
+    def _epoch_in(self, epoch: int) -> int:
+        """Return the flush epoch of the record in a Kinesis record with this one."""
+        own = self.own_epoch
+        return epoch if own is None else own
+
     def _own_details(self) -> _Details:
         past = self._details
         if past is None:
             past = self._details = _Details()
         return past
 
-    @property
-    def _state(self) -> str:  # type: ignore[override]
-        """State for `concurrent.futures`, which reads it under the condition. Never cancelled."""
-        waits = self._waits
-        final = self._delivery.outcome is not None if waits is None else waits.notified
-        return FINISHED if final else RUNNING
-
-    @property
-    def _condition(self) -> threading.Condition:  # type: ignore[override]
-        """Condition taken by `concurrent.futures.wait` and `as_completed`."""
-        waits = self._wait_here()
-        condition = waits.condition
-        if not waits.notified and not condition._is_owned():  # type: ignore[attr-defined]
-            # A thread that sets the outcome reads `shared` afterwards, and this thread writes `shared` first and then reads
-            # the outcome. So either that thread sees `shared` and notifies, or this one sees the outcome.
-            waits.shared = True
-            if self._delivery.outcome is not None:
-                waits.notify(self)
-        return condition
-
-    @property
-    def _waiters(self) -> list[Any]:  # type: ignore[override]
-        """Waiters of `concurrent.futures.wait` and `as_completed`; used under the condition."""
-        waits = self._wait_here()
-        if not waits.notified:
-            # Here, not where the condition is taken: an error there would leave the conditions of other records held.
-            self._check_may_wait()
-        return waits.waiters
-
-    def _wait_here(self) -> _Waits:
-        """Return the record's `_Waits`; add it to the listeners if the record is not final."""
+    def _wait_here(self) -> Waits:
+        """Return the record's `Waits`; add it to the listeners if the record is not final."""
         waits = self._waits
         if waits is None:
-            # Atomic: several threads may do this at once.
-            waits = self.__dict__.setdefault("_waits", _Waits())
+            made = Waits()
+            # Several threads may do this at once. No call in here: signals are handled at calls.
+            with _STATE_LOCK:
+                waits = self._waits
+                if waits is None:
+                    self._waits = waits = made
         if not waits.registered:
             # Any thread registers it, not only its creator, which may have been interrupted.
             if not self._listen(waits):
@@ -524,17 +365,6 @@ class PendingRecord(Future[PutResult]):
                             return True
                         delivery = self._delivery
 
-    @property
-    def _exception(self) -> BaseException | None:  # type: ignore[override]
-        outcome = self._delivery.outcome
-        return outcome if isinstance(outcome, BaseException) else None
-
-    @property
-    def _result(self) -> PutResult | None:  # type: ignore[override]
-        """Result, created on access."""
-        outcome = self._delivery.outcome
-        return self._result_of(outcome) if type(outcome) is Stored else None
-
     def _result_of(self, stored: Stored) -> PutResult:
         shard_id, sequence_number, started, ended = stored
         final = _new_tuple(Attempt, (started - self.last_event, ended - started, "", "", True))
@@ -566,111 +396,6 @@ class PendingRecord(Future[PutResult]):
         self._kept = data
         self._delivery = DeliveryState(None)
 
-    def add_done_callback(self, fn: Callable[[Any], object]) -> None:
-        """Call ``fn(future)`` when the record has its final result; at once, on this thread, if it has it already.
-
-        Callbacks of one record run once, one after the other, in the order in which they were added; callbacks of different records may
-        run at the same time. They run on the producer's sending threads, so a slow callback delays requests. On such a thread the
-        producer's `put` raises `BufferFullError` instead of waiting for room, and `flush`, `close` and `result` of a record that is not
-        final raise `ProducerError`, because they would wait for that very thread. Callbacks of records that `close` fails run on the
-        thread that called it.
-
-        `flush` and `close` wait until callbacks have run. Errors of a callback are logged, and have no other effect.
-        """
-        if fn is None:
-            raise TypeError("fn must be callable, not None")
-        if not self._listen(fn):
-            _call(fn, self)
-
-    def cancel(self) -> bool:
-        """Return False, because an accepted record cannot be cancelled."""
-        return False
-
-    def cancelled(self) -> bool:
-        """Return False, because an accepted record cannot be cancelled."""
-        return False
-
-    def running(self) -> bool:
-        """Return whether there is no final result yet."""
-        return self._delivery.outcome is None
-
-    def done(self) -> bool:
-        """Return whether the record has its final result."""
-        return self._delivery.outcome is not None
-
-    def result(self, timeout: float | None = None) -> PutResult:
-        """Return the shard and sequence number of the record; wait for them if necessary.
-
-        Args:
-            timeout: Maximum seconds to wait; None waits as long as it takes (at most the record's time-to-live plus a
-                request's timeouts).
-
-        Raises:
-            RecordFailedError: If the record failed.
-            TimeoutError: If there is no final result in that time (`concurrent.futures.TimeoutError`).
-            ProducerError: If the wait could not end: in a callback of the same producer, or in a signal handler that
-                interrupted it.
-        """
-        outcome = self._delivery.outcome or self._await_outcome(timeout)
-        if type(outcome) is Stored:
-            return self._result_of(outcome)
-        assert isinstance(outcome, BaseException)
-        try:
-            raise outcome
-        finally:
-            del self, outcome  # else they and the traceback would hold each other
-
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Return the record's final failure, or None if it is stored; wait for it as `result` does.
-
-        Raises:
-            TimeoutError: If there is no final result in that time (`concurrent.futures.TimeoutError`).
-            ProducerError: As for `result`.
-        """
-        outcome = self._delivery.outcome or self._await_outcome(timeout)
-        return None if type(outcome) is Stored else outcome  # type: ignore[return-value]
-
-    def _await_outcome(self, timeout: float | None) -> Stored | BaseException:
-        if timeout is None or timeout > 0:
-            self._check_may_wait()
-            locks = self._wait_here().locks
-            lock = threading.Lock()
-            lock.acquire()
-            locks.append(lock)
-            try:
-                # A thread that sets the outcome releases all locks afterwards, and this thread appends its lock first and
-                # then reads the outcome. So either that thread finds the lock, or this one sees the outcome. Signals are
-                # handled while this waits; the thread holds no lock that another thread needs.
-                if self._delivery.outcome is None:
-                    lock.acquire(timeout=-1 if timeout is None else timeout)
-            finally:
-                with contextlib.suppress(ValueError):  # it was released
-                    locks.remove(lock)
-        outcome = self._delivery.outcome
-        if outcome is None:
-            raise FutureTimeoutError
-        return outcome
-
-    def _check_may_wait(self) -> None:
-        """Raise `ProducerError` if the final result cannot arrive before this thread continues."""
-        if interrupted_here():
-            raise ProducerError(REENTERED)
-        for guard in tuple(wait_guards.values()):
-            guard(self)
-
-    def __repr__(self) -> str:
-        outcome = self._delivery.outcome
-        state = "pending" if outcome is None else "stored" if type(outcome) is Stored else "failed"
-        return f"<PendingRecord {state} key={self.partition_key!r}>"
-
-
-class BlindRecord(PendingRecord):
-    """A record of `Producer.send`."""
-
-    __slots__ = ()
-
-    sent_blind = True
-
 
 _CALLBACK_RAISED = "exception calling callback %s of a user record"
 
@@ -683,7 +408,7 @@ class CallbackRun:
 
     __slots__ = ("_records", "epoch", "left")
 
-    def __init__(self, records: Sequence[PendingRecord], epoch: int = 0) -> None:
+    def __init__(self, records: Sequence[BufferedRecord], epoch: int = 0) -> None:
         self._records = records
         self.epoch: int = epoch
         self.left: int = len(records)
@@ -697,17 +422,18 @@ class CallbackRun:
             record._listeners = None
             if type(listeners) is _Chain:
                 for listener in listeners.unroll():
-                    if type(listener) is not _Waits:
-                        _call(listener, record)
+                    if type(listener) is not Waits:
+                        call_listener(listener, record)
             else:
                 try:
                     listeners(record)
-                except BaseException:  # `_call`, written out for speed
+                except BaseException:  # `call_listener`, written out for speed
                     _LOGGER.exception(_CALLBACK_RAISED, _name_of(listeners))
             self.left -= 1
 
 
-def _call(callback: Callable[[Any], object], record: PendingRecord) -> None:
+def call_listener(callback: Callable[[Any], object], record: BufferedRecord) -> None:
+    """Call a callback; log what it raises."""
     try:
         callback(record)
     except BaseException:  # also SystemExit: other records must still get their result
@@ -719,7 +445,7 @@ def _name_of(callback: object) -> str:
     return getattr(callback, "__qualname__", type(callback).__qualname__)
 
 
-def mark_stored(entry: KinesisRecord, stored: Stored) -> list[PendingRecord]:
+def mark_stored(entry: KinesisRecord, stored: Stored) -> list[BufferedRecord]:
     """Give all user records of a Kinesis record their result; return the records with callbacks, for a `CallbackRun`.
 
     Call without locks.
@@ -734,7 +460,7 @@ def mark_stored(entry: KinesisRecord, stored: Stored) -> list[PendingRecord]:
     return _release(entry.records) if entry.has_listeners else []
 
 
-def mark_failed(records: Iterable[PendingRecord], error: BaseException) -> list[PendingRecord]:
+def mark_failed(records: Iterable[BufferedRecord], error: BaseException) -> list[BufferedRecord]:
     """Give user records the same final failure; return the records with callbacks, as `mark_stored`."""
     for record in records:
         delivery = DeliveryState(None, error)
@@ -746,36 +472,36 @@ def mark_failed(records: Iterable[PendingRecord], error: BaseException) -> list[
     return _release(records)
 
 
-def _forget_headers(records: Iterable[PendingRecord]) -> None:
+def _forget_headers(records: Iterable[BufferedRecord]) -> None:
     for record in records:
         if record._details is not None:
             record._details.header_fields = b""
 
 
-def _release(records: Iterable[PendingRecord]) -> list[PendingRecord]:
+def _release(records: Iterable[BufferedRecord]) -> list[BufferedRecord]:
     """Wake the threads that wait for these records; return the records with callbacks."""
-    called: list[PendingRecord] = []
+    called: list[BufferedRecord] = []
     for record in records:
         listeners = record._listeners
         if listeners is None:
             continue
         kind = type(listeners)
-        if kind is _Waits or kind is _Chain:
+        if kind is Waits or kind is _Chain:
             waits = record._waits
             if waits is not None:
                 waits.release()
                 if waits.shared:
-                    _notifier.notify(record)
-            if kind is _Waits:
+                    notify_waiters(record)
+            if kind is Waits:
                 record._listeners = None
                 continue
         called.append(record)
     return called
 
 
-def orphan(record: PendingRecord, error: BaseException) -> None:
+def orphan(record: BufferedRecord, error: BaseException) -> None:
     """Fail a record of the parent in a forked child. No thread waits here, and callbacks are the parent's."""
-    record.__dict__.pop("_waits", None)  # a thread that does not exist here may hold its condition
+    record._waits = None  # a thread that does not exist here may hold its condition
     record._listeners = None
     record._delivery = DeliveryState(None, error)
     record._kept = b""

@@ -14,7 +14,7 @@ from kinesis_sdk.common.aggregate_reader import Aggregate
 from kinesis_sdk.common.once.runs import Runs
 from kinesis_sdk.common.shards import ShardMap
 from kinesis_sdk.producer.records.entry import Entry, Group
-from kinesis_sdk.producer.records.record import PendingRecord
+from kinesis_sdk.producer.records.record import BufferedRecord
 from kinesis_sdk.producer.stream.sealing import SizeEstimate
 
 _MAX_KEYS = 8_192
@@ -120,7 +120,7 @@ class Aggregator:
 
     def add(
         self,
-        record: PendingRecord,
+        record: BufferedRecord,
         data: bytes,
         hash_key: bytes,
         group: Group,

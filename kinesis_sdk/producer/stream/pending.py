@@ -14,7 +14,7 @@ from kinesis_sdk.common.errors import KinesisSdkError, RecordFailedError, Resour
 from kinesis_sdk.common.once.stamps import Stamps
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer.records.entry import Entry
-from kinesis_sdk.producer.records.record import PendingRecord, Stored, cost_of
+from kinesis_sdk.producer.records.record import BufferedRecord, Stored, cost_of
 from kinesis_sdk.producer.stats import Counters
 
 
@@ -30,7 +30,7 @@ class Settled(NamedTuple):
         mixed: True if some of the records may have their own flush epoch.
     """
 
-    records: list[PendingRecord]
+    records: list[BufferedRecord]
     stored: Stored | None
     error: KinesisSdkError | None
     entry: Entry | None
@@ -104,7 +104,7 @@ class PendingRecords:
         self._newly_held = 0
 
     @property
-    def live(self) -> list[PendingRecord]:
+    def live(self) -> list[BufferedRecord]:
         """Records without a final result."""
         return [record for entry in self.entries for record in entry.records if entry.owns(record)]
 
@@ -143,7 +143,7 @@ class PendingRecords:
         self.settled.append(Settled(entry.records, stored, None, entry, entry.cost, entry.epoch, entry.mixed))
 
     def fail(
-        self, record: PendingRecord, started: float, now: float, code: str, error: KinesisSdkError
+        self, record: BufferedRecord, started: float, now: float, code: str, error: KinesisSdkError
     ) -> None:
         """Note an attempt that ended with an error, and fail its user record. Not for an attempt that `AttemptLog` has noted already."""
         record.add_failed_attempt(started, now, code, str(error))
@@ -155,7 +155,7 @@ class PendingRecords:
             self.fail(record, started, now, code, error)
         self.drop_empty((entry,))
 
-    def fail_expired(self, record: PendingRecord, now: float, why: str) -> None:
+    def fail_expired(self, record: BufferedRecord, now: float, why: str) -> None:
         """Fail a user record whose time-to-live has ended. ``why`` says what it waited for, for the error's text.
 
         Its attempts are noted already. The attempt ``Expired`` that is added here was not sent.
@@ -181,7 +181,7 @@ class PendingRecords:
                 self._forget(entry)
                 entry.clear()
 
-    def _settle_failure(self, record: PendingRecord, text: str, cause: KinesisSdkError | None) -> None:
+    def _settle_failure(self, record: BufferedRecord, text: str, cause: KinesisSdkError | None) -> None:
         reason = f": {cause}" if cause is not None else ""
         failure = RecordFailedError(
             f"record for stream {self.stream}: {text}{reason}",
@@ -203,7 +203,7 @@ class PendingRecords:
         self.settled.append(item)
         self._leaving = None
 
-    def finish_interrupted(self, without: PendingRecord | None = None) -> None:
+    def finish_interrupted(self, without: BufferedRecord | None = None) -> None:
         """Finish a failure of a record that an interrupt stopped halfway, if there is one.
 
         ``without`` is a record that was not accepted; its failure is dropped.

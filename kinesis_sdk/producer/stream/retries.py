@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from kinesis_sdk.common.errors import KinesisSdkError
 from kinesis_sdk.common.records import Attempt
 from kinesis_sdk.producer.records.entry import Entry
-from kinesis_sdk.producer.records.record import PendingRecord
+from kinesis_sdk.producer.records.record import BufferedRecord
 
 _FLUSH_DELAY = 0.1
 _FIRST_DELAY = 0.02
@@ -44,7 +44,7 @@ class AttemptLog:
 
     def note(
         self,
-        records: list[PendingRecord],
+        records: list[BufferedRecord],
         started: float,
         ended: float,
         code: str,
@@ -80,10 +80,10 @@ class Retries:
 
     def __init__(self, buffered_time: float) -> None:
         self._delay = max(buffered_time / 2, _FIRST_DELAY)
-        self._waiting: list[tuple[float, int, PendingRecord, Entry]] = []
+        self._waiting: list[tuple[float, int, BufferedRecord, Entry]] = []
         self._pushed = 0
 
-    def delay(self, record: PendingRecord, left: float, *, hurry: bool) -> float:
+    def delay(self, record: BufferedRecord, left: float, *, hurry: bool) -> float:
         """Return the seconds until a record is sent again, after its last attempt was noted.
 
         ``left`` are the seconds until it expires. ``hurry`` says that a flush waits for it.
@@ -94,16 +94,16 @@ class Retries:
             delay = max(delay, min(delay * 2 ** min(repeated, 10), _MAX_DELAY))
         return min(delay, left - min(LAST_CHANCE, left / 2))
 
-    def backs_off(self, record: PendingRecord) -> bool:
+    def backs_off(self, record: BufferedRecord) -> bool:
         """Return whether the record is held until its deadline. Else it may leave as soon as an aggregate fills."""
         return len(record.history or ()) > _QUICK_RETRIES
 
-    def hold(self, record: PendingRecord, entry: Entry, until: float) -> None:
+    def hold(self, record: BufferedRecord, entry: Entry, until: float) -> None:
         """Hold a record until a moment (monotonic seconds). It stays in the list of its present Kinesis record."""
         self._pushed += 1
         heapq.heappush(self._waiting, (until, self._pushed, record, entry))
 
-    def take_due(self, now: float) -> Iterator[tuple[PendingRecord, Entry]]:
+    def take_due(self, now: float) -> Iterator[tuple[BufferedRecord, Entry]]:
         """Remove and yield the records whose backoff has ended, and their Kinesis records."""
         waiting = self._waiting
         while waiting and waiting[0][0] <= now:

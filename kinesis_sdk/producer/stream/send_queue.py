@@ -23,7 +23,7 @@ from kinesis_sdk.common.once.runs import Runs
 from kinesis_sdk.common.once.stamps import Stamps
 from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.producer.records.entry import DetachedRecord, Entry, Group
-from kinesis_sdk.producer.records.record import DeliveryState, PendingRecord
+from kinesis_sdk.producer.records.record import BufferedRecord, DeliveryState
 from kinesis_sdk.producer.stream.aggregator import Aggregator, OpenAggregates
 from kinesis_sdk.producer.stream.collector import Batch, Collector
 from kinesis_sdk.producer.stream.dispatch import (
@@ -125,7 +125,7 @@ class SendQueue:
 
     # ------------------------------------------------------------------ callers
 
-    def add(self, record: PendingRecord, data: bytes, hash_key: bytes, epoch: int, now: float) -> bool:
+    def add(self, record: BufferedRecord, data: bytes, hash_key: bytes, epoch: int, now: float) -> bool:
         """Take a new record; return whether a Kinesis record is ready, so that `next_event` may be earlier than before."""
         if self._in_order:
             self._accepted += 1
@@ -441,7 +441,7 @@ class SendQueue:
 
     # ------------------------------------------------------------------ group again
 
-    def rebuild(self, now: float, without: PendingRecord | None = None) -> None:
+    def rebuild(self, now: float, without: BufferedRecord | None = None) -> None:
         """Group everything unsent again. Forget ``without``, whose `add` was interrupted; it need not have been added."""
         detached = self.take_unsent(without)
         # The lanes may have waited for halves of a request that was sent on an old map. These halves have just been taken. If
@@ -463,7 +463,7 @@ class SendQueue:
                 record.grace += gap
         self.rebuild(now)  # each Kinesis record has to find its earliest expiry again
 
-    def take_unsent(self, without: PendingRecord | None = None) -> list[DetachedRecord]:
+    def take_unsent(self, without: BufferedRecord | None = None) -> list[DetachedRecord]:
         """Remove and return every record that is not in flight, oldest first, or in order of acceptance in ordered mode.
 
         They stay pending: put them elsewhere or fail them, then call `PendingRecords.drop_empty`. ``without`` was not accepted: it is left out.
@@ -494,7 +494,7 @@ class SendQueue:
             self.returned(entry, Returned.WITHDRAWN)
         self._in_flight.clear()
 
-    def expiry(self, record: PendingRecord) -> float:
+    def expiry(self, record: BufferedRecord) -> float:
         """Return when a record fails if it is not stored (monotonic seconds)."""
         return record.arrived + self.record_ttl + record.grace
 
@@ -502,7 +502,7 @@ class SendQueue:
 
     def place(
         self,
-        record: PendingRecord,
+        record: BufferedRecord,
         data: bytes,
         hash_key: bytes,
         epoch: int,
@@ -543,7 +543,7 @@ class SendQueue:
 
     def _park(
         self,
-        record: PendingRecord,
+        record: BufferedRecord,
         data: bytes,
         hash_key: bytes,
         epoch: int,
@@ -576,7 +576,7 @@ class SendQueue:
             self._pending.fail_entry(parked, now, now, code, error)
 
     def _refuse_headers(
-        self, record: PendingRecord, data: bytes, hash_key: bytes, epoch: int, expires: float, now: float
+        self, record: BufferedRecord, data: bytes, hash_key: bytes, epoch: int, expires: float, now: float
     ) -> None:
         holder = Entry(Aggregate(UNLIMITED, UNLIMITED), None, epoch)
         self._pending.entries[holder] = None
@@ -603,7 +603,7 @@ class SendQueue:
         due = record.arrived + self.buffered_time if record.due is None else record.due
         self.place(record, data, record.hash_key, epoch, due, self.expiry(record), now)
 
-    def _is_held(self, record: PendingRecord, now: float) -> bool:
+    def _is_held(self, record: BufferedRecord, now: float) -> bool:
         """Return whether a record waits outside its lane. In ordered mode it waits at its position; see `HoldOff`."""
         return not self._in_order and record.held_until > now
 
@@ -792,7 +792,7 @@ class SendQueue:
         part.aggregate.seal()
         return part
 
-    def _retry_delay(self, record: PendingRecord, now: float) -> float:
+    def _retry_delay(self, record: BufferedRecord, now: float) -> float:
         left = self.expiry(record) - now
         return self._retries.delay(record, left, hurry=record.epoch <= self._flushed_epoch)
 

@@ -14,7 +14,7 @@ from kinesis_sdk.producer.io.agenda import Agenda
 from kinesis_sdk.producer.stream.pipeline import StreamPipeline
 from kinesis_sdk.producer.stream.topology import StreamFacts
 from kinesis_sdk.testing import VirtualClock
-from tests.producer.support import make_record, shard
+from tests.producer.support import shard
 
 NEVER = float("inf")
 
@@ -102,8 +102,8 @@ class Turns:
             pipeline.on_facts(facts, self.clock.monotonic())
 
     def put(self, stream: int, shard: int = 0, of: int = 1) -> None:
-        record = make_record(hash_key=2**128 // of * shard)
-        self.engine.accept(self.pipelines[stream], record, b"x", record.hash_key, 0)
+        hash_key = 2**128 // of * shard
+        self.engine.accept(self.pipelines[stream], "k", str(hash_key), b"x", hash_key.to_bytes(16, "big"), 0)
 
     def turn(self) -> tuple[int, int]:
         """How many requests leave, and in how many steps that is found."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from kinesis_sdk.producer.io.buffer_usage import BufferUsage, callback_runs
-from kinesis_sdk.producer.records.record import PendingRecord
+from kinesis_sdk.producer.records.future import PendingRecord
 from tests.fuzz import seeds
 from tests.producer.support import make_record
 

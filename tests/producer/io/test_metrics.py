@@ -15,7 +15,8 @@ from kinesis_sdk.common.records import Attempt
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.metrics import MemoryMetrics
 from kinesis_sdk.producer.io.metrics import SAMPLE_INTERVAL, ProducerMetrics, Reading
-from kinesis_sdk.producer.records.record import PendingRecord, Stored
+from kinesis_sdk.producer.records.future import PendingRecord
+from kinesis_sdk.producer.records.record import Stored
 from kinesis_sdk.producer.stream.collector import Batch
 from tests.producer.support import LONG, acknowledge, make_entry, make_record, together
 

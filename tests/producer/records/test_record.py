@@ -17,10 +17,11 @@ from concurrent.futures._base import _create_and_install_waiters  # type: ignore
 import pytest
 
 from kinesis_sdk.common.errors import ProducerError, RecordFailedError
-from kinesis_sdk.producer.records import record as module
+from kinesis_sdk.producer.records import waits as module
 from kinesis_sdk.producer.records.entry import Entry
-from kinesis_sdk.producer.records.record import DeliveryState, PendingRecord, PutResult, Stored
-from tests.producer.support import LONG, MadeRecord, fail, make_record, together
+from kinesis_sdk.producer.records.future import PendingRecord
+from kinesis_sdk.producer.records.record import DeliveryState, PutResult, Stored
+from tests.producer.support import LONG, MadeRecord, fail, interpreted, make_record, together
 from tests.producer.support import acknowledge as acknowledge_entry
 
 STORED = Stored("shardId-000000000000", "49", 1.0, 1.5)
@@ -187,6 +188,7 @@ def test_a_record_that_goes_elsewhere_takes_its_watchers_along() -> None:
     assert left.exception(0) is ERROR
 
 
+@interpreted
 def test_a_record_that_goes_elsewhere_while_somebody_begins_to_listen() -> None:
     # An engine's thread moves it after the caller's thread has looked at its delivery, before it has listeners.
     class Moving(DeliveryState):
@@ -405,7 +407,7 @@ def test_where_no_thread_can_be_started_those_who_wait_are_told_without(
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't create new thread at interpreter shutdown")
 
-    monkeypatch.setattr(module, "_notifier", module._Notifier())
+    monkeypatch.setattr(module, "_notifier", module.Notifier())
     record = make_record()
     with record._condition:
         waiter = _create_and_install_waiters([record], ALL_COMPLETED)
@@ -420,7 +422,7 @@ def test_a_record_that_ends_while_the_telling_thread_is_started_does_not_wait_fo
     monkeypatch: pytest.MonkeyPatch, startable: bool
 ) -> None:
     # As when a signal handler interrupts the start, and flushes another producer.
-    notifier = module._Notifier()
+    notifier = module.Notifier()
     monkeypatch.setattr(module, "_notifier", notifier)
     start = notifier._start
     record, other = make_record(), make_record()

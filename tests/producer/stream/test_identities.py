@@ -19,7 +19,7 @@ from kinesis_sdk.common.shards import list_shards
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.producer.records.entry import Entry
-from kinesis_sdk.producer.records.record import PendingRecord
+from kinesis_sdk.producer.records.future import PendingRecord
 from kinesis_sdk.testing import Fault
 from tests.producer.simulation import STREAM, Simulation
 from tests.producer.support import make_record

@@ -24,7 +24,7 @@ from kinesis_sdk.common.hashkeys import MAX_HASH_KEY, hash_partition_key
 from kinesis_sdk.common.shards import Shard
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer.config import ProducerConfig
-from kinesis_sdk.producer.records.record import PendingRecord
+from kinesis_sdk.producer.records.future import PendingRecord
 from kinesis_sdk.producer.stream.collector import Batch
 from kinesis_sdk.producer.stream.pipeline import StreamPipeline
 from kinesis_sdk.producer.stream.topology import StreamFacts

@@ -7,7 +7,7 @@ import pytest
 from kinesis_sdk.common.errors import ThrottledError, TransientAwsError
 from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.producer.records.entry import Entry
-from kinesis_sdk.producer.records.record import PendingRecord
+from kinesis_sdk.producer.records.future import PendingRecord
 from kinesis_sdk.producer.stream.retries import AttemptLog, Retries
 from kinesis_sdk.testing import Fault
 from tests.producer.simulation import Simulation
@@ -101,7 +101,6 @@ def test_records_of_one_answer_share_the_text_of_its_code() -> None:
 
 def test_a_record_that_failed_has_no_dict_of_its_own() -> None:
     # With Python 3.13 it would cost 300 bytes.
-    assert "_details" in PendingRecord.__slots__
     assert vars(failed(3)).keys() <= {"deadline", "expires"}
 
 
