@@ -159,7 +159,7 @@ def test_a_put_that_is_stopped_flushes_and_says_where(
     assert process.returncode == 130, err
     assert "records acknowledged in" in out
     assert f"read up to: {path} at " in err
-    assert f"Run the same command again to go on: {state}" in err
+    assert f"Run the same command again to continue: {state}" in err
     assert "Traceback" not in err
     # All that was read was flushed, so the next run begins exactly there.
     ids = [record["id"] for record in account.stored("orders")]

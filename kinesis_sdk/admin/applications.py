@@ -259,7 +259,7 @@ class Application:
                 self.name,
                 "an application that reads a Kinesis stream",
                 problem=f"the application {self.name!r} reads the stream of a DynamoDB table, and this command needs the positions of a "
-                "Kinesis stream. Of such an application, every view shows the lag that its workers tell, and leases can be "
+                "Kinesis stream. For such an application, every view shows the lag that its workers report, and leases can be "
                 "listed and released.",
             )
         found = self._given or self._found

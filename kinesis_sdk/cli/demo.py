@@ -44,7 +44,7 @@ _UI_DURATION = 90.0
     type=click.IntRange(1, 16),
     default=3,
     show_default=True,
-    help="Consumer worker processes; of two or more, one is killed during the run, and of three or more, another one is frozen.",
+    help="Consumer worker processes; with two or more, one is killed during the run, and with three or more, another one is frozen.",
 )
 @click.option(
     "--duration",
@@ -88,7 +88,7 @@ _UI_DURATION = 90.0
     "--exactly-once/--no-exactly-once",
     default=True,
     help="Put with idempotent=True, and commit effects and positions in one SQLite transaction (extra sql). "
-    "Without, records are processed at least once, and duplicates need a reason.",
+    "Without it, records are processed at least once, and duplicates need a reason.",
     show_default=True,
 )
 @click.option(

@@ -24,8 +24,8 @@ _SIGNS = {"green": "✓", "note": "·", "yellow": "!", "red": "✕"}
     "roles",
     multiple=True,
     type=click.Choice(["consumer", "producer", "admin"]),
-    help="Role that these credentials are for; repeatable. An action that it needs and is denied is red; other roles are not "
-    "checked. By default all roles are checked, and only what a consumer lacks is red.",
+    help="Role that these credentials are for; repeatable. A denied action that the role needs is red; other roles are not "
+    "checked. By default, all roles are checked, and only denied actions of a consumer are red.",
 )
 @click.option(
     "--samples",

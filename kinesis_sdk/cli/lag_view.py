@@ -31,7 +31,7 @@ def show_lag(
     reader = FleetReader(application, observer=_observer(application, failover_time, max_lag))
     reader.table()
     if reader.reads_table_stream:
-        note("This application reads the stream of a DynamoDB table: the lag is what its live workers tell.")
+        note("This application reads the stream of a DynamoDB table: its live workers report the lag.")
         view = reader.reported_lag()
     else:
         view = reader.streams()

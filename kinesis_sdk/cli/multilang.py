@@ -61,9 +61,9 @@ if TYPE_CHECKING:
 @click.option(
     "--raw-stderr",
     is_flag=True,
-    help="Write what children print on standard error as it is, without time and shard.",
+    help="Write the standard error of children unchanged, without time and shard.",
 )
-@click.option("--check", is_flag=True, help="Read the file, say what has no effect, and start nothing.")
+@click.option("--check", is_flag=True, help="Check the file, name keys without effect, and start nothing.")
 @JSON_OPTION
 @connection_options
 @with_exit_codes

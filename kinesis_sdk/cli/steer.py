@@ -258,11 +258,11 @@ rewind: click.Command = change_command(
     "rewind",
     text=r"""Process records again: every record from START on comes once more, and none is skipped.
 
-    Without --shard, all shards are rewound, those included that have ended since, and their children begin again after them.
+    Without --shard, all shards are rewound, even shards that have ended since, and their children begin again after them.
     LATEST stores a position for shards that have none yet.
 
-    If START is the sequence number of a repetition (put().result() may return one), the first copy of its records is meant, because that is
-    the one that is delivered. If it lies in a parent, the shard is rewound to its beginning, and the command for the parent is printed.
+    If START is the sequence number of a repetition (put().result() may return one), the command rewinds to the first copy, because workers
+    deliver that copy. If the first copy lies in a parent, the shard is rewound to its beginning, and the command for the parent is printed.
 
     \b
     Examples:
@@ -277,8 +277,8 @@ skip_to: click.Command = change_command(
     "skip-to",
     text=r"""Leave records out: every shard continues at START.
 
-    A live owner finishes its batch and checkpoints first. What lies between that checkpoint, which is shown, and START is skipped,
-    and nothing else.
+    A live owner finishes its batch and checkpoints first. Exactly the records between that checkpoint, which is shown, and START are
+    skipped.
 
     \b
     Examples:
@@ -316,7 +316,7 @@ move: click.Command = change_command(
 
 pin: click.Command = change_command(
     "pin",
-    text=r"""Pin a lease: workers of this SDK give it to WORKER while it is alive, and take it as any other when it is not.
+    text=r"""Pin a lease: workers of this SDK give it to WORKER while WORKER is alive, and otherwise treat it like any other lease.
 
     WORKER has to be in the lease table: a worker of this SDK shows itself there within seconds of its start, also without
     leases. For a worker that is still to come, start it first; its id is a setting (`worker_id`). Java workers do not know
@@ -392,7 +392,7 @@ skip_record: click.Command = change_command(
 
 import_leases: click.Command = change_command(
     "import",
-    text=r"""Restore the leases of `leases export`: rows that are missing are put back, the others are rewound or skipped.
+    text=r"""Restore the leases of `leases export`: missing rows are put back, and all other rows are rewound or skipped.
 
     The table is created if it is missing. If the command is interrupted, repeat it: rows that are restored already stay as they are.
 
@@ -416,7 +416,7 @@ import_leases: click.Command = change_command(
 
 delete_row: click.Command = change_command(
     "delete-row",
-    text=r"""Delete one row of the lease table: one that cannot be read, that is of no shard, or whose position is wrong.
+    text=r"""Delete one row of the lease table that cannot be read, belongs to no shard, or has a wrong position.
 
     A lease that its owner renews is not deleted; the row is watched for --failover-time. The audit log keeps the row as it was.
 

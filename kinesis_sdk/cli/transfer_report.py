@@ -113,7 +113,7 @@ def tell(result: TransferResult, *, state: str | None) -> None:
         where = ", ".join(f"{name} at {position}" for name, position in sorted(result.reached.items())[-5:])
         note(f"Stopped before the end{f'; read up to: {where}' if where else ''}.")
         if state is not None:
-            note(f"Run the same command again to go on: {state} says what is acknowledged.")
+            note(f"Run the same command again to continue: {state} lists the acknowledged records.")
 
 
 def exit_code(result: TransferResult) -> ExitCode:

@@ -333,7 +333,7 @@ REPETITION_LOOK_UPS_OVER_BUDGET = Metric(
     unit="Count",
     kind=Kind.COUNTER,
     level="summary",
-    description="Batches for which not all was read again because of `max_look_up_bytes`.",
+    description="Batches for which `max_look_up_bytes` ended the search for earlier copies.",
     **_OF_SHARD,
 )
 REPETITION_MEMORY_USED = Metric(

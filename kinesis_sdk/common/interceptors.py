@@ -137,8 +137,8 @@ class Around(Generic[_Batch]):
 def _replaced(one: ConsumerInterceptor, batch: _Batch, records: Sequence[UserRecord]) -> _Batch:
     if list(map(position_of, records)) != list(map(position_of, batch.records)):
         raise ConsumerError(
-            f"{type(one).__qualname__}.on_batch yielded {len(records)} records for {len(batch.records)}: it has to yield as many, at the "
-            "same positions (record._replace(data=…)), because they decide what is checkpointed"
+            f"{type(one).__qualname__}.on_batch yielded {len(records)} records for {len(batch.records)}: it has to yield the same number of "
+            "records at the same positions (record._replace(data=…)), because checkpoints are made of positions"
         )
     changed: Any = dataclasses.replace(batch, records=records)  # type: ignore[type-var]
     return changed  # type: ignore[no-any-return]

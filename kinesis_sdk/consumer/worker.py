@@ -177,7 +177,7 @@ class Worker:
             and any(isinstance(one, DynamoDbStream) for one in streams)
         ):
             raise ConfigError(
-                "streams", streams, "Kinesis streams; of DynamoDB streams, run one worker for each table"
+                "streams", streams, "Kinesis streams; run one worker for each stream of a DynamoDB table"
             )
         self._streams = streams
         if worker_id is not None:
@@ -541,7 +541,7 @@ class Worker:
             raise ConfigError(
                 "auto_checkpoint",
                 False,
-                "None or True with a sink, whose position the checkpoints of the lease follow",
+                "None or True with a sink, because the checkpoints of the lease follow the position of the sink",
             )
         return sink
 

@@ -118,7 +118,7 @@ def test_the_lag_of_a_tables_stream_is_what_its_workers_tell(account: Account) -
     key = "shardId-00000001795375578588-991082a5"
     store.create_if_absent(Lease(lease_key=key, checkpoint=ExtendedSequenceNumber("5")))
     result = account.run("lag", "copier", "--max-lag", "5m", "--json")
-    assert "reads the stream of a DynamoDB table: the lag is what its live workers tell" in result.stderr
+    assert "reads the stream of a DynamoDB table: its live workers report the lag" in result.stderr
     assert result.exit_code == 1
     assert "The lag of 1 of 1 shards is not known." in result.stderr
     (lease_view,) = document(result)["leases"]
@@ -126,7 +126,7 @@ def test_the_lag_of_a_tables_stream_is_what_its_workers_tell(account: Account) -
     refused = account.run("leases", "explain", "copier", key)
     assert refused.exit_code == 2
     assert "reads the stream of a DynamoDB table, and this command needs" in refused.stderr
-    assert "every view shows the lag that its workers tell" in refused.stderr
+    assert "every view shows the lag that its workers report" in refused.stderr
 
 
 @pytest.mark.parametrize(

@@ -123,10 +123,14 @@ def _load(settings: RunSettings, place: PolicyPlace) -> WorkerParts:
     config = settings.consumer_config(loads=True, place=place)
     parts = load_parts(settings.handler, config, is_factory=settings.is_factory)
     if settings.reports_metrics and parts.metrics is not None:
-        raise ConfigError("metrics", "those of the factory", "None with --metrics-port, which brings its own")
+        raise ConfigError(
+            "metrics",
+            "a sink of the factory",
+            "None with --metrics-port, because that option has a sink of its own",
+        )
     if settings.sink is not None:
         if parts.sink is not None:
-            raise ConfigError("sink", "that of the factory", "None with --sink")
+            raise ConfigError("sink", "a sink of the factory", "None with --sink")
         parts = replace(parts, sink=settings.sink)
     return parts if parts.config is not None else replace(parts, config=config)
 

@@ -58,8 +58,8 @@ class SqlTransaction:
         try:
             if self._transaction is None or not self._transaction.is_active:
                 raise SinkError(
-                    "the handler ended the sink's transaction by itself: after commit(), what it wrote is stored without the position; "
-                    "after rollback(), it is lost. Leave both to the worker; begin_nested() makes a savepoint"
+                    "the handler ended the sink's transaction by itself: after commit(), its writes are stored without the position; "
+                    "after rollback(), they are lost. Leave both to the worker; begin_nested() makes a savepoint"
                 )
             if not self._sink.change(connection, self._key, self._seen, row):
                 self.rollback()

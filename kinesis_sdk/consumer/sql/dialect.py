@@ -93,7 +93,9 @@ class Sqlite:
         # SQLite reports the same error for a wrong path and for transient causes such as too many open files.
         shown, file = without_userinfo(database), url.database
         if file in (None, "", ":memory:"):
-            raise ConfigError(field, shown, "a database in a file: one in memory exists once for each thread")
+            raise ConfigError(
+                field, shown, "a database in a file: in memory, each thread would have a database of its own"
+            )
         assert file is not None
         if file.startswith("file:"):
             return

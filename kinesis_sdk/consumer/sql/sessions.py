@@ -122,8 +122,8 @@ class ShardSessions:
             if error.connection_invalidated or self._is_transient(error):
                 raise
             _LOGGER.warning(
-                "the database does not let this user end the transactions of stopped processes (%s): what such a process has "
-                "locked stays locked until it ends",
+                "the database does not let this user end the transactions of stopped processes (%s): the locks of such a process "
+                "stay until it ends",
                 type(error.orig).__name__,
                 extra=log_fields(),
             )

@@ -99,7 +99,7 @@ def test_enhanced_fan_out_is_refused_with_the_reason() -> None:
 
 
 def test_several_tables_are_refused() -> None:
-    with pytest.raises(ConfigError, match="one worker for each table"):
+    with pytest.raises(ConfigError, match="one worker for each stream"):
         Worker(streams=[DynamoDbStream("orders")], application_name="copy", handler=lambda batch: None)  # type: ignore[list-item]
 
 
