@@ -474,7 +474,7 @@ class TopApp(App[None]):
             self._list("#owners").focus()
 
     def action_drop(self) -> None:
-        """Drop the filter that is being typed, else the command, else the filter."""
+        """Drop the filter that is being typed; if there is none, the shown command; if there is none, the filter."""
         if self._applying:
             return
         if self._is_typing() or not (self._command or self._result):

@@ -85,8 +85,8 @@ def without_password(url: str) -> str:
 def _divided(rest: str) -> tuple[str, str, str]:
     """Return the part of a URL before its query, the question mark, and the query.
 
-    A password may contain an unescaped ``?``, which does not start a query, or ``@``, which does not precede the host. An
-    ``@`` belongs to the query only after a host and a database: in doubt, a host is hidden rather than a password shown.
+    A password may contain an unescaped ``?``, which does not start a query, or ``@``, which does not precede the host. An ``@`` counts as
+    part of the query only after a host and a database, because hiding a host is better than showing a password.
     """
     userinfo = _FIRST_USERINFO.match(rest)
     found = _QUERY.search(rest, userinfo.end() if userinfo else 0)
