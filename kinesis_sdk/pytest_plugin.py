@@ -177,7 +177,7 @@ class SteppedWorker:
             Whether the worker still runs.
 
         Raises:
-            KinesisSdkError: What stopped the worker, for example `HandlerError` with ``on_handler_error="stop"``.
+            KinesisSdkError: If an error stopped the worker, for example `HandlerError` with ``on_handler_error="stop"``.
         """
         if self._engine is None:
             self._start()

@@ -1,7 +1,7 @@
-"""Records docs/session.cast: two minutes in a terminal, from commands that really run (`python -m tools.record_session`).
+"""Records docs/session.cast: two minutes in a terminal, recorded while the commands run (`python -m tools.record_session`).
 
-A fake AWS and a worker run in this process. Each command of `SESSION` runs in a terminal of its own, and what it prints becomes the
-recording, in the format asciicast v2. Long pauses are cut.
+A fake AWS and a worker run in this process. Each command of `SESSION` runs in a terminal of its own, and its output becomes
+the recording, in the format asciicast v2. Long pauses are cut.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ ROOT = Path(__file__).parents[1]
 CAST = ROOT / "docs" / "session.cast"
 WIDTH, HEIGHT = 100, 28
 LONGEST_PAUSE = 2.0
-"""Seconds without output that are kept."""
+"""Seconds to which a longer pause without output is cut."""
 READING = 2.5
 """Seconds for which the result of a command stays before the next one is typed."""
 FRAME = 0.8
-"""Seconds of output that become one event."""
+"""Output of this many seconds becomes one event of the recording."""
 APPLICATION, STREAM = "billing", "orders"
 
 _ERASE = re.compile(r"((?:\x1b\[2K\x1b\[1A)+\x1b\[2K)")
-"""What goes back over the lines that a progress bar has drawn, and erases them."""
+"""Sequence that erases the lines of a progress bar."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,9 @@ class Step:
     """A command of the session.
 
     Attributes:
-        command: What is typed.
-        keys: Keys that are pressed later, with the seconds after the start.
-        seconds: Limit of the command; then it is interrupted.
+        command: The command line.
+        keys: Keys to press while the command runs, each with its time in seconds after the start.
+        seconds: The command is interrupted after this time.
     """
 
     command: str
@@ -67,11 +67,11 @@ SESSION = (
     Step("kinesis-sdk top billing", keys=((12.0, "q"),), seconds=30.0),
     Step("kinesis-sdk demo --duration 8s", seconds=240.0),
 )
-"""The fake and one worker, which begins after the first record is put, run in other terminals."""
+"""Commands of the session. They use a fake AWS, and a worker that starts after the first `put`."""
 
 
 def without_overwritten(text: str) -> str:
-    """Return output without drawings that are erased, and drawn again in the same place."""
+    """Return output without the drawings of a progress bar that a later drawing replaces."""
     head, *rest = _ERASE.split(text)
     drawn = list(zip(rest[::2], rest[1::2], strict=True))
     kept = [
@@ -91,7 +91,7 @@ class Recording:
         self._shown = False
 
     def add(self, after: float, text: str) -> None:
-        """Add output that appeared so many seconds after the last one."""
+        """Add output that appeared so many seconds after the output before it."""
         self._at += min(after, LONGEST_PAUSE)
         if self._shown and self._at - self.events[-1][0] < FRAME:
             # Of the drawings of a progress bar within a frame, only the last one is kept.
@@ -117,7 +117,7 @@ class Recording:
 
 
 def run(step: Step, recording: Recording, environment: dict[str, str], folder: Path) -> int:
-    """Run a command in a terminal, and record what it prints; returns its exit code."""
+    """Run a command in a terminal, record its output, and return its exit code."""
     recording.type(step.command)
     words = [sys.executable, "-m", "kinesis_sdk.cli", *step.command.split()[1:]]
     master, slave = pty.openpty()
@@ -190,7 +190,7 @@ def main() -> int:
 
 
 def start_worker(endpoint: str) -> Worker:
-    """Start a worker that needs a moment for each batch, and wait until it has processed something."""
+    """Start a worker that takes a moment for each batch, and wait until it has processed a record."""
     import boto3
 
     worked = threading.Event()

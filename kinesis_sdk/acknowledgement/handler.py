@@ -147,7 +147,7 @@ class _Acknowledgements:
                 )
 
     def begin(self, batch: RecordBatch) -> None:
-        """Note what a batch says about the records before it."""
+        """Note the progress that a batch shows for earlier records."""
         if batch.transaction is not RecordBatch.transaction:
             # The sink commits the position of the whole batch, and the next owner would begin after records without an acknowledgement.
             raise SinkError("Acknowledging cannot be combined with a sink: use one of the two")
@@ -184,7 +184,7 @@ class _Acknowledgements:
             self._gaps.acknowledge(position_of(record))
 
     def leave(self, checkpointer: Checkpointer) -> None:
-        """Store what is acknowledged, before the lease is given up."""
+        """Store the acknowledgements, before the lease is given up."""
         self._pass_delivered(checkpointer)
         self.store(checkpointer)
 
@@ -273,7 +273,7 @@ class _FunctionHandler(RecordHandler):
             self._shard.store(checkpointer)
 
     def shutdown_requested(self, checkpointer: Checkpointer) -> None:
-        """Store what is acknowledged."""
+        """Store the acknowledgements."""
         self._shard.leave(checkpointer)
 
     def shard_ended(self, checkpointer: Checkpointer) -> None:
@@ -316,7 +316,7 @@ class _CoroutineHandler(RecordHandler):
             await asyncio.to_thread(self._shard.store, checkpointer)  # a call of the lease store blocks
 
     def shutdown_requested(self, checkpointer: Checkpointer) -> None:
-        """Store what is acknowledged."""
+        """Store the acknowledgements."""
         self._shard.leave(checkpointer)
 
     def shard_ended(self, checkpointer: Checkpointer) -> None:

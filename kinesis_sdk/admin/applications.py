@@ -75,7 +75,7 @@ class Applications:
         return self._tables.find(self._names)
 
     def forget(self) -> None:
-        """Forget what is known of the tables."""
+        """Forget the descriptions of the tables."""
         self._tables.forget()
 
 

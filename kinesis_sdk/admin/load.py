@@ -26,7 +26,7 @@ _LEAST_SPAN = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class ShardLoad:
-    """Load of a shard, from what arrived in it lately.
+    """Load of a shard, from the records that arrived in it lately.
 
     Attributes:
         shard_id: The shard.

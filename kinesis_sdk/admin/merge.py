@@ -1,4 +1,6 @@
-"""Merge of the shards of a stream by arrival time, with bounded memory: what to read next, and what may be given out.
+"""Merge of the shards of a stream by arrival time, with bounded memory.
+
+It decides which shard to read next, and which records may be given out.
 
 Pure: it makes no call, and `now` is an argument. `kinesis_sdk.admin.reading` makes the calls.
 

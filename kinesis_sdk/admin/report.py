@@ -1,4 +1,4 @@
-"""An application at a moment, as Markdown to paste into an incident: what is wrong, the shard in question, and what moved."""
+"""An application at a moment, as Markdown to paste into an incident: its problems, the shard in question, and the moves."""
 
 from __future__ import annotations
 

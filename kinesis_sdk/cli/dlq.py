@@ -348,7 +348,7 @@ def letter_to_dict(letter: DeadLetter) -> dict[str, Any]:
 @connection_options
 @with_exit_codes
 def show(*, location: str, letter: str, payload: bool, as_json: bool, account: ConnectionOptions) -> None:
-    r"""Print the letter ID of LOCATION: where its record comes from, why it was set aside, and what became of it.
+    r"""Print the letter ID of LOCATION: the origin of its record, the reason why it was set aside, and its state.
 
     The payload may hold personal data, so it is printed only with --payload: as JSON, text, or hexadecimal digits.
 

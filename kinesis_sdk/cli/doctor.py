@@ -51,7 +51,7 @@ def doctor(
     account: ConnectionOptions,
     as_json: bool,
 ) -> None:
-    r"""Examine a stream and the lease table of an application, and say what to do. Nothing is changed.
+    r"""Examine a stream and the lease table of an application, and name remedies. Nothing is changed.
 
     STREAM is a name or an ARN; APPLICATION is the name of the lease table. Checked are permissions (each action is
     tried by a dry run, or with arguments that can have no effect; the others are listed), the clock, limits of the

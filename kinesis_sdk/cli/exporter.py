@@ -97,7 +97,7 @@ def exporter(
     60 s. Lag costs nothing where workers of this SDK report it; for others the stream is read, each shard at most
     once in 30 s. A scrape costs nothing.
 
-    --recording FILE keeps what it sees, for the time slider of `kinesis-sdk ui --recording FILE` on the same machine.
+    --recording FILE keeps the views, for the time slider of `kinesis-sdk ui --recording FILE` on the same machine.
 
     --json prints one line with the addresses once the exporter serves.
 

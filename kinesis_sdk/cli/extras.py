@@ -13,7 +13,7 @@ def need(module: str, extra: str) -> Any:
     """Import a module that an extra of ``kinesis-sdk`` installs.
 
     Raises:
-        CommandError: If the package is not installed; the message says what to install.
+        CommandError: If the package is not installed; the message names the extra to install.
     """
     try:
         return import_module(module)

@@ -28,8 +28,8 @@ def lag(
 ) -> None:
     r"""Show how far behind each shard of an application is, measured in the stream itself.
 
-    The lag is the age of the oldest unprocessed record. Live workers of this SDK report what they have processed; for others,
-    what was not checkpointed counts as unprocessed. AT CHECKPOINT is the lag of the checkpoint: if the owner dies now, records are
+    The lag is the age of the oldest unprocessed record. Live workers of this SDK report how far they have processed; for other workers,
+    records after the checkpoint count as unprocessed. AT CHECKPOINT is the lag of the checkpoint: if the owner dies now, records are
     processed again from there.
 
     It works for KCL applications of every version. The command reads each shard once, which is one of the five reads a second that a shard

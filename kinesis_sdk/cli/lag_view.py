@@ -111,7 +111,7 @@ def _exit_code(view: FleetView, max_lag: float) -> ExitCode:
 
 
 def _screen(view: FleetView, *, show_all: bool) -> Any:
-    """Return what ``--watch`` draws."""
+    """Return the picture that ``--watch`` draws."""
     leases, more = chosen(view, show_all=show_all)
     calls = sum(view.calls_per_minute.values())
     parts = [

@@ -145,7 +145,7 @@ def explain(
     watch_for: float | None,
     as_json: bool,
 ) -> None:
-    r"""Say in plain words why a shard is moving or not: owner, since when, what it waits for, lag, what to do.
+    r"""Say in plain words why a shard is moving or not: its owner, since when, the reason why it waits, its lag, and remedies.
 
     SHARD is a shard id, its number such as 3 or 0003, or a whole lease key.
 

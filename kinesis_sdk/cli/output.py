@@ -121,7 +121,7 @@ def print_json(value: object) -> None:
 
 
 def json_document(value: object) -> str:
-    """Return what `print_json` prints."""
+    """Return the text that `print_json` prints."""
     document = plain(value)
     context = click.get_current_context(silent=True)
     if isinstance(document, dict) and context is not None:

@@ -117,7 +117,7 @@ class RowOutcome(TypedDict):
 
 
 class Changed(TypedDict):
-    """A change of leases: its plan, and what became of each row; no outcomes with ``--dry-run``."""
+    """A change of leases: its plan, and the outcome of each row; no outcomes with ``--dry-run``."""
 
     plan: Plan
     outcomes: list[RowOutcome]

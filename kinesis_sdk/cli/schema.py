@@ -14,7 +14,7 @@ from kinesis_sdk.cli.output import schema_name, with_exit_codes
 @click.argument("command", nargs=-1, metavar="[COMMAND]...")
 @with_exit_codes
 def schema(*, command: tuple[str, ...]) -> None:
-    r"""Print the JSON Schema (draft 2020-12) of what a command prints with --json; without COMMAND, the names of all.
+    r"""Print the JSON Schema (draft 2020-12) of a command's output with --json; without COMMAND, the names of all commands.
 
     A document that is an object names its schema and version in its first field, `schema`. Within a version, fields are only added.
     Where results come one after another, each line has the schema.

@@ -223,7 +223,7 @@ def confirm_name(application: str) -> None:
 
 
 def _apply(planned: Planned, wait: float, spell: Spell) -> Result:
-    """Make a change. If Ctrl-C or an error ends it, print what was done, and how to do the rest."""
+    """Make a change. If Ctrl-C or an error ends it, print the finished changes, and the command for the rest."""
     try:
         return planned.apply(wait=wait)
     except (KeyboardInterrupt, AwsError, LeaseStoreError, AuditLogError):
@@ -490,7 +490,7 @@ def export(output: Path | None, skip_unreadable: bool, as_json: bool, app: Appli
 
     If a row cannot be read, nothing is saved, and the exit code is 4.
 
-    Standard output has JSON lines in any case; with --output, --json prints what was saved.
+    Standard output has JSON lines in any case; with --output, --json prints a summary of the saved leases.
 
     \b
     Example:

@@ -489,7 +489,7 @@ def _slots(columns: SubRecordColumns) -> Iterable[tuple[str | None, str | None]]
 
 
 def has_outside(columns: SubRecordColumns, owned: HashKeyRange) -> bool:
-    """Return what `is_misplaced` returns for an aggregate in ``columns``, in a shard with the hash keys ``owned``."""
+    """As `is_misplaced`, for an aggregate in ``columns``, in a shard with the hash keys ``owned``."""
     return _any_outside(_slots(columns), owned)
 
 

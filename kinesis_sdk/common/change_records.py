@@ -45,7 +45,7 @@ def decode_item(text: str) -> dict[str, Any]:
     """Return the item that `encode_item` wrote.
 
     Args:
-        text: What it returned.
+        text: A text that it returned.
 
     Raises:
         ValueError: If the text is not such an item.

@@ -85,7 +85,7 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """History of a set-aside record, as its headers tell it. The module's documentation says what each value means.
+    """History of a set-aside record, as its headers tell it. The module's documentation explains each value.
 
     Attributes:
         origin: Place of the original record.

@@ -148,8 +148,8 @@ class PoisonRecord:
         stream: Stream of the record.
         by_operator: Whether an operator left it out (``kinesis-sdk leases skip-record``), and not the policy.
         failing_seconds: Seconds since the first failed call that got it, at least 0.
-        transaction: With a sink, its open transaction, as ``RecordBatch.transaction``. What the hook writes to it takes effect
-            together with the position of the record when the hook returns. None without a sink.
+        transaction: With a sink, its open transaction, as ``RecordBatch.transaction``. The hook's writes to it take effect together with
+            the position of the record when the hook returns. None without a sink.
     """
 
     record: UserRecord

@@ -217,7 +217,7 @@ class CodecUnavailableError(KinesisSdkError):
 
     Args:
         codec: Name of the codec.
-        problem: What is missing, and what to do about it.
+        problem: Description of the missing thing, with a remedy.
         stream: Name of the stream; None if it is not known here, or for a producer's setting. So are the next three.
         shard_id: Shard of the aggregate.
         sequence_number: Sequence number of the aggregate.

@@ -1,6 +1,6 @@
 """Settings of a consumer, validated once.
 
-`ConsumerConfig` holds what most applications set. The other fields are in groups:
+`ConsumerConfig` holds the settings that most applications need. The other fields are in groups:
 
 | group | class | fields |
 |---|---|---|

@@ -17,7 +17,7 @@ class Stall:
     """A shard without progress for longer than ``stall_timeout``.
 
     Attributes:
-        problem: What the shard waits for, or the last failure.
+        problem: The reason why the shard waits, or the last failure.
         seconds: Seconds without progress, or seconds for which the handler has been running.
         reading: Whether a read hangs. Such a read is restarted.
     """

@@ -71,7 +71,7 @@ class Provider:
 def parse_credentials(key: str, value: str) -> tuple[Provider, ...]:
     """Return the chain of providers of a property.
 
-    A provider without a counterpart in botocore, or a wrong argument, raises `ConfigError`, which says what to do instead.
+    A provider without a counterpart in botocore, or a wrong argument, raises `ConfigError`, which names the remedy.
     """
     chain = tuple(_provider(key, part.strip()) for part in value.split(",") if part.strip())
     if not chain:

@@ -1,4 +1,4 @@
-"""`DeadLetter`: a record that was set aside, with what happened to it; and its form as a line of JSON."""
+"""`DeadLetter`: a record that was set aside, with its history, and its form as a line of JSON."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class RecordProcessorBase:
     def process_records(
         self, records: list[messages.Record], checkpointer: messages.CheckpointerLike
     ) -> None:
-        """Process a batch; checkpoint what is processed."""
+        """Process a batch; checkpoint the processed records."""
         raise NotImplementedError
 
     def shutdown(self, checkpointer: messages.CheckpointerLike, reason: str) -> None:
@@ -118,7 +118,7 @@ class KCLProcess:
         input_file: Messages of the daemon; None means standard input, as UTF-8.
         output_file: Answers; None means standard output.
         error_file: Tracebacks of failed callbacks; None means standard error.
-        on_error: What an exception in a callback means. In both cases its traceback is written to ``error_file``.
+        on_error: Reaction to an exception in a callback. In both cases its traceback is written to ``error_file``.
 
             * ``"continue"``: the daemon is told that all is well, as amazon_kclpy does. The batch is **lost** as soon as a
               later batch is checkpointed.

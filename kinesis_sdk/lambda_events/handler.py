@@ -105,7 +105,7 @@ def kinesis_handler(
         function: The function of one record; its result is ignored.
         report_batch_item_failures: Whether the event source mapping has ``ReportBatchItemFailures`` among its
             ``FunctionResponseTypes``. **If it is True and the mapping lacks it, Lambda takes failed records as processed.**
-        progress: Memory of what was processed: records that are delivered again are skipped.
+        progress: Memory of processed records: if they are delivered again, they are skipped.
         dead_letter: Called with a record whose function failed, and the error. When it returns, the record counts as processed;
             if it raises, the record has failed with that error. Without it, one poison record takes its whole aggregate to the
             mapping's on-failure destination, because Lambda does not know user records.

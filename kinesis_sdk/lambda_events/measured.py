@@ -15,7 +15,7 @@ _METRICS = {metric.snake_name: metric for metric in CATALOGUE if metric.operatio
 
 
 class EventMetrics:
-    """Counts what happens to the records of an event, and records it after the event. A process gets one event at a time.
+    """Counts the records of an event by outcome, and records the counts after the event. A process gets one event at a time.
 
     ``sink`` may have a method ``flush``, which is called after each event.
     """

@@ -30,12 +30,12 @@ _LEAST_WAIT = 5.0
 """Minimum seconds to wait for the end of a child after SIGKILL, however short the grace is: the system needs a while."""
 
 OUTPUT_LOGGER = "kinesis_sdk.multilang.child"
-"""Logger of what children print: standard output at INFO, standard error at WARNING."""
+"""Logger of the output of children: standard output at INFO, standard error at WARNING."""
 _OUTPUT = FieldLogger(logging.getLogger(OUTPUT_LOGGER))
 
 
 class _Listener:
-    """Passes what a child prints to the log, and its messages to the session."""
+    """Passes the output of a child to the log, and its messages to the session."""
 
     def __init__(
         self,

@@ -7,7 +7,7 @@
                      ▼      │ answer
                   checkpoint
 ```
-`Conversation.read` decides what a message of the child means in this state; `ChildSession` carries it out. A child may
+`Conversation.read` decides about the meaning of a message in this state; `ChildSession` carries the decision out. A child may
 request a checkpoint while no call is open (children in Node do), which is carried out, too, except before the first records.
 """
 
@@ -140,7 +140,7 @@ class Conversation:
         self._waiting_since = now
 
     def read(self, message: ChildMessage, written_in: int) -> Step:
-        """Decide what a message of the child means; ``written_in`` is the value of `calls` at its arrival."""
+        """Decide about the meaning of a message of the child; ``written_in`` is the value of `calls` at its arrival."""
         if isinstance(message, Status):
             return self._read_status(message, written_in)
         return self._read_checkpoint(message)

@@ -414,7 +414,7 @@ class ChildProcess:
             os.killpg(self.pid, number)
 
     def _read_rest(self) -> None:
-        """Read what the child wrote before its exit, from both outputs, until they are empty for now."""
+        """Read the remaining output of a child that has exited, until both outputs are empty for now."""
         for read, descriptor in ((self._read_error, self._error), (self._read_output, self._output)):
             poller = select.poll()
             poller.register(descriptor, select.POLLIN)

@@ -1,4 +1,4 @@
-"""Messages of the MultiLang protocol: what the daemon and a child process write to each other, one JSON object a line.
+"""Messages of the MultiLang protocol, which the daemon and a child process write to each other, one JSON object a line.
 
 ```
 daemon ── initialize, processRecords, leaseLost, shardEnded, shutdownRequested, checkpoint (answer) ──► child

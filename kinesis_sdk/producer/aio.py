@@ -310,7 +310,7 @@ class AsyncProducer:
     async def _prepared(
         self, put: Put, kind: type[PendingRecord] = PendingRecord
     ) -> tuple[Put, StreamPipeline, PendingRecord, bytes, bytes]:
-        """Return a record after the interceptors, with what the engine needs: pipeline, record, payload, hash key."""
+        """Return a record after the interceptors, as the engine needs it: pipeline, record, payload, hash key."""
         producer = self.producer
         put = producer._intercepted(put)
         pipeline = producer._pipeline(put.stream)

@@ -144,8 +144,8 @@ class ProducerConfig:
     """Seconds to wait for a connection; 0.1 to 300."""
 
     max_buffered_bytes: int = 64 * 1024 * 1024
-    """Bound on what the producer holds (payload, keys and bookkeeping of every record that has no final result yet, and compressed
-    forms), in bytes; 65,536 and more. `put` waits when it is reached. Requests in flight hold their encoded form in addition, up to some three times
+    """Maximum bytes that the producer holds: payload, keys and bookkeeping of every record that has no final result yet, and compressed
+    forms; 65,536 and more. `put` waits when it is reached. Requests in flight hold their encoded form in addition, up to some three times
     their payload."""
 
     max_buffered_records: int | None = None

@@ -379,7 +379,7 @@ class Engine:
             return self._usage.left(epoch)
 
     def close(self, timeout: float | None) -> int:
-        """Flush, stop the threads, and fail what is left after ``timeout`` seconds with `ProducerClosedError`.
+        """Flush, stop the threads, and fail the records that are left after ``timeout`` seconds with `ProducerClosedError`.
 
         Returns the number of records that failed so, plus those whose callbacks have not run; 0 is success. Closing twice is harmless: the
         second caller waits too, and gets the number that is left.

@@ -794,7 +794,7 @@ _producers: set[Producer] = set()
 
 
 def _close_at_exit() -> None:
-    """Close the producers that are still open: send their records, run callbacks, and log what is left."""
+    """Close the producers that are still open: send their records, run callbacks, and log the number of records that are left."""
     for producer in list(_producers):
         try:
             left = producer.close(producer.config.record_ttl + producer.config.request_timeout)

@@ -25,7 +25,8 @@ _DECIMAL_BYTES = 1_024
 class AvroCodec:
     """Serializer and deserializer for Avro. Payloads have no header, so both sides must know the schema.
 
-    Values are what fastavro takes and returns: records are dicts, enums are strings, logical types are Python's own (`datetime`, `Decimal`,
+    Values have the types that fastavro takes and returns: records are dicts, enums are strings, logical types are Python's own
+    (`datetime`, `Decimal`,
     `UUID`).
 
     Args:

@@ -474,7 +474,7 @@ class GlueSerializer:
         Raises:
             SchemaRegistryError: If the schema is not registered, or not compatible.
             AwsError: If a call to the registry failed.
-            Exception: What the codec raises for a value that it cannot encode.
+            Exception: If the codec cannot encode the value; its error is raised unchanged.
         """
         # Before the registration: a value that cannot be encoded must not register a schema.
         payload = self._index + self._codec.serialize(stream, value)
@@ -508,7 +508,7 @@ class GlueDeserializer:
         Raises:
             SchemaRegistryError: If the payload has no header or is damaged, or if its schema version does not exist or is not expected.
             AwsError: If the schema version could not be loaded.
-            Exception: What the library of the format raises for a damaged payload.
+            Exception: If the payload is damaged; the error of the format's library is raised unchanged.
         """
         schema = self._registry.schema_of(data)
         if schema is None:

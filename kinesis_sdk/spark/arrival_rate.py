@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 _LEAST_GAP = 500.0
-"""Milliseconds; what arrives in a shorter time says little. A burst would be taken for the rate of the stream, and a guess that is too high
+"""Milliseconds; the arrivals of a shorter time say little about the rate. A burst would be taken for the rate of the stream, and a guess
+that is too high
 lets a task read up to 10 MB too much. If the estimate is too low, it costs one or two more reads.
 """
 

@@ -97,7 +97,7 @@ class _Written(NamedTuple):
 
 
 class FirstAttempts:
-    """Memory of what a process has written of each run, which shows whether its next task is a first attempt.
+    """Memory of the tasks of each run that a process has written; it shows whether the next task is a first attempt.
 
     Used by one thread at a time.
     """

@@ -47,7 +47,7 @@ class BadRows:
         self._names = names
 
     def leaving_out(self, batch: pa.RecordBatch) -> Callable[[int, InvalidRecordError], None]:
-        """Return a function that leaves a row of a batch out, given its index and what is wrong."""
+        """Return a function that leaves a row of a batch out, given its index and its problem."""
         return lambda row, error: self._leave_out(batch, row, error)
 
     def _leave_out(self, batch: pa.RecordBatch, row: int, error: InvalidRecordError) -> None:
@@ -84,7 +84,7 @@ class BadRows:
 
 
 def letter(values: Mapping[str, Any], error: InvalidRecordError, *, with_data: bool = True) -> bytes:
-    """Return a bad row as JSON: its columns, bytes as Base64, and what is wrong with it.
+    """Return a bad row as JSON: its columns, bytes as Base64, and its problem.
 
     Without its data, it has their size instead, as ``dataBytes``.
     """

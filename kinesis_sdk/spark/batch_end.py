@@ -60,7 +60,7 @@ class EndSearch:
     ``admission_control`` says whether Spark runs AvailableNow in several batches; see `kinesis_sdk.spark.planner`.
 
     Attributes:
-        probes: What is known of each shard.
+        probes: The probe of each shard, with its state.
     """
 
     def __init__(self, streams: QueryStreams, options: SourceOptions, *, admission_control: bool) -> None:
@@ -85,7 +85,7 @@ class EndSearch:
         self._stop = self._streams.now() + STOP_MARGIN, self._streams.clock.monotonic()
 
     def forget(self, stream: str | None = None) -> None:
-        """Forget what is known of the shards of a stream; None for all."""
+        """Forget the probes of the shards of a stream; None for all streams."""
         self.probes = {key: probe for key, probe in self.probes.items() if stream not in (None, key.stream)}
 
     def accept(self, found: Found) -> None:

@@ -97,7 +97,7 @@ class ConnectionSettings:
         return client
 
     def _core(self) -> Any:
-        """Create a session of botocore, which is what a client needs of boto3."""
+        """Create a session of botocore, the only part of boto3 that a client needs."""
         from botocore.exceptions import BotoCoreError
         from botocore.session import Session
 

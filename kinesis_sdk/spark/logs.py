@@ -43,7 +43,7 @@ class ProcessLog(logging.Handler):
         self._lines.setFormatter(formatter)
 
     def configure(self, where: str, level: str | None) -> None:
-        """Name what the process does from now on, and set the level.
+        """Set the name of the process's present role, and the level.
 
         ``where`` stands in the brackets of each line: the stream, and the task or the role of the process. ``level`` is
         one of `LEVELS`; None leaves it to logging, whose default is WARNING.
@@ -107,7 +107,7 @@ def _task_context() -> Any:
 def configure(stream: str, role: str | None = None, *, level: str | None = None) -> None:
     """Configure logging of the package in a process of Spark; do nothing in any other process.
 
-    ``role`` is what the process does (``planner``, ``commit``); None if it runs a task. ``level`` is the option
+    ``role`` is the role of the process (``planner``, ``commit``); None if it runs a task. ``level`` is the option
     ``logLevel``; None uses the environment variable ``KINESIS_SDK_LOG_LEVEL``.
     """
     global _process_log  # noqa: PLW0603 — one handler per process

@@ -72,7 +72,7 @@ class StartingPosition:
         now: float | None = None,
         streams: Collection[str] | None = None,
     ) -> StartingPosition:
-        """Parse what the user wrote, or its canonical text.
+        """Parse the user's text, or a canonical text.
 
         ``now`` (epoch seconds) is for times such as ``-15m``; None for canonical text, which has none. If ``streams``
         (None: unknown) names one stream, positions by shard become positions of it, so that they never apply to a

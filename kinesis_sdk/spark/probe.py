@@ -315,7 +315,7 @@ class ShardProbe:
         return end
 
     def _give_up(self, cut: Cut) -> End:
-        """Return an earlier cut, up to which this shard could be read: empty pages hide what follows."""
+        """Return an earlier cut, up to which this shard could be read, because empty pages hide the next records."""
         records = self._unread.records
         reached = records[-1].arrival + 1 if records else self.lower_bound(cut.now)
         self._gave_up_at = min(reached, cut.millis)
@@ -339,7 +339,7 @@ class ShardProbe:
     # -- reading --------------------------------------------------------------------------------------------------
 
     def _read_on(self, limit: int) -> Steps[Page]:
-        """Read what follows the unread records, and add it to them."""
+        """Read the records that follow the unread ones, and add them."""
         unread = self._unread
         cursor = self._cursor = self._cursor or self._cursor_behind()
         page = yield from self._reads.read(cursor, limit)

@@ -1,6 +1,6 @@
 """Repetitions of idempotent producers in the ranges of a task: each record is a row of one batch only.
 
-A task begins with an empty memory, and looks up in the stream what it does not remember. So the rows of a range depend
+A task begins with an empty memory, and searches the stream for copies that it does not remember. So the rows of a range depend
 only on the stream, not on where the range begins, and a range that is read again has the same rows.
 
 Nearly every page needs no look-up, and its aggregates are judged one by one while their rows are made. When the first

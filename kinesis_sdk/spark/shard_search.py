@@ -28,8 +28,8 @@ _RECORDS_BACK = 8
 """The read at the tip starts so far back that it finds about this many records, but at most ``_MAX_BACK`` milliseconds."""
 
 _QUIET_BACK = 10_000
-"""The search starts this many milliseconds before the moment since which the shard is known to be quiet. A shard takes 1,000 records
-a second, so a few pages hold what arrived then.
+"""The search starts this many milliseconds before the moment since which the shard is known to be quiet. A shard takes 1,000 records a
+second, so a few pages hold the records that arrived then.
 """
 
 _CLOSE_ENOUGH = 20
@@ -40,14 +40,14 @@ class ShardSearch:
     """One search. Each of its three steps returns the end if it found the end, and otherwise passes its findings to the next step.
 
     Args:
-        unread: What was read of the shard so far, not up to the cut.
+        unread: Records of the shard that were read so far, not up to the cut.
         select: Takes the records behind the position out of a page.
         lowest: Epoch milliseconds before which no unread record arrived.
         tip_lag: Milliseconds before the present from which the newest record is looked for.
 
     Attributes:
         floor: The last record that is known to lie before the cut; None if there is none.
-        is_hidden: Whether empty pages hide what the search needs, so that it has to give up.
+        is_hidden: Whether empty pages hide records that the search needs, so it has to give up.
     """
 
     def __init__(

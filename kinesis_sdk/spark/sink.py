@@ -101,7 +101,7 @@ class Written(WriterCommitMessage):  # type: ignore[misc]
         records: User records stored.
         payload_bytes: Bytes of their payloads.
         left_out: Number of rows that Kinesis would reject, by the field that is wrong.
-        rejected: The first such row, if it fails the write: the field and what is wrong.
+        rejected: The first such row, if it fails the write: the field and its problem.
     """
 
     def __init__(
@@ -373,7 +373,7 @@ def _reject_nulls(name: str, batch: pa.RecordBatch, columns: Columns, before: in
 
 
 def _commit(where: str, options: SinkOptions, messages: list[Written | None]) -> None:
-    """Log what was written; raise the error of the first row that fails the write."""
+    """Log the counts of the write; raise the error of the first row that fails it."""
     logs.configure(options.stream.name, "commit", level=options.log_level)
     for message in messages:
         if message is not None and message.rejected is not None:

@@ -201,7 +201,7 @@ def _fields(options: SourceOptions) -> list[StructField]:
 
 
 def _read_request(options: Any, schema: Any) -> tuple[SourceOptions, RowShape]:
-    """Return the options of a read and what its rows are."""
+    """Return the options of a read, and the shape of its rows."""
     parsed = SourceOptions.parse(read_options(options, schema))
     if parsed.columns is not None and [one.name for one in _fields(parsed)] != schema.names:
         raise ConfigError("columns", parsed.columns, "nothing beside a schema, which names other columns")

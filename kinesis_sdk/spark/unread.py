@@ -71,7 +71,7 @@ class Unread:
         records: In the order of the shard.
         caught_up: Whether nothing follows the records.
         ended: Whether nothing ever will.
-        hidden_from: Epoch milliseconds before which nothing else arrived, if what follows could not be read.
+        hidden_from: Epoch milliseconds before which no further record arrived, if the next records could not be read.
         latest: Latest arrival of the records; 0 without any.
     """
 

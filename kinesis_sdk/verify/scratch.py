@@ -122,7 +122,7 @@ class Scratch:
                 self.meter.end("DeleteStream", {}, name, None)
 
     def check(self, operation: str, request: Mapping[str, Any]) -> None:
-        """Raise `AdminError` unless a request names only what this run may touch."""
+        """Raise `AdminError` unless a request names only streams and tables that this run may touch."""
         names = [str(name) for name in _names_in(request)]
         is_empty = not {"RequestItems", "TransactItems"}.isdisjoint(request)  # a batch of nothing
         if not names and not is_empty and not operation.startswith(_READS):
@@ -199,7 +199,7 @@ class ScratchClient:
 
 
 def _made_by(request: Mapping[str, Any]) -> tuple[str, str]:
-    """Return kind and name of what a request creates."""
+    """Return kind and name of the stream or table that a request creates."""
     return (
         ("stream", str(request["StreamName"]))
         if "StreamName" in request

@@ -339,7 +339,7 @@ def test_a_sink_of_the_command_and_one_of_the_factory_exclude_each_other(tmp_pat
     code, ((_, message),) = worked(settings("parts", sink="sqlite:///totals.db"))
     assert (code, message) == (
         ChildCode.USAGE,
-        "sink='that of the factory' is invalid: expected None with --sink",
+        "sink='a sink of the factory' is invalid: expected None with --sink",
     )
 
 

@@ -69,7 +69,7 @@ class AuditLog:
         before: Mapping[str, Any] | None = None,
         **fields: Any,
     ) -> bool:
-        """Append a line, write, append a second line, and return what the write returned.
+        """Append a line, write, append a second line, and return the result of the write.
 
         ``write`` returns whether it took effect; if not, ``otherwise`` is the event of the second line. ``before``, the row
         before the write, is only in the first line; ``fields`` are in both. Raises AuditLogError if a line cannot be written.

@@ -20,7 +20,7 @@ class Write:
         lines: Its changes, before → after, and its condition.
         about: The row, its owner and the form of the write, in words; empty if the lines show everything.
         effect: Effect on the records of the row; empty if there is none.
-        guarantee: What the owner does, and what may be processed twice; empty if that does not matter.
+        guarantee: Reaction of the owner, and the records that may be processed twice; empty if neither matters.
     """
 
     call: str
@@ -39,13 +39,13 @@ class ChangeDescription:
     """Description of a planned change.
 
     Attributes:
-        title: The change and what it concerns, in a few words.
-        question: What a user confirms.
+        title: The change and its subject, in a few words.
+        question: Question that a user confirms.
         command: The command that makes the same change.
         writes: The exact writes in their order; empty if there is nothing to do.
         effects: Effects besides the effects of single writes, as sentences.
         unchanged: Rows that need no write, each with the reason.
-        warnings: What else the user has to know.
+        warnings: Further facts that the user has to know.
         refusals: Reasons why the change must not be made; with one, `Planned.apply` raises.
         undo: The command that ends the change; None if nothing does.
     """
@@ -111,7 +111,7 @@ class Planned(Protocol):
         """
 
     def so_far(self) -> Result | None:
-        """Return what an interrupted `apply` has done; None if there is nothing to tell."""
+        """Return the result of an interrupted `apply`; None if it has done nothing."""
 
     def to_dict(self, result: Result | None) -> dict[str, Any]:
         """Return the plan and its result as data for JSON; the result is None before the change is made."""

@@ -28,7 +28,7 @@ def new_operator() -> str:
 
 @dataclass(kw_only=True)
 class Desk:
-    """An application, its settings, and what is known of its workers. Not thread-safe: each operator has a desk of its own.
+    """An application, its settings, and the observed state of its workers. Not thread-safe: each operator has a desk of its own.
 
     Attributes:
         application: The application, with a given stream or one to find.

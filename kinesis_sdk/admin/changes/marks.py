@@ -25,7 +25,7 @@ class WorkerInfo:
 
     Attributes:
         worker_id: Its id.
-        kind: What kind of worker it is.
+        kind: Kind of the worker.
         leases: Number of unfinished leases that it holds.
         is_alive: Whether it was seen to write; False if it did not write for the failover time; None if unknown yet.
         is_draining: Whether it is to hold no leases.

@@ -202,7 +202,7 @@ _GUARANTEES = {
 def decide(
     goal: Goal, row: Row | None, owners: OwnerWatch, now: float, *, may_request: bool = True, operator: str
 ) -> Decision:
-    """Return what to write so that a row reaches its goal.
+    """Return the write that brings a row to its goal.
 
     The row has to be read consistently; None if there is none. ``may_request`` is False if the owner did not respond to a
     handoff request. ``operator`` is the unique id that each write names, and the worker for which a skip requests the lease.

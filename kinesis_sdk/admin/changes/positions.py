@@ -52,7 +52,7 @@ class AfterRecord:
 
 
 Start = datetime | ExtendedSequenceNumber | AfterRecord | str
-"""Start of an application: a time, a record (inclusive), what follows a record, ``LATEST`` or ``TRIM_HORIZON``."""
+"""Start of an application: a time, a record (inclusive), the position after a record, ``LATEST`` or ``TRIM_HORIZON``."""
 
 REWIND_STARTS: tuple[type[Position], ...] = (TrimHorizon, Latest, AtTimestamp, AtSequence)
 SKIP_STARTS: tuple[type[Position], ...] = (Latest, AtTimestamp, AtSequence, AfterSequence)

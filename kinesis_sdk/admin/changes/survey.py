@@ -196,7 +196,7 @@ def resolve_pins(
 def rewind_effects(
     desk: Desk, rows: StreamRows, starts: Mapping[str, ResolvedStart], resolver: PositionResolver
 ) -> tuple[dict[str, str], list[str]]:
-    """Return what a rewind does to each shard, in words, and notes for the user."""
+    """Return the effect of a rewind on each shard, in words, and notes for the user."""
     notes = sorted({start.note for start in starts.values() if start.note})
 
     def effect_of(shard_id: str) -> str:
@@ -214,7 +214,7 @@ def rewind_effects(
 def skip_effects(
     desk: Desk, rows: StreamRows, starts: Mapping[str, ResolvedStart], resolver: PositionResolver
 ) -> dict[str, str]:
-    """Return what a skip leaves out of each shard, in words."""
+    """Return the gap that a skip leaves in each shard, in words."""
 
     def effect_of(shard_id: str) -> str:
         start, lease = starts[shard_id], rows.rows[shard_id].lease

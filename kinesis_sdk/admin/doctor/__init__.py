@@ -1,1 +1,1 @@
-"""Examination of a stream and of an application's lease table: problems now and later, and what to do about them."""
+"""Examination of a stream and of an application's lease table: present and future problems, with their remedies."""

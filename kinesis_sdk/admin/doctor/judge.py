@@ -484,7 +484,7 @@ def _sentence(words: str) -> str:
 
 
 def _view(facts: Facts) -> FleetView:
-    """Return what a single observation of the application shows, as the commands for a fleet would see it."""
+    """Return the application as the commands for a fleet would see it after a single observation."""
     leases = facts.leases or ()
     observer = FleetObserver(facts.application, settings=_SETTINGS)
     scan = TableScan(leases=list(leases), unreadable=dict(facts.unreadable), others=dict(facts.others))

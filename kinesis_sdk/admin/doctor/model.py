@@ -35,7 +35,7 @@ class Finding:
         level: How good or bad it is.
         title: Two or three words for people.
         text: The observation, in one sentence, with numbers.
-        remedy: What to do; empty for a green finding or if there is nothing to do.
+        remedy: Remedy; empty for a green finding or if there is nothing to do.
         command: A command that helps; None if none does.
     """
 

@@ -74,7 +74,7 @@ _AFTER_AUTHORIZATION = frozenset(
 
 
 def permission_of(code: str, message: str) -> Tried:
-    """Return what an error says about the permission for the failed action."""
+    """Return the outcome that an error shows for the permission of the failed action."""
     if code in DENIALS:
         return Tried(Permission.DENIED, message)
     if code in _AFTER_AUTHORIZATION:

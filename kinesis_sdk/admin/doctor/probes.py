@@ -73,7 +73,7 @@ def _is_hopeless(error: AwsError) -> bool:
 
 
 class Probes:
-    """Makes the calls of one examination, and collects what they show.
+    """Makes the calls of one examination, and collects their results.
 
     ``samples`` is the maximum number of open shards to sample; 0 reads no records. The wall clock of ``clock`` is compared
     with AWS.
@@ -212,7 +212,7 @@ class Probes:
         self._calls[operation] += 1
 
     def _call(self, service: str, operation: str, call: Callable[[Any], T], *, attempts: int = 3) -> T:
-        """Make one call, and note what it says about the permission; raises if it failed or the response could not be read."""
+        """Make one call, and note whether it was permitted; raises if it failed or the response could not be read."""
         action = f"{service}:{operation}"
         if service in self._unreachable:
             raise EndpointUnreachableError(
@@ -549,7 +549,7 @@ def furthest_behind(leases: Iterable[Lease], count: int) -> list[Lease]:
 
 
 def measure(shard: Shard, response: Mapping[str, Any]) -> ShardSample:
-    """Return what a GetRecords response says about a shard. The read began `SAMPLE_SECONDS` ago."""
+    """Return the facts about a shard in a GetRecords response. The read began `SAMPLE_SECONDS` ago."""
     records = response["Records"]
     sizes = [len(record["Data"]) + len((record.get("PartitionKey") or "").encode()) for record in records]
     keys: Counter[bytes] = Counter()

@@ -1,4 +1,4 @@
-"""The calls of a view: how many, which one hangs, and what their responses show besides their content."""
+"""The calls of a view: their number, a call that hangs, and the facts that responses show besides their content."""
 
 from __future__ import annotations
 

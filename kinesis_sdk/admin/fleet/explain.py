@@ -25,7 +25,7 @@ _MAX_GENERATIONS = 5
 
 
 def explain(view: FleetView, lease_key: str, spell: Callable[[Command], str] = str) -> list[str]:
-    """Return paragraphs that explain the state of a shard and what to do.
+    """Return paragraphs that explain the state of a shard and the remedies.
 
     Args:
         view: The fleet. Times are known only after watching it for about two failover times.

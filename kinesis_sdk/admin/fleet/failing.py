@@ -1,4 +1,4 @@
-"""A shard whose handler fails: a description, and what an operator can do. Pure."""
+"""A shard whose handler fails: a description, and the actions of an operator. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kinesis_sdk.admin.fleet.model import Action, HandlerFailure, LeaseView
 
 
 def failing_text(failing: HandlerFailure) -> str:
-    """Return for how long a handler has failed, on what, and with which error."""
+    """Return a sentence about a failing handler: for how long, on which record, and with which error."""
     if failing.position is None:
         what = "its handler has failed"
     elif failing.records == 1:
@@ -22,7 +22,7 @@ def failing_text(failing: HandlerFailure) -> str:
 
 
 def actions_of(application: str, streams: Sequence[str], lease: LeaseView, shard: str) -> tuple[Action, ...]:
-    """Return what an operator can do about a shard whose handler fails. ``shard`` is written as users do."""
+    """Return the actions that help a shard whose handler fails. ``shard`` is written as users do."""
     failing = lease.failing
     if failing is None:
         return ()

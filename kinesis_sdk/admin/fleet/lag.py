@@ -112,7 +112,7 @@ class LagSchedule:
         self._next_slot = float("-inf")
 
     def update(self, candidates: Iterable[LagCandidate]) -> None:
-        """Set what can be probed, and forget everything else."""
+        """Set the leases that can be probed, and forget all others."""
         self._candidates = {candidate.lease_key: candidate for candidate in candidates}
         self._asked = [candidate for candidate in self._candidates.values() if not candidate.is_known]
         for memory in (self._measured, self._paused, self._throttles):

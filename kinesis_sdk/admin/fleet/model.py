@@ -112,7 +112,7 @@ class Action:
     """Something that an operator can do about a problem.
 
     Attributes:
-        title: What it does, as a verb with its object.
+        title: Short name of the action: a verb with its object.
         command: The command that does it.
     """
 
@@ -128,10 +128,10 @@ class Problem:
         code: Stable name for programs, for example ``near-horizon``.
         severity: How bad it is.
         title: Two or three words for people.
-        text: What was seen, in one sentence, with numbers.
-        remedy: What to do, in one sentence.
+        text: The observation in one sentence, with numbers.
+        remedy: Remedy, in one sentence.
         command: A command that helps; None if none does.
-        actions: What an operator can do, the most likely first; empty if ``command`` is all.
+        actions: Actions for an operator, the most likely first; empty if ``command`` is the only one.
         lease_key: The lease it is about; None if it is about an owner or the whole application.
         shard_id: The shard of that lease.
         owner: The worker it is about, or that owns the lease; None if there is none.
@@ -249,7 +249,7 @@ class OwnerView:
     Attributes:
         worker_id: Its id.
         group: Its group: the part of the id before ``|``; None without one.
-        kind: What kind of worker it is.
+        kind: Kind of the worker.
         lease_keys: Unfinished leases that it holds, by shard.
         silent_for: Seconds since any of its rows was seen to change, if that is longer than the failover time; else None.
         is_standby: Whether it holds no leases and writes a standby heartbeat.

@@ -219,7 +219,7 @@ class FleetObserver:
     def observe_calls(
         self, calls: Mapping[str, int], *, throttled: int = 0, skew: float | None = None
     ) -> None:
-        """Set what the calls of the last minute showed.
+        """Set the facts that the calls of the last minute showed.
 
         Args:
             calls: Their number, by operation.
@@ -252,7 +252,7 @@ class FleetObserver:
         return [(key, stream, shard_id) for _, key, stream, shard_id in busy[:BUSY_AT_A_TIME]]
 
     def lag_candidates(self, now: float) -> list[LagCandidate]:
-        """Return the leases whose lag a probe can measure, with what its schedule needs."""
+        """Return the leases whose lag a probe can measure, with the facts that its schedule needs."""
         found = []
         for key, row in self._memory.rows.items():
             lease = row.lease
@@ -292,7 +292,7 @@ class FleetObserver:
         return row.lease.current_progress.lag_millis
 
     def view(self, now: float, at: float) -> FleetView:
-        """Return the view of what is known.
+        """Return the view of the present state.
 
         Args:
             now: Monotonic seconds.

@@ -1,4 +1,4 @@
-"""Problems of a fleet: what keeps records from being processed, or soon will, worst first. Pure.
+"""Problems of a fleet that keep records from being processed, or soon will, worst first. Pure.
 
 Each problem has a stable code (`RULES`), one sentence with numbers, a remedy, and a command where one helps. A cause that
 affects many leases, such as a silent worker, is one problem.
@@ -522,7 +522,7 @@ def _of_leases(view: FleetView, facts: TableFacts, settings: ProblemSettings) ->
 
 
 class _Case(NamedTuple):
-    """A lease to check, and what else is known."""
+    """A lease to check, and the other facts that are known."""
 
     view: FleetView
     lease: LeaseView

@@ -204,6 +204,6 @@ class FleetReader:
         return told is not None and told < lease.lag.millis
 
     def view(self) -> FleetView:
-        """Return the view of what is known."""
+        """Return the view of the present state."""
         self._observer.observe_calls({}, throttled=self._calls.throttled(), skew=self._calls.skew())
         return self._observer.view(self._clock.monotonic(), self._clock.time())

@@ -31,7 +31,7 @@ _LONG_CALL = 5.0
 
 
 def view_of(memory: FleetMemory, now: float, at: float, settings: ProblemSettings) -> FleetView:
-    """Return the view of what is known, at monotonic time ``now`` and wall time ``at``."""
+    """Return the view of a memory, at monotonic time ``now`` and wall time ``at``."""
     leases = _lease_views(memory, now)
     owners = _owner_views(memory, leases, now)
     retentions = memory.retentions()

@@ -59,7 +59,7 @@ class DynamoDBLeaseTables:
         return sorted(found, key=lambda info: info.name)
 
     def forget(self) -> None:
-        """Forget what is known of the tables."""
+        """Forget the descriptions of the tables."""
         with self._lock:
             self._known.clear()
 

@@ -58,7 +58,7 @@ class LeaseTable(Protocol):
         """Return the error that says that the application is not there, and where else it may be."""
 
     def info(self, application: str) -> ApplicationInfo:
-        """Return what is known of the table; raises LeaseTableNotFoundError if it does not exist."""
+        """Return the facts about the table; raises LeaseTableNotFoundError if it does not exist."""
 
     def scan(self, application: str, *, consistent: bool = False) -> TableScan:
         """Read all leases, as `LeaseStore.scan`; raises LeaseTableNotFoundError if they do not exist."""

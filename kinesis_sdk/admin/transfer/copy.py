@@ -29,7 +29,7 @@ class CopyResult:
     """The end of a copy.
 
     Attributes:
-        transfer: What was put.
+        transfer: Counts of the records that were put.
         start: Where the window began.
         until: Where it ended; None for a copy without end.
         hidden_hash_keys: Records whose producer used an explicit hash key that Kinesis does not return, because they were not

@@ -21,7 +21,7 @@ from kinesis_sdk.producer import FailedRecord, Producer, ProducerConfig
 DEFAULT_TTL = 300.0
 """Seconds for which a record is tried. Files are read faster than streams accept them, so records wait for long."""
 BUFFER_BYTES = 16 * 1024 * 1024
-"""Bytes that the producer buffers: what a shard accepts in some seconds."""
+"""Bytes that the producer buffers: as many as a shard accepts in some seconds."""
 
 
 def put_files(
@@ -168,7 +168,7 @@ def bulk_config(*, ordered: bool = False, aggregate: bool = True, ttl: float = D
 
 
 def identity(stream: StreamDescription) -> str:
-    """Return what identifies a stream, also against a deleted stream of the same name."""
+    """Return an identity of a stream that differs from the identity of a deleted stream of the same name."""
     created = "" if stream.created_at is None else f" of {stream.created_at.isoformat(timespec='seconds')}"
     return f"{stream.arn or stream.name}{created}"
 

@@ -1,7 +1,7 @@
-"""The loop of a transfer: records in, a `Producer` out, and an account of what is acknowledged.
+"""The loop of a transfer: records in, a `Producer` out, and an account of the acknowledged records.
 
-A record is acknowledged when its future has a result. With a state file, a killed run is continued by the same command. What
-it promises, exactly:
+A record is acknowledged when its future has a result. With a state file, a killed run is continued by the same command. It promises
+exactly this:
 
 - Nothing is lost: a record that failed or is not acknowledged is put again.
 - An acknowledged record is put again only if the run was killed before the account was written, which happens every 0.2 s and at

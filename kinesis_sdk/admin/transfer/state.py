@@ -1,4 +1,4 @@
-"""State file of a transfer: what is acknowledged, so that the next run continues there.
+"""State file of a transfer: the acknowledged records, after which the next run continues.
 
 The file is replaced as a whole, so after a kill at any instant it is the old one or the new one.
 """
@@ -60,7 +60,7 @@ class StateFile:
         """Return the content without the task; empty if there is no file.
 
         Args:
-            task: What the transfer does: its source, target and so on. The file has to belong to the same task.
+            task: Identity of the transfer: its source, target and so on. The file has to belong to the same task.
 
         Raises:
             ConfigError: If the file is not a state file, or belongs to another task.

@@ -1,4 +1,4 @@
-"""The supervisor's I/O: worker processes, signals, reports, and the loop that carries out what `Supervisor` decides."""
+"""The supervisor's I/O: worker processes, signals, reports, and the loop that carries out the decisions of `Supervisor`."""
 
 from __future__ import annotations
 

@@ -66,12 +66,12 @@ class RunSettings:
 
     @classmethod
     def from_json(cls, line: str) -> RunSettings:
-        """Read what `to_json` wrote."""
+        """Read the text that `to_json` wrote."""
         fields: dict[str, Any] = json.loads(line)
         return cls(**{**fields, "streams": tuple(fields["streams"])})
 
     def place(self) -> PolicyPlace:
-        """Return what the policy of the file needs to know. Its tiers may have to be closed."""
+        """Return the facts that the policy of the file needs. Its tiers may have to be closed."""
         return PolicyPlace(
             application=self.application_name,
             stream=self.streams[0] if len(self.streams) == 1 else None,

@@ -195,7 +195,7 @@ class Supervisor:
         self._has_started = True
 
     def on_exit(self, number: int, code: int, reason: str, now: float) -> list[Action]:
-        """Decide what follows the end of a process.
+        """Decide about the successor of a process that has ended.
 
         ``code`` is a `ChildCode`, another exit code, or the negative number of the signal that ended it; ``reason`` is
         for the log.

@@ -384,7 +384,7 @@ class TopApp(App[None]):
         return lease
 
     def on_line_list_chosen(self, message: LineList.Chosen) -> None:
-        """Open what was chosen."""
+        """Open the chosen line."""
         view = self._view
         if view is None or self.screen is not self._main:
             return

@@ -14,9 +14,9 @@ class Planned:
     """A change that can be made.
 
     Attributes:
-        lines: What will be written, and its consequences.
+        lines: The writes and their consequences.
         refused: Whether it cannot be made.
-        act: Makes the change, in a thread, and returns what happened, line by line.
+        act: Makes the change, in a thread, and returns its result, line by line.
     """
 
     command: Command
@@ -29,7 +29,7 @@ class Changes(Protocol):
     """Plans changes."""
 
     def plan(self, command: Command) -> Planned:
-        """Return what a command would write. It makes calls, writes nothing, and is called in a thread.
+        """Return the writes of a command. It makes calls, writes nothing, and is called in a thread.
 
         Raises:
             KinesisSdkError: If it cannot be planned.
@@ -37,5 +37,5 @@ class Changes(Protocol):
         ...
 
     def stop(self) -> None:
-        """Make a running change end soon, with an error; what was written stays. Called from any thread."""
+        """Make a running change end soon, with an error; its writes stay. Called from any thread."""
         ...

@@ -130,7 +130,7 @@ def problem_widths(problems: Sequence[Problem]) -> tuple[int, int]:
 
 
 def problem(one: Problem, width: int, *, widths: tuple[int, int]) -> Text:
-    """Return a problem: sign, title, place, and what was observed. The widths are from `problem_widths`."""
+    """Return a problem: sign, title, place, and observation. The widths are from `problem_widths`."""
     error = one.severity is Severity.ERROR
     title_width, place_width = widths
     place = problem_place(one)

@@ -121,7 +121,7 @@ class Question(ModalScreen["str | None"]):
 
 
 class Confirmation(ModalScreen[bool]):
-    """Show what a change will write, and its consequences, and ask whether to make it. A ``refused`` change cannot be made."""
+    """Show the writes of a change and their consequences, and ask whether to make it. A ``refused`` change cannot be made."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,n", "answer(False)", "no"),

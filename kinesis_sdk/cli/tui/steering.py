@@ -42,7 +42,7 @@ class SteeringChanges:
         self._stopped = threading.Event()
 
     def plan(self, command: Command) -> Planned:
-        """Return what a command would write. Nothing is written.
+        """Return the writes of a command. Nothing is written.
 
         Raises:
             ConfigError: If the target of the command cannot be read.
@@ -78,5 +78,5 @@ class SteeringChanges:
         )
 
     def stop(self) -> None:
-        """Make a running change end at its next wait; what was written stays. Called from any thread."""
+        """Make a running change end at its next wait; its writes stay. Called from any thread."""
         self._stopped.set()

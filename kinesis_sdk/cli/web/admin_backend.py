@@ -215,13 +215,13 @@ class PollerWatch:
         self._focus: dict[str, Subscription] = {}
 
     def start(self) -> None:
-        """Start, or continue with what was seen before."""
+        """Start, or continue with the views that were seen before."""
         with self._lock:
             self._wanted = True
         self._spawn(self._begin)
 
     def stop(self) -> None:
-        """End all calls; what was seen is kept."""
+        """End all calls; the views are kept."""
         self.focus(frozenset())
         with self._lock:
             self._wanted = False

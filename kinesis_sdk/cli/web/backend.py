@@ -38,7 +38,10 @@ class Backend(Protocol):
     def search(
         self, *, stream: str, key: str, where: str, minutes: int
     ) -> tuple[Search, Callable[[Any], JsonObject], Any]:
-        """Return a search for the records of the last minutes, a function that makes plain data of a record, and what to close."""
+        """Return a search for the records of the last minutes, and two functions.
+
+        The first makes plain data of a record, the second closes the reader.
+        """
 
     def records(
         self, *, stream: str, shard: str, position: str, iterator: str | None, limit: int
@@ -52,7 +55,7 @@ class Planner(Protocol):
     def plan(
         self, application: str, request: JsonObject
     ) -> tuple[JsonObject, Callable[[Callable[[str], None]], JsonObject]]:
-        """Return what a change would write, as data, and the function that writes it.
+        """Return the writes of a change, as data, and the function that makes them.
 
         That function takes a function for lines of progress, and returns the outcome.
 

@@ -18,7 +18,7 @@ Act = Callable[[Callable[[str], None]], Mapping[str, Any]]
 _KEPT = 200
 """Maximum number of plans; beyond it, the oldest one is forgotten."""
 PLAN_LIFETIME = 300.0
-"""Seconds after which a plan expires, because what it showed may no longer be true."""
+"""Seconds after which a plan expires, because it may no longer be true."""
 
 
 @dataclass

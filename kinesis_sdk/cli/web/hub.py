@@ -1,7 +1,7 @@
 """One watch of an application, shared by all open pages.
 
 States of a `Channel`: *idle* (no page; no calls), *watching* (at least one visible page), *lingering* (the last page
-has gone less than `LINGER` seconds ago, so that a reload does not start over). What was seen is kept in all states.
+has gone less than `LINGER` seconds ago, so that a reload does not start over). The last view is kept in all states.
 
 Threads: the watch calls `Channel.receive` in its own thread, which makes the picture and passes it to the event loop;
 everything else happens in the event loop.
@@ -119,7 +119,7 @@ class Channel:
             self._loop.call_soon_threadsafe(self._publish, view, new)
 
     def lease(self, lease_key: str) -> Mapping[str, Any] | None:
-        """Return what is known of one lease, and the time of the view; None if nothing is known."""
+        """Return the view of one lease, and its time; None if nothing is known."""
         found = lease_detail(self._view, lease_key) if self._view is not None else None
         if found is None or self._view is None:
             return None

@@ -119,7 +119,7 @@ def _leases(operation: Operation, request: Mapping[str, Any]) -> list[str] | str
 
 
 def show(description: ChangeDescription, application: str, options: Sequence[str] = ()) -> JsonObject:
-    """Return what the page shows before a change: its effects, its warnings, the exact writes, and the command."""
+    """Return the data that the page shows before a change: its effects, its warnings, the exact writes, and the command."""
     return {
         "title": description.title,
         "command": spell(description.command, options),

@@ -1,6 +1,6 @@
 """Access to the console, decided from the headers of a request alone.
 
-Four threats, and what stops each:
+Four threats, and the defence against each:
 
 - Another machine connects: the console listens on localhost, and on any other address only with a token.
 - A page of another site reads or changes something through the user's browser: browsers do not let it read responses, a change

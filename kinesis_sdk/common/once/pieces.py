@@ -9,7 +9,7 @@ An honest producer hardly ever writes overlapping runs. An attacker may write an
 - Each pair of a piece and a copy stands for at least one stored user record, even after a piece was divided. So memory grows with the
   bytes of the stream, and time with these bytes times the logarithm of a bisection.
 
-A place is a position as a number, higher for what is stored later.
+A place is a position as a number: a record that is stored later has a higher one.
 """
 
 from __future__ import annotations

@@ -275,7 +275,7 @@ class RunReader:
         drops_equal: Whether equal bytes in the shard are dropped (R7). The decision depends on the records read before, so
             pass False for readers that have to return equal records for an equal range.
         max_bytes: Maximum bytes of the memory.
-        budget: Limit of what look-ups read; None for any number of bytes.
+        budget: Limit of the bytes that look-ups read; None for any number.
         reach_millis: Maximum milliseconds between the arrivals of a record and of an earlier copy that matters. Unlike a
             budget, it leaves out the same records in each reading. Such records are delivered, and counted as unknown.
     """
@@ -538,7 +538,7 @@ class RunReader:
         return self._look_up
 
     def _search(self, owned: HashKeyRange | None) -> _Search | None:
-        """Take the shard's range (None: it cannot be found out) and return what to search for; None if nothing."""
+        """Take the shard's range (None: it cannot be found out) and return the names and numbers to search for; None if there are none."""
         self._range = owned
         self._judge_kept_back()
         suspects, memory = self._suspects, self._memory
@@ -625,10 +625,11 @@ class LookUp:
         stream_name: Name of the stream.
         shard_id: The shard.
         hash_key_range: Its range; None lists the shards first, because the range shows which copies are valid.
-        search: Returns what to search for, given the range; None for nothing. Called once, with None if the range cannot be found out.
+        search: Returns the names and numbers to search for, given the range; None for nothing. Called once, with None if the range cannot
+            be found out.
         history: Known facts about the shard's past; a look-up adds to it.
         now_millis: Time at Kinesis, see `RunReader.look_up`.
-        budget: Limit of what it reads; None for any number of bytes.
+        budget: Limit of the bytes that it reads; None for any number.
 
     Attributes:
         step: The next step; None if the look-up is complete.

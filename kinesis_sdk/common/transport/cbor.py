@@ -5,7 +5,7 @@ number of milliseconds with tag 1, where RFC 8949 has seconds. Requests are writ
 lists of indefinite length, strings of definite length.
 
 The library cbor2 would cost as much for records: it makes a dict of each, and has to call Python for each time. `decode` needs no library,
-and bounds what it makes: records, members of a record, levels, and all other values.
+and bounds its result: records, members of a record, levels, and all other values.
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ class _Reader:
         return self._string(kind, count).decode()
 
     def value(self, depth: int = 0) -> Any:
-        """Read an item; return what it says in JSON."""
+        """Read an item; return its content as it would be parsed from JSON."""
         if depth > MAX_DEPTH:
             raise ValueError(f"more than {MAX_DEPTH} levels")
         if self._body[self.pos] >= _SIMPLE:

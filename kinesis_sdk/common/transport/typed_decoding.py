@@ -46,7 +46,7 @@ _UNUSUAL = (msgspec.MsgspecError, RecursionError, *MALFORMED)
 
 
 def decode_by_msgspec(body: bytes) -> Content | None:
-    """Decode a response as `kinesis_sdk.common.transport.decoding.decode`; the standard library decodes what msgspec rejects."""
+    """Decode a response as `kinesis_sdk.common.transport.decoding.decode`; the standard library decodes responses that msgspec rejects."""
     try:
         response = _parse(body)
         items = response.Records

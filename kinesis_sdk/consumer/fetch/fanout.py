@@ -65,7 +65,7 @@ FALL_BACK_SECONDS = 10.0
 taken over from another worker is not polled for a moment."""
 
 _MAX_READY_BYTES = 2 * 1024 * 1024
-"""Bytes of one shard that may wait for its handler: what Kinesis pushes in one second."""
+"""Bytes of one shard that may wait for its handler: as many as Kinesis pushes in one second."""
 
 _RETURNS = Backoff(40.0, 400.0)
 """Maximum seconds between attempts to leave polling: at first and at last. With jitter, the averages are three quarters of them."""

@@ -43,7 +43,7 @@ _MAX_RESPONSE_BYTES = 10 * 1024 * 1024
 
 _SHARD_BYTES_PER_SECOND = 1024 * 1024
 _SHARD_RECORDS_PER_SECOND = 1000
-"""Write limits of a shard. They bound what can have arrived since its tip was read."""
+"""Write limits of a shard. They bound the records that can have arrived since its tip was read."""
 
 _SHRINK_AFTER_FAILURES = 2
 """Consecutive failures, not counting throttles, after which fewer records are requested. The response may be too large for the

@@ -22,7 +22,7 @@ class RecordProcessorBase:
         raise NotImplementedError
 
     def process_records(self, process_records_input: ProcessRecordsInput) -> None:
-        """Process a batch; checkpoint with ``process_records_input.checkpointer`` what is processed."""
+        """Process a batch; checkpoint the processed records with ``process_records_input.checkpointer``."""
         raise NotImplementedError
 
     def shutdown(self, shutdown_input: ShutdownInput) -> None:

@@ -1,4 +1,6 @@
-"""Agenda of the I/O loop: which streams it polls, and when. A turn costs what is due in it, however many streams there are.
+"""Agenda of the I/O loop: which streams it polls, and when.
+
+The cost of a turn depends on the work that is due in it, not on the number of streams.
 
 A pipeline is polled if something has happened to it, if its next event is due, or if it has requests that wait for a connection and one
 is free. No other pipeline can have work: `SendQueue.next_event` names the moment, and every change of a pipeline calls `touch`, or

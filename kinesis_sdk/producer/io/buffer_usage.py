@@ -49,7 +49,7 @@ Listener: TypeAlias = Callable[[], None]
 
 
 class BufferUsage:
-    """Counts of what is buffered, and the listeners that wait for less.
+    """Counts of the buffered bytes and records, and the listeners that wait for room.
 
     Attributes:
         bytes: Bytes charged now.

@@ -7,7 +7,7 @@ A record with a final result passes four steps in `Completion.finish`:
 3. Its room in the buffer is returned, and callers that wait for room are woken.
 4. Its callbacks run; afterwards `flush` and `close` no longer count it.
 
-So when `flush` returns, every future is final and every hook and callback has run, and a callback finds room for what it puts.
+So when `flush` returns, every future is final and every hook and callback has run, and a callback finds room for the records that it puts.
 Callbacks do not run on the thread of the I/O loop, which every stream needs, but on the pool's threads.
 """
 
@@ -69,7 +69,7 @@ class Completion:
     # ------------------------------------------------------------------ under the lock
 
     def take(self, pipelines: Iterable[StreamPipeline]) -> list[Group]:
-        """Take the final results of pipelines, for `finish`, and charge what they hold beside records. Call under the lock."""
+        """Take the final results of pipelines, for `finish`, and charge the bytes that they hold beside records. Call under the lock."""
         groups = []
         for pipeline in pipelines:
             pending = pipeline.pending

@@ -1,1 +1,1 @@
-"""One stream: from user records to requests, and what responses mean. No threads, no clock, no network."""
+"""One stream: from user records to requests, and from responses to results. No threads, no clock, no network."""

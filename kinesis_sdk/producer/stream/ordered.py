@@ -104,7 +104,7 @@ class ReshardBarrier:
         self._closed.discard(group)
 
     def on_regrouped(self) -> None:
-        """Note that everything unsent is in the lanes of the map in use: they wait only for what the old map sent."""
+        """Note that everything unsent is in the lanes of the map in use: they wait only for entries that were sent on the old map."""
         self._holds = bool(self._draining)
         self._closed.clear()
 

@@ -119,7 +119,7 @@ class PendingRecords:
         return settled
 
     def hold(self, entry: Entry) -> None:
-        """Charge what is held of a Kinesis record beside its user records, until it is stored or forgotten."""
+        """Charge the sealed form of a Kinesis record, which is held beside its user records until it is stored or forgotten."""
         if entry in self.entries:
             self._newly_held += entry.sealed_size
 

@@ -168,7 +168,7 @@ class ResponseHandler:
         queue.resume_lanes(now, reloaded=True)
 
     def on_facts_failed(self, error: KinesisSdkError, now: float) -> None:
-        """Handle a failed load: placement checks wait for at most `_MAX_FAILED_LOADS` loads; fatal errors fail what is buffered."""
+        """Handle a failed load: placement checks wait for at most `_MAX_FAILED_LOADS` loads; fatal errors fail all buffered records."""
         topology, queue, failures = self._topology, self._queue, self._pending.failures
         # After another error, the stream may exist again: requests are sent, and show it.
         failures.missing = waits = self._waits_for_stream(error)

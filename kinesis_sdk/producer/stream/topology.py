@@ -104,9 +104,9 @@ class Topology:
         return None if self.shard_map is None or self.service_places else self.shard_map.predict(hash_key)
 
     def keyless(self, now: float) -> Admission:
-        """Return what to do with a record without a partition key. Only streams that place records themselves accept it.
+        """Return whether a record without a partition key may be sent, waits, or is rejected.
 
-        Until the first summary has been read, `Admission.WAIT`, unless the configuration says that the stream needs keys. If the
+        Only streams that place records themselves accept it. Until the first summary has been read, `Admission.WAIT`, unless the configuration says that the stream needs keys. If the
         load of the summary fails, the configuration decides.
         """
         if not self.described:
@@ -121,9 +121,9 @@ class Topology:
         return Admission.REJECT if now - self._last_load < self._interval else Admission.WAIT
 
     def headed(self) -> Admission:
-        """Return what to do with a record with headers, which streams that place records themselves do not take.
+        """Return whether a record with headers may be sent, waits, or is rejected.
 
-        Headers need an aggregate, and readers drop an aggregate in a shard where its keys do not belong. With a shard map, such records
+        Streams that place records themselves take no headers: headers need an aggregate, and readers drop an aggregate in a shard where its keys do not belong. With a shard map, such records
         need not wait: if the stream begins to place records itself, the shards in which aggregates land show it.
         """
         if self.described and self.service_places:

@@ -121,7 +121,7 @@ class JsonParser:
     def value(self, payload: bytes) -> Mapping[str, Any] | None:
         """Return the members of a payload's object; None for a blank payload.
 
-        What follows the object is ignored, as Spark ignores it.
+        Text after the object is ignored, as by Spark.
 
         Raises:
             MalformedError: If it is not an object, or has too many levels or values.

@@ -252,7 +252,7 @@ class _Demo:
             self._count(len(self.futures), producer)
 
     def read_logs(self) -> None:
-        """Read what the workers have logged since the last call."""
+        """Read the lines that the workers have logged since the last call."""
         for worker in self.workers:
             for delivery in worker.read():
                 self.deliveries.append(delivery)
@@ -405,7 +405,7 @@ def run_demo(options: DemoOptions, progress: Progress, console: Console | None =
 
     Args:
         options: Its options.
-        progress: Shows what happens.
+        progress: Shows the progress of the run.
         console: Serves a console while the demo runs; None for none.
 
     Raises:

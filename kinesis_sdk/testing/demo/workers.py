@@ -65,7 +65,7 @@ class WorkerProcess:
         return self._reader.longest_stall
 
     def read(self) -> Iterator[Delivery]:
-        """Yield what it processed since the last call. Raises ConsumerError if the process ended without a stop."""
+        """Yield the records that it processed since the last call. Raises ConsumerError if the process ended without a stop."""
         code = self._process.poll()
         yield from self._reader.read()
         if code is not None and self.killed_at is None:

@@ -47,7 +47,7 @@ class _Arriving:
 class Http2Connection:
     """A connection whose client has sent the preface of HTTP/2, after ALPN or with prior knowledge.
 
-    `begun` is what was read from the connection already. The channel's `sendall` is called from several threads, one at
+    `begun` are the bytes that were read from the connection already. The channel's `sendall` is called from several threads, one at
     a time.
     """
 

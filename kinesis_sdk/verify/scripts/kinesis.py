@@ -146,7 +146,7 @@ def scenario_listing(notes: Notes) -> None:
 
 
 def scenario_writing(notes: Notes) -> None:
-    """Put records: where they are placed, and what is refused."""
+    """Put records: their placement, and requests that are refused."""
     kinesis = notes.kinesis
     stream = notes.stream(4)
     arn = notes.active(stream)["StreamARN"]

@@ -299,7 +299,7 @@ _SESSION = ("_verify", "_proxy_config", "_socket_options", "_cert_file", "_key_f
 
 
 def _is_usable(session: Any, url: str) -> bool:
-    """Return whether a session of botocore has what `_connect` reads, and no proxy for the URL."""
+    """Return whether a session of botocore has the attributes that `_connect` reads, and no proxy for the URL."""
     return all(hasattr(session, name) for name in _SESSION) and not session._proxy_config.proxy_url_for(url)
 
 

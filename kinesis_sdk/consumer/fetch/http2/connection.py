@@ -152,7 +152,7 @@ class Connection:
         self.flush()
 
     def read(self, now: float) -> None:
-        """Take what has arrived."""
+        """Take the bytes that have arrived."""
         self.has_more = True
         try:
             for _ in range(_READS):

@@ -25,7 +25,7 @@ def kcl2_leader(leases: Iterable[Lease]) -> str | None:
     state = (_SEED ^ _MULTIPLIER) & _BITS_48
 
     def next_int(bound: int) -> int:
-        """Return what ``java.util.Random.nextInt(bound)`` returns."""
+        """Return the result of ``java.util.Random.nextInt(bound)``."""
         nonlocal state
         while True:
             state = (state * _MULTIPLIER + _INCREMENT) & _BITS_48

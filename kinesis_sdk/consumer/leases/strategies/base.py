@@ -161,10 +161,10 @@ class LeaseStrategy(Protocol):
     """
 
     def plan(self, view: TableView, rng: Random) -> Plan:
-        """Decide what to do after a scan.
+        """Decide which leases to take after a scan.
 
         Args:
-            view: The table and what this worker knows.
+            view: The table, and the facts that this worker knows.
             rng: For choices that are random on purpose, so that workers do not race for the same lease.
         """
         ...
