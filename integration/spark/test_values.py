@@ -188,10 +188,11 @@ def line(rng: Documents) -> bytes:
     return text.encode()
 
 
-def test_rows_are_those_of_from_csv(spark: Any, stream: Any) -> None:
+@pytest.mark.parametrize("count", [10_000, pytest.param(ROWS, marks=pytest.mark.full)])
+def test_rows_are_those_of_from_csv(spark: Any, stream: Any, count: int) -> None:
     orders = stream(2)
     rng = Documents(32)
-    for begin in range(0, ROWS, 1_000):
+    for begin in range(0, count, 1_000):
         rng.rare = begin % 2_000 == 0
         orders.put_entries([aggregate_entry([line(rng) for _ in range(1_000)], f"key-{begin}")])
     reader = spark.read.format("kinesis_sdk").options(**orders.options())
@@ -204,8 +205,8 @@ def test_rows_are_those_of_from_csv(spark: Any, stream: Any) -> None:
     )
     expected = reader.schema("data binary").load().select(from_csv.alias("v")).select("v.*")
     found = reader.schema(columns).option("valueFormat", "csv").load()
-    malformed = assert_same_rows(found, expected, ROWS)
-    assert ROWS * 0.01 < malformed < ROWS * 0.2
+    malformed = assert_same_rows(found, expected, count)
+    assert count * 0.01 < malformed < count * 0.2
 
 
 @pytest.mark.core
