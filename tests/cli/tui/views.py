@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import fsum
 from random import Random
 
 from kinesis_sdk.admin.command import Command
@@ -87,7 +88,7 @@ def make_view(
                 lease_keys=tuple(lease.lease_key for lease in own),
                 silent_for=48.0 if place < silent else None,
                 worst_lag_millis=max(known, default=None),
-                throughput_kbps=sum(lease.throughput_kbps or 0.0 for lease in own),
+                throughput_kbps=fsum(lease.throughput_kbps or 0.0 for lease in own),
                 trend=max((lease.trend for lease in own), default=()),
             )
         )

@@ -80,7 +80,9 @@ BODIES = {
 @pytest.mark.parametrize("name", BODIES)
 def test_hostile_bodies(name: str) -> None:
     ours = outcome(lambda: meaning(decoding.decode(BODIES[name])))
-    assert ours == outcome(lambda: meaning(decoding.decode_by_standard_library(BODIES[name])))
+    theirs = outcome(lambda: meaning(decoding.decode_by_standard_library(BODIES[name])))
+    # From Python 3.14 on, each parser takes as many levels as fit on its stack.
+    assert ours == theirs or (name == "deep members" and None in (ours, theirs))
     assert ours is None or isinstance(ours, tuple)
 
 
