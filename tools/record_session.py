@@ -38,6 +38,9 @@ READING = 2.5
 FRAME = 0.8
 """Output of this many seconds becomes one event of the recording."""
 APPLICATION, STREAM = "billing", "orders"
+CTRL_C = "\x03"
+INTERRUPTED = 130
+"""Exit code after Ctrl-C."""
 
 _ERASE = re.compile(r"((?:\x1b\[2K\x1b\[1A)+\x1b\[2K)")
 """Sequence that erases the lines of a progress bar."""
@@ -49,7 +52,7 @@ class Step:
 
     Attributes:
         command: The command line.
-        keys: Keys to press while the command runs, each with its time in seconds after the start.
+        keys: Keys to press while the command runs, each with its time in seconds after the start; `CTRL_C` is one.
         seconds: The command is interrupted after this time.
     """
 
@@ -65,6 +68,7 @@ SESSION = (
     Step("kinesis-sdk leases show billing"),
     Step("kinesis-sdk leases rewind billing --to TRIM_HORIZON --yes"),
     Step("kinesis-sdk top billing", keys=((12.0, "q"),), seconds=30.0),
+    Step("kinesis-sdk ui billing", keys=((4.0, CTRL_C),), seconds=30.0),
     Step("kinesis-sdk demo --duration 8s", seconds=240.0),
 )
 """Commands of the session. They use a fake AWS, and a worker that starts after the first `put`."""
@@ -142,7 +146,11 @@ def run(step: Step, recording: Recording, environment: dict[str, str], folder: P
                     recording.add(now - last, text)
                     last = now
             if keys and now - began > keys[0][0]:
-                os.write(master, keys.pop(0)[1].encode())
+                _, key = keys.pop(0)
+                if key == CTRL_C:  # the terminal is not the controlling one of the command
+                    os.killpg(process.pid, signal.SIGINT)
+                else:
+                    os.write(master, key.encode())
             if now - began > step.seconds:
                 os.killpg(process.pid, signal.SIGINT)
                 raise TimeoutError(f"{step.command}: longer than {step.seconds:g} s")
@@ -177,7 +185,7 @@ def main() -> int:
             for step in SESSION:
                 code = run(step, recording, environment, folder)
                 print(f"{step.command}: exit code {code}")
-                if code not in (0, 1):
+                if code not in (0, 1, INTERRUPTED):
                     return code
                 if worker is None and step.command.startswith("kinesis-sdk put"):
                     worker = start_worker(server.endpoint_url)
