@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.readme import DOCS
@@ -32,3 +34,11 @@ def test_a_guide_begins_with_code(page: str) -> None:
     before, fence, _ = (DOCS / page).read_text(encoding="utf-8").partition("```")
     assert fence
     assert words(before) <= 120, "show first what a reader types"
+
+
+@pytest.mark.parametrize("page", sorted(GUIDES))
+def test_a_long_table_has_short_cells(page: str) -> None:
+    """Sixteen rows with sentences of forty words are no table, but text."""
+    for table in re.findall(r"(?:^\|.*\n)+", (DOCS / page).read_text(encoding="utf-8"), re.MULTILINE):
+        rows = table.splitlines()[2:]
+        assert len(rows) < 16 or max(len(cell.split()) for row in rows for cell in row.split("|")) < 40
