@@ -10,15 +10,15 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyspark
+
+from integration.sessions import kill_all, members
 
 ROOT = Path(__file__).parents[2]
 
@@ -49,16 +49,7 @@ class Driver:
 
     def family(self, text: str = "") -> list[int]:
         """Return the ids of its processes whose command line contains a text."""
-        listed = subprocess.run(
-            ["ps", "-ww", "-eo", "pid=,stat=,args="], capture_output=True, text=True, check=True
-        )
-        found = []
-        for line in listed.stdout.splitlines():
-            pid, state, *command = line.split(None, 2)
-            with contextlib.suppress(ProcessLookupError):
-                if not state.startswith("Z") and os.getsid(int(pid)) == self._process.pid:
-                    found += [int(pid)] if text in "".join(command) else []
-        return found
+        return members(self._process.pid, text)
 
     def check(self) -> None:
         """Raise if it ended by itself."""
@@ -69,16 +60,7 @@ class Driver:
 
     def kill(self) -> None:
         """SIGKILL all of them, so that nothing can clean up."""
-        while True:
-            alive = self.family()
-            for pid in alive:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            self._process.poll()  # reaps it
-            if not alive:
-                break
-            time.sleep(0.05)
-        self._process.wait(10)
+        kill_all(self._process)
 
 
 @contextlib.contextmanager
