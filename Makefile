@@ -15,7 +15,7 @@ COMPILE = .cache/uv/bin/uv pip compile --quiet --universal --generate-hashes --n
 MKDOCS = NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/mkdocs
 
 .DEFAULT_GOAL := help
-.PHONY: help install lint demo example test test-all unit integration browser spark spark-full spark-scale multilang java fuzz soak effects incidents operations check english format bench bench-producer bench-consumer bench-calls bench-compression bench-effects bench-latency bench-lease-stores bench-fleet bench-admin bench-spark-plan bench-spark-start bench-kpl bench-java bench-multilang bench-spark-job bench-spark-jvm docs docs-serve reader sizes mutants surface release lock clean
+.PHONY: help install lint demo example test test-all unit integration browser spark spark-full spark-lake spark-scale multilang java fuzz soak effects incidents operations check english format bench bench-producer bench-consumer bench-calls bench-compression bench-effects bench-latency bench-lease-stores bench-fleet bench-admin bench-spark-plan bench-spark-start bench-kpl bench-java bench-multilang bench-spark-job bench-spark-jvm docs docs-serve reader sizes mutants surface release lock clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -58,6 +58,9 @@ spark: install  ## Run the Spark suite on two Spark versions (needs Java 17; min
 
 spark-full: install  ## Send 3 million flights through Spark and Kinesis (minutes; FLIGHTS=file.parquet for real ones).
 	@SPARK_FULL=1 SPARK_VERSIONS=$${SPARK_VERSIONS:-4.3.0} $(BIN)/python -m pytest -s integration/test_spark.py
+
+spark-lake: install  ## Write Delta and Iceberg tables from Kinesis while drivers are killed and frozen (needs Java 17, Maven; 15 minutes).
+	@$(BIN)/python -m pytest integration/examples/test_long_lake.py
 
 spark-scale: install  ## Read 10 million flights of 1,000 shards with a Spark cluster, with kills (15 minutes; ARGS='--rows 1000000').
 	@$(BIN)/python benchmarks/bench_spark_cluster.py $(ARGS)

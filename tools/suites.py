@@ -184,7 +184,7 @@ REST = (
         "pages",
         "what the pages say, the examples, exactly-once effects",
         800,
-        (*_PAGES, *_BUT_SCENES),
+        (*_PAGES, "--ignore-glob=integration/examples/test_long*.py", *_BUT_SCENES),
         needs=("localstack", "peers", "postgresql", "kclpy", "spark-newest"),
     ),
     # Playwright keeps an event loop in the main thread, so its tests need their own process.
