@@ -109,8 +109,8 @@ class Application:
         connection: Account and region.
         name: Name of the application.
         table_name: Name of the lease table, if it is not the application's.
-        stream: Name or ARN of the stream. The rows of a multi-stream table name their streams; those of a single-stream table
-            do not, so without this argument, `streams` searches for the stream that fits.
+        stream: Name or ARN of the stream. The rows of a multi-stream table name their streams; the rows of a single-stream table do not,
+            so without this argument, `streams` searches for the stream that fits.
         sleep: Replaces `time.sleep` between attempts, for tests.
 
     Attributes:

@@ -12,7 +12,7 @@ class Command:
 
     Attributes:
         operation: Name of the operation: the verb of a change (`OPERATIONS`), or a question such as ``explain``.
-        parameters: Texts, lists of texts and flags by the parameter's name; those that are not given are absent.
+        parameters: Texts, lists of texts and flags by the parameter's name, without parameters that were not given.
     """
 
     operation: str

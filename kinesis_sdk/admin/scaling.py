@@ -143,7 +143,7 @@ def _peak(current: int, steps: Sequence[ScaleStep]) -> int:
 
 
 def _update_steps(current: int, target: int) -> list[int]:
-    """Return the targets of UpdateShardCount calls, each within half and double of the one before.
+    """Return the targets of UpdateShardCount calls, each between half and double of the target before it.
 
     They are counted back from the target, so that the last calls divide shards evenly instead of moving boundaries.
     """

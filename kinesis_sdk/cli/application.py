@@ -36,7 +36,7 @@ TABLE_OPTION = click.option(
     metavar="NAME",
     help="Lease table; by default it has the application's name. In a database other than DynamoDB: the name that is in its rows.",
 )
-"""``--table``: the lease table of the one application."""
+"""``--table``: the lease table, if there is one application."""
 
 STREAM_OPTION = click.option(
     "--stream",
@@ -182,7 +182,7 @@ class ApplicationOptions:
     Attributes:
         name: Its name; empty with ``--all-apps``.
         stream: Name or ARN of its stream; None to find it.
-        table: Its lease table; None for the one of its name.
+        table: Its lease table; None for the table with the application's name.
         failover_time: Failover time of its workers, in seconds.
         account: Account, region and lease store.
     """

@@ -228,7 +228,7 @@ def notes_of(leases: Iterable[LeaseView]) -> list[str]:
 def problem_lines(problems: Sequence[Problem], options: Sequence[str] = ()) -> list[tuple[Any, str]]:
     """Return for each problem a line, and the line below it with the remedy.
 
-    ``options`` are those of the connection, for commands that are shown.
+    ``options`` are the options of the connection, for the commands that are shown.
     """
     lines = []
     for problem in problems:

@@ -127,6 +127,6 @@ def _exit_code(summaries: Sequence[ApplicationSummary], max_lag: float) -> ExitC
         )
     if unknown:
         note(
-            f"The lag of {unknown:,} of {counted(len(summaries), 'application')} is not known, or not of all shards."
+            f"The lag of {unknown:,} of {counted(len(summaries), 'application')} is not known, or known for some shards only."
         )
     return ExitCode.BAD_ANSWER if late or unknown else ExitCode.DONE

@@ -297,7 +297,7 @@ def _columns(body: bytes) -> SubRecordColumns | None:
 
 
 def _tag_of(tags: Iterable[bytes], key: bytes) -> str | None:
-    """Return the value of the one tag with a key; None if there is none, or several."""
+    """Return the value of the tag with a key; None if no tag or several tags have it."""
     found: str | None = None
     for raw in tags:
         value = _value_of(raw, key)

@@ -490,7 +490,7 @@ def make_client(
         session: Session whose credentials and region are used; a new default session if None.
         region_name: Region; the session's if None.
         endpoint_url: Endpoint; if None, botocore resolves it (``AWS_ENDPOINT_URL_…``, profile).
-        config: Settings that override those of the SDK.
+        config: Settings that override the SDK's settings.
         max_pool_connections: Number of connections that are kept open; at least the number of concurrent calls.
         connect_timeout: Maximum seconds to wait for a connection.
         read_timeout: Maximum seconds to wait for a response.

@@ -16,7 +16,7 @@ _MAX_DOUBLINGS = 30
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Pauses between consecutive failed attempts: each is up to twice as long as the one before, with jitter.
+    """Pauses between consecutive failed attempts: each is up to twice as long as the pause before it, with jitter.
 
     Attributes:
         first: Longest pause in seconds after the first failure, 0.001 to 86,400.

@@ -42,7 +42,7 @@ class DueTimes(Generic[T]):
     def take(self, now: float) -> T | None:
         """Remove and return the item that is due first; None if none is due.
 
-        Of items that are due at the same moment, the one that was set first is returned.
+        Of items that are due at the same moment, the item that was set first is returned.
         """
         heap, entries = self._heap, self._entries
         while heap and heap[0][0] <= now:

@@ -115,7 +115,7 @@ def _decide(
     decision = reader.decide(now_millis)
     if decision.named:
         _LOGGER.warning(
-            "%d user records of %s from %s on were put for the first time and are dropped: earlier records have their dedup_id",
+            "%d user records of %s from %s on are dropped: they were put for the first time, but earlier records have their dedup_id",
             decision.named,
             shard_id,
             decision.first_named,

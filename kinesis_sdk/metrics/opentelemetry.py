@@ -47,7 +47,7 @@ class OpenTelemetryMetrics(AccumulatingSink):
     """Metrics sink that creates an OpenTelemetry instrument on the first observation of a metric. Thread-safe.
 
     Args:
-        meter: Meter to use; one of the global meter provider if None.
+        meter: Meter to use; None for a meter of the global provider.
         prefix: First part of every name.
         level: ``none``, ``summary`` or ``detailed``.
         granularity: ``global``, ``stream`` or ``shard``.

@@ -213,7 +213,7 @@ class UploadPlan:
         self._failure = None
 
     def on_failure(self, batch: list[Datum], error: AwsError, now: float) -> None:
-        """Handle a failed call: split it, keep it, or drop the one set that CloudWatch rejects."""
+        """Handle a failed call: split it, keep it, or, if it has a single set, drop the set that CloudWatch rejects."""
         if error.code in _ABOUT_CONTENT or error.status == 413:
             if len(batch) > 1:
                 middle = len(batch) // 2

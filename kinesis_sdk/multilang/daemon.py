@@ -57,7 +57,7 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Overrides:
-    """Settings of a command line, which override those of the file.
+    """Settings of a command line; they override the settings of the file.
 
     Attributes:
         region_name: Region of all clients.

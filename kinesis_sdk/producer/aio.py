@@ -119,7 +119,7 @@ class AsyncProducer:
         explicit_hash_key: str | int | None = None,
         **options: Unpack[PutOptions],
     ) -> asyncio.Future[PutResult]:
-        """Accept one record. The arguments are those of `Producer.put`. While the buffer is full, wait for at most ``put_timeout``.
+        """Accept one record. It takes the arguments of `Producer.put`. While the buffer is full, wait for at most ``put_timeout``.
 
         Calls that wait for room are served in their order. If it raises an error or is cancelled, the record is not accepted.
 

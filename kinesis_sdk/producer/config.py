@@ -263,5 +263,5 @@ class ProducerConfig:
                 "record_ttl",
                 self.record_ttl,
                 f"at least {HOLD_OFF + self.request_timeout:g} s with idempotent=True ({HOLD_OFF} s of hold-off and request_timeout): "
-                "no request that timed out could be repeated before its records expire",
+                "otherwise the records of a request that timed out expire before it may be repeated",
             )

@@ -209,8 +209,8 @@ class Producer:
         Args:
             stream: Stream name or ARN. Always use either the name or the ARN for a stream. The producer cannot know that both mean the
                 same stream, so each has its own rate limit, and its own order in ordered mode.
-            partition_key: 1 to 256 characters; None for a record without one, which only streams that place records themselves
-                accept (record distribution AUTO). Until it is known whether the stream does, the record waits; if it
+            partition_key: 1 to 256 characters; None for a record without a partition key: only streams that place records themselves
+                accept it (record distribution AUTO). Until it is known whether the stream does, the record waits; if it
                 does not, the record fails with the code ``PartitionKeyRequired``.
             data: Payload, up to the stream's record size limit together with the key; may be empty. With a ``serializer``, the
                 value that it encodes, on this thread.

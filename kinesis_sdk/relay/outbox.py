@@ -306,7 +306,7 @@ class OutboxPublisher:
             raise ConfigError(
                 "producer",
                 f"a producer with max_user_record_size={producer.config.max_user_record_size:,}",
-                f"at least that of the outbox, {outbox.max_user_record_size:,}: a larger record would block it",
+                f"at least the limit of the outbox, {outbox.max_user_record_size:,}: a larger record would block it",
             )
         check_seconds("poll_interval", poll_interval, 0.01, 3600)
         self._outbox = outbox

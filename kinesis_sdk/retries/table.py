@@ -99,7 +99,7 @@ class RetryTable:
     A `RetryWorker` delivers the rows that are due.
 
     Args:
-        database: URL of SQLAlchemy, for example ``sqlite:///totals.db``, or an engine: usually that of the sink.
+        database: URL of SQLAlchemy, for example ``sqlite:///totals.db``, or an engine, usually the engine of the sink.
         application_name: Name of the application, 1 to 255 characters; several may share the table.
         keep_order: Whether later records of a partition key wait for an earlier one in the table. Then the worker's handler has to be
             ``in_order(handler)``, and its sink a `SqlSink` on this database.

@@ -1,8 +1,8 @@
 """The AWS Glue Schema Registry: payloads name the schema version with which they were written.
 
-The wire format and the way to a schema version are those of AWS's serializers for Java
+The wire format and the way to a schema version are the same as in AWS's serializers for Java
 (``software.amazon.glue:schema-registry-serde``), which the KPL and the KCL use as well: GetSchemaByDefinition for a schema that is
-registered; RegisterSchemaVersion or CreateSchema for one that is not, with ``auto_registration``; GetSchemaVersion to read.
+registered; RegisterSchemaVersion or CreateSchema for a new schema, with ``auto_registration``; GetSchemaVersion to read.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Registration(NamedTuple):
 class GlueSchemaRegistry:
     """Client of the Glue Schema Registry with its caches, shared by serializers and deserializers. Thread-safe.
 
-    Defaults are those of AWS's serializers for Java.
+    The defaults are the same as in AWS's serializers for Java.
 
     Args:
         registry_name: Registry for schemas that are written, 1 to 255 characters. Readers find a schema version by its id alone, in
@@ -253,7 +253,7 @@ class GlueSchemaRegistry:
         """Return a payload without its header, decompressed, as the KCL passes it to record processors.
 
         Args:
-            data: A payload; one without a header is returned as it is.
+            data: A payload; without a header, it is returned as it is.
 
         Raises:
             SchemaRegistryError: If it is damaged, or larger than ``max_payload_bytes``.

@@ -73,7 +73,7 @@ def batch_ranges(
 def _parents_in(streams: QueryStreams, key: Key, start: QueryOffset, offset: StreamOffset) -> tuple[str, ...]:
     """Return the parents that end in a batch in which a shard enters.
 
-    A parent leaves the offset in the batch after the one in which it ended. So a shard entered in this batch if it
+    A parent leaves the offset one batch after the batch in which it ended. So a shard entered in this batch if it
     is missing from the start, and its parent is in the end.
     """
     before = start.streams.get(key.stream)

@@ -26,7 +26,7 @@ def end_offset(
 ) -> QueryOffset:
     """Return the offset of the ends that were found, or the start itself if there is nothing to read.
 
-    Positions that are renewed replace those of ``found``. The search began at ``search_began``, in monotonic seconds;
+    Positions that are renewed replace the positions in ``found``. The search began at ``search_began``, in monotonic seconds;
     ``quiet_for`` returns the seconds for which no probe found a record of a shard.
     """
     positions: dict[str, dict[str, ShardPosition]] = {}

@@ -161,7 +161,7 @@ class RangeRepetitions:
             )
         if decision.named and not self.named:
             _LOGGER.warning(
-                "stream %s, shard %s: user records from %s on were put for the first time and are dropped: earlier records have their dedup_id",
+                "stream %s, shard %s: user records from %s on are dropped: they were put for the first time, but earlier records have their dedup_id",
                 item.stream.name,
                 item.shard_id,
                 decision.first_named,

@@ -85,9 +85,9 @@ class Fault:
     after: int = 0
     """Number of matching calls, entries or events that pass first."""
     code: str | None = None
-    """Error code; by default that of the kind."""
+    """Error code; by default the code of the kind."""
     message: str | None = None
-    """Error message; by default that of the kind."""
+    """Error message; by default the message of the kind."""
     status: int = 500
     """HTTP status of `error`, and of `late_store` with a code."""
     seconds: float = 0.0

@@ -158,7 +158,7 @@ class Instruments:
 class Spans:
     """Makes spans, writes their contexts into headers and reads contexts there. Thread-safe.
 
-    The arguments are those of `Tracing`. Attributes: `max_links`, and `fields`, the names of the propagator's headers.
+    It takes the arguments of `Tracing`. Attributes: `max_links`, and `fields`, the names of the propagator's headers.
     """
 
     def __init__(
@@ -237,7 +237,7 @@ class Spans:
     def with_context(
         self, headers: Mapping[str, str | bytes], created: trace.Span | None
     ) -> Mapping[str, str | bytes]:
-        """Return headers with a creation context: that of a span, or the current one.
+        """Return headers with a creation context: the context of a span, or the current context.
 
         Raises:
             ValueError: If they are more than a record takes.

@@ -38,7 +38,7 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """Facts and units of a step; those of a script are found on the fake, in virtual time.
+    """Facts and units of a step; the facts of a script are found on the fake, in virtual time.
 
     Attributes:
         facts: Facts by name. For a step that is not a script, the facts that must hold.

@@ -21,7 +21,7 @@ class Step:
         group: Name of its group.
         about: Description of the step.
         run: Finds facts.
-        expected: Values that facts must have; None for a script, whose facts are compared with those of the fake.
+        expected: Values that facts must have; None for a script: its facts are compared with the facts of the fake.
         units: Maximum units that it uses, by the names of `prices.PRICES`; None for a script, which is rehearsed.
         is_counted: Whether its calls are counted one by one. If not, its units are billed before it begins.
     """

@@ -53,7 +53,10 @@ def test_a_record_whose_name_was_taken_is_named_in_the_log(
     world.put(1, flags=NAMED)
     assert data(KinesisEvent(world.event())) == [1]
     assert "1 user records of shardId-000000000000 from 4" in caplog.text
-    assert "were put for the first time and are dropped: earlier records have their dedup_id" in caplog.text
+    assert (
+        "are dropped: they were put for the first time, but earlier records have their dedup_id"
+        in caplog.text
+    )
 
 
 def test_without_recognition_every_copy_is_processed(world: World) -> None:

@@ -210,7 +210,7 @@ def test_a_record_whose_name_was_taken_is_named_in_the_log(
     assert (rows, repetitions.dropped, repetitions.named) == (1, 2, 1), (
         "one of them is the marked copy of the parent's"
     )
-    assert "were put for the first time and are dropped" in caplog.text
+    assert "are dropped: they were put for the first time" in caplog.text
 
 
 def test_misplaced_aggregates_of_idempotent_producers_are_dropped_whatever_the_option_says(

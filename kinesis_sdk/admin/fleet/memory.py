@@ -52,7 +52,7 @@ class Row:
         self.lease: Lease = lease
         self.first_seen: float = now
         self.since: float = now
-        """Time of the last observed change of the counter or the holder; of the first scan if there was none."""
+        """Time of the last observed change of the counter or the holder; the time of the first scan if neither has changed."""
         self.last_sign: float = now
         """Time of the change before `since`."""
         self.last_sign_after: float = after

@@ -257,7 +257,7 @@ class _Writer:
         self._moved_at = max([self._moved_at, *(row.at for row in moves)])
 
     def _yields(self, at: float) -> bool:
-        """Return whether another process records this application: of two, the one with the lesser name."""
+        """Return whether another process records this application: of two processes, the lesser name decides."""
         for row in self._ring.newest(self._application, SCAN, at):
             by = _recorder_of(row)
             return 0 <= at - row.at <= 2 * KEEP_ALIVE and by != self._recorder and by < self._recorder

@@ -179,7 +179,7 @@ class Ring:
     def between(
         self, application: str, kind: int, start: float, end: float, *, key: str | None = None
     ) -> list[Change]:
-        """Return the changes within a time, oldest first; for a given key with the one before the time."""
+        """Return the changes within a time, oldest first; for a given key, also the last change before this time."""
         app = self._known(application)
         if key is None:
             rows = self._read(

@@ -52,7 +52,7 @@ class FileRecord:
         data: Payload; ``repr`` leaves it out.
         explicit_hash_key: Decimal text, or None.
         problem: Why the record cannot be put; None if it can.
-        headers: Its headers, which only a spool has; None without any.
+        headers: Headers of the record; only a spool has them. None for a record without headers.
     """
 
     number: int

@@ -38,7 +38,7 @@ class TransferRecord(NamedTuple):
     """One record on its way.
 
     Attributes:
-        partition_key: None for a record without one, which only streams accept that place records themselves.
+        partition_key: None for a record without a partition key: only streams that place records themselves accept it.
         explicit_hash_key: Decimal text, or None.
         problem: Why it cannot be put; None if it can.
     """

@@ -13,13 +13,13 @@ from kinesis_sdk.retries import RetryTable, RetryWorker
 
 _FIELD = "on_handler_error"
 _ASYNC_DRIVERS = {"sqlite": "sqlite+aiosqlite", "sqlite+pysqlite": "sqlite+aiosqlite"}
-"""Drivers for coroutine functions by those of the table; the driver of ``postgresql+psycopg`` is one for both."""
+"""Driver for coroutine functions by the driver of the table; the driver of ``postgresql+psycopg`` is one for both."""
 
 
 def with_retries(
     parts: WorkerParts, place: PolicyPlace, *, dynamodb_table: str | None
 ) -> tuple[WorkerParts, RetryWorker | None]:
-    """Return the parts of the worker, and what delivers the rows of the file's retry table; None if the policy has no such table.
+    """Return the parts of the worker, and the worker of the file's retry table, or None if the policy has no such table.
 
     Raises:
         ConfigError: If handler, sink or source do not suit a retry table.

@@ -45,7 +45,7 @@ class AdminBackend:
     Args:
         applications: Names of the applications; if empty, all lease tables are found.
         stream: Stream of the applications whose rows do not name theirs; None searches for it.
-        table: Lease table of the one application; None for the table of the application's name.
+        table: Lease table, if there is one application; None for the table with the application's name.
         failover_time: Seconds without a change after which an owner counts as silent: the workers' own setting.
     """
 

@@ -70,7 +70,7 @@ class _Page:
 class Channel:
     """The watch of one application, and the pages that show it.
 
-    ``options`` are those of the connection, for the commands that the page shows.
+    ``options`` are the options of the connection, for the commands on the page.
     """
 
     def __init__(

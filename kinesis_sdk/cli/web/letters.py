@@ -45,7 +45,7 @@ class LetterPages:
     Args:
         connection: Region, profile and endpoint for streams and queues.
         locations: The places.
-        allow_streams: Streams into which records may be put back, besides those of the letters' application.
+        allow_streams: Streams into which records may be put back, besides the streams of the letters' application.
         audit_log: None takes the default audit log.
 
     Raises:

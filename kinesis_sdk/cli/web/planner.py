@@ -41,7 +41,7 @@ class AdminPlanner:
 
     Args:
         stream: Stream of the applications whose rows do not name theirs; None searches for it.
-        table: Lease table of the one application; None for the table of the application's name.
+        table: Lease table, if there is one application; None for the table with the application's name.
         failover_time: Seconds without a change after which an owner counts as dead: the workers' own setting.
         audit_log: None takes the default audit log.
         threads: Maximum number of shards that are read concurrently.

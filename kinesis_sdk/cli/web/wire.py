@@ -25,7 +25,7 @@ Picture = dict[str, Any]
 
 
 def picture(view: FleetView, *, options: Sequence[str] = ()) -> Picture:
-    """Return the part of a view that the page shows. ``options`` are those of the connection, for the commands on the page."""
+    """Return the part of a view that the page shows. ``options`` are the options of the connection, for the commands on the page."""
     ids = [owner.worker_id for owner in view.owners]
     place = {name: number for number, name in enumerate(ids)}
     others = sorted({lease.owner for lease in view.leases if lease.owner} - place.keys())

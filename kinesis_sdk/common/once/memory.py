@@ -694,7 +694,7 @@ class Recollection:
         self._shards: list[deque[Segment]] = []
 
     def begin_shard(self) -> None:
-        """Begin with a shard that is older than the ones before, or independent of them."""
+        """Begin with a shard that is older than the shards before it, or independent of them."""
         if self._shards:
             self._seal()
         self._shards.append(deque([self._new_segment(None)]))

@@ -36,7 +36,7 @@ _PIECE_BYTES = 160
 """Bytes of a piece: two numbers, the list of its copies, and three entries of lists."""
 
 _COPY_BYTES = 125
-"""Bytes of a copy: a tuple, and two numbers."""
+"""Bytes of a copy: a tuple and two numbers."""
 
 _ENTRY_BYTES = 9
 """Bytes of a copy in the list of a piece."""

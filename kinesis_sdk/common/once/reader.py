@@ -1,8 +1,8 @@
 """Rules by which a reader of one shard finds the repetitions among the records of idempotent producers, without any I/O.
 
 A producer that got no response sends its records again, so a record may be stored several times. A copy is *valid* if all of its
-aggregate belongs into the shard where it is stored. The valid copies of a record lie on one path of shards, each the child of the
-one before. **The first valid copy is the record, and readers drop every other one.** Which copy is first depends on the stream
+aggregate belongs into the shard where it is stored. The valid copies of a record lie on one path of shards, each the child of the shard
+before it. **The first valid copy is the record, and readers drop every other one.** Which copy is first depends on the stream
 alone, not on the reader, its start or its batches, so no state is needed beside the checkpoint.
 
 Nearly every record arrives so soon after its date that it can only be the first copy, and is delivered. Records that are late or marked

@@ -139,7 +139,7 @@ class StampedEntry(Protocol):
 
 
 def fresh_entropy(size: int) -> bytes:
-    """Return up to 32 random bytes that differ from those of every other process, and of every other copy of this process image.
+    """Return up to 32 random bytes; every other process gets other bytes, and so does every copy of this process image.
 
     A restored virtual machine may continue with the kernel's former random state until the kernel is told (VM generation id). But its clocks
     never match the clocks of the other copy to a nanosecond.

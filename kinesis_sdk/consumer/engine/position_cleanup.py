@@ -79,14 +79,14 @@ class PositionCleanup:
                 self._check_stream(tracked)
         except KinesisSdkError as error:
             _LOGGER.warning(
-                "worker %s: the clean-up of positions in the sink failed, the next one is in half an hour: %s",
+                "worker %s: the clean-up of positions in the sink failed, and is repeated in half an hour: %s",
                 self._worker_id,
                 error,
                 extra=log_fields(worker=self._worker_id),
             )
         except Exception:
             _LOGGER.exception(
-                "worker %s: the clean-up of positions in the sink failed, the next one is in half an hour",
+                "worker %s: the clean-up of positions in the sink failed, and is repeated in half an hour",
                 self._worker_id,
                 extra=log_fields(worker=self._worker_id),
             )

@@ -97,7 +97,7 @@ class Prefetcher:
             return self._closed
 
     def close(self) -> None:
-        """Stop reading, and drop all results that were read ahead, including that of a read in flight."""
+        """Stop reading, and drop all results that were read ahead, including the result of a read in flight."""
         with self._lock:
             self._closed = True
             dropped, self._ready = self._ready, deque()

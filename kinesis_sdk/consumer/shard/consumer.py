@@ -7,7 +7,7 @@ WAITING_ON_PARENTS ──► INITIALIZING ──► PROCESSING ──► SHUTTIN
 ```
 Reasons for a shutdown, strongest first: lease lost, shard end, ``until`` reached, stop requested. `ShardConsumer.step` does
 one piece of work and returns when the next one is due. The scheduler never runs two steps of a shard at once, so the callbacks
-of a shard do not overlap. This module starts no threads and reads no clock but the one that it is given.
+of a shard do not overlap. This module starts no threads and reads only the clock that it is given.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ A call of ``process_records`` gets as many records from the beginning of a sub-b
 records after them.
 
 One thread at a time uses a `Delivery`: the shard's step. Calls may end on other threads, which only record the outcome and wake
-the step. This module starts no threads and reads no clock but the one that it is given.
+the step. This module starts no threads and reads only the clock that it is given.
 """
 
 from __future__ import annotations
@@ -295,7 +295,7 @@ class Delivery:
         self.lanes.pause(lane, due)
 
     def _before_left_out(self, sub_batch: SubBatch) -> int | None:
-        """Return the number of records before the one that an operator wants left out; None if the sub-batch lacks it."""
+        """Return the number of records before the record that an operator wants left out; None if the sub-batch lacks it."""
         position = self._requests.left_out
         if position is None:
             return None

@@ -142,8 +142,8 @@ class LeaderTasks:
     def sync(self, streams: Sequence[TrackedStream] | None = None) -> bool:
         """Create missing leases and hash key ranges of some streams (None: all); return whether leases were missing.
 
-        If the leases belong to a deleted stream, raise a `StreamRecreatedError` in single-stream mode; one of several
-        streams is suspended instead.
+        If the leases belong to a deleted stream, raise a `StreamRecreatedError` in single-stream mode, and suspend the stream in
+        multi-stream mode.
         """
         # Read the leases before the shards. In the other order: the shards are listed, shard A is split and read to its
         # end, the leases are read. Now A's lease is finished although A is listed as open, and its children have leases

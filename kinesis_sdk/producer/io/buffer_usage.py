@@ -123,7 +123,7 @@ class BufferUsage:
         self.forget()
 
     def end_epoch(self) -> int:
-        """Begin a new epoch; return the one that ended."""
+        """Begin a new epoch, and return the epoch that ended."""
         ended = self.epoch
         if current := self.count - sum(self._ended.values()):
             self._ended[ended] += current

@@ -1,8 +1,8 @@
 """Recorder of the KPL's metrics, called once per Kinesis record or request.
 
-Names, units and meanings are those of the KPL (metrics.md, retrier.cc), so its dashboards and alarms remain valid; the
-metrics are defined in `kinesis_sdk.common.catalogue`. The shard of a stored user record is the one that accepted it; in
-all other cases it is the predicted shard. ``Wrong Shard`` counts as an error, as metrics.md says ("shard map changes"),
+Names, units and meanings are the same as in the KPL (metrics.md, retrier.cc), so its dashboards and alarms remain valid; the
+metrics are defined in `kinesis_sdk.common.catalogue`. A stored user record counts for the shard that accepted it, any other user record
+for its predicted shard. ``Wrong Shard`` counts as an error, as metrics.md says ("shard map changes"),
 although the KPL's code does not count it.
 """
 

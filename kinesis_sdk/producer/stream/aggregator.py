@@ -130,8 +130,8 @@ class Aggregator:
     ) -> Entry | None:
         """Put a record into the open aggregate of its group.
 
-        Returns a Kinesis record that is ready to be sent: the aggregate that had no room left for this record, or the one that this record
-        filled. None if nothing is ready.
+        Returns a Kinesis record that is ready to be sent: an aggregate that had no room left for this record, or an aggregate that this
+        record filled. None if nothing is ready.
         """
         place = self._bins.get(group)
         if place is None:

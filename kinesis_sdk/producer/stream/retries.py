@@ -20,7 +20,7 @@ _FLUSH_DELAY = 0.1
 _FIRST_DELAY = 0.02
 _MAX_DELAY = 1.0
 """Seconds of backoff. The first two retries of a record wait for half the buffered time, as in the KPL, but at least
-`_FIRST_DELAY`. Each further retry waits twice as long as the one before, at most `_MAX_DELAY`. That bounds the attempts that a record
+`_FIRST_DELAY`. Each further retry waits twice as long as the retry before it, at most `_MAX_DELAY`. That bounds the attempts that a record
 remembers, and the requests that a producer without buffered time sends to a throttled shard."""
 
 _QUICK_RETRIES = 2

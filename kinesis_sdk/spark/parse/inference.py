@@ -17,7 +17,8 @@ _MAX_LEVELS = 16
 def infer_columns(values: Iterable[bytes | str]) -> str:
     """Return columns that fit a sample of JSON values, for ``.schema(…)`` or the option ``columns``.
 
-    The types are those of Spark's own inference: ``BIGINT``, ``DOUBLE``, ``BOOLEAN``, ``STRING``, structs and arrays. Values that differ in
+    The types are the same as in Spark's own inference: ``BIGINT``, ``DOUBLE``, ``BOOLEAN``, ``STRING``, structs and arrays. Values that
+    differ in
     a field make it a ``STRING``, whole numbers beside others a ``DOUBLE``. Text is never taken for a date; name such a column ``TIMESTAMP`` yourself.
 
         sample = spark.read.format("kinesis_sdk").options(streamName="flights", columns="data").load().limit(1_000)

@@ -166,7 +166,7 @@ class JsonParser:
 
 
 def double_text(value: float) -> str:
-    """Return a number as Java writes it; one that is not finite in quotation marks, as Spark's JSON has it."""
+    """Return a number as Java writes it, and a number that is not finite in quotation marks, like Spark's JSON."""
     if not math.isfinite(value):
         return '"NaN"' if math.isnan(value) else '"Infinity"' if value > 0 else '"-Infinity"'
     if value == 0 or 1e-3 <= abs(value) < 1e7:

@@ -253,7 +253,7 @@ class TypingTask:
         pieces: list[list[pa.Array]],
         flaws: dict[int, str],
     ) -> None:
-        """Append the columns of payloads, the first of which is row ``first``, to ``pieces``, and what is wrong with rows to ``flaws``."""
+        """Append the columns of payloads to ``pieces``, and the flaws of rows to ``flaws``; the first payload is row ``first``."""
         found = self._parser.columns(payloads)
         if found is not None:
             pieces.append(found)

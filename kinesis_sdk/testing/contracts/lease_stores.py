@@ -469,7 +469,7 @@ def forced_take_fences_the_old_owner(store: LeaseStore) -> None:
 
 
 def handoff_between_others_is_not_completed(store: LeaseStore) -> None:
-    """complete_handoff succeeds only if both owners are still the ones that were seen."""
+    """complete_handoff succeeds only if both owners are still the owners that were seen."""
     _, requested = _in_handoff(store)
     for wrong in (replace(requested, owner="c"), replace(requested, checkpoint_owner="x")):
         _equal(store.complete_handoff(wrong), Conflict(requested), "both owners must be as passed")

@@ -299,7 +299,7 @@ def shards_do_not_disturb_each_other(test: SinkUnderTest) -> None:
 
 
 def ended_rows_can_be_deleted(test: SinkUnderTest) -> None:
-    """A sink that deletes rows deletes only those of finished shards. Skipped for other sinks: see `DeletesRows`."""
+    """A sink that deletes rows deletes only rows of finished shards. Skipped for other sinks: see `DeletesRows`."""
     if not isinstance(test.sink, DeletesRows):
         return
     sink: Any = test.sink

@@ -61,7 +61,7 @@ class WorkerProcess:
 
     @property
     def longest_stall(self) -> float:
-        """Longest stall that it logged, in seconds."""
+        """Longest stall that the worker logged, in seconds."""
         return self._reader.longest_stall
 
     def read(self) -> Iterator[Delivery]:

@@ -137,7 +137,7 @@ class Table:
     # -- schema -------------------------------------------------------------------------------------------------
 
     def schemas(self) -> Iterator[KeySchema]:
-        """Return the table's key schema and those of its indexes."""
+        """Return the key schemas of the table and of its indexes."""
         yield self.schema
         for index in self.indexes.values():
             yield index.schema

@@ -81,12 +81,12 @@ def start_server_process(
     Args:
         arguments: Further command-line arguments, for example ``"--create-stream", "orders:4"``.
         timeout: Maximum seconds until the process listens, and until it ends.
-        env: Environment of the process; by default that of this process.
+        env: Environment of the process; by default the environment of this process.
         own_session: Whether the process runs in its own session, so that Ctrl-C in the terminal does not end it.
 
     Raises:
         TimeoutError: If it does not listen in time.
-        RuntimeError: If it ends before it listens; its error output appears on that of this process.
+        RuntimeError: If it ends before it listens; its error output appears on the error output of this process.
     """
     command: Sequence[str] = (
         sys.executable, "-m", "kinesis_sdk.testing", "--port", "0", "--exit-with-parent", *arguments

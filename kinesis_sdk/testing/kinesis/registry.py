@@ -132,7 +132,7 @@ class StreamRegistry:
         )
 
     def find_serving(self, request: dict[str, Any]) -> Stream:
-        """Return a stream as `find` does; one that is CREATING counts as missing, as in Kinesis."""
+        """Return a stream like `find`; a stream that is CREATING counts as missing, as in Kinesis."""
         stream = self.find(request)
         if stream.status == "CREATING":
             raise self.not_found(stream.name)

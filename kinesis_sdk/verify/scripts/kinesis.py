@@ -33,7 +33,7 @@ def iterator(notes: Notes, stream: str, kind: str = "TRIM_HORIZON", shard: str =
 
 
 def read(notes: Notes, token: str, **more: Any) -> dict[str, Any]:
-    """Return the first response with records, or the one at the tip: AWS may return nothing although there is more."""
+    """Return the first response with records, or the response at the tip: AWS may return nothing although there is more."""
     for _ in range(20):
         answer: dict[str, Any] = notes.kinesis.get_records(ShardIterator=token, **more)
         following = answer.get("NextShardIterator")

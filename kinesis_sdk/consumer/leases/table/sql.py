@@ -93,7 +93,7 @@ class SqlLeaseStore:
     SQLite serves the workers of one machine, PostgreSQL fleets. ``Worker(lease_store="sqlite:///leases.db")`` makes one.
 
     Args:
-        database: URL of SQLAlchemy, or an engine. With an engine, timeouts are those of the engine.
+        database: URL of SQLAlchemy, or an engine. The timeouts of an engine that is passed in stay as they are.
         application: Name of the application, 1 to 255 characters: its rows carry it.
         table: Name of the table, created if it is missing.
         schema: Schema of the database that holds it; None is the default one.
@@ -574,7 +574,7 @@ class SqlLeaseStore:
         return self._call(connected)
 
     def _call(self, call: Callable[[], T]) -> T:
-        """Call the database and translate its errors into those of this package."""
+        """Call the database and translate its errors into errors of this package."""
         from sqlalchemy.exc import DataError
 
         for attempt in range(_REPETITIONS):

@@ -29,10 +29,10 @@ a handler.
 | ``set_handler_request`` | – | the row exists; with ``instead_of``: it carries that request | ``handlerRequest`` | – (this SDK's) |
 | ``delete`` | – | none; with ``unowned``: the counter, or no row; with ``finished``: ``checkpoint`` = ``SHARD_END``, or no row | the row | ``deleteLease`` |
 
-The methods of the KCL are those of ``DynamoDBLeaseRefresher`` (3.x), its conditions those of ``DynamoDBLeaseSerializer``.
+Methods of the KCL are methods of ``DynamoDBLeaseRefresher`` (3.x), its conditions come from ``DynamoDBLeaseSerializer``.
 
-A write whose response was lost may have taken effect. Repeating it then finds another counter: the one that this very
-write would leave. That counts as success (`has_effect_of`). Another worker's write from the same row leaves another owner,
+A write whose response was lost may have taken effect. If it is repeated, it finds another counter: the counter that this very write would
+leave. That counts as success (`has_effect_of`). Another worker's write from the same row leaves another owner,
 with two exceptions. In a handoff that takes too long, the old owner may complete it while the requester takes the lease;
 and if the shard has ended and the lease expires, both may release it. Each pair of writes leaves equal rows, and each
 of the two workers wanted exactly this row. The KCL recovers renewals in the same way (``renewLease``).
