@@ -176,10 +176,12 @@ def make_producer(endpoint: str, shape: Shape, **settings: Any) -> Any:
     return producer
 
 
-def run_ours(endpoint: str, count: int, shape: Shape, *, read: bool = False) -> Numbers:
+def run_ours(
+    endpoint: str, count: int, shape: Shape, *, read: bool = False, buffered_time: float = 0.1
+) -> Numbers:
     """`put` each record, keep its future, wait for all."""
     turns = in_turn(count, shape)
-    with make_producer(endpoint, shape) as producer:
+    with make_producer(endpoint, shape, record_max_buffered_time=buffered_time) as producer:
 
         def trial() -> int:
             put, records = producer.put, next(turns)
@@ -202,6 +204,11 @@ def run_ours(endpoint: str, count: int, shape: Shape, *, read: bool = False) -> 
 def ours(endpoint: str, count: int, shape: Shape) -> Numbers:
     """As `run_ours`."""
     return run_ours(endpoint, count, shape)
+
+
+def ours_long(endpoint: str, count: int, shape: Shape) -> Numbers:
+    """As `run_ours`, and records wait for others as long as boto3's do with a hundred streams."""
+    return run_ours(endpoint, count, shape, buffered_time=1.0)
 
 
 def ours_read(endpoint: str, count: int, shape: Shape) -> Numbers:
@@ -485,6 +492,7 @@ def codec(_endpoint: str, _count: int, _shape: Shape) -> Numbers:
 CANDIDATES: dict[str, Callable[[str, int, Shape], Numbers]] = {
     "floor": floor,
     "ours": ours,
+    "ours_long": ours_long,
     "ours_read": ours_read,
     "ours_called": ours_called,
     "ours_unkept": ours_unkept,
