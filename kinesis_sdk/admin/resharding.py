@@ -110,14 +110,13 @@ class Resharding:
         Args:
             stream: Name or ARN.
             shard: Shard id or its number.
-            adjacent: Shard id or number of the other one.
+            adjacent: Shard id or number of the other shard.
 
         Returns:
             Id of the child.
 
         Raises:
-            ConfigError: If there is no such shard, one is closed, or their ranges do not touch; the message names the
-                neighbours.
+            ConfigError: If a shard does not exist or is closed, or the ranges do not touch; the message names the neighbours.
             AdminError: If the stream is on demand, or not ACTIVE in time.
             AwsError: If a call fails.
         """

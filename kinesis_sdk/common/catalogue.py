@@ -221,7 +221,7 @@ HANDLER_BATCH_SIZE = Metric(
     unit="Count",
     kind=Kind.GAUGE,
     level="summary",
-    description="User records of a call of `process_records`, while repeated failures make it smaller than `batch_records`; then "
+    description="User records in a call of `process_records`, while repeated failures keep calls smaller than `batch_records`; afterwards "
     "`batch_records` once.",
     **_OF_SHARD,
 )

@@ -201,5 +201,5 @@ def _write(group: Group, verb: str) -> Write:
 
 
 def states_of(words: tuple[str, ...]) -> frozenset[State]:
-    """Return the states that words name; by default all but replayed ones."""
+    """Return the states with these names; by default all states but `replayed`."""
     return frozenset(map(State, words)) if words else Selection().states

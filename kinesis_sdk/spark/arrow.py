@@ -272,7 +272,7 @@ class BatchBuilder:
             return columns
         _LOGGER.warning(
             "shard %s: aggregate %s with %d user records delivered as it is stored: it has keys of up to %d "
-            "characters, more than Kinesis accepts, which would be %d characters when written out for each row",
+            "characters, more than Kinesis accepts; written out for each row, the keys would have %d characters",
             shard_id,
             record.sequence_number,
             columns.rows,

@@ -204,7 +204,9 @@ def _read_request(options: Any, schema: Any) -> tuple[SourceOptions, RowShape]:
     """Return the options of a read, and the shape of its rows."""
     parsed = SourceOptions.parse(read_options(options, schema))
     if parsed.columns is not None and [one.name for one in _fields(parsed)] != schema.names:
-        raise ConfigError("columns", parsed.columns, "nothing beside a schema, which names other columns")
+        raise ConfigError(
+            "columns", parsed.columns, "None with a schema, because the schema names other columns"
+        )
     if parsed.value_format is not None:
         from kinesis_sdk.spark.parse.rows import TypedRows
 

@@ -61,8 +61,7 @@ def run_all(
 ) -> None:
     """Run generators of steps until all have ended. Each is used by one thread at a time.
 
-    ``sleep`` waits for the next step, in seconds, if there is only one thread. Several threads wait for each other, in
-    real time.
+    A single thread calls ``sleep`` with the seconds until the next step. Several threads wait for each other, in real time.
 
     Raises:
         Exception: The first exception that a generator raised. All other generators are closed at their next step.
