@@ -24,6 +24,7 @@ from tests.common.once.streams import aggregate
 from tests.consumer.fetch.fan_out import FanOutEngine
 from tests.consumer.fleet import engines
 from tests.consumer.fleet.engines import STREAM, Fleet
+from tests.consumer.leases.rows import put_row
 from tests.fuzz import seeds
 
 PARENT = "shardId-000000000000"
@@ -604,8 +605,8 @@ def test_a_lease_without_a_range_finds_the_copies_all_the_same(
     scene.fleet.add("a")
     scene.fleet.run(20)
     scene.fleet.crash("a")
-    for key, row in list(scene.fleet.store._rows.items()):
-        scene.fleet.store._rows[key] = replace(row, hash_key_range=None)
+    for row in scene.fleet.store.list():
+        put_row(scene.fleet.store, replace(row, hash_key_range=None))
     # The leader fills it in when it audits the rows, which may be later than the shard is read.
     monkeypatch.setattr(scene.fleet.store, "set_hash_key_range", lambda *_: False)
     scene.put(1, 2)

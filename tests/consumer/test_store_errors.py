@@ -25,6 +25,7 @@ from tests.consumer.engine.deferred import Deferred
 from tests.consumer.fleet.engines import Fleet
 from tests.consumer.fleet.table import LeaseTable
 from tests.consumer.leases.held_lease import at
+from tests.consumer.leases.rows import put_row
 from tests.consumer.worker_scenario import Scenario, run_to_its_end
 from tests.fuzz import seeds, share
 
@@ -170,8 +171,9 @@ def test_a_missing_range_is_stored_after_the_store_has_recovered(has_effect):
     fleet = fleet_on(store, lambda: fail_first(store, "set_hash_key_range", 3, error, has_effect=has_effect))
     fleet.add("a")
     fleet.run(10)
-    (key, *_) = store.rows._rows
-    store.rows._rows[key] = replace(store.rows.get(key), hash_key_range=None)
+    row = store.rows.list()[0]
+    key = row.lease_key
+    put_row(store.rows, replace(row, hash_key_range=None))
     fleet.run(120)
     assert store.rows.get(key).hash_key_range is not None
     assert store.failed == ["set_hash_key_range"] * (1 if has_effect else 3)
@@ -440,8 +442,8 @@ def test_a_range_that_the_store_rejects_stops_no_worker(monkeypatch, caplog):
     fleet = Fleet(shards=2, config=CONFIG)
     engine = fleet.add("a")
     fleet.run(10)
-    (key, *_) = fleet.store._rows
-    fleet.store._rows[key] = replace(fleet.store.get(key), hash_key_range=None)
+    row = fleet.store.list()[0]
+    put_row(fleet.store, replace(row, hash_key_range=None))
     failed = fail_calls(
         monkeypatch, fleet.store, "set_hash_key_range", 10**9, LeaseRowRejectedError("row too large")
     )

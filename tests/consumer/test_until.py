@@ -23,6 +23,7 @@ from kinesis_sdk.testing import Fault
 from tests.consumer.fleet.dynamodb import dynamodb_store
 from tests.consumer.fleet.engines import STREAM, Fleet
 from tests.consumer.fleet.table import LeaseTable
+from tests.consumer.leases.rows import put_row
 from tests.fuzz import how_many
 
 HORIZON = ConsumerConfig(initial_position="TRIM_HORIZON")
@@ -266,13 +267,16 @@ def test_children_of_a_shard_that_still_has_later_records_do_not_hold_up_the_end
     assert fleet.run(60, ended(fleet))
     parent = fleet.store.get("shardId-000000000000")
     for lease in fleet.store.list():
-        fleet.store._rows[lease.lease_key] = Lease(
-            **{
-                **lease.__dict__,
-                "checkpoint": ExtendedSequenceNumber("TRIM_HORIZON"),
-                "counter": lease.counter + 2,
-                "processed_until": None,
-            }
+        put_row(
+            fleet.store,
+            Lease(
+                **{
+                    **lease.__dict__,
+                    "checkpoint": ExtendedSequenceNumber("TRIM_HORIZON"),
+                    "counter": lease.counter + 2,
+                    "processed_until": None,
+                }
+            ),
         )
     assert parent.is_finished
     fleet.delivered.clear()
@@ -294,13 +298,16 @@ def test_the_child_of_a_merge_whose_other_parent_comes_later_does_not_hold_up_th
     fleet.add("a")
     assert fleet.run(60, ended(fleet))
     first = fleet.store.get("shardId-000000000000")
-    fleet.store._rows[first.lease_key] = Lease(
-        **{
-            **first.__dict__,
-            "checkpoint": ExtendedSequenceNumber("TRIM_HORIZON"),
-            "counter": first.counter + 2,
-            "processed_until": None,
-        }
+    put_row(
+        fleet.store,
+        Lease(
+            **{
+                **first.__dict__,
+                "checkpoint": ExtendedSequenceNumber("TRIM_HORIZON"),
+                "counter": first.counter + 2,
+                "processed_until": None,
+            }
+        ),
     )
     fleet.split(1)
     fleet.merge(0)
@@ -446,7 +453,7 @@ def test_a_shard_without_a_lease_gets_one_before_the_end():
     fleet = a_fleet("now", shards=2)
     fleet.put(40)
     fleet.add("a")
-    del fleet.store._rows["shardId-000000000001"]
+    fleet.store.delete("shardId-000000000001")
     assert fleet.run(60, ended(fleet))
     assert fleet.all_delivered()
 

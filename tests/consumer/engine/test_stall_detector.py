@@ -33,6 +33,7 @@ from tests import HANG
 from tests.common.once.streams import aggregate
 from tests.consumer.fleet.engines import STREAM, Fleet
 from tests.consumer.leases.held_lease import hold
+from tests.consumer.leases.rows import put_row
 
 PARENT = "shardId-000000000000"
 CONFIG = ConsumerConfig(initial_position="TRIM_HORIZON", failure=FailureConfig(stall_timeout=30.0))
@@ -232,7 +233,7 @@ def test_a_shard_that_computes_for_long_says_so(work, caplog, monkeypatch):
 
 def damage(fleet, key, sequence):
     row = fleet.store.get(key)
-    fleet.store._rows[key] = checkpointed(row, ExtendedSequenceNumber(sequence))
+    put_row(fleet.store, checkpointed(row, ExtendedSequenceNumber(sequence)))
 
 
 def test_a_damaged_checkpoint_quarantines_its_shard_only(caplog):
@@ -261,7 +262,7 @@ def test_a_damaged_checkpoint_quarantines_its_shard_only(caplog):
     assert {data for _, shard, data, _, _ in fleet.delivered if shard == good} <= set(fleet.sent)
     assert not fleet.all_delivered()
     # An operator repairs the row; the counter does not change.
-    fleet.store._rows[bad] = replace(fleet.store.get(bad), checkpoint=right)
+    put_row(fleet.store, replace(fleet.store.get(bad), checkpoint=right))
     assert fleet.run(700, fleet.all_delivered)
     assert not engine.shard_health()[0].quarantined
     fleet.check_order()
@@ -280,7 +281,7 @@ def test_a_missing_timestamp_quarantines_its_shard_only(repair, caplog):
     before = fleet.add("before")
     before.abort()
     fleet.crash("before")
-    fleet.store._rows[bad] = replace(fleet.store.get(bad), checkpoint=ExtendedSequenceNumber(AT_TIMESTAMP))
+    put_row(fleet.store, replace(fleet.store.get(bad), checkpoint=ExtendedSequenceNumber(AT_TIMESTAMP)))
     engine = fleet.add("a")
     fleet.run(30)
     assert engine.error is None
@@ -294,9 +295,9 @@ def test_a_missing_timestamp_quarantines_its_shard_only(repair, caplog):
     assert {shard for _, shard, *_ in fleet.delivered} == {good}
     row = fleet.store.get(bad)
     if repair == "instant":
-        fleet.store._rows[bad] = replace(row, initial_timestamp_millis=1000)
+        put_row(fleet.store, replace(row, initial_timestamp_millis=1000))
     elif repair == "checkpoint":
-        fleet.store._rows[bad] = replace(row, checkpoint=ExtendedSequenceNumber("TRIM_HORIZON"))
+        put_row(fleet.store, replace(row, checkpoint=ExtendedSequenceNumber("TRIM_HORIZON")))
     else:
         fleet.stop("a")
         knowing = replace(CONFIG, initial_position=datetime(2001, 9, 10, tzinfo=timezone.utc))
@@ -313,12 +314,12 @@ def test_a_quarantined_row_that_is_repaired_to_shard_end_ends_its_shard_only():
     bad = "shardId-000000000000"
     fleet.add("before").abort()
     fleet.crash("before")
-    fleet.store._rows[bad] = replace(fleet.store.get(bad), checkpoint=ExtendedSequenceNumber(AT_TIMESTAMP))
+    put_row(fleet.store, replace(fleet.store.get(bad), checkpoint=ExtendedSequenceNumber(AT_TIMESTAMP)))
     fleet.split(0)
     engine = fleet.add("a")
     fleet.run(30)
     assert bad in engine.coordinator.held.keys()  # noqa: SIM118 - not a mapping
-    fleet.store._rows[bad] = replace(fleet.store.get(bad), checkpoint=ExtendedSequenceNumber(SHARD_END))
+    put_row(fleet.store, replace(fleet.store.get(bad), checkpoint=ExtendedSequenceNumber(SHARD_END)))
     fleet.run(60)
     assert engine.error is None
     assert bad not in engine.coordinator.held.keys()  # noqa: SIM118 - not a mapping
@@ -340,7 +341,7 @@ def test_a_repaired_row_is_accepted_before_any_write_shows_it(repair):
     quarantine = Quarantine(
         SimpleNamespace(store=store, log=lambda logger, shard_id: logger), held, NOT_MEASURED
     )
-    store._rows["s"] = replace(taken, **repair)
+    put_row(store, replace(taken, **repair))
     quarantine.accept_repair()
     assert held.lease == taken, "not in quarantine"
     quarantine.active = True
@@ -360,7 +361,7 @@ def test_a_stop_does_not_write_over_a_repaired_row():
     damage(fleet, key, "9" * 56)
     fleet.add("b")
     fleet.run(15)
-    fleet.store._rows[key] = replace(fleet.store.get(key), checkpoint=right)
+    put_row(fleet.store, replace(fleet.store.get(key), checkpoint=right))
     fleet.run(8)  # a heartbeat has seen it, the next check is not due
     fleet.stop("b")
     fleet.run(5)
