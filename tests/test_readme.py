@@ -268,7 +268,11 @@ def test_the_versions_are_those_that_are_declared_and_tested() -> None:
     classified = re.findall(r"Programming Language :: Python :: (3\.\d+)", project)
     assert f" {classified[0]} to {classified[-1]} " in rows["Python"][1]
     newest, oldest = (
-        dict(re.findall(r"^([\w-]+)==([\w.]+)", (ROOT / lock).read_text(encoding="utf-8"), re.MULTILINE))
+        dict(
+            reversed(
+                re.findall(r"^([\w-]+)==([\w.]+)", (ROOT / lock).read_text(encoding="utf-8"), re.MULTILINE)
+            )
+        )
         for lock in (".ci/requirements.txt", "integration/lowest.txt")
     )
     for name in ("boto3", "protobuf"):
