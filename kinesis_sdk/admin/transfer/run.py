@@ -31,7 +31,7 @@ _SHOWN_PROBLEMS = 10
 _HOPELESS = 1000
 """Consecutive failed records after which the run stops reading."""
 _MAX_BURST = 0.1
-"""Seconds of a rate limit that may be put at once."""
+"""After a pause, the records of at most this many seconds of a rate limit are put at once."""
 
 
 class TransferRecord(NamedTuple):

@@ -13,8 +13,8 @@ worker B   takes the lease ── claim: write the row ── end the sessions w
   worker that has written the shard's row which sessions belong to earlier owners. None of these sessions could commit.
 - *Only sessions that wait for their process* for `_PATIENCE` seconds are ended. A session in which the server works (a long
   statement, a commit that waits for a replica) is left alone.
-- *The limit* (``idle_in_transaction_session_timeout``) is for stopped processes whose shards no worker takes. Alone it does not
-  suffice: in the middle of a result, or of ``executemany``, which is one pipeline, the server does not count a session as idle.
+- *The limit* (``idle_in_transaction_session_timeout``) is for stopped processes whose shards no worker takes. The limit alone does not
+suffice: in the middle of a result, or of ``executemany``, which is one pipeline, the server does not count a session as idle.
 
 All settings apply to one transaction only, so they work with the user's own engine, and a pooler such as PgBouncer does not pass
 them on.

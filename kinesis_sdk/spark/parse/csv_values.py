@@ -1,7 +1,7 @@
 """CSV: whole columns at once by pyarrow, single lines exactly by `_Lines`. Both give the same values for what both read.
 
-Each payload is one line with the columns of the schema in their order. A line break at its end does not belong to the last field; any
-other one is a character as others are.
+Each payload is one line with the columns of the schema in their order. A line break at the end of a payload does not belong to the last
+field; any other line break is a character like others.
 """
 
 from __future__ import annotations

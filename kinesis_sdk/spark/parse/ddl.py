@@ -1,6 +1,6 @@
 """Columns as SQL writes them, ``id BIGINT, at TIMESTAMP, tags ARRAY<STRING>``, from and to the JSON form of Spark's schema.
 
-Only a JVM can parse them with Spark, and a data source in Python has none where its options are read.
+Spark parses them in its JVM only, and a data source in Python has no JVM at the place where its options are read.
 """
 
 from __future__ import annotations

@@ -101,8 +101,8 @@ class TableView:
         busy: Keys that must not be taken now: their previous shard consumer is still shutting down in this worker (two
             callbacks of a shard would overlap), or their rows cannot be written.
         workers: Ids of workers known to live although they hold no lease; owners of leases need not be listed.
-        draining: Ids of workers that an operator drains (`ownership.drain`): they hand off all leases and take none. The
-            plan of a draining worker is not asked for.
+        draining: Ids of workers that an operator drains (`ownership.drain`): they hand off all leases and take none. A draining worker
+            does not call the strategy.
         claim_grace: Seconds for which an unassigned lease is left to the worker to which the plan assigns it.
     """
 
