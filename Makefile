@@ -15,7 +15,7 @@ COMPILE = .cache/uv/bin/uv pip compile --quiet --universal --generate-hashes --n
 MKDOCS = NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/mkdocs
 
 .DEFAULT_GOAL := help
-.PHONY: help install lint demo example test test-all unit integration browser spark spark-full spark-lake spark-scale multilang java fuzz soak effects incidents operations check english format bench bench-producer bench-consumer bench-calls bench-compression bench-effects bench-latency bench-lease-stores bench-fleet bench-admin bench-spark-plan bench-spark-start bench-kpl bench-java bench-multilang bench-spark-job bench-spark-jvm docs docs-serve reader sizes mutants surface release lock clean
+.PHONY: help install lint demo example test test-all unit integration browser spark spark-full spark-lake spark-scale multilang java fuzz soak effects incidents operations check english format bench bench-producer bench-consumer bench-calls bench-compression bench-effects bench-latency bench-lease-stores bench-fleet bench-admin bench-spark-plan bench-spark-start bench-kpl bench-java bench-multilang bench-spark-job bench-spark-jvm docs docs-serve reader sizes mutants surface release wheel-compiled test-compiled lock clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -195,6 +195,12 @@ lock:  ## Renew the pins of CI, of LocalStack and of libraries to compare with (
 	@$(COMPILE) --python-version 3.11 integration/localstack/requirements.in --output-file integration/localstack/requirements.txt
 	@$(COMPILE) --python-version 3.11 integration/examples/peers.in --output-file integration/examples/peers.txt
 	@$(COMPILE) --python-version 3.10 --resolution lowest-direct pyproject.toml --output-file integration/lowest.txt
+
+wheel-compiled: install  ## Build a wheel with the producer's hot modules compiled into dist (needs a C compiler; a minute).
+	@$(BIN)/python -m tools.compiled wheel $(ARGS)
+
+test-compiled: install  ## Run the producer's tests on the compiled modules (needs a C compiler; minutes; ARGS=tests/producer/test_api.py).
+	@$(BIN)/python -m tools.compiled test $(ARGS)
 
 clean:  ## Remove .venv, caches and build output.
 	rm -rf $(VENV) dist build .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,6 +1,6 @@
 """What a put costs: this package, the least that the format allows, and the peers; large records; latency.
 
-    python benchmarks/bench_producer.py [--rounds 3] [--no-peers] [--curves keys,streams | none] [--save FILE]
+    python benchmarks/bench_producer.py [--rounds 3] [--no-peers] [--curves keys,streams | none] [--save FILE] [--compiled WHEEL]
 
 User records of 100 bytes with 1,000 partition keys for 64 shards, from `put` until all are acknowledged, over
 HTTP, against a sink in its own process that answers at once. CPU is that of the client's process, all threads
@@ -13,6 +13,8 @@ futures, no threads, no network, no validation. Nobody can do less and still wri
 Then come the curves: what a record costs with more keys, streams, shards and bytes, beside the floor and boto3 with the
 same records. With many streams, boto3 waits as long as it takes for a stream's records, up to 500 (half a second of CPU time for
 a hundred streams), and we at most for the buffered time: 0.1 s, or 1 s where the column says so. ``--save`` writes the curves for the picture of the documentation (``make docs`` draws it).
+
+``make wheel-compiled`` builds a wheel with compiled modules. It is measured, too, if it is in ``dist`` or is named by ``--compiled``.
 
 Peers are installed from PyPI into ``.cache/bench-peers`` once. Without a network they are left out.
 """
@@ -27,9 +29,11 @@ import re
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import venv
+import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import md5
@@ -237,8 +241,16 @@ class Results:
         self.best: dict[str, dict[str, float]] = {}
         self.missing: dict[str, str] = {}
 
-    def run(self, name: str, endpoint: str, count: int, python: str = sys.executable, **shape: int) -> None:
-        """One turn in a process of its own."""
+    def run(
+        self,
+        name: str,
+        endpoint: str,
+        count: int,
+        python: str = sys.executable,
+        compiled: Path | None = None,
+        **shape: int,
+    ) -> None:
+        """One turn in a process of its own; with ``compiled``, of the package in that folder."""
         words = [f"{key}={value}" for key, value in shape.items()]
         try:
             done = subprocess.run(
@@ -247,13 +259,14 @@ class Results:
                 text=True,
                 timeout=240,
                 check=True,
+                env={**os.environ, **({"PYTHONPATH": str(compiled)} if compiled else {})},
             )
         except subprocess.SubprocessError as error:
             lines = str(getattr(error, "stderr", None) or error).strip().splitlines()
             self.missing[name] = lines[-1] if lines else "it failed"
             return
         numbers: dict[str, float] = json.loads(done.stdout)
-        name = " ".join([name, *words])
+        name = " ".join([name, *words, *(["compiled"] if compiled else [])])
         best = self.best.setdefault(name, {})
         for key, value in numbers.items():
             best[key] = min(value, best.get(key, value))
@@ -263,14 +276,29 @@ class Results:
         return self.best.get(name, {}).get("cpu")
 
 
-def measure(rounds: int, *, peers: bool) -> Results:
-    """All turns of all candidates."""
+def compiled_wheel() -> Path | None:
+    """The newest wheel of ``make wheel-compiled`` for this Python."""
+    tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    found = (HERE.parent / "dist").glob(f"kinesis_sdk-*-{tag}-{tag}-*.whl")
+    return max(found, key=lambda path: path.stat().st_mtime, default=None)
+
+
+COMPILED = {"put": "ours", "callback": "ours_called", "put_many": "ours_many"}
+"""What is measured with compiled modules, too."""
+AT_LEAST = {"ours": 1.4, "ours_called": 1.4, "ours_many": 1.25}
+"""How many times cheaper it is then."""
+
+
+def measure(rounds: int, *, peers: bool, compiled: Path | None = None) -> Results:
+    """All turns of all candidates; ``compiled`` is a folder with compiled modules."""
     results = Results()
     peers_python, reason = install_peers() if peers else ("", "left out by --no-peers")
     with sink() as endpoint, sink(ROUND_TRIP) as slow_endpoint:
         for turn in range(rounds):
             for name in ("floor", "ours", "ours_read", "ours_called", "ours_unkept", "ours_many"):
                 results.run(name, endpoint, COUNT)
+                if compiled is not None and name in COMPILED.values():
+                    results.run(name, endpoint, COUNT, compiled=compiled)
             results.run("boto3_plain", endpoint, SLOW_COUNT)
             if turn < (rounds + 1) // 2:  # they take longer, and their ratios are far from their targets
                 for cbor in (0, 1):
@@ -420,6 +448,8 @@ def target_line(what: str, value: float | None, target: float, *, most: bool = F
 def report(results: Results) -> None:
     """Print everything."""
     ours, base = results.cpu("ours"), results.cpu("floor")
+    if ours:
+        print(f"\nkinesis_sdk is {'compiled' if results.best['ours']['compiled'] else 'pure Python'} here")
     print(
         f"\n{'100-byte user records, 64 shards':<38}{'CPU us/record':>14}{'records/CPU-s':>15}{'floor':>9}{'ours is':>10}"
     )
@@ -432,6 +462,15 @@ def report(results: Results) -> None:
         above = f"{cpu / base:>8.2f}x" if base else f"{'':>9}"
         faster = f"{cpu / ours:>9.2f}x" if ours else ""
         print(f"{label:<38}{cpu * 1e6:>14.2f}{1 / cpu:>15,.0f}{above}{faster}")
+
+    for label, name in COMPILED.items():
+        numbers, cpu = results.best.get(f"{name} compiled"), results.cpu(name)
+        if numbers and cpu:
+            assert numbers["compiled"], "the wheel holds no compiled modules"
+            faster = f"{cpu / numbers['cpu']:.2f} x less than above"
+            print(
+                f"{'  compiled, ' + label:<38}{numbers['cpu'] * 1e6:>14.2f}{1 / numbers['cpu']:>15,.0f}  {faster}"
+            )
 
     fast, plain = results.best.get("large"), results.best.get("large_plain")
     if fast and plain:
@@ -482,6 +521,10 @@ def report(results: Results) -> None:
     called = results.best.get("ours_called")
     extra = (called["cpu"] - called["alone_cpu"]) * 1e6 if called else None
     print(target_line("CPU of add_done_callback, beside put", extra, 1.5, most=True, unit="us"))
+    for label, name in COMPILED.items():
+        cpu, numbers = results.cpu(name), results.best.get(f"{name} compiled")
+        if cpu and numbers:
+            print(target_line(f"compiled {label}: to pure Python's", cpu / numbers["cpu"], AT_LEAST[name]))
     print(target_line("records per CPU-second to boto3's", times("boto3_plain"), 1.5))
     print(target_line("records per CPU-second to async-kinesis's", times("async_kinesis"), 15))
     print(target_line("records per CPU-second to aiokpl's", times("aiokpl"), 30))
@@ -506,6 +549,13 @@ def main() -> None:
         help="which curves to measure, or none (default: %(default)s)",
     )
     parser.add_argument("--only-curves", action="store_true", help="leave out everything else")
+    parser.add_argument(
+        "--compiled",
+        type=Path,
+        metavar="WHEEL",
+        default=compiled_wheel(),
+        help="a wheel with compiled modules to measure, too (default: the newest one in dist)",
+    )
     parser.add_argument("--save", type=Path, help="write all curves into this file")
     parser.add_argument("--serve", type=float, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -519,7 +569,12 @@ def main() -> None:
         parser.error("--save needs all curves")
     started = time.perf_counter()
     if not options.only_curves:
-        report(measure(options.rounds, peers=not options.no_peers))
+        with tempfile.TemporaryDirectory() as folder:
+            if options.compiled:
+                with zipfile.ZipFile(options.compiled) as wheel:
+                    wheel.extractall(folder)
+            compiled = Path(folder) if options.compiled else None
+            report(measure(options.rounds, peers=not options.no_peers, compiled=compiled))
     results = Results()
     measure_curves(results, curves, (options.rounds + 1) // 2)
     report_curves(results, curves)

@@ -7,10 +7,12 @@ import subprocess
 import tarfile
 import venv
 import zipfile
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import pytest
 
+from hatch_build import COMPILED
 from integration.building import ROOT, build, offline
 from tests.readme import blocks
 
@@ -27,6 +29,9 @@ def test_the_sdist_holds_everything_that_is_tracked(tmp_path: Path) -> None:
 
 def test_a_clone_installs_into_an_empty_environment_and_works(wheel: Path, tmp_path: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
+    assert wheel.name.endswith("-py3-none-any.whl"), "pure Python, unless `make wheel-compiled` builds it"
+    assert not [name for name in names if name.endswith(tuple(EXTENSION_SUFFIXES))]
+    assert set(COMPILED) <= set(names), "what that would compile"
     assert "kinesis_sdk/py.typed" in names
     assert "kinesis_sdk/testing/data/flights-20k.ndjson.gz" in names
     for page in (ROOT / "kinesis_sdk" / "cli" / "web" / "assets").iterdir():

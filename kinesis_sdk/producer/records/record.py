@@ -258,7 +258,7 @@ class BufferedRecord:
         return (self._details or _NO_DETAILS).last_error
 
     @last_error.setter
-    def last_error(self, error: KinesisSdkError) -> None:
+    def last_error(self, error: KinesisSdkError | None) -> None:
         self._own_details().last_error = error
 
     @property
@@ -291,7 +291,7 @@ class BufferedRecord:
         return (self._details or _NO_DETAILS).due
 
     @due.setter
-    def due(self, moment: float) -> None:
+    def due(self, moment: float | None) -> None:
         self._own_details().due = moment
 
     @property
@@ -309,7 +309,7 @@ class BufferedRecord:
         return (self._details or _NO_DETAILS).own_epoch
 
     @own_epoch.setter
-    def own_epoch(self, epoch: int) -> None:
+    def own_epoch(self, epoch: int | None) -> None:
         self._own_details().own_epoch = epoch
 
     def _epoch_in(self, epoch: int) -> int:
