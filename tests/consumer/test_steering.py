@@ -13,6 +13,7 @@ from kinesis_sdk.common.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenc
 from kinesis_sdk.consumer import ConsumerConfig, InMemorySink, RecordHandler, RetryBatch
 from kinesis_sdk.consumer.leases import Conflict
 from kinesis_sdk.consumer.leases.table.handler_request import HandlerRequest, HandlerVerb
+from kinesis_sdk.consumer.leases.table.progress import Progress
 from tests.consumer.fleet.dynamodb import on_dynamodb
 from tests.consumer.fleet.engines import Fleet
 from tests.consumer.fleet.operator import set_position
@@ -154,7 +155,7 @@ def test_progress_is_written_with_renewals_and_checkpoints():
     fleet.add("a", fleet.recorder("a", checkpoint=False))
     fleet.run(10)
     progress = fleet.store.get(key(0)).current_progress
-    assert progress == (0, None, None, "a", None), "at the tip, nothing processed, no call is running"
+    assert progress == Progress(0, None, None, "a"), "at the tip, nothing processed, no call is running"
     fleet.put(5)
     put_at = fleet.clock.time() * 1000
     fleet.run(10)
