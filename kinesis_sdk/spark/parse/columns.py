@@ -176,7 +176,7 @@ class Columns:
 
     @property
     def raw(self) -> tuple[str, ...]:
-        """Columns of the source from which these are made."""
+        """Columns of the source from which the columns of the schema are made."""
         described = [METADATA[name][0] for name in self.names if name in METADATA]
         return tuple(dict.fromkeys(["data", *described]))
 

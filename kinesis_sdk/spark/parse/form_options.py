@@ -27,7 +27,7 @@ def _zone(text: str, option: str) -> str:  # noqa: ARG001
 
 
 def read_text(text: str, option: str) -> str:
-    """Return text without blanks around it, of which there must be some."""
+    """Return a text without the blanks around it. An empty text is an error."""
     if not text.strip():
         raise ConfigError(option, text, "text")
     return text.strip()
@@ -42,7 +42,7 @@ def _separator(text: str, option: str) -> str:
 
 def _mark(text: str, option: str) -> str:
     if not (len(text) <= 1 and text.isascii() and text not in {"\n", "\r", "\0"}):
-        raise ConfigError(option, text, "one ASCII character, or no text for none")
+        raise ConfigError(option, text, "one ASCII character, or an empty text to turn the option off")
     return text
 
 
