@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer import ProducerConfig
 from kinesis_sdk.producer.engine import Engine
@@ -94,6 +96,7 @@ class Turns:
         self.engine = Engine(object(), ProducerConfig(**settings), self.clock, random.Random(0))
         self.loop = self.engine._loop
         self.loop._thread = object()  # type: ignore[assignment]  # it runs
+        self.tasks: list[Callable[[], None]] = []  # of the last turn
         self.pipelines = [self.engine.pipeline(StreamId(f"s{number}")) for number in range(streams)]
         width = 2**128 // shards
         facts = StreamFacts([shard(n, n * width, (n + 1) * width - 1) for n in range(shards)], None, False)
@@ -110,7 +113,8 @@ class Turns:
         work: list[Any] = []
         now = self.clock.monotonic()
         steps = steps_of(lambda: work.append(self.loop._collect_work(now)))
-        return len(work[0][0]), steps
+        self.tasks = work[0][0]
+        return len(self.tasks), steps
 
 
 def test_a_turn_costs_the_same_with_four_times_as_many_streams() -> None:
@@ -130,6 +134,25 @@ def test_a_turn_costs_the_same_with_four_times_as_many_streams() -> None:
         return waits, steps, turns.turn()[1]
 
     assert cost(4) == cost(16)
+
+
+def test_a_response_wakes_the_loop_only_if_there_is_something_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = Turns(2, max_connections=1, record_max_buffered_time=0.0)
+    shared, woken = turns.engine._shared, []
+    stored = {"Records": [{"ShardId": "shardId-000000000000", "SequenceNumber": "1"}]}
+    monkeypatch.setattr(turns.loop, "_put", lambda *_: stored)
+    turns.put(0)
+    turns.put(1)
+    assert turns.turn()[0] == 1
+    shared.sleeping_until = NEVER
+    monkeypatch.setattr(shared.wake, "notify", lambda: woken.append(None))
+    turns.tasks[0]()
+    assert woken, "the other stream waits for the connection"
+    woken.clear()
+    assert turns.turn()[0] == 1
+    turns.tasks[0]()
+    assert not woken
+    assert turns.engine.counters.user_records_stored == 2
 
 
 def test_a_free_connection_costs_the_same_however_many_streams_wait_for_it() -> None:
