@@ -1,4 +1,8 @@
-"""``kinesis-sdk verify`` as a process: whole on the fake, and killed and interrupted on LocalStack."""
+"""``kinesis-sdk verify`` as a process: whole on the fake, and killed and interrupted on LocalStack.
+
+In virtual time, tests/verify/test_run.py kills the scripts at each creation. Contracts and journeys need threads and real time, so they are killed on the
+fake here, too.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +17,25 @@ from pathlib import Path
 import boto3
 import pytest
 
-from kinesis_sdk.verify import PREFIX
+from kinesis_sdk.testing import start_server_process
+from kinesis_sdk.verify import PREFIX, STEPS
 from tests import HANG
 
 COMMAND = (sys.executable, "-m", "kinesis_sdk.cli", "verify")
-STEPS = (
-    "kinesis-listing",
-    "dynamodb-tables",
-    "table-streams-records",
-    "sink",
-    "reshard",
-    "fan-out",
-    "idempotence",
-)
+WITH_THREADS = [step.name for step in STEPS if step.group in ("contracts", "journeys")]
+ON_LOCALSTACK = [
+    ("localstack", name)
+    for name in (
+        "kinesis-listing",
+        "dynamodb-tables",
+        "table-streams-records",
+        "sink",
+        "reshard",
+        "fan-out",
+        "idempotence",
+    )
+]
+ON_THE_FAKE = [("fake", name) for name in WITH_THREADS]
 
 
 def test_the_whole_of_it_on_the_fake(tmp_path: Path) -> None:
@@ -73,15 +83,24 @@ def until_something_is_there(endpoint: str) -> None:
     raise AssertionError("nothing was made")
 
 
-@pytest.mark.parametrize("step", STEPS)
-def test_what_a_killed_run_has_left_is_removed_later(step: str, localstack: str) -> None:
-    with begun(localstack, step) as process:
+@pytest.fixture
+def endpoint(service: str, request: pytest.FixtureRequest) -> Iterator[str]:
+    if service == "localstack":
+        yield request.getfixturevalue(service)
+    else:
+        with start_server_process() as server:
+            yield server.endpoint_url
+
+
+@pytest.mark.parametrize(("service", "step"), [*ON_LOCALSTACK, *ON_THE_FAKE])
+def test_what_a_killed_run_has_left_is_removed_later(step: str, endpoint: str) -> None:
+    with begun(endpoint, step) as process:
         process.kill()
         process.wait(HANG)
-    left = names(localstack)
+    left = names(endpoint)
     assert left
     done = subprocess.run(
-        [*COMMAND, "--remove", "--yes", "--json", "--endpoint-url", localstack],
+        [*COMMAND, "--remove", "--yes", "--json", "--endpoint-url", endpoint],
         capture_output=True,
         text=True,
         timeout=HANG,
@@ -91,15 +110,20 @@ def test_what_a_killed_run_has_left_is_removed_later(step: str, localstack: str)
     removal = json.loads(done.stdout)
     assert {one["name"] for one in removal["removed"]} >= set(left)
     assert (removal["left"], removal["unmarked"]) == ([], [])
-    assert names(localstack) == []
+    assert names(endpoint) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("step", STEPS)
-def test_an_interrupted_run_removes_what_it_made(step: str, number: signal.Signals, localstack: str) -> None:
-    with begun(localstack, step) as process:
+@pytest.mark.parametrize(
+    ("service", "step", "number"),
+    [
+        *((*place, signal.SIGINT) for place in (*ON_LOCALSTACK, *ON_THE_FAKE)),
+        ("localstack", "reshard", signal.SIGTERM),
+    ],
+)
+def test_an_interrupted_run_removes_what_it_made(step: str, number: signal.Signals, endpoint: str) -> None:
+    with begun(endpoint, step) as process:
         process.send_signal(number)
         _, told = process.communicate(timeout=HANG)
     assert process.returncode == 130, told
     assert "Everything that was made is removed." in told
-    assert names(localstack) == []
+    assert names(endpoint) == []
