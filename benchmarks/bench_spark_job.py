@@ -148,10 +148,10 @@ class Jobs:
         return found
 
 
-def cost(job: Callable[[str], Sums], stream: str, truth: Sums) -> float:
+def cost(label: str, job: Callable[[str], Sums], stream: str, truth: Sums) -> float:
     """Return the CPU seconds of a job; its result must be right."""
     found, _, used = timed(lambda: job(stream))
-    assert found == truth, f"{len(found)} airports, of {len(truth)}"
+    assert found == truth, f"{label}: {len(found)} airports, of {len(truth)}"
     return used
 
 
@@ -189,7 +189,7 @@ def measure(options: argparse.Namespace) -> int:
         for turn in range(options.repeat + 1):
             for stream, truth in truths.items():
                 for label, job in jobs.all.items():
-                    used = cost(job, stream, truth)
+                    used = cost(label, job, stream, truth)
                     if turn:  # the first one warms up
                         found.setdefault((label, stream), []).append(used)
         spark.stop()
