@@ -45,11 +45,7 @@ SHORT = "create the source, plan"
 
 
 class Processes:
-    """CPU of the processes below this one, by their role, while it runs.
-
-    Attributes:
-        spent: CPU seconds that looking at them took.
-    """
+    """CPU of the processes below this one, by their role, while it runs. Looking at them costs CPU, so they are looked at rarely."""
 
     def __init__(self) -> None:
         self._roles: dict[int, str] = {}
@@ -57,7 +53,6 @@ class Processes:
         self._ended = threading.Event()
         self._look()
         self._before = dict(self._seconds)
-        self.spent: float = 0.0
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -71,10 +66,9 @@ class Processes:
         return found
 
     def _run(self) -> None:
-        while not self._ended.wait(0.1):
+        while not self._ended.wait(0.5):
             self._look()
         self._look()
-        self.spent = time.thread_time()
 
     def _look(self) -> None:
         tick = os.sysconf("SC_CLK_TCK")
@@ -136,7 +130,7 @@ def by_process(run: Callable[[], Any]) -> tuple[float, Counter[str]]:
         time.sleep(0.5)  # a process that has answered ends a moment later
     finally:
         seconds = processes.end()
-    return cpu_seconds() - used - processes.spent, seconds
+    return cpu_seconds() - used, seconds
 
 
 def measure(options: argparse.Namespace) -> int:
