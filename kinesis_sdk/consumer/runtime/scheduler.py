@@ -35,7 +35,7 @@ class Scheduler:
     """Multiplexes tasks over a thread pool, or over the caller's thread.
 
     Thread-safe. Its lock is a leaf: no step runs while it is held. ``on_change`` is called from any thread when `dispatch` has
-    to run again.
+    to run again before the moment that it returned last.
     """
 
     def __init__(self, run: Run, clock: Clock, on_change: Callable[[], None]) -> None:
@@ -46,6 +46,8 @@ class Scheduler:
         # Without the tasks that run, and those that only `wake` starts.
         self._due: DueTimes[Task] = DueTimes()
         self._tasks: set[Task] = set()
+        # What `dispatch` returned last; minus infinity while it runs, because it finds everything that becomes due meanwhile.
+        self._next = -_NEVER
 
     def add(self, step: Step, run: Run | None = None) -> Task:
         """Add a task, which does nothing until it is woken.
@@ -74,8 +76,9 @@ class Scheduler:
             with self._lock:
                 task = self._due.take(now)
                 if task is None:
-                    due = self._due.next
+                    due = self._next = self._due.next
                     return None if due == _NEVER else due
+                self._next = -_NEVER
                 task.running = True
             task.run(lambda task=task: self._step(task))  # type: ignore[misc]
 
@@ -99,4 +102,6 @@ class Scheduler:
                 elif due != _NEVER:
                     self._due.set(task, due)
                 task.woken = False
-            self._on_change()
+                is_earlier = self._due.next < self._next
+            if is_earlier:
+                self._on_change()
