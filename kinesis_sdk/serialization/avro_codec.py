@@ -37,6 +37,7 @@ class AvroCodec:
     Attributes:
         definition: Text of ``schema``.
         name: Full name of the record, enum or fixed type that it defines; None for other types.
+        is_recursive: Whether a value may contain other values of its type.
 
     Raises:
         ConfigError: If a schema is not an Avro schema.
@@ -55,7 +56,7 @@ class AvroCodec:
         self.parsed: Any = parse_avro("schema", self.definition)
         writer = self.parsed if writer_schema is None else parse_avro("writer_schema", writer_schema)
         self._read = avro_reader(writer, self.parsed)
-        self._is_recursive = _Shape(self.parsed).is_recursive
+        self.is_recursive: bool = _Shape(self.parsed).is_recursive
         self.name: str | None = name_of(self.parsed)
 
     def serialize(self, stream: str, value: Any, /) -> bytes:  # noqa: ARG002
@@ -65,7 +66,7 @@ class AvroCodec:
             Exception: If it does not match the schema; which class depends on the type.
             ValueError: If the schema is recursive, and the value more than 500 levels deep.
         """
-        if self._is_recursive:
+        if self.is_recursive:
             _check_depth(value)
         out = io.BytesIO()
         self._write(out, self.parsed, value)

@@ -27,6 +27,7 @@ from kinesis_sdk.testing.clock import VirtualClock
 pytest.importorskip("pyarrow", reason="pyarrow is not installed here; `make spark` runs this with it")
 
 from kinesis_sdk.spark.parse import avro_values, registry
+from kinesis_sdk.spark.parse import rows as rows_module
 from kinesis_sdk.spark.parse.rows import TypedRows
 from tests.spark.typed import many, raw, rows_of, struct
 
@@ -163,6 +164,41 @@ def test_malformed_values_keep_their_bytes() -> None:
         read(schema, columns, good, late, mode="FAILFAST")
 
 
+def test_numbers_that_their_type_cannot_have_are_malformed() -> None:
+    wide, good = encoded(record(i="long"), {"i": 2**40}), encoded(record(i="int"), {"i": 1})
+    for kind, there in (("integer", 1), ("date", date(1970, 1, 2))):
+        schema = record(i="int" if kind == "integer" else logical("int", "date"))
+        columns = struct(i=kind, _corrupt_record="binary")
+        rows = read(schema, columns, good, wide, b"", good)
+        assert [row["i"] for row in rows] == [there, None, None, there]
+        assert [row["_corrupt_record"] for row in rows] == [None, wide, b"", None]
+        assert len(read(schema, columns, good, wide, good, mode="DROPMALFORMED")) == 2
+    with pytest.raises(MalformedValueError, match="a number that its column cannot have") as caught:
+        read(schema, columns, good, wide, b"", mode="FAILFAST")
+    assert caught.value.sequence_number == "1", "the first one"
+    endless = record(i="long", k=["null", "shop.R"])
+    assert read(endless, struct(i="long"), b"\xff" * 30 + b"\x01\x00") == [{"i": None}]
+
+
+def test_decimals_keep_all_of_their_digits() -> None:
+    number = 12345678901234567890123456789012345678
+    payload = encoded(record(m="bytes"), {"m": number.to_bytes(16, "big", signed=True)})
+    schema = record(m=logical("bytes", "decimal", precision=38, scale=2))
+    rows = read(schema, struct(m="decimal(38,2)"), payload)
+    assert str(rows[0]["m"]) == "123456789012345678901234567890123456.78"
+
+
+def test_trees_and_odd_attributes_of_a_schema_are_read() -> None:
+    children = {f"c{number}": ["null", "shop.R"] for number in range(20)}
+    tree = record(i="int", **children, all={"type": "array", "items": "shop.R"})
+    assert read(tree, struct(i="integer"), b"\x02" + bytes(21)) == [{"i": 1}], "without work for each path"
+    default = {"type": "record", "name": "R", "fields": [
+        {"name": "m", "type": {"type": "map", "values": "string"}, "default": {"type": "array"}},
+        {"name": "b", "type": {"type": "bytes", "logicalType": "decimal"}},
+    ]}  # fmt: skip
+    assert read(json.dumps(default), struct(b="binary"), b"\0\x02a") == [{"b": b"a"}]
+
+
 def test_the_size_of_decimals_and_of_arrays_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     schema = record(m=MONEY)
     huge = encoded(record(m="bytes"), {"m": b"\x01" * 1_000_000})
@@ -256,6 +292,32 @@ def test_a_version_that_does_not_fit_makes_its_values_malformed(aws: FakeAws) ->
     ]
 
 
+@pytest.mark.parametrize(
+    ("written", "wanted", "kind", "fits"),
+    [
+        (logical("long", "timestamp-millis"), logical("long", "timestamp-micros"), "timestamp", False),
+        (logical("int", "date"), logical("long", "timestamp-millis"), "timestamp", False),
+        (["null", logical("bytes", "decimal", precision=9, scale=4)], MONEY, "decimal(9,2)", False),
+        (logical("bytes", "decimal", precision=5, scale=2), MONEY, "decimal(9,2)", True),
+        ("long", logical("long", "timestamp-millis"), "timestamp", True),
+    ],
+)
+def test_a_writers_numbers_in_another_unit_are_malformed(
+    aws: FakeAws, written: Any, wanted: Any, kind: str, fits: bool
+) -> None:
+    writer = open_registry(aws, auto_registration=True)
+    definition, reader = (
+        {"type": "record", "name": "R", "fields": [{"name": "a", "type": {"type": "array", "items": one}}]}
+        for one in (written, wanted)
+    )
+    raw_schema = json.dumps(definition).replace("logicalType", "plainType")
+    header = writer.serializer(AvroCodec(definition)).serialize("orders", {"a": []})[:18]
+    value = b"\x02" if kind.startswith("decimal") else 5
+    payload = header + encoded(raw_schema, {"a": [value]})
+    rows = typed(struct(a=many(kind), _corrupt_record="binary"), payload, schema=json.dumps(reader))
+    assert (rows[0]["a"] is not None, rows[0]["_corrupt_record"]) == (fits, None if fits else payload)
+
+
 def test_versions_that_do_not_exist_are_looked_up_once_and_not_without_end(
     aws: FakeAws, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -283,6 +345,17 @@ def test_json_behind_a_header_is_read_without_its_schema(aws: FakeAws) -> None:
     assert [row["x"] for row in rows] == [0, None, 1, 2]
     assert [row["_corrupt_record"] for row in rows] == [None, "{}", None, None]
     assert [row["x"] for row in typed(struct(x="integer"), *values, name="json")] == [0, 1, 2]
+
+
+def test_compressed_values_are_opened_in_small_parts(aws: FakeAws, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows_module, "MAX_BYTES", 100_000)
+    writer = open_registry(aws, auto_registration=True, compression="zlib")
+    value = writer.serializer(JsonCodec({"type": "object"})).serialize("orders", {"x": "a" * 10_000})
+    assert len(value) < 200
+    task = TypedRows(ValueFormat(name="json", registry=GLUE), struct(x="string")).begin()
+    parts = list(task.shape(raw([value] * 30)))
+    assert sum(part.num_rows for part in parts) == 30
+    assert max(part.nbytes for part in parts) < 100_000
 
 
 def test_one_client_serves_the_tasks_of_a_process(monkeypatch: pytest.MonkeyPatch) -> None:

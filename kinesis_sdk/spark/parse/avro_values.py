@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any
 
 from kinesis_sdk.common.errors import ConfigError
@@ -42,6 +42,20 @@ _PRIMITIVES = {
     "bytes": "binary",
     "fixed": "binary",
 }
+_DIGITS = Context(prec=38)
+"""Digits of a decimal of Spark. Python's own context has 28, and would round."""
+
+_UNITS = {
+    *_MICROS,
+    "timestamp-nanos",
+    "local-timestamp-nanos",
+    "date",
+    "time-millis",
+    "time-micros",
+    "decimal",
+}
+"""Logical types that say what one stands for in a number."""
+
 _WIDER = {("integer", "long"), ("integer", "double"), ("float", "double")}
 _NUMERIC_UNIONS = {frozenset({"int", "long"}): "long", frozenset({"float", "double"}): "double"}
 
@@ -84,7 +98,7 @@ class AvroParser:
         self._schema = schema
         self._frames = frames
         self._plan = None if schema is None else AvroPlan(schema, fields, complete=True)
-        self._plans: dict[str, AvroPlan] = {}
+        self._plans: dict[str, AvroPlan | str] = {}  # or what is wrong with the schema version
 
     def columns(self, _payloads: pa.Array) -> None:
         """Return None."""
@@ -107,11 +121,13 @@ class AvroParser:
         if plan is None:
             try:
                 plan = AvroPlan(self._schema or definition, self._fields, writer=definition)
-            except ConfigError as error:
-                raise MalformedError(f"a schema version that does not fit: {error}") from error
+            except (ConfigError, RecursionError) as error:
+                plan = f"a schema version that does not fit: {error}"
             if len(self._plans) >= 100:
                 self._plans.clear()
             self._plans[definition] = plan
+        if isinstance(plan, str):
+            raise MalformedError(plan)
         return plan
 
 
@@ -135,7 +151,10 @@ class AvroPlan:
         self._codec = AvroCodec(
             _plain(schema), writer_schema=None if writer in {None, schema} else _plain(str(writer))
         )
-        self._most = MAX_OBJECT_BYTES // max((_Types(writer) if writer else types).expansion, 1)
+        written = _Types(writer) if writer else types
+        self._most = MAX_OBJECT_BYTES // max(written.expansion, 1)
+        if writer not in {None, schema}:
+            types.check_units(types.record, Kind("struct", fields=fields), written, written.record, "")
         known = {field["name"]: field["type"] for field in types.record["fields"]}
         self._fields: list[tuple[str, Convert]] = []
         for name, kind in fields.items():
@@ -210,11 +229,12 @@ def _plain(schema: str) -> str:
 
 
 def _parts(document: Any) -> Iterator[dict[str, Any]]:
+    """Yield the types of a schema and the fields of its records; defaults and foreign attributes are neither."""
     left = [document]
     while left:
         part = left.pop()
         if isinstance(part, dict):
-            left.extend(part.values())
+            left.extend(part[key] for key in ("type", "items", "values", "fields") if key in part)
             yield part
         elif isinstance(part, list):
             left.extend(part)
@@ -229,9 +249,10 @@ class _Types:
 
     def __init__(self, schema: str) -> None:
         try:
-            parsed = AvroCodec(schema).parsed
+            self._codec = AvroCodec(schema)
         except ConfigError as error:
             raise ConfigError("avroSchema", error.value, error.accepted) from None
+        parsed = self._codec.parsed
         if not isinstance(parsed, dict) or parsed.get("type") != "record":
             raise ConfigError("avroSchema", schema, "the schema of a record")
         self.record: Mapping[str, Any] = parsed
@@ -243,6 +264,7 @@ class _Types:
             and "name" in part
         }
         self._named[parsed["name"]] = parsed
+        self._sizes: dict[tuple[str, int], tuple[int, int]] = {}
 
     def _of(self, source: Any, path: str) -> tuple[str, Mapping[str, Any]]:
         """Return the name of a type, without null, and its definition."""
@@ -326,6 +348,35 @@ class _Types:
 
         return to_struct
 
+    def check_units(self, source: Any, kind: Kind, writer: _Types, written: Any, path: str) -> None:
+        """Raise `ConfigError` if a number of a writer stands for something else here: milliseconds for microseconds, say.
+
+        Avro resolves such types by the numbers alone. A writer's type without a unit may get one.
+        """
+        name, definition = self._of(source, path)
+        for branch in written if isinstance(written, list) else [written]:
+            other_name, other = writer._of(branch, path)
+            if name == other_name == "record":
+                theirs = {field["name"]: field["type"] for field in other["fields"]}
+                for field in definition["fields"]:
+                    found = [one for one in (field["name"], *field.get("aliases", ())) if one in theirs]
+                    if found and field["name"] in (kind.fields or {}):
+                        inner, here = (
+                            (kind.fields or {})[field["name"]],
+                            f"{path}.{field['name']}".lstrip("."),
+                        )
+                        self.check_units(field["type"], inner, writer, theirs[found[0]], here)
+            elif name == other_name in {"array", "map"} and kind.inner is not None:
+                key = "items" if name == "array" else "values"
+                self.check_units(definition[key], kind.inner, writer, other[key], f"{path}[]")
+            else:
+                units = [(one.get("logicalType"), one.get("scale", 0)) for one in (definition, other)]
+                if units[0] != units[1] and all(unit in _UNITS for unit, _ in units):
+                    shown = [
+                        f"{unit} of scale {scale}" if unit == "decimal" else unit for unit, scale in units
+                    ]
+                    raise ConfigError(f"column {path}", shown[1], f"{shown[0]}, as in avroSchema")
+
     @staticmethod
     def _scalar(name: str, definition: Mapping[str, Any]) -> Kind:
         """Return the type of Spark that a type without parts has."""
@@ -334,7 +385,7 @@ class _Types:
             return Kind("date")
         if name == "long" and logical in _MICROS:
             return Kind("timestamp_ntz" if str(logical).startswith("local") else "timestamp")
-        if name in {"bytes", "fixed"} and logical == "decimal" and definition["precision"] <= 38:
+        if name in {"bytes", "fixed"} and logical == "decimal" and definition.get("precision", 39) <= 38:
             return Kind("decimal", precision=definition["precision"], scale=definition.get("scale", 0))
         return Kind(_PRIMITIVES[name])
 
@@ -351,7 +402,7 @@ class _Types:
                 number = int.from_bytes(value, "big", signed=True)
                 if not -limit < number < limit:
                     raise UnfitError
-                return Decimal(number).scaleb(-scale)
+                return Decimal(number).scaleb(-scale, _DIGITS)
 
             return to_decimal
         factor = (
@@ -399,26 +450,63 @@ class _Types:
 
     @property
     def expansion(self) -> int:
-        """Bytes of Python objects for a byte of a value's arrays and maps, at most; 0 without any."""
+        """Bytes of Python objects for a byte of a value's repeated parts, at most; 0 without any.
+
+        Repeated parts are in arrays and maps, and in records that contain themselves. The branches of their unions count on their own,
+        because each has bytes of its own: so a tree expands by no more than one of its nodes.
+        """
         ratio = 0
+        repeated: list[Any] = [self.record] if self._codec.is_recursive else []
         for part in _parts(self.record["fields"]):
             if isinstance(part.get("type"), str) and part["type"] in {"array", "map"}:
                 is_map = part["type"] == "map"
-                objects, least = self._size(part["values" if is_map else "items"], _MAX_LEVELS)
+                inner = part["values" if is_map else "items"]
+                objects, least = self._size(inner, _MAX_LEVELS)
                 size, encoded = (objects + _ENTRY, least + 1) if is_map else (objects + 8, least)
                 ratio = max(ratio, -(-size // max(encoded, 1)))
+                repeated.append(inner)
+        for branch in self._branches(repeated):
+            objects, least = self._size(branch, _MAX_LEVELS)
+            ratio = max(ratio, -(-objects // max(least, 1)))
         return ratio
 
+    def _branches(self, sources: Sequence[Any]) -> Iterator[Any]:
+        """Yield the branches of all unions in types, each named type once."""
+        left, seen = list(sources), set()
+        while left:
+            source = left.pop()
+            if isinstance(source, list):
+                yield from source
+                left.extend(source)
+                continue
+            if isinstance(source, str):
+                if source in seen or source not in self._named:
+                    continue
+                seen.add(source)
+                source = self._named[source]
+            left.extend(source[key] for key in ("type", "items", "values") if key in source)
+            left.extend(field["type"] for field in source.get("fields", ()))
+
     def _size(self, source: Any, levels: int) -> tuple[int, int]:
-        """Return the bytes of a value as Python objects, at most, and as it is encoded, at least, without what is in its arrays and maps."""
+        """Return the bytes of a value as Python objects, at most, and as it is encoded, at least, without what is in its arrays and maps.
+
+        Of a union, only branches without bytes of their own count.
+        """
         if isinstance(source, list):
-            return max(self._size(one, levels - 1)[0] for one in source) if levels else 0, 1
+            sizes = [self._size(one, levels - 1) for one in source] if levels else []
+            return max((objects for objects, least in sizes if not least), default=0), 1
         name, definition = self._of(source, "")
         if name == "record":
-            parts = (
-                [self._size(field["type"], levels - 1) for field in definition["fields"]] if levels else []
-            )
-            return 240 + 16 * len(parts) + sum(one for one, _ in parts), sum(least for _, least in parts)
+            key = definition["name"], levels
+            if key not in self._sizes:
+                # Each record once for a level: the fields of a tree would double the work at each level.
+                fields = definition["fields"] if levels else []
+                parts = [self._size(field["type"], levels - 1) for field in fields]
+                self._sizes[key] = (
+                    240 + 16 * len(parts) + sum(one for one, _ in parts),
+                    sum(least for _, least in parts),
+                )
+            return self._sizes[key]
         if name == "fixed":
             return definition["size"] + 40, definition["size"]
         return _OBJECTS[name], _LEAST.get(name, 1)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from kinesis_sdk.common.errors import SchemaRegistryError
-from kinesis_sdk.serialization import GlueSchemaRegistry, Schema
+from kinesis_sdk.serialization import GlueSchemaRegistry, Schema, glue_wire
 from kinesis_sdk.spark.connection import ConnectionSettings
 from kinesis_sdk.spark.parse.fitting import MalformedError
 
@@ -73,6 +73,19 @@ class Frames:
             self._known.clear()
         self._known[header] = schema
         return schema
+
+
+def opened_length(payload: bytes) -> int:
+    """Return the bytes of a payload as it is parsed; of a damaged one, as it arrived.
+
+    A compressed payload may be a thousand times as long. It is opened again when it is parsed: all of a batch would not fit into memory.
+    """
+    if not glue_wire.has_header(payload):
+        return len(payload)
+    try:
+        return len(glue_wire.payload_of(payload, _MAX_PAYLOAD_BYTES))
+    except SchemaRegistryError:
+        return len(payload)
 
 
 class FramedParser:

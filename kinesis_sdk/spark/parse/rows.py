@@ -150,6 +150,7 @@ class TypingTask:
     def __init__(self, form: ValueFormat, columns: Columns) -> None:
         self.malformed: int = 0
         self._mode = form.mode
+        self._is_framed = form.registry is not None
         self._columns = columns
         self._schema: pa.Schema = columns.schema()
         self._format = _FORMATS[form.name]
@@ -179,9 +180,16 @@ class TypingTask:
 
     def _parts(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Yield parts whose columns are small enough."""
+        import pyarrow as pa
         import pyarrow.compute as pc
 
-        lengths = pc.binary_length(batch.column("data"))
+        payloads = batch.column("data")
+        if self._is_framed:
+            from kinesis_sdk.spark.parse.registry import opened_length
+
+            lengths = pa.array([opened_length(one.as_py()) for one in payloads])
+        else:
+            lengths = pc.binary_length(payloads)
         total = batch.num_rows * self._row_bytes + (pc.sum(lengths).as_py() or 0) * self._bytes_per_byte
         if total <= MAX_BYTES:
             yield batch
@@ -204,9 +212,9 @@ class TypingTask:
         self._parse(payloads, 0, self._format.parts, pieces, flaws)
         self.malformed += len(flaws)
         if flaws and self._mode == FAIL:
-            row, flaw = next(iter(flaws.items()))
+            row = min(flaws)
             raise MalformedValueError(
-                flaw,
+                flaws[row],
                 shard_id=batch.column("shardId")[row].as_py(),
                 sequence_number=batch.column("sequenceNumber")[row].as_py(),
             )
@@ -275,6 +283,21 @@ class TypingTask:
             if flaw is not None:
                 flaws[row] = flaw
             rows.append(nothing if values is None else values)
+        try:
+            return self._arrays(rows)
+        except (pa.ArrowInvalid, OverflowError):
+            # Damaged bytes can decode to numbers that their type does not have.
+            for number, values in enumerate(rows):
+                try:
+                    self._arrays([values])
+                except (pa.ArrowInvalid, OverflowError):
+                    flaws[first + number] = "a number that its column cannot have"
+                    rows[number] = nothing
+            return self._arrays(rows)
+
+    def _arrays(self, rows: Sequence[Sequence[Any]]) -> list[pa.Array]:
+        import pyarrow as pa
+
         return [
             pa.array(list(column), kind)
             for column, kind in zip(zip(*rows, strict=True), self._types, strict=True)
