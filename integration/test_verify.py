@@ -59,7 +59,7 @@ def begun(endpoint: str, step: str) -> Iterator[subprocess.Popen[str]]:
         try:
             assert process.stderr is not None
             assert f"1/1 {step}" in process.stderr.readline()
-            until_something_is_there(endpoint)
+            until_something_is_there(endpoint, process)
             yield process
         finally:
             process.kill()
@@ -76,11 +76,11 @@ def names(endpoint: str) -> list[str]:
     return [name for name in (*streams, *tables) if name.startswith(PREFIX)]
 
 
-def until_something_is_there(endpoint: str) -> None:
-    for _ in range(10_000):
+def until_something_is_there(endpoint: str, process: subprocess.Popen[str]) -> None:
+    while process.poll() is None:
         if names(endpoint):
             return
-    raise AssertionError("nothing was made")
+    raise AssertionError("the run ended before anything of it was seen")
 
 
 @pytest.fixture
