@@ -174,6 +174,8 @@ def test_depth_and_elements_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None
     columns = struct(sizes=many("integer"), parts=many(struct(x="integer")), _corrupt_record="binary")
     few, some = (All(sizes=[1] * count, parts=[{}] * 60).SerializeToString() for count in (40, 41))
     assert [row["_corrupt_record"] for row in read(columns, few, some, few)] == [None, some, None]
+    monkeypatch.setattr(protobuf_values, "MAX_VALUE_BYTES", 48 * 99)  # an element of `parts` counts 48 bytes
+    assert [row["_corrupt_record"] for row in read(columns, few)] == [few]
 
 
 def test_messages_behind_the_header_of_a_registry(monkeypatch: pytest.MonkeyPatch) -> None:

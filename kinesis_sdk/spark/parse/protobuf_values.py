@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 MAX_VALUES = 1_000_000
 """Elements of arrays and maps of a message that are converted: as Python objects, they take about a hundred bytes each."""
 
+MAX_VALUE_BYTES = 256 * 1024 * 1024
+"""Maximum bytes of a message's elements of arrays and maps as columns. An element may be a wide struct that takes two bytes in the message."""
+
 MAX_DESCRIPTOR_BYTES = 16 * 1024 * 1024
 _MAX_LEVELS = 32
 _WELL_KNOWN = (any_pb2, duration_pb2, empty_pb2, field_mask_pb2, struct_pb2, timestamp_pb2, wrappers_pb2)
@@ -130,7 +133,10 @@ class ProtobufParser:
         if frames is not None:
             deserializer = frames.registry.deserializer(ProtobufCodec(message, message_index=index))
             self._read = lambda payload: deserializer.deserialize("", payload)
-        self._plan = _Plan(emit_defaults=emit_defaults)
+        width = max((kind.element_width for kind in fields.values()), default=0)
+        self._plan = _Plan(
+            emit_defaults=emit_defaults, most=min(MAX_VALUES, MAX_VALUE_BYTES // max(width, 1))
+        )
         self._convert = self._plan.message(message.DESCRIPTOR, fields, "")
 
     def columns(self, _payloads: pa.Array) -> None:
@@ -145,7 +151,7 @@ class ProtobufParser:
             message = self._read(payload)
             if not message.IsInitialized():
                 return None, "a message without a required field"
-            self._plan.left = MAX_VALUES
+            self._plan.left = self._plan.most
             return list(self._convert(message).values()), None
         except (MalformedError, UnfitError) as error:
             return None, str(error)
@@ -159,18 +165,19 @@ class ProtobufParser:
 
 def check_fields(message: type[Message], fields: Mapping[str, Kind]) -> None:
     """Raise `ConfigError` for a field that a message does not have."""
-    _Plan(emit_defaults=False).message(message.DESCRIPTOR, fields, "")
+    _Plan(emit_defaults=False, most=MAX_VALUES).message(message.DESCRIPTOR, fields, "")
 
 
 class _Plan:
     """Conversions of messages.
 
     Attributes:
-        left: Elements that the message may still have.
+        most: Elements that a message may have.
+        left: Elements that this message may still have.
     """
 
-    def __init__(self, *, emit_defaults: bool) -> None:
-        self.left = MAX_VALUES
+    def __init__(self, *, emit_defaults: bool, most: int) -> None:
+        self.most = self.left = most
         self._emit_defaults = emit_defaults
 
     def message(self, kind: Any, fields: Mapping[str, Kind], path: str) -> Convert:
@@ -233,7 +240,7 @@ class _Plan:
     def _take(self, count: int) -> None:
         self.left -= count
         if self.left < 0:
-            raise MalformedError(f"a message of more than {MAX_VALUES:,} elements")
+            raise MalformedError(f"a message of more than {self.most:,} elements")
 
     def _value(self, field: Any, wanted: Kind, path: str) -> Convert:
         """Return the conversion of one value of a field; raise `ConfigError` for a type that it does not have."""
