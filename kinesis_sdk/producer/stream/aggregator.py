@@ -86,6 +86,7 @@ class Aggregator:
         "_entries",
         "_estimate",
         "_known",
+        "_latest",
         "_open_bins",
         "max_count",
         "max_size",
@@ -117,6 +118,8 @@ class Aggregator:
         self._open_bins: dict[_Bin, Entry] = {}
         # Never later than the earliest deadline of an open aggregate; corrected when it is reached.
         self._earliest = _NEVER
+        # Never earlier than the latest deadline of an open aggregate; infinity if one was opened before another one that is due earlier.
+        self._latest = -_NEVER
 
     def add(
         self,
@@ -161,6 +164,7 @@ class Aggregator:
             return self._close(place)
         if deadline < self._earliest:  # noqa: PLR1730 - `min` is a call for every record
             self._earliest = deadline
+        self._latest = deadline if deadline >= self._latest else _NEVER
         return closed
 
     def close_due(self, now: float, lead: float = 0.0) -> list[Entry]:
@@ -168,8 +172,11 @@ class Aggregator:
         if now < self._earliest:
             return []
         until = now + lead
+        # Deadlines of new records rise, so the scan usually ends with the first aggregate that stays open: there may be one for each key.
+        is_sorted = self._latest < _NEVER
         due: list[_Bin] = []
         first = rest = _NEVER
+        latest = -_NEVER
         for place, entry in self._open_bins.items():
             deadline = entry.deadline
             if deadline <= until:
@@ -177,10 +184,15 @@ class Aggregator:
                 first = min(first, deadline)
             else:
                 rest = min(rest, deadline)
+                if is_sorted:
+                    break
+                latest = deadline if deadline >= latest else _NEVER
         if first > now:
             self._earliest = min(first, rest)
             return []
         self._earliest = rest
+        if not is_sorted:
+            self._latest = latest
         return [self._close(place) for place in due]
 
     def close_all(self) -> list[Entry]:

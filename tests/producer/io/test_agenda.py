@@ -155,6 +155,29 @@ def test_a_response_wakes_the_loop_only_if_there_is_something_to_do(monkeypatch:
     assert turns.engine.counters.user_records_stored == 2
 
 
+@pytest.mark.parametrize("mixed", [False, True])
+def test_a_turn_costs_the_same_however_many_aggregates_are_due_later(mixed: bool) -> None:
+    def cost(later: int) -> int:
+        turns = Turns(1, shards=64, record_max_buffered_time=10.0)
+        begin = turns.clock.monotonic()
+        turns.put(0, 0, 64)
+        if mixed:  # until the next scan, it is not known in which order they are due
+            turns.pipelines[0].queue.aggregator._latest = NEVER
+        turns.clock.advance(2.0)
+        turns.put(0, 1, 64)
+        turns.clock.advance(8.1)
+        for number in range(later):
+            turns.put(0, number + 2, 64)
+        assert turns.turn()[0] == 1
+        turns.clock.advance(2.0)
+        requests, steps = turns.turn()
+        assert requests == 1
+        assert turns.pipelines[0].queue.aggregator.next_deadline == pytest.approx(begin + 20.15)
+        return steps
+
+    assert cost(8) == cost(32)
+
+
 def test_a_free_connection_costs_the_same_however_many_streams_wait_for_it() -> None:
     def cost(streams: int) -> int:
         turns = Turns(streams, max_connections=1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +18,7 @@ from tests.producer.support import add, make_record, shard_map
 
 SHARD = "shardId-000000000000"
 OTHER = "shardId-000000000001"
+NEVER = float("inf")
 
 
 def payloads(entry: Entry) -> list[bytes]:
@@ -87,6 +90,20 @@ def test_an_aggregate_that_is_due_takes_along_those_that_will_be_soon() -> None:
     assert aggregator.close_due(4.999, 2.0) == []
     assert [entry.shard_id for entry in aggregator.close_due(5.0, 2.0)] == [SHARD, OTHER]
     assert aggregator.next_deadline == 7.001
+
+
+def test_what_is_due_leaves_however_the_deadlines_mix() -> None:
+    aggregator, now, rng = Aggregator(51_200, 4), 0, random.Random(1)
+    for number in range(120):
+        now += rng.randrange(3)
+        wait = 7 if number // 30 % 2 else rng.randrange(-2, 9)  # deadlines of retries do not rise
+        add(aggregator, make_record(deadline=float(now + wait)), bytes([rng.randrange(16)]) * 16)
+        before = {entry: entry.deadline for entry in aggregator._open_bins.values()}
+        is_due = min(before.values(), default=NEVER) <= now
+        due = [entry for entry, deadline in before.items() if is_due and deadline <= now + 2]
+        assert aggregator.close_due(float(now), 2.0) == due
+        left = [deadline for entry, deadline in before.items() if entry not in due]
+        assert now < aggregator.next_deadline <= min(left, default=NEVER)
 
 
 def test_expiry_is_the_earliest_inside() -> None:
