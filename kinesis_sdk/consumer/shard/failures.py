@@ -55,7 +55,7 @@ class ShardFailures:
         # By key of the lane, in the order in which the lanes began to fail. Other threads read `failing`, never the dict, because
         # it may change while they iterate.
         self._failing: dict[str | None, FailingCalls] = {}
-        # The same before the last restart of the shard, for lanes that have had no call since.
+        # The same before restarts of the shard, for lanes that have had no call since.
         self._before: dict[str | None, FailingCalls] = {}
         # Class of the last error, and the first records of the consecutive failed calls with it.
         self._row_of: type[BaseException] | None = None
@@ -119,7 +119,9 @@ class ShardFailures:
 
     def restarted(self) -> None:
         """Note that the shard starts again: nothing fails until a call does."""
-        self._before, self._failing, self.failing = self._failing, {}, None
+        # Not only those since the last restart: the calls of one lane may restart the shard before the other lanes get one.
+        self._before |= self._failing
+        self._failing, self.failing = {}, None
 
     def resume(self, lane: Lane) -> None:
         """Go on counting the failures of records that were dropped and read again.

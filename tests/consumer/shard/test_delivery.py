@@ -321,6 +321,21 @@ def test_failures_count_on_if_records_are_read_again_in_each_pause(concurrency, 
     assert rereads == (5 if restarts else 10)
 
 
+def test_failures_of_a_lane_count_on_if_other_lanes_restart_the_shard_before_its_next_call():
+    def handle(batch):
+        raise ConnectionError("poison")
+
+    scene = Scene(handle, concurrency=2)
+    scene.offer(record(1))
+    scene.step()
+    attempts = scene.delivery.failing.attempts
+    for _ in range(2):
+        scene.restart()
+    scene.offer(record(1))
+    scene.step()
+    assert scene.delivery.failing.attempts == attempts + 1 == 2
+
+
 def test_errors_of_another_class_end_the_row_and_do_not_open_the_circuit():
     errors = itertools.cycle([ConnectionError, ValueError])
 
