@@ -44,6 +44,9 @@ FITTING: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"2020-01-01T00:00:00Z": datetime(2020, 1, 1, tzinfo=UTC), "2020-01-01 02:00:00 Europe/Berlin": datetime(2020, 1, 1, 1, tzinfo=UTC)},
         ["12:30", "1577836800", "2020-01-01T24:00:00"],
     ),
+    "decimal(38,10)": (
+        {"1": Decimal(1), "-12345678901234567890.5": Decimal("-12345678901234567890.5")}, ["17e36", "34e30", "9" * 39, "3402823" + "0" * 32]
+    ),
     "timestamp_ntz": ({"2020-01-01 00:00:00": datetime(2020, 1, 1, tzinfo=UTC).replace(tzinfo=None)}, ["2020-01-01T00:00:00Z"]),
 }  # fmt: skip
 
@@ -106,6 +109,14 @@ def test_separator_quotation_mark_and_null_are_options() -> None:
     assert read(schema, b'"x"\ty', sep="\t", quote="") == [{"a": '"x"', "b": "y"}]
     assert read(schema, b'NA,""', b',"NA"', null="NA") == [{"a": None, "b": ""}, {"a": None, "b": None}]
     assert read(schema, b'"x\\","y"', escape="") == [{"a": "x\\", "b": "y"}]
+
+
+def test_clocks_that_change_after_the_listed_years_are_read_alike() -> None:
+    form = ValueFormat(name="csv", zone="Europe/Berlin")
+    rows = rows_of(
+        form, struct(t="timestamp", i="integer"), b"2038-07-01 00:00:00,1", b"2020-07-01 00:00:00,1"
+    )
+    assert [row["t"].astimezone(UTC).hour for row in rows] == [22, 22]
 
 
 def test_what_is_wrong_is_named_without_the_value() -> None:

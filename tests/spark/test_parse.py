@@ -398,3 +398,10 @@ def test_columns_are_inferred_from_a_sample() -> None:
         infer_columns([b"?", b"{}"])
     with pytest.raises(ConfigError, match="at most 10,000"):
         infer_columns(json.dumps({f"{number}-{part}": 1 for part in range(6_000)}) for number in range(2))
+
+
+@pytest.mark.parametrize("text", ["17e36", '"34e30"', "34e36", "9" * 39, "[0, 99e28]"])
+def test_decimals_that_wrap_in_arrow_are_malformed(text: str) -> None:
+    kind = many("decimal(38,10)") if text.startswith("[") else "decimal(38,10)"
+    rows = rows_of(ValueFormat(name="json"), struct(v=kind), b'{"v":null}', f'{{"v":{text}}}'.encode())
+    assert [row["v"] for row in rows] == [None, None]

@@ -242,12 +242,24 @@ def _column(column: pa.Array, kind: Kind, zone: str) -> pa.Array | None:
         if not pc.all(pc.or_(known, column.is_null()), min_count=0).as_py():
             return None
         return pc.equal(lower, "true")
+    if kind.name == "decimal" and not _is_safe_decimal(column, kind):
+        return None
     if kind.name in NUMBERS and pc.any(pc.match_substring_regex(column, "[xX]"), min_count=0).as_py():
         return None  # pyarrow reads hexadecimal numbers
     found = column.cast(kind.arrow())
     if kind.name in {"float", "double"} and not pc.all(pc.is_finite(found), min_count=0).as_py():
         return None
     return found
+
+
+def _is_safe_decimal(column: pa.Array, kind: Kind) -> bool:
+    """Return whether pyarrow reads numbers rightly: a larger one may wrap to one that fits, and so may more than 38 digits."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    sizes = pc.abs(column.cast(pa.float64()))
+    fits = pc.less(sizes, 0.999 * 10.0 ** (kind.precision - kind.scale))
+    return bool(pc.all(pc.and_(fits, pc.less_equal(pc.utf8_length(column), 38)), min_count=0).as_py())
 
 
 def _converter(kind: Kind, zone: str) -> Callable[[str], Any]:

@@ -37,6 +37,9 @@ _MAX_OFFSET = 18 * 3600
 _DAY = 86_400_000_000
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 — local time
 _YEAR_TWO = datetime(2, 1, 1)  # noqa: DTZ001
+_LAST_RULES = datetime(2037, 1, 1)  # noqa: DTZ001
+"""Arrow knows the changes of clocks that a time zone's file lists: to 2037, in the usual files."""
+
 _CENTURIES = 146_097
 """Days of 400 years."""
 _MAX_MICROS = 2**63
@@ -173,8 +176,11 @@ def moments_column(text: pa.Array, zone: str | None) -> pa.Array | None:
         return found
     try:
         if found is not None:
-            if zone != "UTC" and pc.any(pc.less(found, pa.scalar(_YEAR_TWO, local))).as_py():
-                return None  # `micros_of` knows no offsets so long ago
+            if zone != "UTC":
+                # `micros_of` knows no offsets before, and Arrow none after.
+                early, late = (pa.scalar(one, local) for one in (_YEAR_TWO, _LAST_RULES))
+                if pc.any(pc.or_(pc.less(found, early), pc.greater_equal(found, late))).as_py():
+                    return None
             # Local times that a clock skips or shows twice are an error here, and left to `micros_of`.
             return pc.cast(pc.assume_timezone(found, zone), instant)
         if pc.all(pc.match_substring_regex(text, _ZONED), min_count=0).as_py():
