@@ -94,7 +94,8 @@ class IoLoop:
         """
         self.start()
         shared = self._shared
-        if pipeline.pending.settled:
+        if pipeline.pending.settled or shared.sleeping_until == -NEVER:
+            # While the loop is awake, it polls the pipeline anyhow. The next event would cost a look at all busy lanes for each `put`.
             shared.agenda.touch(pipeline)
             moment = -NEVER
         else:

@@ -214,3 +214,15 @@ def test_a_turn_costs_the_same_with_four_times_as_many_shards() -> None:
         return tuple(counts)
 
     assert cost(4) == cost(16)
+
+
+def test_a_put_costs_the_same_however_many_shards_are_busy_while_the_loop_is_awake() -> None:
+    def cost(busy: int) -> int:
+        turns = Turns(1, shards=64, aggregation_enabled=False, ordering="per_shard")
+        for number in range(busy):
+            for _ in range(2):  # the second one waits for the first one
+                turns.put(0, number, 64)
+        assert len(turns.pipelines[0].queue._busy_lanes) == busy
+        return steps_of(lambda: turns.put(0, 0, 64))
+
+    assert cost(8) == cost(32)
