@@ -50,7 +50,8 @@ def test_an_overloaded_shard_is_used_up_and_rarely_throttles(producers: int, tra
 
 @pytest.mark.fuzz_only
 def test_many_small_records_use_up_the_shard_too() -> None:
-    result = run_hot_shard(2, RECORDS, overload=1.3, seconds=10, settle=5)
+    # As long as several cycles of probing: a window of ten seconds says as much about its place in a cycle as about the rate.
+    result = run_hot_shard(2, RECORDS, overload=1.3, seconds=60, settle=15)
     assert result.utilisation >= 0.96
     assert result.thrown_back <= 0.02
 
@@ -63,7 +64,7 @@ def test_the_rule_of_the_kpl_wastes_most_calls_in_the_same_simulation() -> None:
 
 @pytest.mark.fuzz_only
 def test_the_rate_comes_back_after_the_other_producers_have_gone() -> None:
-    result = run_hot_shard(4, BYTES, overload=6, seconds=10, settle=60, leaves=30)
+    result = run_hot_shard(4, BYTES, overload=6, seconds=40, settle=60, leaves=30)
     assert result.shares == (1, 0, 0, 0)
     assert result.utilisation > 0.96
 
