@@ -24,6 +24,7 @@ PACKAGES = (
     "pybase64>=1.4",
     "pandas>=2.2,<3",
     "fastavro>=1.9",
+    "jsonschema>=4.20",  # schemas of JSON in a registry
     "pytest>=8.3",
     "pytest-timeout>=2.3",
     "hypothesis>=6.110",
