@@ -32,10 +32,10 @@ class Waits:
 
     def __init__(self) -> None:
         self.locks: list[Any] = []
-        self.registered = False
-        self.shared = False
-        self.notified = False
-        self.condition = threading.Condition()
+        self.registered: bool = False
+        self.shared: bool = False
+        self.notified: bool = False
+        self.condition: threading.Condition = threading.Condition()
         self.waiters: list[Any] = []
 
     def release(self) -> None:
