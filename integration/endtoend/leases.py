@@ -93,17 +93,22 @@ def check_owners(recorded: RecordedEvents, deliveries: Sequence[Delivery]) -> It
     Exception: after a pause, a worker may finish the batch in progress, but start no other.
     """
     next_begins: dict[tuple[str, int], float] = {}
+    next_works: dict[
+        tuple[str, int], float
+    ] = {}  # surely taken: the next one may have been taken after its worker's pause
     for acquisitions in _by_shard(recorded).values():
         in_order = sorted(acquisitions, key=lambda held: _taken_at(recorded, held))
         for held, following in pairwise(in_order):
             next_begins[held.worker, held.number] = _taken_at(recorded, following)
+            next_works[held.worker, held.number] = following.at
     wrong = []
     late: dict[tuple[str, int], set[float]] = defaultdict(set)
     for delivery in deliveries:
         lost_at = next_begins.get((delivery.worker, delivery.acquisition), delivery.at)
         if delivery.at <= lost_at:
             continue
-        late[delivery.worker, delivery.acquisition].add(delivery.at)
+        if delivery.at > next_works[delivery.worker, delivery.acquisition]:
+            late[delivery.worker, delivery.acquisition].add(delivery.at)
         if recorded.pause_of(delivery.worker, lost_at - recorded.failover_time - _GRACE, delivery.at) is None:
             wrong.append(f"{delivery.number} of {delivery.shard_id} by {delivery.worker}")
     yield from listed("two owners at a time", wrong)
@@ -114,7 +119,7 @@ def check_owners(recorded: RecordedEvents, deliveries: Sequence[Delivery]) -> It
 
 
 def _taken_at(recorded: RecordedEvents, held: Acquisition) -> float:
-    """Return the latest possible time at which a lease was taken.
+    """Return the earliest possible time at which a lease was taken.
 
     A worker takes a lease and is frozen, another one takes the lease and works, then the first resumes and starts: it had
     the lease earlier although it started later. It can store nothing, which distinguishes it from a worker that took the

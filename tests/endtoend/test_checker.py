@@ -291,6 +291,17 @@ def test_a_worker_that_comes_back_late_finishes_one_batch_and_begins_no_other() 
     assert "went on without the lease" in kinds(recorded)
 
 
+def test_a_worker_that_works_while_the_next_one_stands_still_goes_on_with_its_lease() -> None:
+    recorded = story()
+    for index, moment in ((1, 8.0), (2, 8.5)):
+        recorded.deliveries[index] = recorded.deliveries[index]._replace(at=moment)
+    recorded.acquisitions["a", 1].checkpoints = [(9.0, at(12))]
+    recorded.acquisitions["b", 1].checkpoints = []  # so it may have been taken before the pause, or after it
+    recorded.workers["a"].pauses.append(Pause(2.5, 3.0, "stall"))
+    recorded.workers["b"].pauses.append(Pause(3.2, 9.9, "stall"))
+    assert not kinds(recorded) & {"two owners at a time", "went on without the lease"}
+
+
 def test_a_delivery_without_a_lease() -> None:
     recorded = story()
     recorded.deliveries[4] = recorded.deliveries[4]._replace(acquisition=1)
