@@ -62,7 +62,7 @@ spark-full: install  ## Send 3 million flights through Spark and Kinesis (minute
 spark-lake: install  ## Write Delta and Iceberg tables from Kinesis while drivers are killed and frozen (needs Java 17, Maven; 15 minutes).
 	@$(BIN)/python -m pytest integration/examples/test_long_lake.py
 
-spark-scale: install  ## Read 10 million flights of 1,000 shards with a Spark cluster, with kills (15 minutes; ARGS='--rows 1000000').
+spark-scale: install  ## Read 10 million flights of 1,000 shards with a Spark cluster, and kill parts of it (half an hour; ARGS='--rows 1000000', ARGS=--help).
 	@$(BIN)/python benchmarks/bench_spark_cluster.py $(ARGS)
 
 multilang: install  ## Run the tests of KCL applications in other languages, including long ones (needs Java 17, npm).

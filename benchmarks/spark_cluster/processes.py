@@ -21,6 +21,7 @@ PARTS = (
     ("CoarseGrainedExecutorBackend", "executor JVM"),
     ("pyspark.daemon pyspark.worker", "Python worker"),
     ("python_streaming_source_runner", "source process"),
+    ("python_streaming_sink_runner", "commit process"),
     ("deploy.SparkSubmit", "driver JVM"),
     ("deploy.worker.Worker", "cluster worker"),
     ("deploy.master.Master", "master"),

@@ -1,6 +1,6 @@
 """A fake Kinesis whose stream already holds the flights of the last hours: ``python -m benchmarks.spark_cluster.stream FOLDER``.
 
-It writes ``truth.json`` into the folder, prints the endpoint, and serves until its standard input is closed. Flights are
+With ``--orders`` it also has a stream ``orders`` of so many rows, and two streams for copies of it. It writes ``truth.json`` into the folder, prints the endpoint, and serves until its standard input is closed. Flights are
 aggregated; arrival times spread evenly over the hours and over the shards. The stream has no limits per shard: the
 benchmark measures Spark, not how long Kinesis makes a reader wait.
 """
@@ -23,6 +23,8 @@ from kinesis_sdk.testing import FakeAws, FakeAwsServer
 from kinesis_sdk.testing.flights import load_flights
 
 STREAM = "flights"
+ORDERS, COPIES = "orders", ("copy-1", "copy-2")
+ORDER_SHARDS, PER_ORDER = 4, 50
 WEEK = 7 * 86_400
 
 
@@ -119,6 +121,29 @@ def fill(aws: FakeAws, clock: PastClock, flights: Flights, options: argparse.Nam
     return put
 
 
+def fill_orders(aws: FakeAws, rows: int) -> None:
+    """Put rows in aggregates over the shards of the stream that is copied."""
+    from kinesis_sdk.common.aggregate_reader import Aggregate
+    from kinesis_sdk.common.hashkeys import hash_key_to_decimal, hash_partition_key
+
+    client = aws.client("kinesis")
+    for name in (ORDERS, *COPIES):
+        client.create_stream(StreamName=name, ShardCount=ORDER_SHARDS)
+    keys = [f"customer-{number}" for number in range(100)]
+    hashes = [hash_partition_key(key) for key in keys]
+    for first in range(0, rows, PER_ORDER):
+        number = first // PER_ORDER % len(keys)
+        aggregate = Aggregate(51_200, 1 << 40)
+        for row in range(first, min(first + PER_ORDER, rows)):
+            assert aggregate.try_append(keys[number], None, b"order %d" % row, hashes[number])
+        client.put_record(
+            StreamName=ORDERS,
+            Data=aggregate.encode(),
+            PartitionKey="a",
+            ExplicitHashKey=hash_key_to_decimal(hashes[number]),
+        )
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
@@ -126,6 +151,7 @@ def main() -> int:
     parser.add_argument("--rows", type=int, required=True)
     parser.add_argument("--rows-per-record", type=int, required=True)
     parser.add_argument("--hours", type=float, required=True)
+    parser.add_argument("--orders", type=int, default=0)
     options = parser.parse_args()
     clock = PastClock()
     clock.behind = options.hours * 3600 + 1
@@ -133,6 +159,8 @@ def main() -> int:
     aws.client("kinesis").create_stream(StreamName=STREAM, ShardCount=options.shards)
     flights = Flights()
     put = fill(aws, clock, flights, options)
+    if options.orders:
+        fill_orders(aws, options.orders)
     truth = {"put": put, "statistics": flights.statistics(options.rows)}
     (options.folder / "truth.json").write_text(json.dumps(truth))
     del truth, put
