@@ -240,7 +240,7 @@ def _check_transition(
         books.resumed_inside += behind is not None and behind.number == acquisition.position[0]
     elif acquisition.position not in _SENTINELS.values():
         books.faults.append(
-            f"{acquisition.shard}: {acquisition.worker} began at {acquisition.position}, which nobody had delivered"
+            f"{acquisition.shard}: {acquisition.worker} began at {acquisition.position}, which no worker had delivered"
         )
     # The last worker that delivered the record decides; one in between may have stopped without any delivery.
     latest = {place: one for one in former for _, place, _ in one.delivered}

@@ -63,7 +63,7 @@ def test_a_run_that_goes_on_inside_an_aggregate_is_right():
         ),
         (
             [acquisition("x", 0, START, "1.0", "1.1", "2"), acquisition("y", 10, (3, 0))],
-            "which nobody had delivered",
+            "which no worker had delivered",
         ),
     ],
     ids=["lost", "swapped", "skipped", "late", "early", "older", "again", "nowhere"],

@@ -1,7 +1,7 @@
 """What the real KPL acknowledges across reshards and a KCL never delivers, beside our producer with the same load.
 
 KPL 1.0.9 checks the records of a misplaced aggregate one by one: it acknowledges those that belong to the shard that took the aggregate,
-and sends only the others again. A KCL drops such an aggregate whole. KPL 1.1.1 sends the whole aggregate again, as our producer does.
+and sends only the other records again. A KCL drops such an aggregate whole. KPL 1.1.1 sends the whole aggregate again, as our producer does.
 The KCL's own code is the judge. PutRecords takes 0.2 s here, so that aggregates are on their way when the KPL learns of new shards.
 """
 

@@ -146,7 +146,7 @@ class FetcherSource:
             # DynamoDB Streams documents no byte limit, and its records grow when converted to JSON.
             rate = ReadRate(float("inf")) if stream.is_of_table else ReadRate()
             read_rate = self._read_rates.setdefault(key, rate)
-            # DynamoDB Streams bills reads, so there a shard gives the others no hints.
+            # DynamoDB Streams bills reads, so there a shard gives other shards no hints.
             traffic = (
                 StreamTraffic()
                 if stream.is_of_table

@@ -159,7 +159,7 @@ class Tables:
 
 
 class SharedTables:
-    """`Tables` that are written in their own transactions and in those of a sink, and made by whichever comes first. Thread-safe.
+    """`Tables` that are written in transactions of their own and of a sink. The first transaction makes them. Thread-safe.
 
     Errors of the database are raised as `TransientSinkError`, without parameters.
     """

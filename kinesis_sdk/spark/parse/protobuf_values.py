@@ -63,7 +63,7 @@ def message_type(descriptors: bytes, name: str) -> type[Message]:
     """Return the class of a message.
 
     Args:
-        descriptors: A descriptor set with all files that its files import; those of Protobuf itself may be missing.
+        descriptors: A descriptor set with all files that its files import; Protobuf's own files may be missing.
         name: Full name of the message, or its name alone if no other one has it.
 
     Raises:
@@ -273,7 +273,7 @@ class _Plan:
 def protobuf_columns(descriptor: str | Path, message_name: str) -> str:
     """Return the columns of a Protobuf message, for ``.schema(…)`` or the option ``columns``.
 
-    Types are those of Spark's ``from_protobuf``, except that unsigned numbers have a type for all of their values, keys of maps are text,
+    Types are as in Spark's ``from_protobuf``, except that unsigned numbers have a type for all of their values, keys of maps are text,
     and ``google.protobuf.Duration`` is a struct.
 
         columns = protobuf_columns("flights.desc", "Flight")

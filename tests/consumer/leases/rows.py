@@ -1,4 +1,4 @@
-"""Rows of a lease table that somebody else has written."""
+"""Rows of a lease table that another program has written."""
 
 from __future__ import annotations
 
