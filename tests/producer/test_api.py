@@ -22,7 +22,7 @@ from kinesis_sdk.common.errors import (
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer import FailedRecord, Producer, ProducerConfig
 from kinesis_sdk.producer.records.future import PendingRecord
-from kinesis_sdk.testing import FakeAws
+from kinesis_sdk.testing import FakeAws, VirtualClock
 from tests.producer.stored import payloads
 from tests.producer.support import LONG, Gate, interpreted
 
@@ -589,17 +589,17 @@ def test_while_there_are_records_the_engine_looks_at_the_clock_each_second(
 
 
 def test_records_of_put_many_do_not_age_while_an_earlier_one_waits_for_room(gate: Gate) -> None:
-    clock = Jump()
+    clock = VirtualClock()
     gate.open.clear()
-    config = ProducerConfig(record_max_buffered_time=0.005, max_buffered_records=2)
+    config = ProducerConfig(record_max_buffered_time=0.0, max_buffered_records=2)
     futures: list[PendingRecord] = []
     with Producer(config, client=gate, clock=clock) as producer:
         thread = threading.Thread(target=lambda: futures.extend(producer.put_many(STREAM, [("k", b"x")] * 4)))
         thread.start()
-        assert gate.arrived.acquire(timeout=LONG)
-        clock.ahead = 4.0
+        while not producer._engine._shared.waiting_puts:
+            pass
+        clock.advance(4.0)
         gate.open.set()
         thread.join(LONG)
-        assert futures[2].arrived - futures[0].arrived >= 4.0
-        assert futures[3].arrived - futures[0].arrived >= 4.0
+        assert [future.arrived for future in futures] == [0.0, 0.0, 4.0, 4.0]
         assert not any(future.grace for future in futures)

@@ -220,7 +220,7 @@ def test_the_error_of_a_call_reaches_the_records_whatever_they_do(aws: FakeAws, 
         error = record.exception(LONG)
     assert isinstance(error, RecordFailedError)
     assert error.attempts[-1].code == "AccessDeniedException"
-    assert heard[-1] == ("b", "raised", "PermanentAwsError")
+    assert by_side(heard)[-1] == ("b", "raised", "PermanentAwsError")
 
 
 def test_rejected_records_are_counted_and_each_attempt_is_a_request(aws: FakeAws) -> None:
