@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -43,6 +44,13 @@ async def settled(app: TopApp, pilot: Any) -> None:
     """Wait for the threads of reads and plans, and until everything is drawn. Nothing here waits for time to pass."""
     await app.workers.wait_for_complete()
     await pilot.pause()
+
+
+async def press(app: TopApp, pilot: Any, *keys: str) -> None:
+    """Press keys, and wait after each of them until everything is drawn."""
+    for key in keys:
+        await pilot.press(key)
+        await settled(app, pilot)
 
 
 async def idle(*_seconds: float) -> None:
@@ -97,9 +105,7 @@ def picture(
     """Return the screen after some keys."""
 
     async def script(app: TopApp, pilot: Any) -> list[str]:
-        for key in keys:
-            await pilot.press(key)
-            await settled(app, pilot)
+        await press(app, pilot, *keys)
         return lines_of(app)
 
     found: list[str] = play(view, script, services=services, size=size)
@@ -108,34 +114,69 @@ def picture(
 
 @dataclass(frozen=True)
 class Scene:
-    """A screen that is kept as a file."""
+    """A screen that is kept as a file.
+
+    Attributes:
+        view: What is shown.
+        keys: What is pressed then.
+        back: What is pressed afterwards, so that the next scene begins as if it were the first one.
+    """
 
     view: FleetView | None
     keys: tuple[str, ...] = ()
-    size: tuple[int, int] = SIZE
-
-    def lines(self) -> list[str]:
-        return picture(self.view, *self.keys, size=self.size)
+    back: tuple[str, ...] = ()
 
 
 BUSY = make_view(shards=200, workers=12, problems=8, moves=5, unowned=3, silent=1)
 SMALL = make_view(shards=4, workers=2)
 SCENES = {
-    "nothing-read-yet": Scene(None),
-    "no-leases": Scene(make_view(shards=0, workers=0)),
-    "four-shards": Scene(SMALL),
-    "two-hundred-shards": Scene(BUSY),
-    "thousand-shards": Scene(make_view(shards=1000, workers=200, problems=30, moves=20), size=(160, 45)),
-    "narrow": Scene(BUSY, size=(60, 20)),
-    "eighty-columns": Scene(SMALL, size=(80, 24)),
-    "hostile-worker": Scene(make_view(shards=6, workers=2, names=(HOSTILE,), moves=2, problems=1)),
-    "owner-open": Scene(BUSY, ("down", "down", "enter", "down")),
-    "shard": Scene(SMALL, ("down", "enter")),
-    "problems": Scene(BUSY, ("p",)),
-    "filter": Scene(BUSY, ("slash", "w", "e", "b", "0", "9", "enter")),
-    "help": Scene(BUSY, ("question_mark",)),
-    "command": Scene(SMALL, ("down", "l")),
+    SIZE: {
+        "nothing-read-yet": Scene(None),
+        "no-leases": Scene(make_view(shards=0, workers=0)),
+        "hostile-worker": Scene(make_view(shards=6, workers=2, names=(HOSTILE,), moves=2, problems=1)),
+        "four-shards": Scene(SMALL),
+        "shard": Scene(SMALL, ("down", "enter"), ("escape", "home")),
+        "command": Scene(SMALL, ("down", "l"), ("escape", "home")),
+        "two-hundred-shards": Scene(BUSY),
+        "problems": Scene(BUSY, ("p",), ("escape",)),
+        "help": Scene(BUSY, ("question_mark",), ("escape",)),
+        "filter": Scene(BUSY, ("slash", "w", "e", "b", "0", "9", "enter"), ("escape", "home")),
+        "owner-open": Scene(BUSY, ("down", "down", "enter", "down")),
+    },
+    (160, 45): {
+        "thousand-shards": Scene(make_view(shards=1000, workers=200, problems=30, moves=20)),
+    },
+    (60, 20): {"narrow": Scene(BUSY)},
+    (80, 24): {"eighty-columns": Scene(SMALL)},
 }
+"""The scenes by the size of the terminal. Those of one size are played one after the other in one terminal, since its start takes longest."""
+
+NAMES = {name: size for size, scenes in SCENES.items() for name in scenes}
+"""The size of each scene."""
+
+
+@functools.cache
+def play_scenes(size: tuple[int, int]) -> dict[str, list[str]]:
+    """Return the screens of the scenes of a size."""
+
+    async def script(app: TopApp, pilot: Any) -> dict[str, list[str]]:
+        found = {}
+        for name, scene in SCENES[size].items():
+            if scene.view is not None:
+                app.show(scene.view)
+                await pilot.pause()
+            await press(app, pilot, *scene.keys)
+            found[name] = lines_of(app)
+            await press(app, pilot, *scene.back)
+        return found
+
+    found: dict[str, list[str]] = play(None, script, size=size)
+    return found
+
+
+def lines_of_scene(name: str) -> list[str]:
+    """Return the screen of a scene."""
+    return play_scenes(NAMES[name])[name]
 
 
 def stored(name: str) -> list[str]:
@@ -144,11 +185,11 @@ def stored(name: str) -> list[str]:
 
 def update() -> None:
     FOLDER.mkdir(exist_ok=True)
-    for name, scene in SCENES.items():
-        (FOLDER / f"{name}.txt").write_text("\n".join(scene.lines()) + "\n", encoding="utf-8")
+    for name in NAMES:
+        (FOLDER / f"{name}.txt").write_text("\n".join(lines_of_scene(name)) + "\n", encoding="utf-8")
         sys.stderr.write(f"wrote {name}\n")
     for path in FOLDER.glob("*.txt"):
-        if path.stem not in SCENES:
+        if path.stem not in NAMES:
             path.unlink()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,8 +26,19 @@ from kinesis_sdk.common.errors import AwsError, TransientAwsError
 from kinesis_sdk.common.position import AfterSequence, Position, TrimHorizon
 from kinesis_sdk.common.records import UserRecord
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
-from tests import fuzz
-from tests.cli.tui.screen import BUSY, SCENES, SMALL, lines_of, make_app, picture, play, settled, stored
+from tests.cli.tui.screen import (
+    BUSY,
+    NAMES,
+    SMALL,
+    lines_of,
+    lines_of_scene,
+    make_app,
+    picture,
+    play,
+    press,
+    settled,
+    stored,
+)
 from tests.cli.tui.views import HOSTILE, later, make_view
 
 LARGE = make_view(shards=1000, workers=200, problems=30, moves=20)
@@ -37,28 +47,23 @@ LARGE = make_view(shards=1000, workers=200, problems=30, moves=20)
 # Screens
 
 
-@functools.cache
-def scene_lines(name: str) -> list[str]:
-    """Return the lines of a scene, which is played once for all tests that look at it."""
-    return SCENES[name].lines()
-
-
-@pytest.mark.parametrize("name", SCENES)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_screen_is_as_it_was(name: str) -> None:
-    assert scene_lines(name) == stored(name), "python -m tests.cli.tui.screen --update"
+    assert lines_of_scene(name) == stored(name), "python -m tests.cli.tui.screen --update"
 
 
-@pytest.mark.parametrize("name", SCENES)
+@pytest.mark.parametrize("name", NAMES)
 def test_no_line_is_wider_than_the_screen_and_none_has_control_characters(name: str) -> None:
-    lines = scene_lines(name)
-    assert len(lines) == SCENES[name].size[1]
+    lines = lines_of_scene(name)
+    width, height = NAMES[name]
+    assert len(lines) == height
     for line in lines:
-        assert cell_len(line) <= SCENES[name].size[0]
+        assert cell_len(line) <= width
         assert line.isprintable()
 
 
 def test_a_hostile_worker_is_shown_as_text() -> None:
-    text = "\n".join(scene_lines("hostile-worker"))
+    text = "\n".join(lines_of_scene("hostile-worker"))
     assert "[red]zone[" in text, "its markup is text"
     assert "\x1b" not in text
 
@@ -463,58 +468,78 @@ def change(view: FleetView, keys: Sequence[str], services: Services) -> list[str
     return picture(view, *keys, services=services)
 
 
-@pytest.mark.parametrize(
-    ("keys", "command"),
-    [
-        (("r", "minus", "1", "5", "m", "enter"), REWIND),
-        (("k", "minus", "5", "m", "enter"), REWIND.replace("rewind", "skip-to").replace("-15m", "-5m")),
-        (("m", "w", "2", "enter"), REWIND.replace("rewind", "move").replace("-15m", "w2")),
-        (("l",), REWIND.replace("rewind", "release").replace(" --to -15m", "")),
-    ],
-)
-def test_a_key_shows_its_command_and_does_nothing_else(keys: tuple[str, ...], command: str) -> None:
-    text = "\n".join(change(SMALL, ("down", *keys), Services()))
-    assert command in text
-    assert "not run (read-only: --allow-changes)" in text
-    assert command not in "\n".join(change(SMALL, ("down", *keys, "escape"), Services()))
+ASKED = {
+    ("r", "minus", "1", "5", "m", "enter"): REWIND,
+    ("k", "minus", "5", "m", "enter"): REWIND.replace("rewind", "skip-to").replace("-15m", "-5m"),
+    ("m", "w", "2", "enter"): REWIND.replace("rewind", "move").replace("-15m", "w2"),
+    ("l",): REWIND.replace("rewind", "release").replace(" --to -15m", ""),
+}
+
+
+def test_a_key_shows_its_command_and_does_nothing_else() -> None:
+    async def script(app: TopApp, pilot: Any) -> None:
+        await pilot.press("down")
+        for keys, command in ASKED.items():
+            await press(app, pilot, *keys)
+            text = "\n".join(lines_of(app))
+            assert command in text
+            assert "not run (read-only: --allow-changes)" in text
+            await press(app, pilot, "escape")
+            assert command not in "\n".join(lines_of(app))
+
+    play(SMALL, script)
 
 
 def test_a_change_is_planned_shown_confirmed_and_made() -> None:
     steering = Steering()
-    keys = ("down", "r", "minus", "1", "5", "m", "enter")
-    text = "\n".join(change(SMALL, keys, Services(changes=steering)))
-    assert "checkpoint: 1 → 2" in text
-    assert "repeats [b]4 h[/]" in text
-    assert steering.planned == [REWIND]
-    assert steering.applied == []
-    text = "\n".join(change(SMALL, (*keys, "y"), Services(changes=steering)))
-    assert steering.applied == [REWIND]
-    assert "noticed after 1.3 s by w2" in text
+
+    async def script(app: TopApp, pilot: Any) -> None:
+        await press(app, pilot, "down", "r", "minus", "1", "5", "m", "enter")
+        text = "\n".join(lines_of(app))
+        assert "checkpoint: 1 → 2" in text
+        assert "repeats [b]4 h[/]" in text
+        assert steering.planned == [REWIND]
+        assert steering.applied == []
+        await press(app, pilot, "y")
+        assert steering.applied == [REWIND]
+        assert "noticed after 1.3 s by w2" in "\n".join(lines_of(app))
+
+    play(SMALL, script, services=Services(changes=steering))
 
 
-@pytest.mark.fuzz
-@pytest.mark.parametrize("key", fuzz.share(["n", "escape", "space", "enter"], unit=2))
-def test_any_other_key_leaves_the_table_as_it_is(key: str) -> None:
+def test_any_other_key_leaves_the_table_as_it_is() -> None:
     steering = Steering()
-    change(SMALL, ("down", "l", key), Services(changes=steering))
-    assert len(steering.planned) == 1
-    assert steering.applied == []
+
+    async def script(app: TopApp, pilot: Any) -> None:
+        await pilot.press("down")
+        for number, key in enumerate(("n", "escape", "space", "enter"), 1):
+            await press(app, pilot, "l", key)
+            assert len(steering.planned) == number
+            assert steering.applied == []
+            await press(app, pilot, "escape")
+
+    play(SMALL, script, services=Services(changes=steering))
 
 
 def test_a_refused_change_cannot_be_confirmed() -> None:
-    for steering in (
-        Steering(refused=True),
-        Steering(error=TransientAwsError("no", operation="Scan", code="X")),
-    ):
-        change(SMALL, ("down", "l", "y"), Services(changes=steering))
+    steering = Steering(refused=True)
+
+    async def script(app: TopApp, pilot: Any) -> None:
+        await press(app, pilot, "down", "l", "y")
         assert len(steering.planned) == 1
         assert steering.applied == []
+        await press(app, pilot, "escape")
+        steering.error = TransientAwsError("no", operation="Scan", code="X")
+        await press(app, pilot, "l", "y")
+        assert len(steering.planned) == 2
+        assert steering.applied == []
+
+    play(SMALL, script, services=Services(changes=steering))
 
 
 def test_an_empty_answer_changes_nothing() -> None:
     steering = Steering()
-    change(SMALL, ("down", "r", "enter"), Services(changes=steering))
-    change(SMALL, ("down", "r", "escape"), Services(changes=steering))
+    change(SMALL, ("down", "r", "enter", "r", "escape"), Services(changes=steering))
     assert steering.planned == []
 
 
@@ -525,7 +550,7 @@ def test_an_owner_with_several_shards_is_asked_to_be_opened() -> None:
 
 
 def test_an_empty_table_and_a_filter_without_a_match_say_so() -> None:
-    assert any(app_module.EMPTY[:60] in line for line in scene_lines("no-leases"))
+    assert any(app_module.EMPTY[:60] in line for line in lines_of_scene("no-leases"))
     assert any("Nothing matches zzz" in line for line in picture(BUSY, "slash", "z", "z", "z", "enter"))
 
 
