@@ -28,7 +28,6 @@ from botocore.exceptions import (
     ReadTimeoutError,
 )
 from botocore.stub import Stubber
-from moto import mock_aws
 
 from kinesis_sdk.common.aws import reject_truncated_responses
 from kinesis_sdk.common.errors import (
@@ -296,8 +295,8 @@ def test_successful_calls_refill_the_retry_budget(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("event", [*hooks._PER_CALL, "before-endpoint-resolution"])
-def test_hooks_of_users_run(wire: Wire, event: str) -> None:
-    seen: list[str] = []
+def test_hooks_of_users_run(used_wire: Wire, event: str) -> None:
+    wire, seen = used_wire, list[str]()
 
     def hook(**_: Any) -> None:
         seen.append(event)
@@ -339,7 +338,11 @@ def test_the_stubber_answers(wire: Wire) -> None:
     assert len(wire.session.requests) == sent
 
 
+@pytest.mark.fuzz_only
 def test_moto_answers() -> None:
+    """By a hook, as those of `test_hooks_of_users_run`. Here, because the import takes as long as many tests."""
+    from moto import mock_aws
+
     with mock_aws():
         client = boto3.client("kinesis", "eu-central-1", aws_access_key_id="a", aws_secret_access_key="b")
         lean = Transport(client)

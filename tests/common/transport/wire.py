@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import botocore.session
 from botocore.awsrequest import AWSResponse
 from botocore.config import Config
-from moto.core.models import botocore_stubber
 
 from kinesis_sdk.common.aws import translate_errors
 from kinesis_sdk.common.stream import StreamId
@@ -31,6 +31,12 @@ POSITION = {
     "ShardIteratorType": "AFTER_SEQUENCE_NUMBER",
     "StartingSequenceNumber": "49590338271490256608559692538361571095921575989136588802",
 }
+
+
+def forget_moto(client: Any) -> None:
+    """Remove the hook that moto adds to every client that is created after its import, which takes as long as many tests."""
+    if models := sys.modules.get("moto.core.models"):
+        client.meta.events.unregister("before-send", models.botocore_stubber)
 
 
 class _Raw:
@@ -85,8 +91,7 @@ class Wire:
             **keys,
             config=Config(**{"retries": {"total_max_attempts": 1, "mode": "standard"}, **config}),
         )
-        # moto adds a hook to every client that is created after its import.
-        self.client.meta.events.unregister("before-send", botocore_stubber)
+        forget_moto(self.client)
         self.session = self.client._endpoint.http_session = FakeSession()
         self.lean = Transport(self.client)
 

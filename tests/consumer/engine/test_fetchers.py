@@ -10,7 +10,6 @@ from typing import Any
 import botocore.session
 import pytest
 from botocore.awsrequest import AWSResponse
-from moto.core.models import botocore_stubber
 
 from kinesis_sdk.common.metrics import NOT_MEASURED
 from kinesis_sdk.common.position import AtTimestamp, Latest, TrimHorizon
@@ -20,6 +19,7 @@ from kinesis_sdk.consumer.engine.fetchers import FetcherSource
 from kinesis_sdk.consumer.fetch.budget import ByteBudget
 from kinesis_sdk.consumer.runtime.scheduler import Scheduler
 from kinesis_sdk.testing import FakeAws, VirtualClock
+from tests.common.transport.wire import forget_moto
 from tests.consumer.fleet.engines import Fleet
 
 
@@ -50,8 +50,7 @@ def test_shards_share_a_transport(wire_format: Any, types: list[str]) -> None:
     client = botocore.session.Session().create_client(
         "kinesis", region_name="eu-central-1", aws_access_key_id="a", aws_secret_access_key="b"
     )
-    # moto adds a hook to every client that is created after its import.
-    client.meta.events.unregister("before-send", botocore_stubber)
+    forget_moto(client)
     session = client._endpoint.http_session = _Session()
     clock = VirtualClock()
     source = FetcherSource(
