@@ -54,9 +54,9 @@ def bare_loggers(source: str) -> list[int]:
     ]
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_every_module_logs_with_fields(path):
-    assert bare_loggers(path.read_text(encoding="utf-8")) == []
+def test_every_module_logs_with_fields():
+    found = {path: lines for path in MODULES if (lines := bare_loggers(path.read_text(encoding="utf-8")))}
+    assert found == {}
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, str | None]:

@@ -60,10 +60,9 @@ def test_the_tree_is_walked() -> None:
     assert WITHOUT.keys() <= ALL.keys()
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_each_command_has_the_shared_options(name: str) -> None:
-    missing, _ = WITHOUT.get(name, (set(), ""))
-    assert set(SHARED) - options_of(name) == missing
+def test_each_command_has_the_shared_options() -> None:
+    missing = {name: found for name in ALL if (found := set(SHARED) - options_of(name))}
+    assert missing == {name: lacks for name, (lacks, _) in WITHOUT.items()}
 
 
 def kind_of(option: click.Option) -> tuple[object, ...]:
@@ -139,11 +138,11 @@ def test_the_list_of_commands_is_in_whole_sentences(group: str) -> None:
     assert not [line for line in listed if line.rstrip().endswith(("...", "…"))]
 
 
-@pytest.mark.parametrize("name", [name for name in ALL if name != "fake"])
-def test_each_option_has_a_help(name: str) -> None:
-    for parameter in ALL[name].params:
-        if isinstance(parameter, click.Option):
-            assert parameter.help, parameter.opts
+def test_each_option_has_a_help() -> None:
+    for name, command in ALL.items():
+        for parameter in command.params:
+            if isinstance(parameter, click.Option) and name != "fake":
+                assert parameter.help, (name, parameter.opts)
 
 
 HEAVY = (

@@ -104,20 +104,21 @@ def test_the_fast_path_continues_a_run_and_ends_with_an_identity() -> None:
 
 
 @pytest.mark.fuzz
-@pytest.mark.parametrize("limit", fuzz.share(range(140, 300), unit=54))
-def test_no_run_exceeds_the_limit(limit: int) -> None:
-    aggregate = Aggregate(limit, 1000, runs=Runs())
-    assert aggregate.try_append("k", None, b"d" * 60, hash_partition_key("k"))
-    refused = 0
-    while not refused:
-        number = 2 * aggregate.count  # never the next of the record before
-        before = (aggregate.size, aggregate.count, list(runs_in(aggregate).starts))
-        if not aggregate.try_append("k", None, b"d" * 10, hash_partition_key("k"), identity=identity(number)):
-            refused += 1
-            assert (aggregate.size, aggregate.count, runs_in(aggregate).starts) == before
-    runs_in(aggregate).tag = value_of(counts_of(aggregate))
-    assert len(aggregate.encode()) == aggregate.size
-    assert aggregate.count == 1 or aggregate.size <= limit
+def test_no_run_exceeds_the_limit() -> None:
+    for limit in fuzz.share(range(140, 300), unit=54):
+        aggregate = Aggregate(limit, 1000, runs=Runs())
+        place = hash_partition_key("k")
+        assert aggregate.try_append("k", None, b"d" * 60, place)
+        refused = 0
+        while not refused:
+            number = 2 * aggregate.count  # never the next of the record before
+            before = (aggregate.size, aggregate.count, list(runs_in(aggregate).starts))
+            if not aggregate.try_append("k", None, b"d" * 10, place, identity=identity(number)):
+                refused += 1
+                assert (aggregate.size, aggregate.count, runs_in(aggregate).starts) == before, limit
+        runs_in(aggregate).tag = value_of(counts_of(aggregate))
+        assert len(aggregate.encode()) == aggregate.size, limit
+        assert aggregate.count == 1 or aggregate.size <= limit
 
 
 def test_it_is_not_sent_without_its_table() -> None:

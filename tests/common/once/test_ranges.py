@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from itertools import product
 
 import pytest
 
@@ -28,14 +30,18 @@ P, A, B = "shardId-000000000000", "shardId-000000000001", "shardId-000000000002"
 Shell = Callable[[Stream, LookUp, Calls], None]
 
 
-@pytest.fixture
-def stream() -> Stream:
+def split() -> Stream:
     """A shard that was split before anything was stored."""
     made = Stream()
     made.open(P, 0, MAX_HASH_KEY)
     made.open(A, 0, MIDDLE, P)
     made.open(B, MIDDLE + 1, MAX_HASH_KEY, P)
     return made
+
+
+@pytest.fixture
+def stream() -> Stream:
+    return split()
 
 
 def lists_without_it(stream: Stream, look_up: LookUp, calls: Calls) -> None:
@@ -80,38 +86,23 @@ def batches(stream: Stream, reader: Callable[[], RunReader], shell: Shell, cut: 
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-@pytest.mark.parametrize("is_known", [True, False])
-@pytest.mark.parametrize("is_contiguous", [True, False])
 @pytest.mark.parametrize("made_for", [(P, "itself"), ("itself", P), (P, P), ("itself", "itself"), (None, P)])
-@pytest.mark.parametrize("cut", [0, 1])
-def test_copies_are_delivered_once_or_counted(
-    stream: Stream,
-    shell: Shell,
-    is_known: bool,
-    is_contiguous: bool,
-    made_for: tuple[str | None, str | None],
-    cut: int,
-) -> None:
+def test_copies_are_delivered_once_or_counted(shell: Shell, made_for: tuple[str | None, str | None]) -> None:
     """The producer's map was old, or it had none: only the range shows that the copies are valid."""
-    stream.put(A, 3000, run(1, 0), made_for=made_for[0])
-    stream.put(A, 8000, run(1, 0, flags=REPEAT), made_for=made_for[1])
-
-    def reader() -> RunReader:
-        return RunReader(
-            STREAM,
-            A,
-            stream.shards[A].hash_key_range if is_known else None,
-            parents=(P,),
-            contiguous=is_contiguous,
-        )
-
-    found = batches(stream, reader, shell, cut)
-    deliveries = [data for batch in found for data in batch.data]
-    unknown = sum(batch.decision.unknown for batch in found)
-    assert deliveries, "nothing is lost"
-    assert len(deliveries) == 1 or unknown
-    if shell is carry_out:
-        assert (len(deliveries), unknown) == (1, 0)
+    for is_known, is_contiguous, cut in product([True, False], [True, False], [0, 1]):
+        stream = split()
+        stream.put(A, 3000, run(1, 0), made_for=made_for[0])
+        stream.put(A, 8000, run(1, 0, flags=REPEAT), made_for=made_for[1])
+        owned = stream.shards[A].hash_key_range if is_known else None
+        reader = partial(RunReader, STREAM, A, owned, parents=(P,), contiguous=is_contiguous)
+        found = batches(stream, reader, shell, cut)
+        deliveries = [data for batch in found for data in batch.data]
+        unknown = sum(batch.decision.unknown for batch in found)
+        case = is_known, is_contiguous, cut
+        assert deliveries, f"nothing is lost: {case}"
+        assert len(deliveries) == 1 or unknown, case
+        if shell is carry_out:
+            assert (len(deliveries), unknown) == (1, 0), case
 
 
 @pytest.mark.parametrize("shell", SHELLS)
