@@ -23,18 +23,30 @@ from kinesis_sdk.consumer.leases.table.lease import Lease
 from tests.cli.accounts import Account
 
 
+def made(place: str, monkeypatch: pytest.MonkeyPatch, folder: Path) -> Iterator[Account]:
+    if place == "dynamodb":
+        yield Account(monkeypatch)
+        return
+    pytest.importorskip("sqlalchemy")
+    one = Account(monkeypatch, f"sqlite:///{folder}/leases.db")
+    yield one
+    one.connection.database.dispose()
+
+
 @pytest.fixture(params=["dynamodb", "sqlite"])
 def account(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Iterator[Account]:
     """An account, once for each place of the leases."""
-    if request.param == "dynamodb":
-        yield Account(monkeypatch)
-        return
-    pytest.importorskip("sqlalchemy")
-    one = Account(monkeypatch, f"sqlite:///{tmp_path}/leases.db")
-    yield one
-    one.connection.database.dispose()
+    yield from made(request.param, monkeypatch, tmp_path)
+
+
+@pytest.fixture(params=["dynamodb", pytest.param("sqlite", marks=pytest.mark.fuzz_only)])
+def any_account(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[Account]:
+    """As `account`, for tests of what does not depend on the place; SQLite when fuzzing."""
+    yield from made(request.param, monkeypatch, tmp_path)
 
 
 def document(result: Result) -> Any:
@@ -132,9 +144,9 @@ def test_the_lag_of_a_tables_stream_is_what_its_workers_tell(account: Account) -
 @pytest.mark.parametrize(
     "command", [("lag", "billing"), ("leases", "show", "billing"), ("leases", "explain", "billing", "0")]
 )
-def test_a_stream_that_does_not_exist_is_an_error(account: Account, command: tuple[str, ...]) -> None:
-    account.make("billing", "orders", 1)
-    result = account.run(*command, "--stream", "missing")
+def test_a_stream_that_does_not_exist_is_an_error(any_account: Account, command: tuple[str, ...]) -> None:
+    any_account.make("billing", "orders", 1)
+    result = any_account.run(*command, "--stream", "missing")
     assert result.exit_code == 3, result.output
     assert "missing" in result.stderr.splitlines()[-1]
     assert result.stdout == ""
@@ -160,9 +172,9 @@ def test_the_exporter_tells_an_error_once(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_top_prints_snapshots_for_programs_without_a_terminal(
-    account: Account, monkeypatch: pytest.MonkeyPatch
+    any_account: Account, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    account.take(account.make("billing", "orders", 2), "w")
+    any_account.take(any_account.make("billing", "orders", 2), "w")
     polls: list[FleetPoller] = []
 
     def wait(poller: FleetPoller, _timeout: float, newer_than: FleetView | None = None) -> FleetView | None:
@@ -170,22 +182,22 @@ def test_top_prints_snapshots_for_programs_without_a_terminal(
         if len(polls) > 2:
             raise KeyboardInterrupt
         poller.step_table()
-        account.clock.advance(2)
+        any_account.clock.advance(2)
         return poller.view()
 
     monkeypatch.setattr(FleetPoller, "start", lambda _poller: None)
     monkeypatch.setattr(FleetPoller, "wait", wait)
-    monkeypatch.setattr(poller_module, "SystemClock", lambda: account.clock)
-    result = account.run("top", "billing", "--json")
+    monkeypatch.setattr(poller_module, "SystemClock", lambda: any_account.clock)
+    result = any_account.run("top", "billing", "--json")
     assert result.exit_code == 130, result.output
     lines = [json.loads(line) for line in result.stdout.splitlines()]
     assert [line["totals"]["leases"] for line in lines] == [2, 2]
-    assert account.run("top", "billing", "--json", "--allow-changes").exit_code == 2
-    assert account.run("top", "nothing", "--json").exit_code == 2
+    assert any_account.run("top", "billing", "--json", "--allow-changes").exit_code == 2
+    assert any_account.run("top", "nothing", "--json").exit_code == 2
 
 
 def test_the_exporter_tells_programs_where_it_serves(
-    account: Account, monkeypatch: pytest.MonkeyPatch
+    any_account: Account, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[FleetPoller] = []
 
@@ -208,7 +220,7 @@ def test_the_exporter_tells_programs_where_it_serves(
     monkeypatch.setattr(page_server, "PageServer", Server)
     monkeypatch.setattr(exporter_module, "Event", Ended)
     monkeypatch.setattr(FleetPoller, "start", start)
-    result = account.run(
+    result = any_account.run(
         "exporter", "billing", "--table", "billing-leases", "--failover-time", "30s", "--json"
     )
     assert result.exit_code == 130, result.output
@@ -254,8 +266,8 @@ def test_a_wrong_table_is_named(account: Account) -> None:
         assert "application=" not in result.stderr
 
 
-def test_an_unknown_lag_is_no_good_answer(account: Account) -> None:
-    store = account.make("billing", "orders", 1)
+def test_an_unknown_lag_is_no_good_answer(any_account: Account) -> None:
+    store = any_account.make("billing", "orders", 1)
     (lease,) = store.list()
     store.delete(lease.lease_key)
     store.create_if_absent(
@@ -265,51 +277,53 @@ def test_an_unknown_lag_is_no_good_answer(account: Account) -> None:
             hash_key_range=lease.hash_key_range,
         )
     )
-    result = account.run("lag", "billing", "--max-lag", "5m")
+    result = any_account.run("lag", "billing", "--max-lag", "5m")
     assert result.exit_code == 1
     assert "No lag for 0000: starts at the tip of the shard when a worker first reads it." in result.stdout
 
 
-def test_leases_of_a_stopped_application(account: Account) -> None:
-    account.make("billing", "orders", 2)
-    listed = account.run("leases", "list", "billing")
+def test_leases_of_a_stopped_application(any_account: Account) -> None:
+    any_account.make("billing", "orders", 2)
+    listed = any_account.run("leases", "list", "billing")
     assert listed.exit_code == 0
     assert [line.split()[:2] for line in listed.stdout.splitlines()[3:]] == [
         ["0000", "unowned"],
         ["0001", "unowned"],
     ]
-    shown = account.run("leases", "show", "billing")
+    shown = any_account.run("leases", "show", "billing")
     assert shown.exit_code == 1
     assert "✕ no worker: no worker owns any of the 2 leases: the application does not run" in shown.stdout
 
 
-def test_explain_takes_short_shards(account: Account) -> None:
-    account.take(account.make("billing", "orders", 3), "w1", "w2")
-    result = account.run(
+def test_explain_takes_short_shards(any_account: Account) -> None:
+    any_account.take(any_account.make("billing", "orders", 3), "w1", "w2")
+    result = any_account.run(
         "leases", "explain", "billing", "2"
     )  # without an owner, there is nothing to wait for
     assert result.exit_code == 0
     assert result.stdout.startswith(
         "Shard 0002 has no owner. 2 workers renew other leases and could take it."
     )
-    wrong = account.run("leases", "explain", "billing", "7")
+    wrong = any_account.run("leases", "explain", "billing", "7")
     assert wrong.exit_code == 2
     assert "one of the 3 shards of the application" in wrong.stderr
-    found = document(account.run("leases", "explain", "billing", "0001", "--watch-for", "0s", "--json"))
+    found = document(any_account.run("leases", "explain", "billing", "0001", "--watch-for", "0s", "--json"))
     assert found["lease"]["owner"] == "w2"
     assert any("read only once" in paragraph for paragraph in found["explanation"])
 
 
-def test_balance(account: Account) -> None:
-    account.take(account.make("billing", "orders", 4), "zone-a|w1", "zone-a|w1", "zone-a|w1", "zone-b|w2")
-    found = document(account.run("balance", "billing", "--json"))
+def test_balance(any_account: Account) -> None:
+    any_account.take(
+        any_account.make("billing", "orders", 4), "zone-a|w1", "zone-a|w1", "zone-a|w1", "zone-b|w2"
+    )
+    found = document(any_account.run("balance", "billing", "--json"))
     assert (found["ideal"], found["spread"], found["moves"]) == (2.0, 2, 1)
     assert [(group["group"], group["leases"], group["ideal"]) for group in found["groups"]] == [
         ("zone-a", 3, 2.0),
         ("zone-b", 1, 2.0),
     ]
-    assert "██▒" in account.run("balance", "billing").stdout
-    other = document(account.run("balance", "billing", "--separator", "-", "--json"))
+    assert "██▒" in any_account.run("balance", "billing").stdout
+    other = document(any_account.run("balance", "billing", "--separator", "-", "--json"))
     assert [group["group"] for group in other["groups"]] == ["zone"]
 
 
@@ -327,34 +341,34 @@ def test_a_missing_table_is_wrong_usage(account: Account) -> None:
             assert "the application 'nothing' has no lease table" in result.stderr
 
 
-def test_an_ambiguous_stream_has_to_be_named(account: Account) -> None:
-    account.take(account.make("billing", "orders", 2), "w1", "w1")
-    account.kinesis.create_stream(StreamName="other", ShardCount=2)
-    result = account.run("lag", "billing")
+def test_an_ambiguous_stream_has_to_be_named(any_account: Account) -> None:
+    any_account.take(any_account.make("billing", "orders", 2), "w1", "w1")
+    any_account.kinesis.create_stream(StreamName="other", ShardCount=2)
+    result = any_account.run("lag", "billing")
     assert result.exit_code == 2
     assert "orders, other have the same shards, and no checkpoint tells them apart" in result.stderr
-    assert account.run("lag", "billing", "--stream", "orders").exit_code == 0
-    shown = account.run("leases", "show", "billing")
+    assert any_account.run("lag", "billing", "--stream", "orders").exit_code == 0
+    shown = any_account.run("leases", "show", "billing")
     assert shown.exit_code == 0
     assert "Give its name." in shown.stderr
 
 
-def test_ids_of_other_programs_are_escaped(account: Account) -> None:
-    account.take(account.make("billing", "orders", 1), "evil\x1b[31m\n[bold]worker")
+def test_ids_of_other_programs_are_escaped(any_account: Account) -> None:
+    any_account.take(any_account.make("billing", "orders", 1), "evil\x1b[31m\n[bold]worker")
     for command in (["leases", "list"], ["lag"], ["balance"], ["leases", "show"]):
-        result = account.run(*command, "billing")
+        result = any_account.run(*command, "billing")
         assert "\x1b" not in result.stdout
         assert "evil\\x1b[31m\\n[bold]worker" in result.stdout.replace("\n", "")
-    explained = account.run("leases", "explain", "billing", "0", "--watch-for", "0s")
+    explained = any_account.run("leases", "explain", "billing", "0", "--watch-for", "0s")
     assert "\x1b" not in explained.stdout
 
 
-def test_a_large_application_shows_its_worst_shards(account: Account) -> None:
-    account.take(account.make("billing", "orders", 50), *["w1"] * 49)
-    account.kinesis.put_record(StreamName="orders", Data=b"late", PartitionKey="p", ExplicitHashKey="0")
-    account.clock.advance(120)
-    lines = account.run("lag", "billing").stdout.splitlines()
+def test_a_large_application_shows_its_worst_shards(any_account: Account) -> None:
+    any_account.take(any_account.make("billing", "orders", 50), *["w1"] * 49)
+    any_account.kinesis.put_record(StreamName="orders", Data=b"late", PartitionKey="p", ExplicitHashKey="0")
+    any_account.clock.advance(120)
+    lines = any_account.run("lag", "billing").stdout.splitlines()
     assert [line.split()[0] for line in lines[3:5]] == ["0049", "0000"]  # no owner, then most behind
     assert lines[-1] == "30 more shards; --all shows them."
     assert all(len(line) <= 100 for line in lines)
-    assert len(account.run("lag", "billing", "--all").stdout.splitlines()) == 53
+    assert len(any_account.run("lag", "billing", "--all").stdout.splitlines()) == 53

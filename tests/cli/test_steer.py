@@ -83,31 +83,29 @@ def test_without_a_terminal_nothing_is_changed(operator):
     assert operator.fleet.store.get(SHARD).checkpoint >= before
 
 
+REFUSED = [
+    (("leases", "rewind", "app", "--to", "tomorrow"), 2, "expected TRIM_HORIZON, LATEST, a time"),
+    (("leases", "rewind", "app", "--to", "2099-01-01T00:00:00Z"), 2, "a moment in the past"),
+    (("leases", "skip-to", "app", "--to", "TRIM_HORIZON"), 2, "expected LATEST, a time"),
+    (("leases", "rewind", "nothing", "--to", "-15m"), 2, "nothing"),
+    (("leases", "move", "app", "--shard", "0", "--to", "w9"), 2, "a worker of the table: a"),
+    (("leases", "pin", "app", "--shard", "0", "--to", "w9"), 2, "a worker of the table: a"),
+    (("leases", "release", "app", "--shard", "77"), 2, "shard"),
+    (("worker", "drain", "app", "a"), 4, "no other worker would hold the leases"),
+    (("worker", "drain", "app", "w9"), 2, "a worker of the table"),
+    (("leases", "delete-app", "app"), 4, "is running: a writes to its table"),
+]
+
+
 @pytest.mark.usefixtures("any_place")
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        (("leases", "rewind", "app", "--to", "tomorrow"), 2, "expected TRIM_HORIZON, LATEST, a time"),
-        (("leases", "rewind", "app", "--to", "2099-01-01T00:00:00Z"), 2, "a moment in the past"),
-        (("leases", "skip-to", "app", "--to", "TRIM_HORIZON"), 2, "expected LATEST, a time"),
-        (("leases", "rewind", "nothing", "--to", "-15m"), 2, "nothing"),
-        (("leases", "move", "app", "--shard", "0", "--to", "w9"), 2, "a worker of the table: a"),
-        (("leases", "pin", "app", "--shard", "0", "--to", "w9"), 2, "a worker of the table: a"),
-        (("leases", "release", "app", "--shard", "77"), 2, "shard"),
-        (("worker", "drain", "app", "a"), 4, "no other worker would hold the leases"),
-        (("worker", "drain", "app", "w9"), 2, "a worker of the table"),
-        (("leases", "delete-app", "app"), 4, "is running: a writes to its table"),
-    ],
-)
-def test_refusals_and_errors_have_their_codes(operator, arguments, code, message):
+def test_refusals_and_errors_have_their_codes(operator):
     operator = operator()
-    rows = operator.fleet.store.list()
-    result = operator.change(*arguments)
-    assert result.exit_code == code, result.stderr
-    assert message in result.stderr
-    assert [(row.owner, row.draining) for row in operator.fleet.store.list()] == [
-        (row.owner, row.draining) for row in rows
-    ]
+    rows = [(row.owner, row.draining) for row in operator.fleet.store.list()]
+    for arguments, code, message in REFUSED:
+        result = operator.change(*arguments)
+        assert result.exit_code == code, result.stderr
+        assert message in result.stderr
+        assert [(row.owner, row.draining) for row in operator.fleet.store.list()] == rows
 
 
 @both_places
