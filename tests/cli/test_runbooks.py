@@ -121,7 +121,7 @@ def test_lag_grows(scene: Scene) -> None:
     fleet.add("host-2:7")
     fleet.load(30)
     scene.broken = True
-    fleet.load(300)
+    fleet.load(150, rate=1)
     first, verify = shown("Lag grows")
     assert check(scene, first).exit_code == 1
     scene.broken = False
@@ -137,7 +137,7 @@ def test_a_shard_is_stuck(scene: Scene) -> None:
     scene.broken = True
     fleet.load(20)
     fleet.split(0)
-    fleet.load(430)
+    fleet.load(430, rate=1)
     first, verify = shown("A shard is stuck")
     assert check(scene, first).exit_code == 0
     scene.broken = False

@@ -18,6 +18,7 @@ from kinesis_sdk.cli.run.supervisor import (
     Supervisor,
     Verb,
 )
+from tests.fuzz import seeds
 
 
 class Scene:
@@ -273,8 +274,9 @@ def test_a_stop_during_a_reload_ends():
     assert len(scene.started) == 2
 
 
+@pytest.mark.fuzz
 def test_random_events_never_leave_a_process_behind():
-    for seed in range(300):
+    for seed in seeds(unit=100, fuzz=300):
         rng = Random(seed)
         scene = Scene(rng.randint(1, 4), reloads=bool(seed % 2))
         for _ in range(40):

@@ -220,10 +220,10 @@ def test_what_a_reshard_leaves_behind_is_freed() -> None:
 # ---------------------------------------------------------------------- limiter_test
 
 
-def test_four_thousand_records_leave_in_the_order_of_their_deadlines() -> None:
+def test_two_thousand_records_leave_in_the_order_of_their_deadlines() -> None:
     rng = random.Random(1337)
-    entries = [make_entry(10, deadline=number / 1000) for number in range(2_000)]
-    entries += [make_entry(10, deadline=2.0 + late / 1000) for late in rng.sample(range(100_000), 2_000)]
+    entries = [make_entry(10, deadline=number / 1000) for number in range(1_000)]
+    entries += [make_entry(10, deadline=2.0 + late / 1000) for late in rng.sample(range(100_000), 1_000)]
     limiter = RatedLane(100, 0.0)
     left: list[Entry] = []
     for entry in entries:
@@ -237,15 +237,15 @@ def test_four_thousand_records_leave_in_the_order_of_their_deadlines() -> None:
         now = event
         left.extend(limiter.release(now))
     assert left == sorted(entries, key=lambda entry: entry.deadline)
-    assert now == pytest.approx(3.0, abs=0.01), "and refilled by 1,000 a second"
+    assert now == pytest.approx(1.0, abs=0.01), "and refilled by 1,000 a second"
 
 
 def test_expired_records_leave_a_limiter_on_another_way() -> None:
     rng = random.Random(1337)
     limiter = RatedLane(100, 0.0)
-    for_good = [make_entry(10, deadline=0.0, expires=1e9) for _ in range(3_000)]
-    dead = [make_entry(10, deadline=0.001, expires=-rng.uniform(0, 1_000)) for _ in range(1_000)]
-    dying = [make_entry(10, deadline=0.001, expires=1.0 + rng.uniform(0, 0.1)) for _ in range(1_000)]
+    for_good = [make_entry(10, deadline=0.0, expires=1e9) for _ in range(1_500)]
+    dead = [make_entry(10, deadline=0.001, expires=-rng.uniform(0, 1_000)) for _ in range(300)]
+    dying = [make_entry(10, deadline=0.001, expires=0.3 + rng.uniform(0, 0.1)) for _ in range(300)]
     sent, expired = [], []
     for entry in for_good + dead + dying:
         limiter.add(entry)

@@ -198,7 +198,7 @@ class SteeredFleet(Fleet):
 
         return Handler
 
-    def behind(self, number: int = 1000) -> Any:
+    def behind(self, number: int = 750) -> Any:
         """Put so many records at once that an owner that reads ten at a time needs a while.
 
         Returns:
@@ -224,8 +224,8 @@ def loaded(
     fleet = SteeredFleet(tmp_path, **more)
     for name in workers:
         fleet.add(name, fleet.checkpointer(name, mode))
-    fleet.load(8)
+    fleet.load(5)
     assert fleet.delivered, "the fleet reads before the moment"
     start, first = fleet.moment(), fleet.put_count
-    fleet.load(10)
+    fleet.load(7)
     return fleet, start, first

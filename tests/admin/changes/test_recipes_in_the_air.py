@@ -105,7 +105,7 @@ def test_the_window_comes_again_and_nothing_else(tmp_path, monkeypatch, mode, ki
         fleet.load(period)
     assert catch.caught
     assert [outcome.status for outcome in outcomes] == [Status.DONE]
-    fleet.load(30)
+    fleet.load(20)
     runs = fleet.runs()
     (_, again), *more = runs[before:]
     assert not more, "one new acquisition"
@@ -134,7 +134,7 @@ def test_a_pin_in_the_air(tmp_path, phase):
     desk.sleep = fleet.clock.advance
     catch = Catch(fleet, "pin", phase, act)
     fleet.add("a", fleet.checkpointer("a", "each batch"))
-    fleet.load(30)
+    fleet.load(20)
     assert catch.caught
     assert [outcome.status for outcome in outcomes] == [Status.DONE]
     assert fleet.runs()[-1][1] == [*range(first, fleet.put_count)]

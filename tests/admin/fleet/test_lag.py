@@ -102,7 +102,7 @@ def test_a_shard_whose_reads_are_used_up_is_left_alone() -> None:
     assert again[1] - again[0] == pytest.approx(PROBE_INTERVAL)
 
 
-@settings(max_examples=how_many(unit=20, fuzz=80))
+@settings(max_examples=how_many(unit=10, fuzz=80))
 @given(seed=st.integers(0, 10_000), shards=st.integers(1, 30))
 def test_the_rules_hold_for_any_course_of_events(seed: int, shards: int) -> None:
     rng = Random(seed)

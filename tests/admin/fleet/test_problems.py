@@ -222,7 +222,7 @@ def test_an_unequal_number_of_leases_with_equal_load_is_balanced() -> None:
 
 def test_an_idle_shard_is_old_and_not_behind() -> None:
     fleet = healthy()
-    assert codes(pass_time(fleet, 3600)) == []
+    assert codes(pass_time(fleet, 1200)) == []
 
 
 def test_a_handler_that_returns_ends_the_problem() -> None:

@@ -37,12 +37,14 @@ def apply(before: Picture, change: Picture) -> Picture:
 
 
 @pytest.mark.parametrize(
-    ("shards", "owners"), [(4, 2), (60, 7), pytest.param(300, 40, marks=pytest.mark.fuzz_only)]
+    # With 130 more than ten minutes of trends, so that they have begun to move on.
+    ("shards", "owners", "views"),
+    [(4, 2, 130), (60, 7, 30), pytest.param(300, 40, 130, marks=pytest.mark.fuzz_only)],
 )
-def test_changes_turn_one_picture_into_the_next(shards: int, owners: int) -> None:
+def test_changes_turn_one_picture_into_the_next(shards: int, owners: int, views: int) -> None:
     fleet = GeneratedFleet(shards, owners, seed=shards)
     shown = picture(fleet.view())
-    for _ in range(130):  # more than ten minutes of trends, so that they have begun to move on
+    for _ in range(views):
         after = picture(fleet.view())
         change = json.loads(json.dumps(changes(shown, after)))
         assert "whole" not in change.get("leases", {})

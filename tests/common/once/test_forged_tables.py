@@ -17,7 +17,7 @@ from tests.common.once.forged import FORGED, OWNER, SHARD, cost
 from tests.common.once.oracle import dropped_by_search
 from tests.common.once.steps import steps_of
 from tests.common.once.streams import EPOCH, STREAM, Calls, LookUp, Stream, carry_out, read
-from tests.fuzz import seeds
+from tests.fuzz import seeds, share
 
 SIZE = 30
 """With half as many, a list that is sorted again for each run costs less than the growth that these tests allow."""
@@ -26,13 +26,17 @@ SIZE = 30
 @pytest.mark.fuzz
 @pytest.mark.parametrize("name", FORGED)
 def test_four_times_the_runs_take_four_times_the_steps(name: str) -> None:
-    """Four times, and the logarithm of a bisection. Quadratic were 16 times."""
+    """Four times, and the logarithm of a bisection. Quadratic were 16 times. None takes many: less than a tenth of a microsecond each.
+
+    An aggregate of one honest run takes about 90.
+    """
     small, large = cost(FORGED[name](SIZE)), cost(FORGED[name](4 * SIZE))
     assert large <= 1.25 * small
+    assert small < 350
 
 
 @pytest.mark.fuzz
-@pytest.mark.parametrize("name", FORGED)
+@pytest.mark.parametrize("name", share(FORGED, unit=8))
 def test_a_look_up_for_forged_suspects_takes_as_many_steps_as_it_reads(name: str) -> None:
     """All of them in one batch, and the same ones before it."""
     small, large = FORGED[name](SIZE), FORGED[name](4 * SIZE)
@@ -54,12 +58,6 @@ def test_the_steps_show_a_quadratic_mistake() -> None:
         return steps_of(work, below="tests/common/once")
 
     assert again(400) > 12 * again(100)
-
-
-@pytest.mark.parametrize("name", FORGED)
-def test_no_run_costs_many_steps(name: str) -> None:
-    """Each takes less than a tenth of a microsecond. An aggregate of one honest run takes about 90."""
-    assert cost(FORGED[name](SIZE)) < 350
 
 
 # What they are worth: a table that no producer writes is judged by the same rules

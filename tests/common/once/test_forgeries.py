@@ -11,7 +11,7 @@ from tests.common.once.steps import steps_of
 from tests.fuzz import seeds
 
 STEPS_PER_BYTE = 7.0
-"""A run takes 38 bytes, so that is fewer steps for each run than `test_no_run_costs_many_steps` allows."""
+"""A run takes 38 bytes, so that is fewer steps for each run than `test_forged_tables.py` allows."""
 
 
 @pytest.mark.fuzz
