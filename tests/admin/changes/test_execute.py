@@ -215,7 +215,7 @@ def test_an_operator_that_dies_leaves_the_lease_to_its_owner(tmp_path, dies):
         LeaseChange(desk, plan).carry_out()
     fleet.run(3.2)
     fleet.put(20)
-    fleet.run(40)
+    fleet.run(30)
     row = fleet.store.get(SHARD)
     assert (row.owner, row.checkpoint_owner) == ("a", None)
     numbers = [number for _, run in fleet.runs() for number in run]
@@ -242,7 +242,7 @@ def test_an_interrupted_request_is_withdrawn(tmp_path):
     row = fleet.store.get(SHARD)
     assert (row.owner, row.checkpoint_owner, row.handoff_owner) == ("a", None, "a")
     assert [line["event"] for line in fleet.lines()] == ["begin", "withdrawn", "interrupted"]
-    fleet.run(40)
+    fleet.run(30)
     assert sorted(int(data) for data in fleet.data()) == [*range(fleet.put_count)]
 
 
@@ -285,7 +285,7 @@ def test_an_owner_that_does_not_answer_loses_the_request_after_a_while(tmp_path,
 @pytest.mark.usefixtures("any_place")
 def test_a_release_goes_to_the_peer_with_the_fewest_leases(tmp_path):
     fleet, _, _ = loaded(tmp_path, workers=("a", "b"), shards=4)
-    fleet.run(10)
+    fleet.run(6)
     owners = fleet.owners()
     shard = next(key for key, owner in owners.items() if owner == "a")
     desk = fleet.desk()
@@ -301,7 +301,7 @@ def test_a_release_goes_to_the_peer_with_the_fewest_leases(tmp_path):
 @pytest.mark.usefixtures("any_place")
 def test_what_undoes_a_release_or_a_move_is_told_beforehand(tmp_path):
     fleet, _, _ = loaded(tmp_path, workers=("a", "b"), shards=4)
-    fleet.run(10)
+    fleet.run(6)
     shard = next(key for key, owner in fleet.owners().items() if owner == "a")
     fleet.store.set_pin(fleet.store.get(shard).lease_key, "c")
     for plan in (plan_release(fleet.desk(), [shard]), plan_move(fleet.desk(), [shard], "b")):
@@ -340,7 +340,7 @@ def test_a_release_goes_to_the_peer_with_the_least_to_do(rates, chosen):
 def test_a_lease_that_comes_back_after_a_release_is_told(tmp_path, monkeypatch):
     """The strategy of the workers moves it again within seconds: "done" alone would be half of the truth."""
     fleet, _, _ = loaded(tmp_path, workers=("a", "b"), shards=4)
-    fleet.run(10)
+    fleet.run(6)
     shard = next(key for key, owner in fleet.owners().items() if owner == "a")
     desk = fleet.desk()
     plan = plan_release(desk, [shard])
@@ -377,7 +377,7 @@ def test_a_release_without_a_peer_frees_the_lease(tmp_path):
 @pytest.mark.usefixtures("any_place")
 def test_a_swap_keeps_the_balance(tmp_path):
     fleet, _, _ = loaded(tmp_path, workers=("a", "b"), shards=4)
-    fleet.run(10)
+    fleet.run(6)
     before = fleet.owners()
     shard = next(key for key, owner in before.items() if owner == "a")
     desk = fleet.desk()

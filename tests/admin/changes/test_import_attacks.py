@@ -102,15 +102,15 @@ def test_children_that_were_born_after_the_export_come_again_after_their_parent(
     fleet = loaded(tmp_path, workers=("a", "b"), shards=2, config=config)
     desk = fleet.desk()
     export, first = export_leases(desk), fleet.put_count
-    fleet.load(10)
+    fleet.load(6)
     fleet.split()
-    fleet.load(10)
-    fleet.run(10)
+    fleet.load(6)
+    fleet.run(6)
     mark = len(fleet.delivered)
     plan = plan_import(desk, export)
     outcomes = LeaseChange(desk, plan).carry_out()
     assert {outcome.status for outcome in outcomes} <= {Status.DONE, Status.UNCHANGED}
-    fleet.run(60)
+    fleet.run(30)
     again = fleet.delivered[mark:]
     assert sorted(int(entry[2]) for entry in again) == [*range(first, fleet.put_count)]
     shards = fleet.raw.list_shards(StreamName="orders")["Shards"]

@@ -184,7 +184,7 @@ def test_a_skip_leaves_out_exactly_what_it_shows(tmp_path, mode, kind, late):
     armed.append(True)
     (outcome,) = LeaseChange(desk, plan).carry_out()
     assert (outcome.status, outcome.recipe) == (Status.DONE, Recipe.REQUEST)
-    fleet.load(40)
+    fleet.load(25)
     numbers = [number for _, run in fleet.runs() for number in run]
     places = {(sequence, sub): int(data) for _, _, data, sequence, sub in fleet.delivered}
     stored = outcome.checkpoint
@@ -201,9 +201,9 @@ def test_the_owner_of_a_rewound_shard_has_no_peer_beside_it(tmp_path):
     fleet = SteeredFleet(tmp_path, shards=2)
     for name in ("a", "b"):
         fleet.add(name, fleet.checkpointer(name, "each batch"))
-    fleet.load(30)
+    fleet.load(15)
     start = fleet.moment()
-    fleet.load(10)
+    fleet.load(6)
     desk = fleet.desk()
     plan = plan_rewind(desk, start)
     assert {change.recipe for change in plan.changes} == {Recipe.RESTART}
@@ -218,7 +218,7 @@ def test_the_owner_of_a_rewound_shard_has_no_peer_beside_it(tmp_path):
 
 
 @pytest.mark.fuzz
-@pytest.mark.parametrize("phase", share([number * 0.37 for number in range(8)], unit=3))
+@pytest.mark.parametrize("phase", share([number * 0.37 for number in range(8)], unit=2))
 def test_a_freed_lease_has_two_workers_for_no_longer_than_one_scan(tmp_path, monkeypatch, phase):
     """A peer takes it at once, and the old owner works on until its next scan, or its next write."""
     monkeypatch.setattr(plans, "_kind", lambda lease, owners: OwnerKind.OTHER)

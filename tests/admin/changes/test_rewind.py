@@ -165,7 +165,7 @@ def test_a_start_before_the_stream_is_told(tmp_path):
 def reshard(fleet, steps):
     for step in steps:
         getattr(fleet, step)()
-        fleet.load(6)
+        fleet.load(4)
 
 
 def lineage(fleet):
@@ -194,11 +194,11 @@ def test_a_rewind_over_a_reshard(tmp_path, steps, cleaned, operations):
     fleet = SteeredFleet(tmp_path, shards=2, config=config)
     for name in ("a", "b"):
         fleet.add(name, fleet.checkpointer(name, "each batch"))
-    fleet.load(15)
+    fleet.load(8)
     start, first = fleet.moment(), fleet.put_count
-    fleet.load(10)
+    fleet.load(6)
     reshard(fleet, steps)
-    fleet.run(10)
+    fleet.run(6)
     gone = set(lineage(fleet)) - {lease.lease_key for lease in fleet.store.list()}
     assert bool(gone) == cleaned
     desk = fleet.desk()
@@ -291,7 +291,7 @@ def test_a_shard_that_is_read_to_its_end_while_the_operator_still_writes_is_read
 
     def send_slowly(write):
         done = send(write)
-        fleet.run(20)
+        fleet.run(8)
         return done
 
     desk.application.table.send = send_slowly
@@ -325,7 +325,7 @@ def test_a_rewind_of_one_finished_shard_repeats_that_shard_alone(tmp_path, steps
         own = sorted(int(data) for _, where, data, _, _ in fleet.delivered if where == shard)
         desk = fleet.desk()
         LeaseChange(desk, plan_rewind(desk, "TRIM_HORIZON", [shard])).carry_out()
-        fleet.run(60)
+        fleet.run(25)
         again = [(where, int(data)) for _, where, data, _, _ in fleet.delivered[mark:]]
         assert sorted(again) == [(shard, number) for number in sorted(set(own))]
         assert {lease.lease_key for lease in fleet.store.list()} == there, "finished again, and deleted"

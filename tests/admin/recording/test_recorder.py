@@ -89,7 +89,7 @@ def kept(one: FleetView) -> list[tuple[object, ...]]:
 
 
 def test_a_generated_fleet_is_rebuilt_as_it_was(recording: Recording) -> None:
-    fleet = GeneratedFleet(120, 7)
+    fleet = GeneratedFleet(40, 7)
     views = [fleet.view() for _ in range(30)]
     watch(recording, *views)
     for seen in (views[5], views[15], views[-1]):
@@ -372,12 +372,12 @@ def test_what_is_too_old_is_deleted_and_the_state_stays() -> None:
 
 def test_a_quiet_fleet_costs_next_to_nothing() -> None:
     recording = Recording()
-    leases = tuple(replace(view(0).leases[0], lease_key=f"k{n}") for n in range(100))
+    leases = tuple(replace(view(0).leases[0], lease_key=f"k{n}") for n in range(40))
     for at in range(0, 200, 2):
         lag = LagReading(millis=at % 900, age=0.0, source=LagSource.PROBE)
         recording.update(replace(view(at), leases=tuple(replace(lease, lag=lag) for lease in leases)))
     ((rows,),) = recording._ring._read("SELECT count(*) FROM change", ())
-    assert rows <= 5 * 100 + 200 / 10 + 2, (
+    assert rows <= 5 * 40 + 200 / 10 + 2, (
         "one row of each kind for each lease, and one look each ten seconds"
     )
 
