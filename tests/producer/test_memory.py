@@ -22,7 +22,7 @@ from tests.producer.simulation import STREAM, Simulation
 from tests.producer.support import LONG, Gate
 
 SIZE = 100
-COUNT = how_many(unit=1_000, fuzz=4_000)
+COUNT = how_many(unit=500, fuzz=4_000)
 
 
 @pytest.fixture(scope="module")
@@ -208,15 +208,15 @@ def test_records_that_fail_over_and_over_do_not_grow(
 ) -> None:
     # A throttled shard would be asked for less, and there would be few attempts to look at.
     monkeypatch.setattr(ShardRate, "on_throttled", lambda *_args: None)
-    count = 400  # what comes back fills aggregates, or requests, at once
+    count = 200  # what comes back fills aggregates, or requests, at once
     config = ProducerConfig(
         aggregation_enabled=aggregated,
         aggregation_max_size=2_000,
-        collection_max_count=200 if not aggregated else 8,
+        collection_max_count=100 if not aggregated else 8,
         rate_limit=10_000,
     )
     simulation = Simulation(config, shards=4, throttle=False, latency=0.001, balanced=False)
-    for number in range(200):
+    for number in range(100):
         simulation.put(f"key-{number}", bytes(SIZE))
     simulation.run()
     simulation.requests, simulation.sent_at = Nowhere(), Nowhere()
@@ -229,7 +229,7 @@ def test_records_that_fail_over_and_over_do_not_grow(
     before = held()
     begin = simulation.clock.monotonic()
     for number in range(count):
-        simulation.put(f"key-{number % 200}", bytes(SIZE))
+        simulation.put(f"key-{number % 100}", bytes(SIZE))
     records = simulation.records[-count:]
     charge = sum(record.cost for record in records)
     simulation.run(until=begin + 2.0)

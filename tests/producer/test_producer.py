@@ -1306,7 +1306,7 @@ def test_a_signal_at_any_moment_of_put_many_leaves_exactly_what_it_says(make: Ma
     chances = 250
     after = attempts = rounds = 0
     # How far `put_many` is after so many lines differs from call to call, so a round may miss a record.
-    while not rounds or set(counts) != set(range(10)):
+    while not rounds or len(counts) < (10 if TIMES else 6):
         attempts += 1
         after += STRIDE
         if after >= chances + 20:  # a way may be a little longer than the one before, or much shorter

@@ -270,13 +270,13 @@ def test_several_processes_append_whole_lines(tmp_path: Path) -> None:
         "import sys\n"
         "from kinesis_sdk.producer import FailedRecord, FileSpool\n"
         "spool = FileSpool(sys.argv[1], fsync='never', lock_timeout=60)\n"
-        "for n in range(100):\n"
+        "for n in range(40):\n"
         "    spool(FailedRecord('s', sys.argv[2], None, b'%d' % n + b'x' * 70_000, ValueError('no')))\n"
     )
     processes = [subprocess.Popen([sys.executable, "-c", code, str(path), key]) for key in "ab"]
     assert [process.wait(LONG) for process in processes] == [0, 0]
     found = Counter((record.partition_key, record.data.rstrip(b"x")) for record in read_spool(path))
-    assert found == Counter((key, b"%d" % n) for key in "ab" for n in range(100))
+    assert found == Counter((key, b"%d" % n) for key in "ab" for n in range(40))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
