@@ -30,6 +30,7 @@ from kinesis_sdk.multilang.protocol import (
     Status,
 )
 from kinesis_sdk.producer.interceptors import ProducerInterceptor
+from tests.trees import parse
 from tools.pictures import PICTURES, draw, draw_curves, read_picture
 
 PACKAGE = Path(kinesis_sdk.__file__).parent
@@ -70,7 +71,7 @@ def test_the_code_that_a_picture_names_exists(source: Path) -> None:
     assert named
     for place in named:
         path, _, name = place.partition(":")
-        module = ast.parse((PACKAGE / path).read_text(encoding="utf-8"))
+        module = parse((PACKAGE / path).read_text(encoding="utf-8"))
         names = {getattr(node, "name", "") for node in module.body}
         assert not name or name in names, place
     for node in picture.nodes.values():

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fuzz import share
 from tools import run_tests
 from tools.run_tests import REPORTS, Result, main, run, summarize
 from tools.suites import REST, SCENES, SUITES, UNIT, Suite, choose
@@ -41,7 +42,8 @@ def test_a_run_of_pytest_that_fails_is_shown_and_makes_the_command_fail(
     assert shown.splitlines()[-1] == "total: 2 passed, 2 failed, 2 skipped"
 
 
-@pytest.mark.parametrize("source", ["", "def test_a(: pass", "import sys; sys.exit(3)"])
+@pytest.mark.fuzz
+@pytest.mark.parametrize("source", share(["import sys; sys.exit(3)", "", "def test_a(: pass"], unit=1))
 def test_a_run_without_a_verdict_is_a_failure(
     tmp_path: Path, source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -153,7 +153,7 @@ class World:
 
 
 @pytest.mark.fuzz
-@pytest.mark.parametrize("seed", fuzz.seeds(unit=3, fuzz=200))
+@pytest.mark.parametrize("seed", fuzz.seeds(unit=2, fuzz=200))
 def test_every_record_is_processed_whenever_children_die(
     seed: int, kinesis_stream: TestStream, kinesis_worker: Callable[..., Any]
 ) -> None:

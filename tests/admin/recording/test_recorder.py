@@ -377,9 +377,7 @@ def test_a_quiet_fleet_costs_next_to_nothing() -> None:
         lag = LagReading(millis=at % 900, age=0.0, source=LagSource.PROBE)
         recording.update(replace(view(at), leases=tuple(replace(lease, lag=lag) for lease in leases)))
     ((rows,),) = recording._ring._read("SELECT count(*) FROM change", ())
-    assert rows <= 5 * 40 + 200 / 10 + 2, (
-        "one row of each kind for each lease, and one look each ten seconds"
-    )
+    assert rows <= 5 * 40 + 200 / 10 + 2, "one row of each kind for each lease, and one look each ten seconds"
 
 
 # Failures
