@@ -12,6 +12,7 @@ endpoint, region, credentials, proxies, certificates and timeouts, opens the con
 | resolve the configuration; open connections | boto3 |
 | credentials and their refresh | the signer of the client |
 | body of PutRecords and GetRecords | `kinesis_sdk.common.transport.put`, `kinesis_sdk.common.transport.get` |
+| body of an UpdateItem request with text and numbers only | `json.dumps` |
 | signature | a form, which must first reproduce a signature of boto3 |
 | send on an open connection of boto3's pool | `kinesis_sdk.common.transport.connection` |
 | send where there is none, or through a proxy | the HTTP session of the client |

@@ -10,7 +10,7 @@ from __future__ import annotations
 import http.client
 import ssl
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from kinesis_sdk.common.transport.form import SignedRequest
 
@@ -22,6 +22,12 @@ _BLOCK = 2 << 20
 more: a request of 5 MB in blocks of 128 KiB takes 5 % more CPU."""
 
 _PIECE = 64 << 10
+
+_USUAL_HEADERS = 64
+"""Maximum number of headers that `_head` reads; ``http.client`` allows more."""
+
+_USUAL_DIGITS = 10
+"""Maximum digits of a length that `_head` reads."""
 
 
 class Response:
@@ -124,21 +130,99 @@ def _converse(pool: Any, connection: Any, request: SignedRequest) -> Response:
 
 def _exchange(sock: Any, timeout: float | None, request: SignedRequest) -> tuple[Response, bool]:
     """Send a request and return its response, and whether the connection can be used again."""
-    sock.settimeout(timeout)
+    if sock.gettimeout() != timeout:
+        sock.settimeout(timeout)  # a system call
     try:
         for block in _blocks(request.head, request.body):
             sock.sendall(block)
     except BrokenPipeError:
         pass  # the service may have responded before reading everything
-    response = http.client.HTTPResponse(sock, method="POST")
+    with sock.makefile("rb") as stream:
+        head = _head(stream.peek())
+        if head is None:
+            return _read_any(stream, request.url)
+        stream.read(head.size)
+        content = stream.read(head.length)
+        whole = len(content) == head.length and not head.closes
+        return Response(request.url, head.status, head.headers, content), whole
+
+
+class _Head(NamedTuple):
+    """Head of a response: ``size`` bytes, followed by ``length`` bytes of the body."""
+
+    status: int
+    headers: dict[str, str]
+    size: int
+    length: int
+    closes: bool
+
+
+def _head(start: bytes) -> _Head | None:
+    """Read the head of a response as ``http.client`` does; None if ``start`` lacks a part of it, or if it is unusual.
+
+    ``http.client`` takes a quarter of a whole call, because it parses the headers as those of an e-mail.
+    """
+    size = start.find(b"\r\n\r\n")
+    if size < 0 or not start.startswith(b"HTTP/1.1 "):
+        return None
+    first, *lines = start[:size].decode("latin-1").split("\r\n")
+    status = first[9:12]
+    if (
+        not status.isdecimal()
+        or first[12:13] not in {"", " "}
+        or not first.isprintable()
+        or len(lines) > _USUAL_HEADERS
+    ):
+        return None
+    headers: dict[str, str] = {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        key = name.lower()
+        # A continued line begins with a space. A repeated header may be one whose first value alone counts.
+        if (
+            not colon
+            or not name
+            or " " in name
+            or key in headers
+            or not line.isascii()
+            or not line.isprintable()
+        ):
+            return None
+        headers[key] = value.lstrip(" ")
+    length = headers.get("content-length", "")
+    code = int(status)
+    if (
+        not length.isdecimal()
+        or len(length) > _USUAL_DIGITS
+        or int(length) > MAX_BODY
+        or "transfer-encoding" in headers
+        or code < 200
+        or code in {204, 304}
+    ):
+        return None
+    return _Head(code, headers, size + 4, int(length), "close" in headers.get("connection", "").lower())
+
+
+class _Stream(NamedTuple):
+    """The response of a socket, for ``http.client``."""
+
+    stream: Any
+
+    def makefile(self, _: str) -> Any:
+        return self.stream
+
+
+def _read_any(stream: Any, url: str) -> tuple[Response, bool]:
+    """Return a response of any form, and whether the connection can be used again."""
+    response = http.client.HTTPResponse(_Stream(stream), method="POST")  # type: ignore[arg-type]
     try:
         response.begin()
-        content, whole = _read(response, request.url)
+        content, whole = _read(response, url)
         headers: dict[str, str] = {}
         for name, value in response.headers.items():
             key = name.lower()
             headers[key] = f"{headers[key]}, {value}" if key in headers else value
-        return Response(request.url, response.status, headers, content), whole and not response.will_close
+        return Response(url, response.status, headers, content), whole and not response.will_close
     finally:
         response.close()
 

@@ -521,6 +521,41 @@ def test_renewals_have_the_outcome_of_boto3(tables: dict[str, Wire], name: str, 
     assert sent[1] == sent[0]
 
 
+def test_updates_of_text_and_numbers_are_written_without_botocore(tables: dict[str, Wire]) -> None:
+    transport = tables["standard"].lean
+    theirs = transport._serializer.serialize_to_request(RENEWAL, transport._models["UpdateItem"])["body"]
+    with mock.patch.object(transport, "_serializer", None):
+        assert transport.serialized("UpdateItem", RENEWAL) == theirs
+
+
+OTHER_UPDATES: dict[str, dict[str, Any]] = {
+    "bytes": {"Key": {"leaseKey": {"B": b"x"}}},
+    "a set": {"ExpressionAttributeValues": {":a": {"SS": ["x"]}}},
+    "a number that is not text": {"ExpressionAttributeValues": {":a": {"N": 5}}},
+    "two types": {"ExpressionAttributeValues": {":a": {"N": "5", "S": "5"}}},
+    "no type": {"ExpressionAttributeValues": {":a": {}}},
+    "a value without type": {"ExpressionAttributeValues": {":a": "5"}},
+    "a name that is not text": {"ExpressionAttributeNames": {"#a": 5}},
+    "text instead of a map": {"Key": "leaseKey"},
+    "a map instead of text": {"TableName": {"S": "leases"}},
+    "empty text": {"TableName": ""},
+    "another member": {"ReturnConsumedCapacity": "TOTAL"},
+    "an old member": {"AttributeUpdates": {}},
+}
+
+
+@pytest.mark.parametrize("name", OTHER_UPDATES)
+def test_other_updates_are_written_or_rejected_by_botocore(tables: dict[str, Wire], name: str) -> None:
+    transport = tables["standard"].lean
+    with (
+        mock.patch.object(
+            transport, "_serializer", mock.Mock(serialize_to_request=mock.Mock(side_effect=KeyError))
+        ),
+        pytest.raises(KeyError),
+    ):
+        transport.serialized("UpdateItem", {**RENEWAL, **OTHER_UPDATES[name]})
+
+
 def test_bad_parameters_of_renewals_are_rejected_by_boto3(tables: dict[str, Wire]) -> None:
     wire = tables["standard"]
     wire.session.requests.clear()
