@@ -35,9 +35,10 @@ class DueTimes(Generic[T]):
             self._heap[:] = self._entries.values()
             heapq.heapify(self._heap)
 
-    def discard(self, item: T) -> None:
-        """Forget an item; it need not be there."""
-        self._entries.pop(item, None)
+    def discard(self, item: T) -> float | None:
+        """Forget an item, and return its moment; None if it was not there."""
+        entry = self._entries.pop(item, None)
+        return None if entry is None else entry[0]
 
     def take(self, now: float) -> T | None:
         """Remove and return the item that is due first; None if none is due.

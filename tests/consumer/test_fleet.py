@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from kinesis_sdk.common.errors import LeaseLostError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer import ConsumerConfig
+from kinesis_sdk.consumer.shard.consumer import ShardConsumer
 from kinesis_sdk.testing import Fault
 from tests.consumer.fleet.dynamodb import dynamodb_store
 from tests.consumer.fleet.engines import STREAM, Fleet
@@ -208,14 +209,17 @@ def test_faults_of_every_kind_only_delay_records():
     fleet.check_order()
 
 
-def test_calls_at_rest():
-    """Calls of one idle worker with four shards per minute; module docstrings quote the numbers."""
+def test_calls_at_rest(monkeypatch):
+    """Calls of one idle worker with four shards per minute; module docstrings quote the numbers. Its shards make no step."""
     fleet = Fleet(shards=4)
     fleet.store = dynamodb_store(fleet)
     fleet.add("a")
     fleet.run(60)
     before = fleet.aws.stats()["calls"]
+    steps = []
+    monkeypatch.setattr(ShardConsumer, "step", lambda consumer, now: steps.append(now))
     fleet.run(240)
+    assert steps == []
     calls = {name: (n - before.get(name, 0)) / 4 for name, n in fleet.aws.stats()["calls"].items()}
     assert calls["GetRecords"] / 4 == pytest.approx(62.7, abs=1)
     assert calls["UpdateItem"] / 4 == pytest.approx(9.07, abs=0.25)

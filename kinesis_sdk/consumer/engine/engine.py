@@ -379,6 +379,7 @@ class ConsumerEngine:
         consumer = ShardConsumer(self._shard_runtime(tracked), held)
         task = self.scheduler.add(lambda now: self._step(consumer, now))
         consumer.on_ready = lambda: self.scheduler.wake(task)
+        consumer.between_steps = partial(self.scheduler.between_steps, task)
         # Register the consumer before its first step: that step may end it, and `_completed` looks it up.
         with self._lock:
             if self._stopping:

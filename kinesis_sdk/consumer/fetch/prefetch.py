@@ -27,6 +27,10 @@ def size_of(result: FetchResult) -> int:
     return sum([len(record.data) for record in records]) + RECORD_OVERHEAD * len(records)
 
 
+def _refuse(_: FetchResult) -> bool:
+    return False
+
+
 class Prefetcher:
     """A `Fetcher` that reads ahead with another fetcher, on another thread, within a byte budget.
 
@@ -37,12 +41,17 @@ class Prefetcher:
         inner: Fetcher that makes the calls.
         budget: Byte budget of the worker.
         on_ready: Called from the fetching thread when `fetch` has a result or an error.
+
+    Attributes:
+        settle_quiet: Called on the fetching thread with a response without records, if nothing waits for `fetch`. If it returns True,
+            the response is settled: `fetch` does not return it, and the shard needs no step for it.
     """
 
     def __init__(self, inner: SizedFetcher, *, budget: ByteBudget, on_ready: Callable[[], None]) -> None:
         self._inner = inner
         self._budget = budget
         self._on_ready = on_ready
+        self.settle_quiet: Callable[[FetchResult], bool] = _refuse
         self._wake: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
         self._ready: deque[FetchResult] = deque()
@@ -79,16 +88,20 @@ class Prefetcher:
     def fetch(self, now: float) -> FetchResult:
         """Return the next result without waiting; an empty one if there is none. See `Fetcher.fetch`."""
         del now  # the read was made by `step`
+        error: BaseException | None = None
         with self._lock:
             if self._ready:
+                # If fewer wait, `step` has named a time itself.
+                waits = len(self._ready) >= _MAX_READY
                 result = self._ready.popleft()
             elif self._error is not None:
                 error, self._error = self._error, None
-                result = None
+                waits = True
             else:
                 return FetchResult(records=[], header=NO_RESPONSE)
-        self._wake()
-        if result is None:
+        if waits:
+            self._wake()
+        if error is not None:
             raise error
         return result
 
@@ -151,11 +164,22 @@ class Prefetcher:
             result = replace(result, charge=charge, on_done=reservation.release)
         else:
             reservation.release()
+            if self._has_settled(result):
+                return self._inner.due
         if not self._keep(result):
             reservation.release()
             return None
         self._on_ready()
         return None if result.header.ended else self._inner.due
+
+    def _has_settled(self, result: FetchResult) -> bool:
+        """Return whether a response without records needs no step of the shard."""
+        if result.header.ended:
+            return False
+        with self._lock:
+            if self._closed or self._ready or self._error is not None:
+                return False
+        return self.settle_quiet(result)
 
     def _keep(self, result: FetchResult) -> bool:
         """Queue a result; return False if `close` was called meanwhile."""

@@ -82,6 +82,18 @@ class Scheduler:
                 task.running = True
             task.run(lambda task=task: self._step(task))  # type: ignore[misc]
 
+    def between_steps(self, task: Task, function: Callable[[], bool]) -> bool:
+        """Run a function at once, on this thread, while no step of a task runs; return its result, or False if a step runs already."""
+        with self._lock:
+            if task.running or task not in self._tasks:
+                return False
+            due = self._due.discard(task)
+            task.running = True
+        try:
+            return function()
+        finally:
+            self._release(task, _NEVER if due is None else due)
+
     def __len__(self) -> int:
         with self._lock:
             return len(self._tasks)
@@ -93,15 +105,19 @@ class Scheduler:
         finally:
             # Do this after an error too, which the thread that runs the step gets. A task that stayed marked as running would
             # never be stepped again, and a stop would wait for it forever.
-            with self._lock:
-                task.running = False
-                if due is None:
-                    self._tasks.discard(task)
-                elif task.woken:
-                    self._due.set(task, self._clock.monotonic())
-                elif due != _NEVER:
-                    self._due.set(task, due)
-                task.woken = False
-                is_earlier = self._due.next < self._next
-            if is_earlier:
-                self._on_change()
+            self._release(task, due)
+
+    def _release(self, task: Task, due: float | None) -> None:
+        """Let a task be stepped again, at its due time or when it is woken; None ends it."""
+        with self._lock:
+            task.running = False
+            if due is None:
+                self._tasks.discard(task)
+            elif task.woken:
+                self._due.set(task, self._clock.monotonic())
+            elif due != _NEVER:
+                self._due.set(task, due)
+            task.woken = False
+            is_earlier = self._due.next < self._next
+        if is_earlier:
+            self._on_change()

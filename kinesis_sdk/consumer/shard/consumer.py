@@ -31,8 +31,10 @@ from kinesis_sdk.common.errors import (
 from kinesis_sdk.common.log_fields import FieldLogger, log_fields
 from kinesis_sdk.common.log_throttle import LogThrottle
 from kinesis_sdk.common.metrics import BoundMetrics
+from kinesis_sdk.common.response_header import ResponseHeader
 from kinesis_sdk.common.sequence import AT_TIMESTAMP
 from kinesis_sdk.consumer.checkpointer import Checkpointer
+from kinesis_sdk.consumer.fetch.fetcher import FetchResult
 from kinesis_sdk.consumer.handler import AwaitingHandler, RecordHandler, ShardContext
 from kinesis_sdk.consumer.intercepted import AroundCheckpoints, InterceptedHandler
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
@@ -44,7 +46,7 @@ from kinesis_sdk.consumer.shard.delivery import Delivery
 from kinesis_sdk.consumer.shard.failures import FailingCalls, ShardFailures
 from kinesis_sdk.consumer.shard.handler_requests import HandlerRequests
 from kinesis_sdk.consumer.shard.progress import ShardProgress
-from kinesis_sdk.consumer.shard.reader import ShardReader, UserBatch
+from kinesis_sdk.consumer.shard.reader import ShardReader
 from kinesis_sdk.consumer.shard.runtime import ShardRuntime
 from kinesis_sdk.consumer.shard.state import ShardState, ShutdownReason
 from kinesis_sdk.consumer.sinks.handler import SinkHandler
@@ -67,7 +69,8 @@ class ShardConsumer:
     """Consumer of one shard while its lease is held.
 
     One thread at a time calls `step`. Any thread may call the other methods, read the properties and `progress`, and call
-    `on_ready` when the next step is due immediately. `reason` is None before the shutdown begins.
+    `on_ready` when the next step is due immediately. `between_steps` runs a function on the thread of the caller while no step
+    runs, and returns its result; False if a step runs. `reason` is None before the shutdown begins.
     """
 
     def __init__(self, runtime: ShardRuntime, held: HeldLease) -> None:
@@ -78,6 +81,7 @@ class ShardConsumer:
         self.progress: ShardProgress = ShardProgress(runtime)
         held.measure_progress = self.progress.heartbeat
         self.on_ready: Callable[[], None] = lambda: None
+        self.between_steps: Callable[[Callable[[], bool]], bool] = lambda _: False
         self.metrics: BoundMetrics = runtime.measure(held.shard_id)
         self._runtime = runtime
         self._config = runtime.config
@@ -468,6 +472,7 @@ class ShardConsumer:
                 self.held,
                 follows_parent=self._follows_parent,
                 on_ready=self.on_ready,
+                settle_quiet=self._settle_quiet,
                 metrics=self.metrics,
             )
         reader = self._reader
@@ -520,7 +525,7 @@ class ShardConsumer:
                 if offered:
                     batch.charge(delivery.lanes.overhead_of(len(batch.records)))
                     delivery.lanes.offer(batch.records, batch.header, batch.on_done, end=batch.dropped_end)
-                self._note_read(batch)
+                self._note_read(batch.header)
                 if batch.dropped_end is not None and not batch.records:
                     self._skipped += 1
                     if not offered:
@@ -548,9 +553,40 @@ class ShardConsumer:
             due = min(due, max(now, reader.due))
         return min(due, max(now, self._auto.due))
 
-    def _note_read(self, batch: UserBatch) -> None:
-        if batch.header.read_at is not None:  # None: no response was read ahead yet
-            self.progress.last_read = batch.header
+    def _settle_quiet(self, result: FetchResult) -> bool:
+        """Take note of a response without records; return False if a step must handle it. Called on the thread that read it.
+
+        A worker with a thousand quiet shards gets a thousand of them a second. Handing each to another thread costs as much as the call.
+        """
+        return self.between_steps(lambda: self._has_settled(result))
+
+    def _has_settled(self, result: FetchResult) -> bool:
+        reader, delivery, handler = self._reader, self._delivery, self._handler
+        if (
+            reader is None
+            or delivery is None
+            or handler is None
+            or self.state is not ShardState.PROCESSING
+            or self._restart_read
+            or self._restarting is not None
+            or self._quarantine.active
+            or self._is_leaving
+            or self.held.gone is not None
+            or self.held.handler_request is not None
+            or handler.inner.empty_batches
+            or delivery.is_running
+            or not delivery.lanes.is_empty
+            or self._runtime.until is not None
+            or not reader.has_nothing_to_do
+        ):
+            return False
+        self._recovered(self._runtime.clock.monotonic())
+        self._note_read(result.header)
+        return True
+
+    def _note_read(self, header: ResponseHeader) -> None:
+        if header.read_at is not None:  # None: no response was read ahead yet
+            self.progress.last_read = header
             self.progress.unoffered_since = None
 
     def _advance(self, delivery: Delivery, now: float) -> float:

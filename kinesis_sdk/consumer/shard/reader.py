@@ -34,6 +34,7 @@ from kinesis_sdk.common.serialization import decoding_record_type
 from kinesis_sdk.common.shards import Shard
 from kinesis_sdk.common.user_records import PlainRun, UserRecords
 from kinesis_sdk.consumer.fetch.fetcher import Fetcher, FetchResult, KnowsStart
+from kinesis_sdk.consumer.fetch.prefetch import Prefetcher
 from kinesis_sdk.consumer.handler import StartingPosition
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
 from kinesis_sdk.consumer.shard.look_ups import ShardLookUp
@@ -163,6 +164,7 @@ class ShardReader:
         *,
         follows_parent: bool,
         on_ready: Callable[[], None],
+        settle_quiet: Callable[[FetchResult], bool],
         metrics: BoundMetrics,
     ) -> None:
         self.ended: bool = False
@@ -178,6 +180,7 @@ class ShardReader:
         self._held = held
         self._follows_parent = follows_parent
         self._on_ready = on_ready
+        self._settle_quiet = settle_quiet
         deserializer = runtime.config.deserializer
         stream = runtime.stream
         self._record_type: type[UserRecord] = (
@@ -274,6 +277,8 @@ class ShardReader:
             self._fetcher = self._runtime.open_fetcher(
                 self._held.shard_id, position, now, self._on_ready, self._metrics, polled=self._polled
             )
+            if isinstance(self._fetcher, Prefetcher):
+                self._fetcher.settle_quiet = self._settle_quiet
             opened = iterator_start(position)
             self._expected_first = opened.sequence_number if isinstance(opened, AtSequence) else None
             self._logger.info(
@@ -389,6 +394,24 @@ class ShardReader:
             elif self._runtime.until is not None:
                 self._note_until(self._runtime.until, result)
         return UserBatch(records, result.header, charge, on_done, dropped_end)
+
+    @property
+    def has_nothing_to_do(self) -> bool:
+        """Whether `take` would change nothing if the next response has no records."""
+        lease = self._held.lease
+        return (
+            self._response is None
+            and self._part is None
+            and self._look_up is None
+            and not self._runs.size  # its memory ends with time
+            and not self.is_done
+            and (
+                not self._starts_at_lease
+                or not lease.checkpoint.is_sentinel
+                or lease.initial_timestamp_millis is not None
+                or lease.checkpoint.sequence_number not in {LATEST, AT_TIMESTAMP}
+            )
+        )
 
     def _note_look_up(self, look_up: LookUp) -> None:
         """Count a look-up; warn once if the memory is too small, because then every batch needs a look-up."""

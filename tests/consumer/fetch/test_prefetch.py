@@ -173,12 +173,48 @@ def test_two_answers_are_read_ahead_and_count_until_they_are_done():
     assert scene.inner.calls == 2
     assert scene.budget.used == 30 + 2 * RECORD_OVERHEAD
     result = ahead.fetch(2.0)
-    assert scene.wakes == 1
+    assert scene.wakes == 1, "there is room again"
     assert ahead.step(2.0) == 3.0
     assert scene.budget.used == 60 + 3 * RECORD_OVERHEAD, "the one in hand counts"
     result.on_done()
     assert scene.budget.used == 50 + 2 * RECORD_OVERHEAD
     assert ahead.started_at_millis == 5
+
+
+def test_a_reader_that_has_room_is_not_woken():
+    scene = Scene(got(1))
+    scene.prefetcher.step(0.0)
+    scene.prefetcher.fetch(0.0)
+    assert scene.wakes == 0
+
+
+def test_a_response_without_records_may_be_settled_where_it_was_read():
+    error = TransientAwsError("x", operation="GetRecords")
+    scene = Scene(got(), got(), got(), got(1), got(), error, got(), got(ended=True))
+    ahead, offered, answers = scene.prefetcher, [], [True, False]
+
+    def settle(result):
+        offered.append(result)
+        return answers.pop(0)
+
+    ahead.settle_quiet = settle
+    assert ahead.step(0.0) == 1.0
+    assert (ahead.due, scene.ready) == (NEVER, 0), "settled"
+    assert ahead.step(1.0) == 2.0
+    assert (ahead.due, scene.ready) == (-NEVER, 1), "refused"
+    assert ahead.step(2.0) == 3.0, "not while something waits"
+    for _ in range(2):
+        assert ahead.fetch(2.0).records == []
+    ahead.step(3.0)
+    ahead.step(4.0)
+    assert [len(ahead.fetch(4.0).records) for _ in range(2)] == [1, 0]
+    ahead.step(5.0)
+    ahead.step(6.0)
+    assert ahead.fetch(6.0).records == [], "an error that passed is not told"
+    assert ahead.step(7.0) is None
+    assert ahead.fetch(7.0).header.ended
+    assert len(offered) == 2
+    assert scene.budget.used == 1 + RECORD_OVERHEAD, "the record that was taken"
 
 
 def test_an_error_comes_after_what_was_read_before_it():

@@ -110,6 +110,45 @@ def test_a_step_that_ends_asks_for_a_dispatch_only_before_the_next_one():
         assert scene.changes - before == dispatches
 
 
+def test_a_function_between_steps_keeps_the_due_time_and_what_woke_the_task():
+    scene = Inline()
+    task = scene.task("a", 50.0, 60.0, None)
+    seen = []
+
+    def between(*wakes):
+        def function():
+            assert scene.scheduler.between_steps(task, lambda: True) is False, "it counts as a step"
+            seen.append(scene.scheduler.dispatch(scene.clock.monotonic()))
+            for _ in wakes:
+                scene.scheduler.wake(task)
+            return True
+
+        return scene.scheduler.between_steps(task, function)
+
+    scene.scheduler.wake(task)
+    assert scene.scheduler.dispatch(0) == 50.0
+    before = scene.changes
+    assert between()
+    assert seen == [None], "it cannot be started meanwhile"
+    assert scene.changes == before + 1, "the loop must learn again when the task is due"
+    assert scene.scheduler.dispatch(0) == 50.0
+    assert between("wake")
+    assert scene.scheduler.dispatch(0) == 60.0, "it was woken"
+    assert [name for _, name in scene.log] == ["a", "a"]
+    scene.clock.advance(60)
+    scene.scheduler.dispatch(60)
+    assert not scene.scheduler.between_steps(task, lambda: True), "it has ended"
+
+
+def test_a_running_step_comes_before_what_runs_between_steps():
+    scene = Inline()
+    scene.inline = False
+    task = scene.task("a", 100.0)
+    scene.scheduler.wake(task)
+    scene.scheduler.dispatch(0)
+    assert not scene.scheduler.between_steps(task, lambda: True)
+
+
 def test_a_pool_reports_errors_and_continues():
     errors: list[BaseException] = []
     pool = DaemonPool(1, "test", errors.append)
