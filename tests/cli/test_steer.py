@@ -108,7 +108,7 @@ def test_refusals_and_errors_have_their_codes(operator):
         assert [(row.owner, row.draining) for row in operator.fleet.store.list()] == rows
 
 
-@both_places
+@pytest.mark.usefixtures("any_place")
 def test_a_drained_worker_holds_nothing_until_it_is_undrained(operator):
     operator = operator(workers=("a", "b"), shards=4)
     fleet = operator.fleet

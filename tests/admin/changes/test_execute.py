@@ -181,7 +181,7 @@ def test_a_row_that_changes_each_time_is_given_up_after_five_tries(tmp_path):
     assert "changed the row 5 times" in outcome.message
 
 
-@both_places
+@pytest.mark.usefixtures("any_place")
 @pytest.mark.parametrize("dies", ["after the request", "before the position", "after the position"])
 def test_an_operator_that_dies_leaves_the_lease_to_its_owner(tmp_path, dies):
     fleet, _, _ = loaded(tmp_path, config=SLOW)

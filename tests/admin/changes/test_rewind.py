@@ -23,7 +23,6 @@ from kinesis_sdk.consumer import ConsumerConfig
 from kinesis_sdk.consumer.engine.engine import ConsumerEngine
 from kinesis_sdk.consumer.handler import HandlerSource
 from tests.admin.changes.operators import SHARD, SLOW, SteeredFleet
-from tests.admin.changes.places import both_places
 from tests.fuzz import share
 
 
@@ -273,7 +272,7 @@ def test_shards_that_are_not_read_yet_get_no_row(tmp_path):
     fleet.check_order()
 
 
-@both_places
+@pytest.mark.usefixtures("any_place")
 def test_a_shard_that_is_read_to_its_end_while_the_operator_still_writes_is_read_once(tmp_path):
     """The first rows are read, finished and deleted before the last row is written; they used to be put back."""
     config = ConsumerConfig(initial_position="TRIM_HORIZON")

@@ -9,6 +9,7 @@ import asyncio
 import functools
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import timezone
 from pathlib import Path
@@ -67,6 +68,10 @@ async def idle(*_seconds: float) -> None:
         quiet = 0 if loop._ready or is_due else quiet + 1
 
 
+def _nothing(*_: Any, **__: Any) -> None:
+    pass
+
+
 def play(
     view: FleetView | None,
     script: Callable[[TopApp, Any], Awaitable[Any]],
@@ -74,8 +79,12 @@ def play(
     services: Services | None = None,
     size: tuple[int, int] = SIZE,
     app: TopApp | None = None,
+    draws: bool = False,
 ) -> Any:
-    """Show a view, and run a script against it."""
+    """Show a view, and run a script against it.
+
+    Unless it ``draws``, nothing is written to the terminal, which takes as long as everything else. `lines_of` draws what it returns.
+    """
 
     async def run() -> Any:
         made = app or make_app(services)
@@ -83,6 +92,7 @@ def play(
             patch("textual.pilot.wait_for_idle", idle),
             patch("textual.app.wait_for_idle", idle),
             patch("textual.screen.UPDATE_PERIOD", DRAWING),
+            nullcontext() if draws else patch("textual._compositor.Compositor.render_update", _nothing),
         ):
             return await run_in(made)
 
@@ -170,7 +180,8 @@ def play_scenes(size: tuple[int, int]) -> dict[str, list[str]]:
             await press(app, pilot, *scene.back)
         return found
 
-    found: dict[str, list[str]] = play(None, script, size=size)
+    # What is behind an open page is drawn by the terminal's own drawing alone.
+    found: dict[str, list[str]] = play(None, script, size=size, draws=True)
     return found
 
 

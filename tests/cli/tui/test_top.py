@@ -183,7 +183,7 @@ def test_only_lines_on_the_screen_are_drawn(monkeypatch: pytest.MonkeyPatch) -> 
             # Each line on the screen is drawn a few times at most: once by each refresh.
             assert len(drawn) <= 4 * 30
 
-    play(LARGE, script)
+    play(LARGE, script, draws=True)
 
 
 def test_the_cursor_stays_on_its_row_when_rows_come_and_go() -> None:
