@@ -18,7 +18,7 @@ from kinesis_sdk.consumer import ConsumerConfig
 from tests.admin.changes.operators import SHARD, Air, SteeredFleet, loaded, no_response
 
 
-@pytest.mark.parametrize("pause", [11.0, 60.0])
+@pytest.mark.parametrize("pause", [11.0, 30.0])
 def test_a_user_who_confirms_late_does_not_turn_live_owners_into_dead_ones(tmp_path, pause):
     fleet, start, first = loaded(tmp_path)
     desk = fleet.desk()
@@ -40,7 +40,7 @@ def test_a_late_confirmation_still_restarts_an_owner_that_stored_nothing(tmp_pat
     fleet.load(5)
     desk = fleet.desk()
     plan = plan_rewind(desk, start)
-    fleet.run(60)
+    fleet.run(25)
     (outcome,) = LeaseChange(desk, plan).carry_out()
     assert outcome.status is Status.DONE
     fleet.load(5)
@@ -52,7 +52,7 @@ def test_an_owner_that_dies_before_the_confirmation_loses_the_lease(tmp_path):
     desk = fleet.desk()
     plan = plan_rewind(desk, start)
     fleet.crash("a")
-    fleet.run(60)
+    fleet.run(25)
     (outcome,) = LeaseChange(desk, plan).carry_out(wait=0)
     assert outcome.recipe is Recipe.FREE
     fleet.add("b", fleet.checkpointer("b", "each batch"))
@@ -69,7 +69,7 @@ def test_the_mark_of_an_earlier_write_is_not_taken_for_a_lost_one(tmp_path, monk
     air = Air(fleet.dynamodb)
     desk = fleet.desk(air)
     LeaseChange(desk, plan_rewind(desk, start)).carry_out()
-    fleet.load(10)
+    fleet.load(6)
     acquisitions = len(fleet.runs())
     plan = plan_rewind(desk, start)
 
@@ -114,7 +114,7 @@ def test_a_reshard_between_the_plan_and_the_confirmation_refuses_the_plan(tmp_pa
     desk = fleet.desk()
     plan = plan_rewind(desk, start)
     getattr(fleet, what)()
-    fleet.load(10)
+    fleet.load(6)
     before = fleet.checkpoints()
     with pytest.raises(ChangeRefusedError, match="repeat the command"):
         LeaseChange(desk, plan).carry_out()
@@ -122,14 +122,14 @@ def test_a_reshard_between_the_plan_and_the_confirmation_refuses_the_plan(tmp_pa
     mark = len(fleet.delivered)
     again = fleet.desk()
     LeaseChange(again, plan_rewind(again, start)).carry_out()
-    fleet.run(60)
+    fleet.run(25)
     assert sorted(int(entry[2]) for entry in fleet.delivered[mark:]) == [*range(first, fleet.put_count)]
 
 
 def test_a_rewind_of_one_shard_is_not_refused_because_it_was_split_before(tmp_path):
     fleet, start, _ = loaded(tmp_path)
     fleet.split()
-    fleet.load(10)
+    fleet.load(6)
     desk = fleet.desk()
     plan = plan_rewind(desk, start, [SHARD])
     (outcome,) = LeaseChange(desk, plan).carry_out()
@@ -141,8 +141,8 @@ def test_a_row_that_was_read_to_its_end_and_deleted_before_the_next_look_counts_
     config = replace(config, coordination=replace(config.coordination, lease_cleanup_interval=1.0))
     fleet, start, _ = loaded(tmp_path, config=config)
     fleet.split()
-    fleet.load(10)
-    fleet.run(10)
+    fleet.load(6)
+    fleet.run(6)
     desk = fleet.desk()
     outcomes = LeaseChange(desk, plan_rewind(desk, start)).carry_out()
     assert all(outcome.noticed_after is not None for outcome in outcomes)

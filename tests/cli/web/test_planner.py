@@ -127,7 +127,7 @@ def live(tmp_path: Path) -> SteeredFleet:
     fleet = SteeredFleet(tmp_path, shards=4)
     for name in ("a", "b"):
         fleet.add(name, fleet.checkpointer(name, "each batch"))
-    fleet.load(20)
+    fleet.load(8)
     assert sorted(Counter(fleet.owners().values()).items()) == [("a", 2), ("b", 2)]
     return fleet
 
