@@ -141,7 +141,7 @@ def mutated(draw: st.DrawFn) -> bytes:
 
 
 @pytest.mark.fuzz
-@settings(max_examples=fuzz.how_many(unit=120, fuzz=4_000))
+@settings(max_examples=fuzz.how_many(unit=70, fuzz=4_000))
 @given(st.one_of(st.lists(FRAGMENTS, min_size=1, max_size=8).map(b"".join).filter(bool), mutated()))
 def test_any_bytes_under_a_valid_digest_read_as_protobuf_reads_them(body: bytes) -> None:
     result = decode(seal(body))
@@ -302,7 +302,7 @@ def rows_of_columns(blob: bytes) -> list[tuple[str | None, str | None, bytes]] |
 
 
 @pytest.mark.fuzz
-@settings(max_examples=fuzz.how_many(unit=120, fuzz=2_000))
+@settings(max_examples=fuzz.how_many(unit=70, fuzz=2_000))
 @given(st.lists(FRAGMENTS, min_size=1, max_size=8).map(b"".join).filter(bool))
 def test_columns_hold_what_rows_hold(body: bytes) -> None:
     assert rows_of_columns(seal(body)) == decode(seal(body))
@@ -456,7 +456,7 @@ def outside(sub: tuple[str, str | None, bytes], start: int, end: int) -> bool:
 
 
 @pytest.mark.fuzz
-@settings(max_examples=fuzz.how_many(unit=80, fuzz=1_500))
+@settings(max_examples=fuzz.how_many(unit=50, fuzz=1_500))
 @given(SUBS, NUMBERS, NUMBERS)
 def test_is_misplaced_is_the_range_rule(
     subs: list[tuple[str, str | None, bytes]], one: int, two: int
@@ -467,7 +467,7 @@ def test_is_misplaced_is_the_range_rule(
 
 
 @pytest.mark.fuzz
-@settings(max_examples=fuzz.how_many(unit=50, fuzz=1_000))
+@settings(max_examples=fuzz.how_many(unit=35, fuzz=1_000))
 @given(SUBS.filter(lambda subs: len(subs) > 1), NUMBERS, NUMBERS, st.booleans())
 def test_deaggregate_asks_for_each_misplaced_aggregate(
     subs: list[tuple[str, str | None, bytes]], one: int, two: int, discard: bool
@@ -625,7 +625,7 @@ def varint(number: int) -> bytes:
 
 
 @pytest.mark.fuzz
-@settings(max_examples=fuzz.how_many(unit=60, fuzz=1_000))
+@settings(max_examples=fuzz.how_many(unit=40, fuzz=1_000))
 @given(
     FIELDS_OF_TAGS | FIELDS_OF_TAGS.map(lambda fields: b"\x0a\x02k1" + fields),
     st.integers(0, 200),

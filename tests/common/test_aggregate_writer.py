@@ -63,14 +63,14 @@ def test_bytes_are_those_of_protobuf_and_size_is_exact_after_every_append(items:
 
 
 @pytest.mark.fuzz
-@settings(max_examples=fuzz.how_many(unit=40, fuzz=1_000))
+@settings(max_examples=fuzz.how_many(unit=30, fuzz=1_000))
 @given(ITEMS.filter(lambda items: len(items) > 1))
 def test_round_trip(items: list[Item]) -> None:
     assert decode(filled(items).encode()) == subs(items)
 
 
 @pytest.mark.fuzz
-@settings(max_examples=fuzz.how_many(unit=50, fuzz=1_000))
+@settings(max_examples=fuzz.how_many(unit=30, fuzz=1_000))
 @given(ITEMS, st.integers(0, 40_000), st.integers(1, 12))
 def test_limits_hold_and_a_rejected_append_changes_nothing(
     items: list[Item], max_size: int, max_count: int

@@ -95,7 +95,7 @@ def test_golden_bytes() -> None:
 
 
 @pytest.mark.fuzz
-@settings(max_examples=fuzz.how_many(unit=40, fuzz=2_000))
+@settings(max_examples=fuzz.how_many(unit=25, fuzz=2_000))
 @given(APPENDS, st.booleans(), st.sampled_from([60, 300, 40_000]))
 def test_the_size_is_exact_after_every_append_and_never_over_the_limit(
     appends: list[tuple[str, str | None, bytes, dict[str, Any], bool]], tagged: bool, limit: int

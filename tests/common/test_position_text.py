@@ -238,7 +238,7 @@ POSITIONS: st.SearchStrategy[Position] = st.one_of(
 )
 
 
-@settings(max_examples=fuzz.how_many(unit=100, fuzz=2000))
+@settings(max_examples=fuzz.how_many(unit=60, fuzz=2000))
 @given(POSITIONS)
 def test_a_canonical_text_means_its_position(position: Position) -> None:
     text = format_position(position)
@@ -275,7 +275,7 @@ PIECES = st.sampled_from(
 TEXTS = st.one_of(st.text(), st.lists(PIECES | st.integers(0, 99).map(str)).map("".join))
 
 
-@settings(max_examples=fuzz.how_many(unit=150, fuzz=20_000))
+@settings(max_examples=fuzz.how_many(unit=80, fuzz=20_000))
 @given(TEXTS)
 def test_no_text_raises_anything_else(text: str) -> None:
     calls: list[Any] = [

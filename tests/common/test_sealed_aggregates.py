@@ -42,7 +42,7 @@ def carrier(data: bytes, number: int = 1) -> KinesisRecord:
     return KinesisRecord(data, "a", str(number))
 
 
-@settings(max_examples=fuzz.how_many(unit=60, fuzz=3_000))
+@settings(max_examples=fuzz.how_many(unit=35, fuzz=3_000))
 @given(items=APPENDS, tagged=st.booleans(), closed=st.booleans())
 def test_what_is_sealed_is_read_again(items: list[Item], tagged: bool, closed: bool) -> None:
     aggregate = Aggregate(1 << 30, 1 << 30, runs=Runs() if tagged else None)

@@ -92,7 +92,7 @@ CELL = 2**124  # sixteen of them make the space
 
 
 @pytest.mark.fuzz
-@settings(max_examples=fuzz.how_many(unit=70, fuzz=1_000))
+@settings(max_examples=fuzz.how_many(unit=40, fuzz=1_000))
 @given(SMALL)
 def test_find_gap_against_cells(pairs: list[tuple[int, int]]) -> None:
     spans = [(min(pair), max(pair)) for pair in pairs]
@@ -124,7 +124,7 @@ def test_find_gap_at_single_hash_keys() -> None:
 
 
 @pytest.mark.fuzz
-@settings(max_examples=fuzz.how_many(unit=40, fuzz=1_000))
+@settings(max_examples=fuzz.how_many(unit=30, fuzz=1_000))
 @given(TOPOLOGIES)
 def test_prediction_against_brute_force(plan: tuple[int, int, int]) -> None:
     stream, rng = topology(plan)
@@ -228,7 +228,7 @@ def test_a_recreated_stream_forgets_the_old_ranges(new: list[Shard]) -> None:
 
 
 @pytest.mark.fuzz
-@settings(max_examples=fuzz.how_many(unit=60, fuzz=1_000))
+@settings(max_examples=fuzz.how_many(unit=40, fuzz=1_000))
 @given(TOPOLOGIES, st.integers(0, 10))
 def test_lineage_against_brute_force(plan: tuple[int, int, int], trimmed: int) -> None:
     stream, rng = topology(plan)

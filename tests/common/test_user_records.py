@@ -70,7 +70,7 @@ def test_sub_sequence_numbers_of_large_aggregates(size: int) -> None:
 
 
 @pytest.mark.fuzz
-@settings(max_examples=fuzz.how_many(unit=40, fuzz=1_000))
+@settings(max_examples=fuzz.how_many(unit=25, fuzz=1_000))
 @given(st.lists(st.tuples(st.booleans(), ROWS), max_size=5), st.data())
 def test_it_behaves_as_a_list_does(
     shape: list[tuple[bool, list[tuple[bytes, str, str | None]]]], data: st.DataObject
@@ -144,7 +144,7 @@ def test_the_data_of_an_aggregate_is_not_kept() -> None:
 
 
 @pytest.mark.fuzz
-@settings(max_examples=fuzz.how_many(unit=50, fuzz=1_000))
+@settings(max_examples=fuzz.how_many(unit=30, fuzz=1_000))
 @given(
     st.lists(st.tuples(st.booleans(), ROWS.filter(bool)), max_size=4),
     st.sets(st.tuples(st.integers(0, 3), st.integers(0, 3))),
@@ -198,7 +198,7 @@ def test_the_end_of_a_large_aggregate_keeps_its_numbers() -> None:
 
 
 @pytest.mark.fuzz
-@settings(max_examples=fuzz.how_many(unit=30, fuzz=2_000))
+@settings(max_examples=fuzz.how_many(unit=20, fuzz=2_000))
 @given(st.lists(st.tuples(st.booleans(), ROWS), max_size=5), st.data())
 def test_a_part_of_a_part_is_what_slices_of_a_list_are(
     shape: list[tuple[bool, list[tuple[bytes, str, str | None]]]], data: st.DataObject

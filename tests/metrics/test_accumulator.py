@@ -216,7 +216,7 @@ VALUES = st.lists(st.integers(-1000, 1000), min_size=1, max_size=8)
 
 
 @pytest.mark.fuzz
-@settings(max_examples=fuzz.how_many(unit=50, fuzz=1_000))
+@settings(max_examples=fuzz.how_many(unit=30, fuzz=1_000))
 @given(st.lists(VALUES, min_size=1, max_size=6))
 def test_many_at_once_are_the_same_as_one_after_the_other(groups: list[list[int]]) -> None:
     single, bulk = Accumulator(), Accumulator()

@@ -91,7 +91,7 @@ def test_golden_bytes() -> None:
 
 
 @pytest.mark.fuzz
-@settings(max_examples=fuzz.how_many(unit=40, fuzz=500))
+@settings(max_examples=fuzz.how_many(unit=30, fuzz=500))
 @given(RUNS, st.none() | st.text(max_size=5))
 def test_what_is_written_is_read(runs: list[Run], shard: str | None) -> None:
     value = encode_table(STREAM, shard, runs)
@@ -102,7 +102,7 @@ def test_what_is_written_is_read(runs: list[Run], shard: str | None) -> None:
 
 
 @pytest.mark.fuzz
-@settings(max_examples=fuzz.how_many(unit=40, fuzz=500))
+@settings(max_examples=fuzz.how_many(unit=30, fuzz=500))
 @given(RUNS, st.integers(0, 1 << 26))
 def test_counts_that_do_not_add_up(runs: list[Run], others: int) -> None:
     found = decode_table(encode_table(STREAM, SHARD, runs), STREAM, others)
@@ -167,7 +167,7 @@ def same(found: RunTable | None, expected: RunTable | None) -> bool:
 
 
 @pytest.mark.fuzz
-@settings(max_examples=fuzz.how_many(unit=40, fuzz=500))
+@settings(max_examples=fuzz.how_many(unit=30, fuzz=500))
 @given(st.lists(any_run(), min_size=1, max_size=3), st.none() | st.just(SHARD), st.data())
 def test_one_run_is_read_like_several(runs: list[Run], shard: str | None, data: st.DataObject) -> None:
     """Tables of one run, which have a path of their own, and others, whole and mutated, against the rules written out."""
@@ -178,7 +178,7 @@ def test_one_run_is_read_like_several(runs: list[Run], shard: str | None, data: 
 
 
 @pytest.mark.fuzz
-@settings(max_examples=fuzz.how_many(unit=60, fuzz=500))
+@settings(max_examples=fuzz.how_many(unit=40, fuzz=500))
 @given(st.binary(min_size=24, max_size=24) | any_run(), st.text(alphabet="Aa0-_+/=!", max_size=40))
 def test_any_run_is_read_by_the_rules(run: bytes | Run, text: str) -> None:
     header = written_by_hand(STREAM, SHARD, [])
@@ -190,7 +190,7 @@ def test_any_run_is_read_by_the_rules(run: bytes | Run, text: str) -> None:
 
 
 @pytest.mark.fuzz
-@settings(max_examples=fuzz.how_many(unit=60, fuzz=500))
+@settings(max_examples=fuzz.how_many(unit=40, fuzz=500))
 @given(
     st.binary(min_size=24, max_size=24) | any_run() | any_run().map(lambda run: run._replace(flags=0)),
     st.text(alphabet="Aa0-_+/=!é", max_size=40),
@@ -230,7 +230,7 @@ def test_the_short_way_is_the_usual_one() -> None:
 
 
 @pytest.mark.fuzz
-@settings(max_examples=fuzz.how_many(unit=50, fuzz=500))
+@settings(max_examples=fuzz.how_many(unit=35, fuzz=500))
 @given(RUNS, st.data())
 def test_damaged_tables_are_either_refused_or_read_as_they_stand(
     runs: list[Run], data: st.DataObject

@@ -51,7 +51,7 @@ documents = st.fixed_dictionaries(
 
 
 @pytest.mark.fuzz
-@settings(max_examples=fuzz.how_many(unit=60, fuzz=3_000))
+@settings(max_examples=fuzz.how_many(unit=35, fuzz=3_000))
 @given(documents | values)
 @example({"Records": [{**GOOD, "ApproximateArrivalTimestamp": 1785578400}, GOOD]})
 @example({"Records": [{**GOOD, "ApproximateArrivalTimestamp": 1e300}]})

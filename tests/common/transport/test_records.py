@@ -116,7 +116,7 @@ entries_of = st.lists(
 
 
 @pytest.mark.fuzz
-@settings(max_examples=fuzz.how_many(unit=30, fuzz=1_000))
+@settings(max_examples=fuzz.how_many(unit=20, fuzz=1_000))
 @given(entries_of, st.sampled_from([STREAM, StreamId("orders", ARN)]))
 @example([PutEntry(b"", '"\\\n\x00\x7f\u2028é😀', "0")], STREAM)
 @example([PutEntry(b'{"Records":[]}', "]}", None)], STREAM)
@@ -190,7 +190,7 @@ def plain_get(client: Any, iterator: str = "it", limit: int = 100) -> GetRecords
 
 
 @pytest.mark.fuzz
-@settings(max_examples=fuzz.how_many(unit=30, fuzz=1_000))
+@settings(max_examples=fuzz.how_many(unit=20, fuzz=1_000))
 @given(
     st.lists(wire_items, max_size=9),
     st.fixed_dictionaries(

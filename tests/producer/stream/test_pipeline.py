@@ -1108,7 +1108,9 @@ def test_records_of_one_instant_keep_their_order_when_a_divided_aggregate_is_gro
         return answer
 
     simulation.client.put_records = refuse_once
-    fill(simulation, 83, keys=1)  # as put_many does: all of them have one arrival, and the last aggregate has room
+    fill(
+        simulation, 83, keys=1
+    )  # as put_many does: all of them have one arrival, and the last aggregate has room
     while refusals:
         simulation.run(until=simulation.clock.monotonic() + 0.001)
     simulation.run(until=simulation.clock.monotonic() + 0.001)

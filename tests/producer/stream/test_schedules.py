@@ -35,7 +35,7 @@ def test_headers_stay_with_their_records_in_every_schedule(seed: int, ordered: b
             assert isinstance(record.exception(), RecordFailedError)
 
 
-@settings(max_examples=how_many(unit=25, fuzz=100))
+@settings(max_examples=how_many(unit=15, fuzz=100))
 @given(seed=st.integers(0, 2**63))
 def test_no_deadline_is_missed_while_the_endpoint_is_healthy(seed: int) -> None:
     rng = random.Random(seed)
