@@ -42,7 +42,8 @@ def test_every_command_with_json_has_a_schema_and_no_other_has() -> None:
     assert sorted(with_json(cli)) == sorted(OUTPUTS)
 
 
-@pytest.mark.parametrize("command", OUTPUTS)
+@pytest.mark.fuzz
+@pytest.mark.parametrize("command", share(OUTPUTS, unit=15))
 def test_each_schema_is_valid(command: str) -> None:
     found = output_schema(command)
     jsonschema.Draft202012Validator.check_schema(found)

@@ -171,7 +171,7 @@ def test_a_skip_leaves_out_exactly_what_it_shows(tmp_path, mode, kind, late):
 
     fleet.air.catch = catch
     fleet.add("a", fleet.checkpointer("a", mode))
-    fleet.load(SELDOM + 5)
+    fleet.load(PERIODS[mode])
     fleet.rested = True
     desk = fleet.behind()
     fleet.clock.advance(1.1)

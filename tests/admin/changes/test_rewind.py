@@ -183,7 +183,7 @@ STEPS = {"split": ["split"], "merge": ["merge"], "two generations": ["split", "m
 @pytest.mark.fuzz
 @pytest.mark.parametrize(
     ("steps", "cleaned", "operations"),
-    share(product(STEPS.values(), [True, False], ["one", "killed between two writes"]), unit=5),
+    share(product(STEPS.values(), [True, False], ["one", "killed between two writes"]), unit=4),
 )
 def test_a_rewind_over_a_reshard(tmp_path, steps, cleaned, operations):
     """Every record since the start comes again, no older one does, and parents come before their children."""
@@ -222,7 +222,7 @@ def test_a_rewind_over_a_reshard(tmp_path, steps, cleaned, operations):
         LeaseChange(again, rest).carry_out()
     wanted = {b"%d" % number for number in range(first, fleet.put_count)}
     assert fleet.run(120, lambda: wanted <= {data for _, _, data, _, _ in fleet.delivered[mark:]})
-    fleet.run(30)  # the time of three leases, in which nothing else may come
+    fleet.run(20)  # the time of two leases, in which nothing else may come
     seen: dict[str, list[int]] = {}
     for _, shard, data, _, _ in fleet.delivered[mark:]:
         seen.setdefault(shard, []).append(int(data))

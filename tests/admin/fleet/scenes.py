@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 
 from kinesis_sdk.admin.applications import StreamFacts
 from kinesis_sdk.admin.fleet.lag import LagProbeResult
@@ -263,3 +264,9 @@ SCENES: dict[str, Callable[[Fleet], FleetView]] = {
     "stream-recreated": recreated_stream,
     "stream-missing": missing_stream,
 }
+
+
+@cache
+def view_of(code: str) -> FleetView:
+    """Return a view of the fleet that has a problem, which is made once for all tests that look at it."""
+    return SCENES[code](healthy())

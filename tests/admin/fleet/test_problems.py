@@ -17,7 +17,7 @@ from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.shards import Shard
 from kinesis_sdk.consumer.leases.table.progress import Failing, Progress
 from tests.admin.fleet.rows import Fleet, codes, shard_id
-from tests.admin.fleet.scenes import SCENES, handler, healthy, pass_time, silent
+from tests.admin.fleet.scenes import SCENES, handler, healthy, pass_time, silent, view_of
 
 DOCS = Path(kinesis_sdk.__file__).parents[1] / "docs" / "lag.md"
 
@@ -28,7 +28,9 @@ def the(view: FleetView, code: str) -> Problem:
 
 
 def test_a_healthy_fleet_has_no_problem() -> None:
-    assert codes(pass_time(healthy(), 600)) == []
+    fleet = healthy()
+    assert codes(fleet.view()) == []
+    assert codes(pass_time(fleet, 600)) == []
 
 
 @pytest.mark.parametrize(
@@ -66,9 +68,7 @@ def test_a_shard_is_hot_by_what_arrives_if_that_was_measured(
 
 @pytest.mark.parametrize("code", SCENES)
 def test_each_problem_is_found(code: str) -> None:
-    fleet = healthy()
-    assert code not in codes(fleet.view())
-    view = SCENES[code](fleet)
+    view = view_of(code)
     assert code in codes(view)
     for problem in view.problems:
         assert problem.severity in (RULES[problem.code].severity, Severity.WARNING)
