@@ -22,7 +22,7 @@ from tests.producer.simulation import STREAM, Simulation
 from tests.producer.support import LONG, Gate
 
 SIZE = 100
-COUNT = how_many(unit=500, fuzz=4_000)
+COUNT = how_many(unit=1_000, fuzz=4_000)
 
 
 @pytest.fixture(scope="module")
