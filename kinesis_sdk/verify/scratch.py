@@ -15,7 +15,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from kinesis_sdk.admin import Connection, Streams
 from kinesis_sdk.common.aws import call_with_retries, is_throttle, translate_errors
 from kinesis_sdk.common.clock import Clock
-from kinesis_sdk.common.errors import AdminError, ResourceNotFoundError
+from kinesis_sdk.common.errors import AdminError, AwsError, ResourceNotFoundError
 from kinesis_sdk.common.paging import PageLimit
 from kinesis_sdk.verify.meter import Meter
 
@@ -220,8 +220,8 @@ def _delete(clients: Mapping[str, Any], kind: str, name: str) -> bool:
     try:
         if kind == "stream":
             clients["kinesis"].delete_stream(StreamName=name, EnforceConsumerDeletion=True)
-        else:
-            clients["dynamodb"].delete_table(TableName=name)
+        elif not _delete_table(clients["dynamodb"], name):
+            return False
     except ClientError as error:
         code = str(error.response["Error"]["Code"])
         if code == _GONE:
@@ -230,6 +230,20 @@ def _delete(clients: Mapping[str, Any], kind: str, name: str) -> bool:
         if code in _IN_USE or is_throttle(code) or _INVALID.search(name):
             return False
         raise
+    return True
+
+
+def _delete_table(client: Any, name: str) -> bool:
+    """Ask for the deletion of a table. A run that ended while its table was protected left it so: end that instead, and return False."""
+    try:
+        client.delete_table(TableName=name)
+    except ClientError as error:
+        if error.response["Error"]["Code"] != "ValidationException" or _INVALID.search(name):
+            raise
+        if not client.describe_table(TableName=name)["Table"].get("DeletionProtectionEnabled"):
+            raise
+        client.update_table(TableName=name, DeletionProtectionEnabled=False)
+        return False
     return True
 
 
@@ -311,7 +325,7 @@ class Remover:
             tell: Called with a sentence about the progress.
 
         Raises:
-            AwsError: If a call fails.
+            AwsError: If a call fails. If that call is a deletion, everything else is deleted first.
         """
         known = {(kind, name): Leftover(kind, name, run) for kind, name in also or ()}
         found = {(one.kind, one.name): one for one in self.find(run)}
@@ -320,6 +334,7 @@ class Remover:
         for key in [key for key in waiting if self._status(*key) is None]:
             del waiting[key]
         total = dict(waiting)
+        failed: list[AwsError] = []
         deadline = self._clock.monotonic() + timeout
         if total:
             tell(f"removing {len(total)} streams and tables")
@@ -329,11 +344,17 @@ class Remover:
                 if status is None:
                     del waiting[key]
                 elif status != "DELETING":
-                    with translate_errors(f"Delete{key[0].capitalize()}"):
-                        _delete(self._clients, *key)
+                    try:
+                        with translate_errors(f"Delete{key[0].capitalize()}"):
+                            _delete(self._clients, *key)
+                    except AwsError as error:
+                        failed.append(error)
+                        del waiting[key]
             if not waiting or self._clock.monotonic() >= deadline:
                 break
             self._sleep(_POLL)
+        if failed:
+            raise failed[0]
         return Removal(
             tuple(one for key, one in total.items() if key not in waiting),
             tuple(waiting.values()),

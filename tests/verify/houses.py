@@ -10,6 +10,16 @@ from kinesis_sdk.testing import FakeAws, VirtualClock
 from kinesis_sdk.verify import Remover, Verification
 
 SERVICES = ("kinesis", "dynamodb", "dynamodbstreams")
+CREATES = ("CreateStream", "CreateTable", "RegisterStreamConsumer")
+CHANGES = (
+    *CREATES,
+    "SplitShard",
+    "MergeShards",
+    "UpdateShardCount",
+    "UpdateTable",
+    "DeregisterStreamConsumer",
+)
+"""Operations at which runs are interrupted: they change what a removal finds."""
 
 
 class Killed(BaseException):

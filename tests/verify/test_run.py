@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 from botocore.exceptions import ClientError
 
-from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.common.errors import AwsError, ConfigError
 from kinesis_sdk.verify import PRICES, STEPS, TAG
 from kinesis_sdk.verify.report import judge
-from tests.verify.houses import Account, Killed
+from tests.verify.houses import CHANGES, Account, Killed
 
 QUICK = [step.name for step in STEPS if step.group in ("kinesis", "dynamodb", "table-streams")]
-CREATES = ("CreateStream", "CreateTable", "RegisterStreamConsumer")
 
 
 def test_a_run_finds_on_the_fake_what_the_rehearsal_found_and_leaves_nothing() -> None:
@@ -45,10 +44,10 @@ def test_everything_that_is_made_has_the_prefix_and_the_tag() -> None:
 
 @pytest.mark.parametrize("name", QUICK)
 @pytest.mark.parametrize("side", ["before", "after"])
-def test_a_run_that_is_killed_at_any_creation_is_removed_later(name: str, side: str) -> None:
+def test_a_run_that_is_killed_at_any_creation_or_change_is_removed_later(name: str, side: str) -> None:
     clean = Account(stream_delay=1, table_delay=1)
     clean.verification(name).run()
-    total = sum(operation in CREATES for operation in clean.calls)
+    total = sum(operation in CHANGES for operation in clean.calls)
     assert total
     for number in range(1, total + 1):
         account = Account(stream_delay=1, table_delay=1)
@@ -56,7 +55,7 @@ def test_a_run_that_is_killed_at_any_creation_is_removed_later(name: str, side: 
 
         def step_on(operation: str, account: Account = account) -> None:
             nonlocal left
-            left -= operation in CREATES
+            left -= operation in CHANGES
             if left == 0:
                 account.kill()
 
@@ -207,6 +206,26 @@ def test_a_removal_that_is_denied_leaves_the_report(denied: str) -> None:
     assert (report.left, report.removed, report.passed) == (1, 0, False)
     assert any(line.startswith("the removal failed: ") for line in told)
     assert not verification.is_clean
+
+
+def test_one_thing_that_cannot_be_deleted_does_not_keep_the_rest() -> None:
+    account = Account()
+    for name in ("a", "b"):
+        account.aws.client("kinesis").create_stream(
+            StreamName=f"kinesis-sdk-verify-0123abcd-{name}", ShardCount=1, Tags={TAG: "0123abcd"}
+        )
+    calls = 0
+
+    def deny_first(operation: str) -> None:
+        nonlocal calls
+        calls += operation == "DeleteStream"
+        if calls == 1 and operation == "DeleteStream":
+            raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, operation)
+
+    account.before = deny_first
+    with pytest.raises(AwsError, match="AccessDenied"):
+        account.remover().remove()
+    assert account.names() == ["kinesis-sdk-verify-0123abcd-a"]
 
 
 def test_names_of_steps_are_checked() -> None:
