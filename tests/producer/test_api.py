@@ -438,11 +438,11 @@ def test_time_in_which_the_process_stood_still_is_not_counted(gate: Gate) -> Non
 
 
 def test_an_idle_hour_before_a_put_is_no_standstill(gate: Gate) -> None:
-    clock = Jump()
-    config = ProducerConfig(record_max_buffered_time=0.005, record_ttl=30.0)
+    clock = VirtualClock()
+    config = ProducerConfig(record_max_buffered_time=0.0, record_ttl=30.0)
     with Producer(config, client=gate, clock=clock) as producer:
         assert producer.put(STREAM, "a", b"x").result(LONG)
-        clock.ahead = 3_600.0
+        clock.advance(3_600.0)
         gate.open.clear()
         record = producer.put(STREAM, "a", b"y")
         assert gate.arrived.acquire(timeout=LONG)
