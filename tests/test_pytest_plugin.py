@@ -64,11 +64,32 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
         (folder / f"test_example_{number}.py").write_text(example.text)
     # pytest finds ours by itself. The others would be imported for nothing, or disturb those of this run.
     others = {point.name for point in entry_points(group="pytest11")} - {"kinesis_sdk"}
-    without = [f"-pno:{name}" for name in ("cacheprovider", "faulthandler", "terminal", *sorted(others))]
+    without = [
+        f"-pno:{name}"
+        for name in (
+            "cacheprovider",
+            "faulthandler",
+            "terminal",
+            "unraisableexception",
+            "threadexception",
+            *sorted(others),
+        )
+    ]
     reports = Reports()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "path", [*sys.path])
-        pytest.main(["-s", "-c", "/dev/null", f"--rootdir={folder}", *without, str(folder)], [reports])
+        pytest.main(
+            [
+                "-s",
+                "-c",
+                "/dev/null",
+                f"--rootdir={folder}",
+                f"--basetemp={folder}/tmp",
+                *without,
+                str(folder),
+            ],
+            [reports],
+        )
     for number in range(len(programs(PAGE))):
         sys.modules.pop(f"test_example_{number}", None)
     return reports.outcomes
