@@ -8,7 +8,7 @@ from kinesis_sdk.common.once import memory as memory_module
 from kinesis_sdk.common.once.memory import MAX_SEALED, Recollection, RunMemory
 from tests.common.once.forgeries import EPOCH, forge
 from tests.common.once.steps import steps_of
-from tests.fuzz import seeds
+from tests.fuzz import seeds, share
 
 STEPS_PER_BYTE = 7.0
 """A run takes 38 bytes, so that is fewer steps for each run than `test_forged_tables.py` allows."""
@@ -16,7 +16,7 @@ STEPS_PER_BYTE = 7.0
 
 @pytest.mark.fuzz
 @pytest.mark.parametrize("size", [10, 60])
-@pytest.mark.parametrize("seed", seeds(unit=25, fuzz=3_000))
+@pytest.mark.parametrize("seed", seeds(unit=15, fuzz=3_000))
 def test_no_forgery_costs_many_steps_for_its_bytes(seed: int, size: int) -> None:
     forgery = forge(seed, size)
     steps = steps_of(forgery.play)
@@ -24,7 +24,7 @@ def test_no_forgery_costs_many_steps_for_its_bytes(seed: int, size: int) -> None
 
 
 @pytest.mark.fuzz
-@pytest.mark.parametrize("seed", [70_015_921, 70_001_246, *seeds(unit=0, fuzz=500)])
+@pytest.mark.parametrize("seed", [*share([70_015_921, 70_001_246], unit=1), *seeds(unit=0, fuzz=500)])
 def test_many_forged_records_cost_what_a_full_memory_does(seed: int) -> None:
     """With these seeds, arrivals that are not known keep as many segments as there may be."""
     forgery = forge(seed, 300)
