@@ -18,7 +18,7 @@ from benchmarks.spark_cluster.processes import look
 from benchmarks.spark_cluster.stream import COPIES, ORDERS
 from benchmarks.spark_cluster.write_job import FOLDERS, TASK_STEPS
 
-PATIENCE = 300.0
+PATIENCE = 600.0
 """Seconds within which a step has to come."""
 
 
