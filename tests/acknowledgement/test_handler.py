@@ -34,7 +34,7 @@ class Application:
         self.worker = self.make(handler, self.config, worker_id=f"worker-{id(handler)}", **more)
         return self.worker
 
-    def run(self, seconds: float = 60) -> None:
+    def run(self, seconds: float = 15) -> None:
         self.worker.run_for(seconds)
         self.leases = self.worker.leases
 
@@ -101,16 +101,16 @@ def test_a_bound_stops_the_reading_until_gaps_close(kinesis_stream: Any, kinesis
     kinesis_stream.put("k", *(b"%d" % n for n in range(20)))
     application = Application(kinesis_stream, kinesis_worker, max_unacknowledged=3)
     application.start()
-    application.run(120)
+    application.run(45)
     assert application.numbers == [0, 1, 2]
     told = str(application.row.progress)
     assert "UnacknowledgedError: shard shardId-000000000000: 3 records are not acknowledged" in told
     application.ack(1)
-    application.run(60)
+    application.run(35)
     assert application.numbers == [0, 1, 2, 3]
     for _ in range(8):
         application.ack(*range(20))
-        application.run(60)
+        application.run(35)
     assert application.numbers == list(range(20))
     assert application.row.checkpoint == application.position(19)
 
@@ -125,10 +125,10 @@ def test_no_policy_sets_records_aside_or_stops_because_of_the_bound(
     config = ConsumerConfig(initial_position="TRIM_HORIZON", on_handler_error=policy)
     application = Application(kinesis_stream, kinesis_worker, max_unacknowledged=2, config=config)
     application.start()
-    application.run(300)
+    application.run(120)
     assert application.numbers == [0, 1]
     application.ack(0, 1)
-    application.run(60)
+    application.run(35)
     assert application.numbers == [0, 1, 2, 3]
 
 
@@ -198,11 +198,11 @@ def test_a_shard_ends_when_its_last_record_is_acknowledged(application: Applicat
         NewStartingHashKey=str(1 << 127),
     )
     application.ack(0, 1, 3, 4, 5)
-    application.run(120)
+    application.run(45)
     parent = application.leases.get("shardId-000000000000")
     assert parent.checkpoint == application.position(1)
     application.ack(2)
-    application.run(120)
+    application.run(45)
     assert application.leases.get("shardId-000000000000").checkpoint.sequence_number == "SHARD_END"
 
 
@@ -241,7 +241,7 @@ def test_a_quiet_shard_costs_no_write(application: Application) -> None:
     real = store.prepare, store.checkpoint
     store.prepare = lambda *given: calls.append(given) or real[0](*given)
     store.checkpoint = lambda *given: calls.append(given) or real[1](*given)
-    application.run(120)
+    application.run(45)
     assert calls == []
     assert application.row.pending_checkpoint_state == state
 
@@ -251,9 +251,9 @@ def test_a_worker_that_checkpoints_by_itself_passes_no_gap(kinesis_stream: Any, 
     config = ConsumerConfig(initial_position="TRIM_HORIZON", auto_checkpoint=True)
     application = Application(kinesis_stream, kinesis_worker, config=config)
     application.start()
-    application.run(120)
+    application.run(45)
     application.ack(0, 2, 3)
-    application.run(120)
+    application.run(45)
     assert application.row.checkpoint <= application.position(0)
     application.start()
     application.run()

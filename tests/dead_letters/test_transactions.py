@@ -38,7 +38,7 @@ def test_a_letter_is_committed_with_the_position(tmp_path, fails, monkeypatch):
         monkeypatch.setattr("kinesis_sdk.consumer.sinks.sql.SqlTransaction.commit", broken)
     house.add("w1", poison)
     house.fleet.put(2)
-    house.fleet.run(20)
+    house.fleet.run(8)
     found = [letter.history.attempt for letter in letters.letters()]
     assert found == ([] if fails else [1])
     letters.close()
@@ -66,7 +66,7 @@ def test_a_letter_for_a_coroutine_sink_is_written_on_its_connection(tmp_path):
 
     house.fleet.add("w1", handle)
     house.fleet.put(2)
-    house.fleet.run(20)
+    house.fleet.run(8)
     assert [letter.history.error for letter in letters.letters()] == ["ValueError"]
     letters.close()
 

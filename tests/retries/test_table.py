@@ -145,11 +145,11 @@ def test_row_and_position_are_stored_together(scene, monkeypatch):
     assert lost
     assert scene.table.waiting() == []
     scene.add("w2")
-    scene.house.fleet.run(70)
+    scene.house.fleet.run(45)
     assert [one.records for one in scene.table.waiting()] == [1]
     scene.house.fleet.crash("w2")
     scene.add("w3")
-    scene.house.fleet.run(70)
+    scene.house.fleet.run(45)
     assert [one.records for one in scene.table.waiting()] == [1]
     scene.bad.clear()
     scene.run(1)
