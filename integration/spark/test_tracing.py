@@ -49,7 +49,7 @@ def test_a_trace_leads_over_two_streams_into_a_batch_of_spark(
     def collect(frame: Any, _batch_id: int) -> None:
         seen.extend(bytes(row.data) for row in frame.select("data").collect())
 
-    options = bills.reader_options(includeHeaders="true")
+    options = bills.reader_options(includeHeaders="true", columns="data, headers")
     frame = spark.readStream.format("kinesis_sdk").options(**options).load()
     query = (
         frame.writeStream.foreachBatch(BatchTracing(tracing, stream=bills.name)(collect))

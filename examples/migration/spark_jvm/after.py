@@ -12,6 +12,7 @@ flights = (
     # 4: found by the region; endpointUrl is for another one
     .option("startingPosition", "TRIM_HORIZON")  # 5
     # 6: polling is the only way
+    .option("columns", "partitionKey, data")  # the connector reads all
     .load()
 )
 lines = flights.selectExpr("partitionKey", "CAST(data AS STRING) AS line")  # 7
