@@ -33,7 +33,7 @@ from kinesis_sdk.producer import PendingRecord, Producer, ProducerConfig, Put
 from kinesis_sdk.spark import logs
 from kinesis_sdk.spark.attempts import Attempt
 from kinesis_sdk.spark.connection import ConnectionSettings
-from kinesis_sdk.spark.gc_tuning import exclude_loaded_objects, rare_collections
+from kinesis_sdk.spark.python_process import rare_collections, settle
 
 Field = str | Callable[[Any], Any]
 """Column name, or picklable function of the row."""
@@ -405,7 +405,7 @@ class KinesisPartitionWriter:
         """Put the rows of one partition."""
         logs.configure(self.stream)
         with rare_collections(), shared_producer(self.settings) as producer:
-            exclude_loaded_objects()
+            settle()
             for row in rows:
                 explicit = None if self.explicit_hash_key is None else _read(row, self.explicit_hash_key)
                 producer.put(

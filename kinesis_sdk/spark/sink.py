@@ -28,9 +28,9 @@ from kinesis_sdk.spark.bad_rows import FAIL, BadRows, counted
 from kinesis_sdk.spark.columns import COLUMNS
 from kinesis_sdk.spark.connection import ConnectionSettings, shared_client
 from kinesis_sdk.spark.errors import BriefErrors
-from kinesis_sdk.spark.gc_tuning import exclude_loaded_objects, rare_collections
 from kinesis_sdk.spark.options import SinkOptions
 from kinesis_sdk.spark.partition import describe_row, shared_producer
+from kinesis_sdk.spark.python_process import rare_collections, settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -203,7 +203,7 @@ def write_batches(
     size = 0
     keyless: bool | None = None  # whether null keys are accepted; unknown before the first null key
     with rare_collections(), shared_producer(options.settings, error_sample=options.error_sample) as producer:
-        exclude_loaded_objects()
+        settle()
         bad = None
         if options.bad_rows != FAIL:
             bad = BadRows(producer, options.bad_rows_stream, columns.known)
@@ -375,6 +375,7 @@ def _reject_nulls(name: str, batch: pa.RecordBatch, columns: Columns, before: in
 def _commit(where: str, options: SinkOptions, messages: list[Written | None]) -> None:
     """Log the counts of the write; raise the error of the first row that fails it."""
     logs.configure(options.stream.name, "commit", level=options.log_level)
+    settle()
     for message in messages:
         if message is not None and message.rejected is not None:
             raise InvalidRecordError(*message.rejected)

@@ -35,6 +35,7 @@ from kinesis_sdk.spark.columns import COLUMN_NAMES, COLUMNS, DDL, HEADERS
 from kinesis_sdk.spark.connection import shared_client
 from kinesis_sdk.spark.errors import BriefErrors
 from kinesis_sdk.spark.options import SinkOptions, SourceOptions
+from kinesis_sdk.spark.python_process import lasting_objects, rare_collections, settle
 from kinesis_sdk.spark.row_shape import RawRows, RowShape
 from kinesis_sdk.spark.table_options import (
     METADATA_KEY,
@@ -99,6 +100,10 @@ class KinesisDataSource(DataSource):  # type: ignore[misc]
     Options: see `kinesis_sdk.spark.options`.
     """
 
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        settle()
+
     @classmethod
     def name(cls) -> str:
         """Return the name of the format."""
@@ -145,6 +150,7 @@ class KinesisDataSource(DataSource):  # type: ignore[misc]
                 ",".join(sorted(options.shard_ids)),
                 "nothing in a streaming query, which reads all shards",
             )
+        settle()
         return KinesisStreamReader(options, rows)
 
     @BriefErrors()
@@ -157,6 +163,7 @@ class KinesisDataSource(DataSource):  # type: ignore[misc]
         from kinesis_sdk.spark.sink import KinesisWriter, plan_columns
 
         options = SinkOptions.parse(check_write_options(self.options))
+        settle()
         return KinesisWriter(options, plan_columns(schema, options, overwrite=overwrite))
 
     @BriefErrors()
@@ -172,6 +179,7 @@ class KinesisDataSource(DataSource):  # type: ignore[misc]
             overwrite
         )  # set in complete and update mode; a stream is append-only, so the rows of each batch are put
         options = SinkOptions.parse(check_write_options(self.options))
+        settle()
         return KinesisStreamWriter(options, plan_columns(schema, options, overwrite=False))
 
 
@@ -250,11 +258,13 @@ def _group(ranges: Sequence[ShardRange], options: SourceOptions) -> list[InputPa
 
 
 def _new_planner(options: SourceOptions) -> StreamPlanner:
-    from kinesis_sdk.spark.planner import StreamPlanner
-
     logs.configure(options.stream_names, "planner", level=options.log_level)
+    with lasting_objects():
+        from kinesis_sdk.spark.planner import StreamPlanner
+
+        client = shared_client(options.connection)
     return StreamPlanner(
-        shared_client(options.connection),
+        client,
         options,
         clock=SystemClock(),
         sleep=time.sleep,
@@ -269,7 +279,6 @@ def _read(options: SourceOptions, shape: RowShape, partition: InputPartition) ->
     if not ranges:
         return
     from kinesis_sdk.spark.arrow import BatchBuilder
-    from kinesis_sdk.spark.gc_tuning import exclude_loaded_objects, rare_collections
     from kinesis_sdk.spark.reading import ReadPolicy, read_ranges
     from kinesis_sdk.spark.repetitions import RangeRepetitions
     from kinesis_sdk.spark.shardio import ShardIo
@@ -301,7 +310,7 @@ def _read(options: SourceOptions, shape: RowShape, partition: InputPartition) ->
     repetitions: dict[tuple[str, str], RangeRepetitions] = {}
     rows = 0
     shaping = shape.begin()
-    exclude_loaded_objects()
+    settle()
     with rare_collections(), BriefErrors():
         for item, records in read_ranges(make_io, ranges, policy):
             known = repetitions.get((item.stream.name, item.shard_id))
@@ -360,7 +369,9 @@ class KinesisReader(DataSourceReader):  # type: ignore[misc]
             AwsError: If a call failed permanently.
         """
         ranges = _new_planner(self._options).plan_read(shard_ids=self._options.shard_ids)
-        return _group(ranges, self._options)
+        tasks = _group(ranges, self._options)
+        settle()
+        return tasks
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task."""
