@@ -137,16 +137,18 @@ class Aggregate:
         # The last headers, and the length of `_parts` after their record. So the fast paths need not reset them.
         self._headers = b""
         self._headers_end = -1
-        self._keys: dict[str, int] = {}
+        # Made with the second record, unless the first one is unusual: many aggregates have one, and the garbage collector visits each
+        # collection of each record that waits.
+        self._keys: dict[str, int] = _NO_KEYS
         # Keys that `append_known` accepts: their hash is known to lie between `lowest` and `highest`, and their index
         # fits the prefix cache. These are all of `_keys`, or none once one of the conditions fails.
         self._placed_keys = self._keys
-        self._key_table: list[bytes] = []
+        self._key_table: list[bytes] = _NO_PARTS
         # Few aggregates have explicit hash keys: their collections are made with the first one.
         self._hash_keys: dict[str, int] = _NO_KEYS
         self._hash_table: list[bytes] = _NO_PARTS
         # For each user record its prefix, then its payload.
-        self._parts: list[bytes] = []
+        self._parts: list[bytes] = _NO_PARTS
         self._framed_size = OVERHEAD
         self._first_key = ""
         self.lowest: bytes = b""
@@ -157,8 +159,8 @@ class Aggregate:
         """Append a user record on the fast path: no explicit hash key, and a partition key that the aggregate contains.
 
         Returns:
-            False, with nothing changed, if one of these conditions does not hold, or if the record would fill the
-            aggregate. `try_append` decides then; the record may still fit.
+            False, with nothing changed, if one of these conditions does not hold, if the record is the second one, or if it would
+            fill the aggregate. `try_append` decides then; the record may still fit.
         """
         key_index = self._placed_keys.get(partition_key)
         if key_index is None:
@@ -183,14 +185,19 @@ class Aggregate:
             hash_key: Effective hash key (16 bytes): the partition key's.
 
         Returns:
-            False, with nothing changed, if the aggregate is empty, has the key or an explicit hash key, or would be
-            full with the record (which may fit anyway): `try_append` decides then.
+            False, with nothing changed, if the aggregate is empty, has an explicit hash key, or has the key in more than one record,
+            or would be full with the record (which may fit anyway): `try_append` decides then.
         """
         keys, parts = self._keys, self._parts
+        if not keys:
+            if not parts or self._most_parts < 0:  # empty, or sealed
+                return False
+            keys = self._list_keys()
+            if partition_key in keys:
+                return self.append_known(partition_key, data)
         key_index = len(keys)
         if (
-            not parts
-            or self._placed_keys is not keys
+            self._placed_keys is not keys
             or partition_key in keys
             or key_index >> _INDEX_BITS
             or len(parts) >= self._most_parts
@@ -251,6 +258,8 @@ class Aggregate:
         count = len(self._parts) // 2
         if count >= self.max_count:
             return False
+        if count and not self._keys:
+            self._list_keys()
         length = len(data)
         repeated = headers and headers == self._headers and self._headers_end == len(self._parts)
         shown = SAME_HEADERS if repeated else headers
@@ -289,6 +298,8 @@ class Aggregate:
             self.highest = hash_key
         if runs is not None:
             runs.take(identity, count)
+        if count == 0 and (identity is not None or explicit_hash_key is not None):
+            self._list_keys()
         if identity is not None:
             self._placed_keys = {}
         if explicit_hash_key is not None:
@@ -298,14 +309,17 @@ class Aggregate:
                     self._hash_keys, self._hash_table = {}, []
                 self._hash_keys[explicit_hash_key] = len(self._hash_keys)
                 self._hash_table.append(hash_entry)
-        if key_entry:
+        if key_entry and count:
             if key_index >> _INDEX_BITS:
                 self._placed_keys = {}
             self._keys[partition_key] = key_index
             self._key_table.append(key_entry)
         self._framed_size = size
-        self._parts.append(prefix)
-        self._parts.append(data)
+        if count:
+            self._parts.append(prefix)
+            self._parts.append(data)
+        else:
+            self._parts = [prefix, data]  # without spare room, unlike a list that is appended to
         if headers:
             self._wraps, self._headers, self._headers_end = True, headers, len(self._parts)
         return True
@@ -317,7 +331,18 @@ class Aggregate:
         self._keys = self._placed_keys = self._hash_keys = _NO_KEYS
         if len(self._parts) == 2 and not self.is_wrapped:
             self._key_table = self._hash_table = _NO_PARTS
-            self._parts = [b"", self._parts[1]]
+            self._parts[0] = b""
+
+    def _list_keys(self) -> dict[str, int]:
+        """Make the collections of keys, with the key of the first record."""
+        keys = self._keys = self._placed_keys = {self._first_key: 0}
+        self._key_table = [_key_entry(self._first_key)]
+        return keys
+
+    @property
+    def _table(self) -> list[bytes]:
+        """The encoded keys."""
+        return self._key_table or ([_key_entry(self._first_key)] if self._parts else _NO_PARTS)
 
     @property
     def tagged(self) -> bool:
@@ -359,7 +384,9 @@ class Aggregate:
     @property
     def partition_key(self) -> str:
         """Partition key of the Kinesis record: the user's own for a record that is not wrapped, else ``a``."""
-        return AGGREGATE_PARTITION_KEY if self.is_wrapped else self._first_key
+        parts = self._parts
+        # `is_wrapped`, written out for speed, as in `encode`.
+        return AGGREGATE_PARTITION_KEY if len(parts) > 2 or (self._wraps and parts) else self._first_key
 
     @property
     def hash_key(self) -> bytes:
@@ -393,13 +420,15 @@ class Aggregate:
         Raises:
             ValueError: If the aggregate is empty, or if it is tagged and the tag of its `runs` has not been set.
         """
-        if self.count == 0:
+        parts = self._parts
+        if not parts:
             raise ValueError("an empty aggregate has no encoding")
-        if not self.is_wrapped:
-            return self._parts[1]
-        parts = [*self._key_table, *self._hash_table, *self._parts]
+        if len(parts) == 2 and not self._wraps:
+            return parts[1]
+        table = self._table
+        parts = [*table, *self._hash_table, *self._parts]
         if self.runs is not None:
-            self.runs.add_tag(parts, len(self._key_table) + len(self._hash_table))
+            self.runs.add_tag(parts, len(table) + len(self._hash_table))
         return _framed(parts)
 
     @property
@@ -410,7 +439,7 @@ class Aggregate:
             head, fields = self._first_place
             fields += b"\x1a" + varint(len(data))
             return b"".join((*head, b"\x1a", varint(len(fields) + len(data)), fields, data))
-        return b"".join((*self._key_table, *self._hash_table, *self._parts))
+        return b"".join((*self._table, *self._hash_table, *self._parts))
 
     @property
     def _first_place(self) -> tuple[list[bytes], bytes]:

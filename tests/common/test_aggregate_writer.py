@@ -215,22 +215,41 @@ def test_a_rejected_record_does_not_move_the_bounds() -> None:
 
 
 def test_the_short_way_takes_what_is_known_and_leaves_room() -> None:
-    aggregate = Aggregate(2**20, 3)
+    aggregate = Aggregate(2**20, 4)
     assert not aggregate.append_known("k", b"1"), "a new key"
     assert append(aggregate, ("k", None, b"1"))
-    assert aggregate.append_known("k", b"2")
-    assert not aggregate.append_known("k", b"3"), "it would be the last"
-    assert append(aggregate, ("k", None, b"3"))
+    assert not aggregate.append_known("k", b"2"), "the second record"
+    assert append(aggregate, ("k", None, b"2"))
+    assert aggregate.append_known("k", b"3")
+    assert not aggregate.append_known("k", b"4"), "it would be the last"
+    assert append(aggregate, ("k", None, b"4"))
     assert aggregate.is_full
-    assert aggregate.count == 3
+    assert aggregate.count == 4
     aggregate = Aggregate(100, 10)
-    assert append(aggregate, ("k", None, b"1"))
-    room = 100 - filled([("k", None, b"1"), ("k", None, b"")]).size
+    two: list[Item] = [("k", None, b"1"), ("k", None, b"2")]
+    assert all(append(aggregate, item) for item in two)
+    room = 100 - filled([*two, ("k", None, b"")]).size
     assert not aggregate.append_known("k", bytes(room)), "it would fill it"
     assert aggregate.append_known("k", bytes(room - 1))
     assert not aggregate.is_full
     placed = filled([("k", "7", b"1")])
     assert not placed.append_known("k", b"2"), "where its key belongs is not looked at"
+
+
+def test_an_aggregate_of_one_record_has_one_collection() -> None:
+    def collections(aggregate: Aggregate) -> list[str]:
+        values = {name: getattr(aggregate, name) for name in Aggregate.__slots__}
+        return [name for name, value in values.items() if isinstance(value, (list, dict)) and value]
+
+    aggregate = filled([("k", None, b"1")])
+    assert collections(aggregate) == ["_parts"]
+    assert aggregate.append_new("k", b"2", hash_partition_key("k")), "the second record may have the same key"
+    assert aggregate.encode() == reference.encode([("k", None, b"1"), ("k", None, b"2")])
+    sealed = filled([("k", None, b"1"), ("l", None, b"2")])
+    sealed.seal()
+    before = sealed.encode()
+    assert not sealed.append_new("m", b"3", hash_partition_key("m"))
+    assert sealed.encode() == before
 
 
 def test_more_keys_than_prefixes_are_remembered_for() -> None:

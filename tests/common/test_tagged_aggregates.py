@@ -90,8 +90,8 @@ def test_the_fast_path_continues_a_run_and_ends_with_an_identity() -> None:
     aggregate = Aggregate(51_200, 1000, runs=Runs())
     place = hash_partition_key("k")
     assert aggregate.try_append("k", None, b"1", place)
-    assert aggregate.append_known("k", b"2")
-    assert aggregate.append_new("l", b"3", hash_partition_key("l"))
+    assert aggregate.append_new("l", b"2", hash_partition_key("l"))
+    assert aggregate.append_known("k", b"3")
     assert counts_of(aggregate) == [3]
     assert aggregate.try_append("k", None, b"4", place, identity=identity(1))
     assert not aggregate.append_known("k", b"5"), "it would join the run of a repetition"

@@ -9,6 +9,9 @@ from kinesis_sdk.producer.records.record import NOT_PLACED, RECORD_OVERHEAD, Buf
 
 _NEVER = float("inf")
 
+_NO_RECORDS: list[BufferedRecord] = []
+"""Never written to."""
+
 Group: TypeAlias = str | bytes
 """A predicted shard id, or an effective hash key while no shard is predicted."""
 
@@ -35,6 +38,7 @@ class Entry:
         deadline: Earliest deadline inside (monotonic seconds); minus infinity for a part that is sent `alone`.
         expires: Earliest expiry inside (monotonic seconds).
         cost: Bytes that the user records inside are charged for.
+        leave_by: Monotonic seconds by which it must be on its way; set by the `Collector` in which it waits.
         has_listeners: Whether a user record inside may have listeners.
         urgent: Whether it skips the collection delay, because a flush waits for it.
         dispatched: Whether it left its lane and has not come back; see `SendQueue.returned`.
@@ -53,6 +57,7 @@ class Entry:
         "epoch",
         "expires",
         "has_listeners",
+        "leave_by",
         "mixed",
         "open_for",
         "records",
@@ -63,13 +68,14 @@ class Entry:
 
     def __init__(self, aggregate: Aggregate, shard_id: str | None, epoch: int = 0) -> None:
         self.aggregate: Aggregate = aggregate
-        self.records: list[BufferedRecord] = []
+        self.records: list[BufferedRecord] = _NO_RECORDS
         self.shard_id: str | None = shard_id
         self.epoch: int = epoch
         self.mixed: bool = False
         self.open_for: int = -1
         self.deadline: float = _NEVER
         self.expires: float = _NEVER
+        self.leave_by: float = _NEVER
         self.cost: int = 0
         self.delivery: DeliveryState = DeliveryState(self)
         self.has_listeners: bool = False
@@ -133,12 +139,15 @@ class Entry:
             self.expires = expires
         records = self.records
         index = len(records)
-        if record._delivery is NOT_PLACED:
+        placed = record._delivery is NOT_PLACED
+        if placed:
             record._index = index
             record._delivery = self.delivery
+        if index:
             records.append(record)
         else:
-            records.append(record)
+            self.records = [record]  # without spare room, unlike a list that is appended to
+        if not placed:
             record.move(self, index)
         return True
 
@@ -163,4 +172,4 @@ class Entry:
     def clear(self) -> None:
         """Drop all references. Call only when the entry is empty."""
         self.delivery.entry = None
-        self.records = []
+        self.records = _NO_RECORDS

@@ -224,8 +224,6 @@ class Aggregator:
         entry = place.entry
         assert entry is not None
         entry.aggregate.seal()
-        if len(entry.records) == 1:
-            entry.records = entry.records[:]  # the copy has no spare room, unlike a list that was appended to
         place.entry = None
         del self._open_bins[place]
         if isinstance(place.group, bytes):

@@ -32,7 +32,7 @@ class Collector:
     def __init__(self, max_count: int, max_size: int) -> None:
         self.max_count: int = max_count
         self.max_size: int = max_size
-        self._entries: list[tuple[float, Entry]] = []
+        self._entries: list[Entry] = []
         self._size = 0
         self._deadline = _NEVER
         # Never later than the earliest expiry inside; corrected when it is reached.
@@ -40,16 +40,20 @@ class Collector:
 
     def add(self, entry: Entry, deadline: float) -> None:
         """Take a Kinesis record that must be on its way by ``deadline`` (monotonic seconds)."""
-        self._entries.append((deadline, entry))
+        entry.leave_by = deadline
+        self._entries.append(entry)
         self._size += entry.size
-        self._deadline = min(self._deadline, deadline)
-        self._next_expiry = min(self._next_expiry, entry.expires)
+        if deadline < self._deadline:  # noqa: PLR1730 - `min` is a call for every entry
+            self._deadline = deadline
+        if entry.expires < self._next_expiry:  # noqa: PLR1730
+            self._next_expiry = entry.expires
 
     def expedite(self) -> None:
         """Make all records due at once."""
+        for entry in self._entries:
+            entry.leave_by = _AT_ONCE
         if self._entries:
-            # One deadline object for all entries, and no new tuple for entries that an earlier flush made due.
-            self._keep([item if item[0] == _AT_ONCE else (_AT_ONCE, item[1]) for item in self._entries])
+            self._deadline = _AT_ONCE
 
     def is_due(self, now: float) -> bool:
         """Return whether a request should leave now: one is full, or a deadline has come."""
@@ -61,20 +65,20 @@ class Collector:
         """Cut one request from the front, as full as the limits allow."""
         size = 0
         count = 0
-        for _, entry in self._entries:
+        for entry in self._entries:
             size += entry.size
             if count and (count >= self.max_count or size > self.max_size):
                 break
             count += 1
-        batch = Batch([entry for _, entry in self._entries[:count]])
+        batch = Batch(self._entries[:count])
         self._keep(self._entries[count:])
         return batch
 
     def take_where(self, wanted: Callable[[Entry], bool]) -> list[Entry]:
         """Remove and return the Kinesis records for which ``wanted`` returns True, in order."""
-        taken = [entry for _, entry in self._entries if wanted(entry)]
+        taken = [entry for entry in self._entries if wanted(entry)]
         if taken:
-            self._keep([item for item in self._entries if not wanted(item[1])])
+            self._keep([entry for entry in self._entries if not wanted(entry)])
         return taken
 
     def take_expired(self, now: float) -> list[Entry]:
@@ -82,13 +86,13 @@ class Collector:
         if now < self._next_expiry:
             return []
         expired = self.take_where(lambda entry: entry.expires <= now)
-        self._next_expiry = min((entry.expires for _, entry in self._entries), default=_NEVER)
+        self._next_expiry = min((entry.expires for entry in self._entries), default=_NEVER)
         return expired
 
-    def _keep(self, entries: list[tuple[float, Entry]]) -> None:
+    def _keep(self, entries: list[Entry]) -> None:
         self._entries = entries
-        self._size = sum(entry.size for _, entry in entries)
-        self._deadline = min((deadline for deadline, _ in entries), default=_NEVER)
+        self._size = sum([entry.size for entry in entries])
+        self._deadline = min([entry.leave_by for entry in entries], default=_NEVER)
 
     @property
     def next_deadline(self) -> float:
