@@ -485,13 +485,11 @@ class Engine:
         arrived = record.arrived
         ready = pipeline.queue.add(record, data, hash_key, usage.epoch, arrived)
         due = arrived + pipeline.buffered_time
-        if (
-            ready
-            or due < pipeline.next_poll
-            or due < self._shared.sleeping_until
-            or not self._loop.is_running
-        ):
+        if ready or not self._loop.is_running or pipeline.topology.next_load is not None:
             self._loop.wake_for(pipeline)
+        elif due < pipeline.next_poll or due < self._shared.sleeping_until:
+            # The record's deadline is all that is new.
+            self._loop.poll_by(pipeline, due)
 
     def _undo(
         self,

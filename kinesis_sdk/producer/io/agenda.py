@@ -3,8 +3,8 @@
 The cost of a turn depends on the work that is due in it, not on the number of streams.
 
 A pipeline is polled if something has happened to it, if its next event is due, or if it has requests that wait for a connection and one
-is free. No other pipeline can have work: `SendQueue.next_event` names the moment, and every change of a pipeline calls `touch`, or
-`put_back` with its next event, before it releases the lock.
+is free. No other pipeline can have work: `SendQueue.next_event` names the moment, and every change of a pipeline calls `touch`,
+`put_back` with its next event, or `advance` if a moment is all that is new, before it releases the lock.
 """
 
 from __future__ import annotations
@@ -45,6 +45,12 @@ class Agenda:
         self._changed[pipeline] = None
         self._events.discard(pipeline)
         pipeline.next_poll = -_NEVER
+
+    def advance(self, pipeline: StreamPipeline, moment: float) -> None:
+        """Have a pipeline polled at a moment (monotonic seconds), which is before its next event as far as that is known."""
+        if moment < pipeline.next_poll:
+            pipeline.next_poll = moment
+            self._events.set(pipeline, moment)
 
     def due(self, now: float, has_connection: Callable[[], bool]) -> Iterator[StreamPipeline]:
         """Remove and yield the pipelines to poll, in the order of their places. Give each back with `put_back`.

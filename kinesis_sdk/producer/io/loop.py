@@ -100,6 +100,16 @@ class IoLoop:
             moment = -NEVER
         else:
             moment = self._put_back(pipeline, shared.now())
+        self._wake_before(moment)
+
+    def poll_by(self, pipeline: StreamPipeline, moment: float) -> None:
+        """Have the loop poll a pipeline at a moment at the latest. Wake it only if it would sleep longer. Call under the lock."""
+        self._shared.agenda.advance(pipeline, moment)
+        self._wake_before(moment)
+
+    def _wake_before(self, moment: float) -> None:
+        """Wake the loop if it would sleep until later."""
+        shared = self._shared
         if moment < shared.sleeping_until:
             shared.wake.notify()
             shared.sleeping_until = -NEVER
@@ -261,7 +271,7 @@ class IoLoop:
                 else:
                     pipeline.responses.on_failure(batch, failure, now)
                 settled = self._completion.take((pipeline,))
-                self.wake_for(pipeline)
+                self._wake_before(self._put_back(pipeline, now))
                 if shared.agenda.has_waiting:
                     shared.wake.notify()  # for the connection that is free now
             self._completion.finish(settled)

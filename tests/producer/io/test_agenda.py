@@ -155,6 +155,26 @@ def test_a_response_wakes_the_loop_only_if_there_is_something_to_do(monkeypatch:
     assert turns.engine.counters.user_records_stored == 2
 
 
+def test_a_stream_is_looked_at_at_its_deadline_and_not_after_a_record_or_a_response(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    turns = Turns(1, record_max_buffered_time=1.0)
+    agenda = turns.engine._shared.agenda
+    stored = {"Records": [{"ShardId": "shardId-000000000000", "SequenceNumber": "1"}]}
+    monkeypatch.setattr(turns.loop, "_put", lambda *_: stored)
+    for _ in range(2):
+        now = turns.clock.monotonic()
+        turns.put(0)
+        assert not [*agenda.due(now, free(9))]
+        assert agenda.next_moment == now + turns.pipelines[0].buffered_time
+        turns.clock.advance(1.05)
+        assert turns.turn()[0] == 1
+        turns.tasks[0]()
+        assert not [*agenda.due(turns.clock.monotonic(), free(9))]
+        assert agenda.next_moment == NEVER
+    assert turns.engine.counters.user_records_stored == 2
+
+
 @pytest.mark.parametrize("mixed", [False, True])
 def test_a_turn_costs_the_same_however_many_aggregates_are_due_later(mixed: bool) -> None:
     def cost(later: int) -> int:
