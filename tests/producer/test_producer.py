@@ -990,15 +990,15 @@ def test_a_crash_in_the_middle_of_an_answer_resolves_every_record_once(
         future.add_done_callback(lambda f: calls.update([id(f)]))
     pipeline = producer._engine.pipeline(StreamId(STREAM))
     judged: list[object] = []
-    check_placement = ResponseHandler._check_placement
+    settle = ResponseHandler._settle
 
     def half(*arguments: Any, **options: Any) -> None:
         judged.append(arguments)
         if len(judged) == 5:
             raise LookupError("a bug")
-        check_placement(pipeline.responses, *arguments, **options)
+        settle(pipeline.responses, *arguments, **options)
 
-    monkeypatch.setattr(pipeline.responses, "_check_placement", half)
+    monkeypatch.setattr(pipeline.responses, "_settle", half)
     gate.open.set()
     producer.flush(LONG)
     outcomes = [future.exception(LONG) for future in futures]

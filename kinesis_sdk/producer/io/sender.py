@@ -26,6 +26,8 @@ from kinesis_sdk.producer.stream.topology import StreamFacts
 
 _LOGGER = FieldLogger(logging.getLogger(__name__))
 
+_new_tuple: Callable[..., Any] = tuple.__new__  # the constructor of a named tuple adds a Python call
+
 
 def put_records(client: KinesisClient, stream: StreamId, batch: Batch) -> Mapping[str, Any]:
     """Encode and send one request, on the thread of the pool; return its response, with one result for each Kinesis record.
@@ -35,13 +37,13 @@ def put_records(client: KinesisClient, stream: StreamId, batch: Batch) -> Mappin
     """
     # The encoding is inside, too: only the allocation of memory can fail there, which is transient.
     with translate_errors("PutRecords", client):
-        entries = []
+        entries: list[transport.PutEntry] = []
         for entry in batch.entries:
             aggregate = entry.aggregate
             key = aggregate.partition_key
             # Only a stream that places records itself takes records without a key, so they have no hash key either.
             hash_key = aggregate.explicit_hash_key if key else None
-            entries.append(transport.PutEntry(entry.form.encode(), key or None, hash_key))
+            entries.append(_new_tuple(transport.PutEntry, (entry.form.encode(), key or None, hash_key)))
         response = transport.put_records(client, stream, entries)
         results: list[Any] = response["Records"]
         if len(results) != len(entries):

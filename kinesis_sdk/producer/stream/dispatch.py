@@ -142,6 +142,19 @@ class Lane:
             self._busy.pop(self, None)
         return True
 
+    def passes(self, entry: Entry, now: float) -> bool:
+        """Release an entry that need not wait, as `add` and `release` would; return False, with nothing changed, if it must."""
+        if self._queue or self.not_before > now:
+            return False
+        policies = self._policies
+        for policy in policies:
+            if policy.may_send(entry, now) > now:
+                return False
+        for policy in policies:
+            policy.on_sent(entry, now)
+        entry.dispatched = True
+        return True
+
     def release(self, now: float) -> Iterator[Entry]:
         """Remove and yield the entries that may leave now. The first one that must wait stops those behind it."""
         while self._queue:

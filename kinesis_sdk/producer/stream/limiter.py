@@ -90,8 +90,10 @@ class TokenBucket:
 
     def ready_in(self, amount: float, now: float) -> float:
         """Return the seconds until ``amount`` may be taken; 0 if at once."""
-        if now > self._updated:  # it was often refilled for this moment already
-            self._refill(now)
+        updated = self._updated
+        if now > updated:  # it was often refilled for this moment already; `_refill`, written out for speed
+            self._tokens = min(self.capacity, self._tokens + (now - updated) * self.rate)
+            self._updated = now
         if amount <= self._tokens:
             return 0.0
         missing = min(amount, self.capacity) - self._tokens

@@ -7,8 +7,8 @@ lists, even after a caller was interrupted at an arbitrary instruction.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 from kinesis_sdk.common.errors import KinesisSdkError, RecordFailedError, ResourceNotFoundError
 from kinesis_sdk.common.once.stamps import Stamps
@@ -16,6 +16,8 @@ from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer.records.entry import Entry
 from kinesis_sdk.producer.records.record import BufferedRecord, Stored, cost_of
 from kinesis_sdk.producer.stats import Counters
+
+_new_tuple: Callable[..., Any] = tuple.__new__  # the constructor of a named tuple adds a Python call
 
 
 class Settled(NamedTuple):
@@ -136,11 +138,13 @@ class PendingRecords:
 
     def stored(self, entry: Entry, stored: Stored) -> None:
         """Settle the user records of a Kinesis record that is stored."""
-        counters = self.counters
-        counters.user_records_stored += len(entry.records)
+        counters, records = self.counters, entry.records
+        counters.user_records_stored += len(records)
         counters.user_bytes_stored += entry.aggregate.payload_size
         self._forget(entry)
-        self.settled.append(Settled(entry.records, stored, None, entry, entry.cost, entry.epoch, entry.mixed))
+        self.settled.append(
+            _new_tuple(Settled, (records, stored, None, entry, entry.cost, entry.epoch, entry.mixed))
+        )
 
     def fail(
         self, record: BufferedRecord, started: float, now: float, code: str, error: KinesisSdkError

@@ -6,7 +6,7 @@ next map. In each case, `SendQueue.returned` is told exactly once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from kinesis_sdk.common.aws import is_throttle, service_error
@@ -29,6 +29,8 @@ from kinesis_sdk.producer.stream.pending import PendingRecords
 from kinesis_sdk.producer.stream.retries import LAST_CHANCE, AttemptLog
 from kinesis_sdk.producer.stream.send_queue import SendQueue
 from kinesis_sdk.producer.stream.topology import DEFAULT_RECORD_LIMIT, MISSING_BACKOFF, StreamFacts, Topology
+
+_new_tuple: Callable[..., Any] = tuple.__new__  # the constructor of a named tuple adds a Python call
 
 _MAX_FAILED_LOADS = 3
 """After this many failed loads in a row (about a second), entries that wait for a placement check are sent again."""
@@ -101,8 +103,11 @@ class ResponseHandler:
             size += entry.size
             if entry.shard_id is not None and shard_id != entry.shard_id:
                 topology.invalidate(batch.started, shard_id)
-            stored = Stored(shard_id, sequence_number, batch.started, now)
-            self._check_placement(entry, stored, now, last_chance=False, landed_in=shard_id)
+            stored = _new_tuple(Stored, (shard_id, sequence_number, batch.started, now))
+            if entry.form.is_wrapped:
+                self._check_placement(entry, stored, now, last_chance=False, landed_in=shard_id)
+            else:
+                self._settle(entry, stored, shard_id)
         counters.kinesis_records_stored += count
         counters.kinesis_bytes_stored += size
         queue.resume_lanes(now)
@@ -203,9 +208,7 @@ class ResponseHandler:
         With ``last_chance``, it is sent again instead of deferred. ``landed_in`` is its shard, if this is the response to its request.
         """
         topology = self._topology
-        if not entry.form.is_wrapped:
-            placement = Placement.STORED  # wherever it landed
-        elif not topology.described and entry.shard_id is None:
+        if not topology.described and entry.shard_id is None:
             # Whether its hash key placed it is not known before the summary says whether the stream places records itself.
             placement = Placement.WRONG_SHARD if last_chance else Placement.UNKNOWN_SHARD
         else:
@@ -213,8 +216,7 @@ class ResponseHandler:
                 entry, stored.shard_id, topology.shard_map, service_places=topology.service_places
             )
         if placement is Placement.STORED:
-            self._queue.returned(entry, Returned.STORED, landed_in)
-            self._pending.stored(entry, stored)
+            self._settle(entry, stored, landed_in)
         elif placement is Placement.UNKNOWN_SHARD and not last_chance:
             self._queue.returned(entry, Returned.DEFERRED, landed_in)
             self.deferred.append(Deferred(entry, stored))
@@ -227,6 +229,10 @@ class ResponseHandler:
             # Readers drop it if its hash keys do not belong there. In an unknown shard, they may belong there.
             nothing = placement is Placement.WRONG_SHARD
             self._retry(entry, started, ended, "Wrong Shard", message, error, nothing, now, landed_in)
+
+    def _settle(self, entry: Entry, stored: Stored, landed_in: str | None) -> None:
+        self._queue.returned(entry, Returned.STORED, landed_in)
+        self._pending.stored(entry, stored)
 
     def _on_entry_error(self, entry: Entry, started: float, now: float, code: str, message: str) -> None:
         error = service_error(code, message, operation="PutRecords")

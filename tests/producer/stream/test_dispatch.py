@@ -40,6 +40,25 @@ def test_a_lane_waits_for_the_latest_moment_of_its_policies() -> None:
     assert lane.next_event(2.0) == 2.0
 
 
+def test_an_entry_passes_an_empty_lane_if_all_policies_allow_it() -> None:
+    pause, limit = CallPause(random.Random(0)), InFlightLimit(1, 1)
+    lane = Lane((limit, pause))
+    first, second = make_entry(), make_entry()
+    assert lane.passes(first, 1.0)
+    assert first.dispatched
+    assert limit.outstanding == 2, "the policies were told"
+    assert not lane.passes(second, 1.0), "one policy refuses"
+    limit.on_returned(first, Returned.STORED, None)
+    pause.until = 2.0
+    assert not lane.passes(second, 1.0), "the other one refuses"
+    lane.not_before = 3.0
+    assert not lane.passes(second, 2.0), "the lane waits"
+    lane.add(second)
+    assert not lane.passes(make_entry(), 3.0), "another entry waits before it"
+    assert not second.dispatched
+    assert limit.outstanding == 0
+
+
 @pytest.mark.parametrize("seed", [11_751, 12_558])
 def test_entries_that_return_to_an_empty_lane_do_not_bring_back_an_old_expiry(seed: int) -> None:
     # Seeds in which `next_event` was in the past afterwards.
