@@ -1,6 +1,6 @@
 """One measurement of `bench_producer.py` in a process of its own.
 
-    python benchmarks/producer_candidates.py NAME ENDPOINT COUNT [keys=1000 streams=1 shards=64 size=100 cbor=0]
+    python benchmarks/producer_candidates.py NAME ENDPOINT COUNT [keys=1000 streams=1 shards=64 size=100 cbor=0 rate=0]
 
 Prints a JSON object of numbers. Runs with this package's environment or with the peers', so that nothing is
 imported before it is needed. Every candidate puts the same user records and waits until all of them are
@@ -17,7 +17,7 @@ import random
 import sys
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import md5
 from typing import Any, NamedTuple
 
@@ -30,19 +30,23 @@ TABLE_ENTRY = 18
 
 REGION = "us-east-1"
 TRIALS = 4
+BURST = 64
+"""Records that come together if there is a rate."""
 
 Numbers = dict[str, float]
 Record = tuple[str, bytes]
 
 
 class Shape(NamedTuple):
-    """What a cost may grow with: distinct partition keys, streams in turn, shards of each, bytes of a payload; 1 for CBOR."""
+    """What a cost may grow with: distinct partition keys, streams in turn, shards of each, bytes of a payload; 1 for CBOR; records
+    a second, or 0 for as many as possible."""
 
     keys: int = 1_000
     streams: int = 1
     shards: int = 64
     size: int = SIZE
     cbor: int = 0
+    rate: int = 0
 
     @property
     def names(self) -> list[str]:
@@ -76,6 +80,19 @@ def in_turn(count: int, shape: Shape) -> Iterator[list[tuple[str, str, bytes]]]:
             for records in workloads(count, shape)
         ]
     )
+
+
+def paced(records: list[tuple[str, str, bytes]], shape: Shape) -> Iterable[tuple[str, str, bytes]]:
+    """The records, at the rate of the shape."""
+    return _slowed(records, shape.rate) if shape.rate else records
+
+
+def _slowed(records: list[tuple[str, str, bytes]], rate: int) -> Iterator[tuple[str, str, bytes]]:
+    started = time.perf_counter()
+    for number, record in enumerate(records):
+        if not number % BURST:
+            time.sleep(max(0.0, started + number / rate - time.perf_counter()))
+        yield record
 
 
 def best_of(trial: Callable[[], int], trials: int = TRIALS, *, warm: bool = False) -> Numbers:
@@ -184,7 +201,7 @@ def run_ours(
     with make_producer(endpoint, shape, record_max_buffered_time=buffered_time) as producer:
 
         def trial() -> int:
-            put, records = producer.put, next(turns)
+            put, records = producer.put, paced(next(turns), shape)
             futures = [put(stream, key, data) for stream, key, data in records]
             assert producer.flush(60) == 0
             if read:
@@ -365,28 +382,49 @@ def latency(endpoint: str, count: int, shape: Shape) -> Numbers:
 
 
 def boto3_plain(endpoint: str, count: int, shape: Shape) -> Numbers:
-    """`put_records` with 500 unaggregated entries a call, or all that a stream has; one thread, default settings."""
+    """`put_records` with 500 unaggregated entries a call, however long they have to wait."""
+    return run_boto3(endpoint, count, shape)
+
+
+def boto3_prompt(endpoint: str, count: int, shape: Shape) -> Numbers:
+    """As `boto3_plain`, but no record waits longer than ours do: `record_max_buffered_time` and a fifth of it."""
+    return run_boto3(endpoint, count, shape, longest=0.12)
+
+
+def run_boto3(endpoint: str, count: int, shape: Shape, *, longest: float = float("inf")) -> Numbers:
+    """`put_records` with at most 500 unaggregated entries, all that a stream has after some seconds; one thread, default settings."""
     import boto3
 
     client = boto3.client("kinesis", endpoint_url=endpoint, region_name=REGION)
     turns = in_turn(count, shape)
     most = min(500, (5 << 20) // shape.size)
 
-    def send(stream: str, entries: list[dict[str, Any]]) -> None:
-        answer = client.put_records(StreamName=stream, Records=entries)
-        assert answer["FailedRecordCount"] == 0
-        entries.clear()
-
     def trial() -> int:
         waiting: dict[str, list[dict[str, Any]]] = {stream: [] for stream in shape.names}
-        for stream, key, data in next(turns):
+        due: dict[str, float] = {}  # of streams with records; the first one is due first
+        waits, clock = longest < float("inf"), time.monotonic
+
+        def send(stream: str) -> None:
+            due.pop(stream, None)
             entries = waiting[stream]
+            answer = client.put_records(StreamName=stream, Records=entries)
+            assert answer["FailedRecordCount"] == 0
+            entries.clear()
+
+        for stream, key, data in paced(next(turns), shape):
+            entries = waiting[stream]
+            if waits:
+                now = clock()
+                if not entries:
+                    due[stream] = now + longest
+                while due and due[first := next(iter(due))] <= now:
+                    send(first)
             entries.append({"Data": data, "PartitionKey": key})
             if len(entries) >= most:
-                send(stream, entries)
+                send(stream)
         for stream, entries in waiting.items():
             if entries:
-                send(stream, entries)
+                send(stream)
         return count
 
     return best_of(trial)
@@ -502,6 +540,7 @@ CANDIDATES: dict[str, Callable[[str, int, Shape], Numbers]] = {
     "large_plain": large_plain,
     "latency": latency,
     "boto3_plain": boto3_plain,
+    "boto3_prompt": boto3_prompt,
     "aiokpl": aiokpl,
     "async_kinesis": async_kinesis,
     "async_kinesis_kpl": async_kinesis_kpl,
