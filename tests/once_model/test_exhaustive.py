@@ -30,21 +30,19 @@ LARGE = [
 SEARCHES = SMALL + LARGE if fuzz.TIMES else SMALL
 
 
+# With `drops_equal`, two records are searched by `test_nothing_changes_when_a_failed_delivery_is_read_again`, too.
 @pytest.mark.parametrize(
-    ("size", "plans"),
-    SEARCHES,
+    ("size", "plans", "drops_equal"),
+    fuzz.share([(*each, drops) for each in SEARCHES for drops in (False, True)], unit=3),
     ids=lambda part: (
         f"{part.records}x{part.attempts}x{part.periods}"
         if isinstance(part, Size)
         else "-".join(plan.name for plan in part)
+        if isinstance(part, tuple)
+        else "drops-equal" * part
     ),
 )
 @pytest.mark.fuzz
-@pytest.mark.parametrize(
-    "drops_equal",
-    [False, True],
-    ids=["", "drops-equal"],
-)
 def test_the_first_valid_copy_of_each_record_is_delivered_and_no_other(
     size: Size, plans: tuple[Plan, ...], drops_equal: bool
 ) -> None:

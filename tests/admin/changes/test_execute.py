@@ -53,7 +53,7 @@ def losing(fleet, losses):
 
 
 @pytest.mark.fuzz
-@pytest.mark.parametrize(("losses", "recipe"), share(product(LOSSES, [Recipe.RESTART, Recipe.FREE]), unit=9))
+@pytest.mark.parametrize(("losses", "recipe"), share(product(LOSSES, [Recipe.RESTART, Recipe.FREE]), unit=7))
 def test_a_lost_answer_never_rewinds_twice(tmp_path, monkeypatch, losses, recipe):
     if recipe is Recipe.FREE:
         monkeypatch.setattr(plans, "_kind", lambda lease, owners: OwnerKind.OTHER)

@@ -16,11 +16,17 @@ from kinesis_sdk.admin.changes.recipes import Recipe
 from kinesis_sdk.common.errors import ChangeRefusedError, ConfigError, KinesisSdkError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from tests.admin.changes.operators import SHARD, SLOW, TABLE, SteeredFleet, kind_of, loaded, no_response
+from tests.fuzz import share
 
 
+@pytest.mark.fuzz
 @pytest.mark.parametrize(
     ("phase", "late"),
-    [("answer lost", 0), ("never arrives", 0), *(("arrives late", late) for late in (0.1, 0.7, 2.5))],
+    [
+        ("answer lost", 0),
+        ("never arrives", 0),
+        *(("arrives late", late) for late in share([0.7, 0.1, 2.5], unit=1)),
+    ],
 )
 def test_the_release_of_an_owner_that_was_asked_has_no_response(tmp_path, phase, late):
     fleet = SteeredFleet(tmp_path, config=SLOW)

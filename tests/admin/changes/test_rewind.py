@@ -183,7 +183,7 @@ STEPS = {"split": ["split"], "merge": ["merge"], "two generations": ["split", "m
 @pytest.mark.fuzz
 @pytest.mark.parametrize(
     ("steps", "cleaned", "operations"),
-    share(product(STEPS.values(), [True, False], ["one", "killed between two writes"]), unit=4),
+    share(product(STEPS.values(), [True, False], ["one", "killed between two writes"]), unit=3),
 )
 def test_a_rewind_over_a_reshard(tmp_path, steps, cleaned, operations):
     """Every record since the start comes again, no older one does, and parents come before their children."""

@@ -356,7 +356,7 @@ def test_the_file_keeps_its_size_and_the_newest_state(tmp_path: Path) -> None:
 
 def test_a_fleet_that_does_not_fit_begins_anew_instead_of_growing(tmp_path: Path) -> None:
     recording = Recording(tmp_path / "fleet.db", max_bytes=MIN_BYTES)
-    for number in range(6):
+    for number in range(4):
         leases = tuple(
             replace(view(0).leases[0], lease_key=f"{number} {n}", note="x" * 2000) for n in range(700)
         )

@@ -36,7 +36,7 @@ def test_four_times_the_runs_take_four_times_the_steps(name: str) -> None:
 
 
 @pytest.mark.fuzz
-@pytest.mark.parametrize("name", share(FORGED, unit=8))
+@pytest.mark.parametrize("name", share(FORGED, unit=6))
 def test_a_look_up_for_forged_suspects_takes_as_many_steps_as_it_reads(name: str) -> None:
     """All of them in one batch, and the same ones before it."""
     small, large = FORGED[name](SIZE), FORGED[name](4 * SIZE)
@@ -78,7 +78,7 @@ def drawn(rng: Random) -> list[Run]:
 
 
 @pytest.mark.fuzz
-@pytest.mark.parametrize("seed", seeds(unit=9, fuzz=2_000))
+@pytest.mark.parametrize("seed", seeds(unit=7, fuzz=2_000))
 def test_forged_tables_are_judged_as_by_a_search(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """In any batches, after any failure or take-over, with a memory of any size; and at a bounded number of steps for each run."""
     rng = Random(seed)

@@ -324,7 +324,7 @@ def test_a_recollection_leaves_the_oldest_out() -> None:
 
 
 @pytest.mark.fuzz
-@pytest.mark.parametrize("seed", fuzz.seeds(unit=16, fuzz=1000))
+@pytest.mark.parametrize("seed", fuzz.seeds(unit=12, fuzz=1000))
 def test_it_finds_what_a_search_of_a_list_finds(seed: int) -> None:
     rng = Random(seed)
     memory = RunMemory(rng.choice((1, 3000, 20_000, 10**7)))
