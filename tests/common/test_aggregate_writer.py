@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from itertools import pairwise, product
 
 import pytest
@@ -236,12 +237,12 @@ def test_the_short_way_takes_what_is_known_and_leaves_room() -> None:
 
 
 def test_an_aggregate_of_one_record_has_one_collection() -> None:
-    def collections(aggregate: Aggregate) -> list[str]:
-        values = {name: getattr(aggregate, name) for name in Aggregate.__slots__}
-        return [name for name, value in values.items() if isinstance(value, (list, dict)) and value]
+    held = gc.get_referents(filled([("k", None, b"1")]))
+    assert [type(value) for value in held if isinstance(value, (list, dict)) and value] == [list]
 
+
+def test_the_second_record_has_the_keys_listed() -> None:
     aggregate = filled([("k", None, b"1")])
-    assert collections(aggregate) == ["_parts"]
     assert aggregate.append_new("k", b"2", hash_partition_key("k")), "the second record may have the same key"
     assert aggregate.encode() == reference.encode([("k", None, b"1"), ("k", None, b"2")])
     sealed = filled([("k", None, b"1"), ("l", None, b"2")])
