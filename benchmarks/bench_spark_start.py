@@ -200,12 +200,12 @@ def measure(options: argparse.Namespace) -> int:
         "median": lambda costs: median(costs[1:]),
         "minimum": lambda costs: min(costs[1:]),
     }
-    print(f"{'CPU of a query, seconds':28}" + "".join(f"{kind:>30}" for kind in found))
-    print(" " * 28 + "".join(f"{name:>10}" for name in figures) * len(found))
+    print(f"{'CPU of a query, seconds':28}" + "".join(f"{kind:>33}" for kind in found))
+    print(" " * 28 + "".join(f"{name:>11}" for name in figures) * len(found))
 
     def line(name: str, part: Callable[[tuple[float, Counter[str]]], float]) -> None:
         parts = {kind: [part(cost) for cost in costs] for kind, costs in found.items()}
-        cells = (f"{figure(costs):10.2f}" for costs in parts.values() for figure in figures.values())
+        cells = (f"{figure(costs):11.2f}" for costs in parts.values() for figure in figures.values())
         print(f"  {name:26}" + "".join(cells))
 
     line("all", lambda cost: cost[0])
