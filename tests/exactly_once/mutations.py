@@ -160,7 +160,7 @@ _TWICE, _LOST, _ORDER = ("TWICE",), ("LOST",), ("ORDER",)
 _ANY = _TWICE + _LOST
 
 MUTATIONS: dict[str, Mutation] = {
-    "sinks without a fence": Mutation(_no_fence, _ANY, 68),
+    "sinks without a fence": Mutation(_no_fence, _ANY, 95),
     "effects before the check": Mutation(_effects_before_the_check, _TWICE, 8),
     "position before the effects": Mutation(_position_before_the_effects, _ANY, 63),
     "rows of finished shards are deleted early": Mutation(_ended_rows_are_deleted_early, _TWICE, 52),
