@@ -10,15 +10,15 @@ from kinesis_sdk.common import catalogue
 from kinesis_sdk.common import codec as codecs
 from kinesis_sdk.common.codec import CODEC_KEY
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
-from kinesis_sdk.consumer import ConsumerConfig, RecordBatch, RecordHandler
+from kinesis_sdk.consumer import RecordBatch, RecordHandler
 from kinesis_sdk.metrics.memory import MemoryMetrics
 from tests.codecs import Deflated
 from tests.common.reference import Item, filled
 from tests.common.tagged import forged
-from tests.consumer.fleet.engines import STREAM, Fleet
+from tests.consumer.fleet.engines import STREAM, UNHURRIED, Fleet
 
 LOW, HIGH = 5, 2**127 + 5
-CONFIG = ConsumerConfig().with_fields(initial_position="TRIM_HORIZON", checkpoint_interval=1.0)
+CONFIG = UNHURRIED.with_fields(checkpoint_interval=1.0)
 
 
 def items(*numbers: int, place: int = LOW) -> list[Item]:

@@ -15,12 +15,10 @@ from kinesis_sdk.consumer import ConsumerConfig
 from kinesis_sdk.consumer.shard.consumer import ShardConsumer
 from kinesis_sdk.testing import Fault
 from tests.consumer.fleet.dynamodb import dynamodb_store
-from tests.consumer.fleet.engines import STREAM, Fleet
+from tests.consumer.fleet.engines import HORIZON, STREAM, Fleet
 from tests.consumer.fleet.sql import move_to_sql, sqlite_engine
 from tests.consumer.fleet.table import LeaseTable
 from tests.fuzz import how_many, share
-
-HORIZON = ConsumerConfig(initial_position="TRIM_HORIZON")
 
 
 def test_the_first_record_arrives_within_three_seconds_of_a_first_start():
@@ -54,7 +52,7 @@ def test_a_crash_is_taken_over_within_the_failover_time_and_one_scan(phase):
 
 
 def test_a_clean_stop_is_taken_over_within_a_scan():
-    fleet = Fleet(shards=4)
+    fleet = Fleet(shards=4, config=HORIZON)
     fleet.add("a", fleet.recorder("a"))
     fleet.add("b", fleet.recorder("b"))
     fleet.run(30)
@@ -211,7 +209,7 @@ def test_faults_of_every_kind_only_delay_records():
 
 def test_calls_at_rest(monkeypatch):
     """Calls of one idle worker with four shards per minute; module docstrings quote the numbers. Its shards make no step."""
-    fleet = Fleet(shards=4)
+    fleet = Fleet(shards=4, config=HORIZON)
     fleet.store = dynamodb_store(fleet)
     fleet.add("a")
     fleet.run(60)
@@ -277,7 +275,7 @@ ACTIONS = ["put", "put", "put", "run", "run", "split", "merge", "crash", "add", 
 def test_random_runs_deliver_every_record_in_order(seed, actions, classes):
     """The checked store asserts that counters and checkpoints only rise; here: delivery and exclusiveness."""
     rng = Random(seed)
-    fleet = Fleet(shards=rng.randint(1, 4), seed=seed)
+    fleet = Fleet(shards=rng.randint(1, 4), seed=seed, config=HORIZON)
     assert isinstance(fleet.store, LeaseTable)
     if seed % 5 == 0:
         move_to_sql(fleet.store, sqlite_engine())

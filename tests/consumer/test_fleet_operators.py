@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from kinesis_sdk.common.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from tests import fuzz
-from tests.consumer.fleet.engines import Fleet
+from tests.consumer.fleet.engines import HORIZON, Fleet
 from tests.consumer.fleet.operator import set_position
 
 ACTIONS = ["put", "put", "run", "run", "split", "merge", "crash", "add", "stop", "pause"]
@@ -126,7 +126,7 @@ class Books:
 def play(seed: int, actions: list[str], *, checkpoint: bool) -> Fleet:
     """Play a schedule and check the books."""
     rng = Random(seed)
-    fleet = Fleet(shards=rng.randint(1, 4), seed=seed)
+    fleet = Fleet(shards=rng.randint(1, 4), seed=seed, config=HORIZON)
     books = Books(fleet)
     number = 0
 

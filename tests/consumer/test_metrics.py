@@ -20,10 +20,10 @@ from kinesis_sdk.consumer.leases.table.transitions import checkpointed
 from kinesis_sdk.metrics import MemoryMetrics
 from kinesis_sdk.producer import Producer, ProducerConfig
 from kinesis_sdk.testing import FakeAws, Fault
-from tests.consumer.fleet.engines import Fleet
+from tests.consumer.fleet.engines import HORIZON, UNHURRIED, Fleet
 from tests.consumer.fleet.streams import Streams
 
-CONFIG = ConsumerConfig(initial_position="TRIM_HORIZON", failure=FailureConfig(stall_timeout=30.0))
+CONFIG = UNHURRIED.with_fields(stall_timeout=30.0)
 SHARD = "shardId-000000000000"
 
 
@@ -265,13 +265,7 @@ def test_the_age_of_the_oldest_record_grows_steadily_while_a_handler_fails():
 
 @pytest.mark.parametrize("concurrency", [1, 4])
 def test_the_age_falls_back_when_the_handler_recovers(concurrency):
-    fleet = Measured(
-        config=ConsumerConfig(
-            initial_position="TRIM_HORIZON",
-            failure=FailureConfig(stall_timeout=30.0),
-            concurrency=concurrency,
-        )
-    )
+    fleet = Measured(config=CONFIG.with_fields(concurrency=concurrency))
     down = [True]
 
     def handle(batch):
@@ -330,7 +324,7 @@ def test_the_age_of_a_record_counts_from_its_arrival_and_not_from_its_read():
 
 
 def test_an_idle_shard_is_zero_behind_and_says_so_all_the_time():
-    fleet = Measured(shards=2, config=CONFIG)
+    fleet = Measured(shards=2, config=HORIZON)
     fleet.add("a")
     fleet.run(60)
     before = fleet.shard("MillisBehindLatest").samples

@@ -8,17 +8,9 @@ from random import Random
 import pytest
 
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
-from kinesis_sdk.consumer import ConsumerConfig, RecordHandler
-from kinesis_sdk.consumer.config import LeaseConfig, RetrievalConfig
+from kinesis_sdk.consumer import RecordHandler
 from tests.consumer.fleet.engines import Fleet
 from tests.fuzz import seeds
-
-CONFIG = ConsumerConfig(
-    initial_position="TRIM_HORIZON",
-    # Idle workers take most of the processor's time.
-    leases=LeaseConfig(lease_scan_interval=3.0),
-    retrieval=RetrievalConfig(max_idle_time_between_reads=5.0),
-)
 
 
 class Ledger:
@@ -47,7 +39,7 @@ class Bank:
 
     def __init__(self, seed, *, asks_ledger=True):
         self.rng = Random(seed)
-        self.fleet = Fleet(shards=2, seed=seed, config=CONFIG)
+        self.fleet = Fleet(shards=2, seed=seed)
         self.ledger = Ledger()
         self.asks_ledger = asks_ledger
         self.count = 0

@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 from kinesis_sdk.common.catalogue import UNREADABLE_LEASES
 from kinesis_sdk.common.errors import LeaseLostError, PermanentAwsError, ProtocolError
 from kinesis_sdk.common.sequence import LATEST, SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
-from kinesis_sdk.consumer import ConsumerConfig, DynamoDBLeaseStore, FailureConfig, Lease, ShardState
+from kinesis_sdk.consumer import DynamoDBLeaseStore, Lease, ShardState
 from kinesis_sdk.consumer.leases.table.dynamodb import MAX_PAGES
 from kinesis_sdk.consumer.shard_sync.audit import find_cycles
 from kinesis_sdk.consumer.shard_sync.plan import plan_sync
 from kinesis_sdk.testing import FakeAws, VirtualClock
 from tests.consumer.fleet.dynamodb import on_dynamodb
+from tests.consumer.fleet.engines import UNHURRIED
 from tests.consumer.fleet.table import LeaseTable
 from tests.consumer.leases.handoffs import key
 from tests.consumer.leases.held_lease import hold
@@ -27,7 +28,7 @@ from tests.consumer.shard_sync.shards import shard
 from tests.fuzz import how_many
 
 START = ExtendedSequenceNumber(TRIM_HORIZON)
-CONFIG = ConsumerConfig(initial_position="TRIM_HORIZON", failure=FailureConfig(stall_timeout=30.0))
+CONFIG = UNHURRIED.with_fields(stall_timeout=30.0)
 
 
 class Gauge:

@@ -10,23 +10,22 @@ import pytest
 
 from kinesis_sdk.common.errors import LeaseLostError, RestartShardError, TransientLeaseStoreError
 from kinesis_sdk.common.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
-from kinesis_sdk.consumer import ConsumerConfig, InMemorySink, RecordHandler, RetryBatch
+from kinesis_sdk.consumer import InMemorySink, RecordHandler, RetryBatch
 from kinesis_sdk.consumer.leases import Conflict
 from kinesis_sdk.consumer.leases.table.handler_request import HandlerRequest, HandlerVerb
 from kinesis_sdk.consumer.leases.table.progress import Progress
 from tests.consumer.fleet.dynamodb import on_dynamodb
-from tests.consumer.fleet.engines import Fleet
+from tests.consumer.fleet.engines import HORIZON, UNHURRIED, Fleet
 from tests.consumer.fleet.operator import set_position
 from tests.consumer.leases.handoffs import key
 
-HORIZON = ConsumerConfig(initial_position="TRIM_HORIZON")
 NOTICE = 1.1
 """Seconds within which a worker notices a change: one scan interval, and the scan."""
 
 
 def consumed(shards=1, workers=("a",), **options):
     """Return a fleet at rest that has processed some records of each shard."""
-    fleet = Fleet(shards=shards)
+    fleet = Fleet(shards=shards, config=HORIZON)
     for name in workers:
         fleet.add(name, fleet.recorder(name, **options))
     fleet.run(15)
@@ -104,7 +103,7 @@ def test_late_calls_on_the_checkpointer_of_the_lost_lease_are_refused():
 
 def test_a_change_during_a_call_never_makes_two_consumers():
     """The row is changed while the handler runs; the lease is taken again only after the call has ended."""
-    fleet = Fleet()
+    fleet = Fleet(config=HORIZON)
     running = 0
     most = 0
     rewound = []
@@ -185,7 +184,7 @@ def test_progress_is_written_with_checkpoints_that_replace_renewals():
 
 @pytest.mark.parametrize("concurrency", [1, 4])
 def test_progress_tells_for_how_long_a_handler_has_been_running(concurrency):
-    fleet = Fleet(config=HORIZON.with_fields(concurrency=concurrency))
+    fleet = Fleet(config=UNHURRIED.with_fields(concurrency=concurrency))
     seen, lags = [], []
 
     def hangs(batch):
@@ -208,7 +207,7 @@ def test_progress_tells_for_how_long_a_handler_has_been_running(concurrency):
 
 
 def test_progress_tells_at_once_that_a_handler_fails_again_and_again():
-    fleet = Fleet(config=HORIZON)
+    fleet = Fleet(config=UNHURRIED)
     calls = []
 
     def fails(batch):
@@ -225,7 +224,7 @@ def test_progress_tells_at_once_that_a_handler_fails_again_and_again():
 
 @pytest.mark.parametrize("lost", [True, False])
 def test_what_happens_to_the_early_heartbeat_of_a_failing_handler(lost):
-    fleet = Fleet(config=HORIZON)
+    fleet = Fleet(config=UNHURRIED)
     renew, refused = fleet.store.renew, []
 
     def renewal(lease):
@@ -252,7 +251,7 @@ def test_what_happens_to_the_early_heartbeat_of_a_failing_handler(lost):
 
 @pytest.mark.parametrize("callback", ["initialize", "process_records"])
 def test_progress_tells_of_a_handler_that_does_not_begin_or_restarts(callback):
-    fleet = Fleet(config=HORIZON)
+    fleet = Fleet(config=UNHURRIED)
 
     class Handler(RecordHandler):
         def initialize(self, context):
@@ -283,7 +282,7 @@ def test_progress_tells_of_a_handler_that_does_not_begin_or_restarts(callback):
 
 def poisoned(workers=("a",), **options):
     """Return a fleet whose handler fails on the third of five records, the position of that record, and what was set aside."""
-    fleet = Fleet(config=HORIZON)
+    fleet = Fleet(config=UNHURRIED)
     dead = []
     fleet.config = fleet.config.with_fields(on_handler_error=RetryBatch(dead_letter=dead.append, **options))
 
@@ -328,7 +327,7 @@ def test_the_next_owner_leaves_the_same_record_out():
 
 
 def test_a_record_is_left_out_of_a_sink_and_the_others_have_their_effect_once():
-    fleet = Fleet(config=HORIZON)
+    fleet = Fleet(config=UNHURRIED)
     sink, dead = InMemorySink(), []
     fleet.more = {"sink": sink, "application_name": "app"}
     fleet.config = fleet.config.with_fields(on_handler_error=RetryBatch(dead_letter=dead.append))

@@ -22,7 +22,7 @@ from kinesis_sdk.consumer.leases.ownership.standby import StandbyHeartbeats
 from kinesis_sdk.consumer.runtime.runtime import InlineRuntime
 from tests.consumer.checkpoint_scenario import Scenario as CheckpointScenario
 from tests.consumer.engine.deferred import Deferred
-from tests.consumer.fleet.engines import Fleet
+from tests.consumer.fleet.engines import UNHURRIED, Fleet
 from tests.consumer.fleet.table import LeaseTable
 from tests.consumer.leases.held_lease import at
 from tests.consumer.leases.rows import put_row
@@ -44,12 +44,7 @@ METHODS = (
     "put_standby_heartbeat",
     "delete",
 )
-CONFIG = ConsumerConfig().with_fields(
-    initial_position="TRIM_HORIZON",
-    shard_sync_interval=5,
-    lease_cleanup_interval=5,
-    checkpoint_interval=3,
-)
+CONFIG = UNHURRIED.with_fields(shard_sync_interval=5, lease_cleanup_interval=5, checkpoint_interval=3)
 
 
 class Failing:
@@ -151,7 +146,7 @@ def fleet_on(store, arm, **more):
 @pytest.mark.fuzz
 @pytest.mark.parametrize(
     ("method", "has_effect"),
-    [*((method, False) for method in METHODS), *((method, True) for method in share(METHODS, unit=5))],
+    [*((method, False) for method in METHODS), *((method, True) for method in share(METHODS, unit=3))],
 )
 def test_a_retryable_error_of_any_method_stops_no_worker(method, has_effect):
     store = Failing()
@@ -192,7 +187,8 @@ def test_a_fleet_on_an_unreliable_store_delivers_everything(seed):
     def arm():
         store.outcome = unreliable
 
-    fleet = fleet_on(store, arm, seed=seed)
+    config = CONFIG.with_fields(lease_scan_interval=1.0, max_idle_time_between_reads=None)
+    fleet = fleet_on(store, arm, seed=seed, config=config)
     fleet.put(20)
     fleet.add("a")
     fleet.run(10)

@@ -8,9 +8,10 @@ from botocore.exceptions import ClientError
 from kinesis_sdk.common.errors import ConfigError, PermanentAwsError, ProtocolError, ResourceNotFoundError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.stream import StreamId
-from kinesis_sdk.consumer import ConsumerConfig, CoordinationConfig, Lease, StreamSpec, Worker
+from kinesis_sdk.consumer import Lease, StreamSpec, Worker
 from kinesis_sdk.consumer.streams import StreamDirectory, TrackedStream
-from tests.consumer.fleet.streams import HORIZON, Streams
+from tests.consumer.fleet.engines import HORIZON, UNHURRIED
+from tests.consumer.fleet.streams import Streams
 
 
 def test_rows_are_the_kcls_multi_stream_rows():
@@ -82,10 +83,7 @@ def test_a_stream_is_added_and_removed_while_running():
 
 
 def test_leases_of_former_streams_are_deleted_if_configured():
-    config = ConsumerConfig(
-        initial_position="TRIM_HORIZON",
-        coordination=CoordinationConfig(wait_period_to_delete_former_streams=200),
-    )
+    config = UNHURRIED.with_fields(wait_period_to_delete_former_streams=200)
     scenario = Streams("orders", "refunds", config=config)
     scenario.add("a")
     scenario.run(5)

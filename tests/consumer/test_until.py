@@ -21,12 +21,10 @@ from kinesis_sdk.consumer.runtime.runtime import InlineRuntime
 from kinesis_sdk.consumer.until import Until, check_until
 from kinesis_sdk.testing import Fault
 from tests.consumer.fleet.dynamodb import dynamodb_store
-from tests.consumer.fleet.engines import STREAM, Fleet
+from tests.consumer.fleet.engines import HORIZON, STREAM, Fleet
 from tests.consumer.fleet.table import LeaseTable
 from tests.consumer.leases.rows import put_row
 from tests.fuzz import how_many
-
-HORIZON = ConsumerConfig(initial_position="TRIM_HORIZON")
 
 
 def moment(fleet: Fleet, after: float = 0.0) -> datetime:
@@ -128,7 +126,7 @@ def test_a_record_that_becomes_visible_late_is_processed():
 
 
 def test_a_moment_before_all_records_ends_at_once_and_delivers_nothing():
-    fleet = a_fleet(after=-3600.0, shards=2)
+    fleet = a_fleet(after=-3600.0, shards=2, config=HORIZON)
     fleet.put(20)
     fleet.add("a")
     assert fleet.run(5, ended(fleet))
@@ -352,7 +350,7 @@ ACTIONS = ["put", "put", "run", "split", "merge", "crash", "add", "stop", "pause
 )
 def test_random_runs_end_with_everything_from_before_the_moment(seed, actions, after):
     rng = Random(seed)
-    fleet = Fleet(shards=rng.randint(1, 3), seed=seed)
+    fleet = Fleet(shards=rng.randint(1, 3), seed=seed, config=HORIZON)
     fleet.clock.advance(100)
     fleet.put(rng.randint(1, 30))
     fleet.clock.advance(rng.randint(0, 20))

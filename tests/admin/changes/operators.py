@@ -18,7 +18,7 @@ from kinesis_sdk.common.errors import TransientAwsError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer import ConsumerConfig, DynamoDBLeaseStore, RecordBatch, RecordHandler
 from kinesis_sdk.consumer.leases import SqlLeaseStore
-from tests.consumer.fleet.engines import STREAM, Fleet
+from tests.consumer.fleet.engines import HORIZON, STREAM, Fleet
 
 event = pytest.importorskip("sqlalchemy").event
 
@@ -98,7 +98,7 @@ class SteeredFleet(Fleet):
     place = "dynamodb"
 
     def __init__(self, tmp_path: Any, **more: Any) -> None:
-        super().__init__(**more)
+        super().__init__(**{"config": HORIZON, **more})
         if self.place == "sqlite":
             url = f"sqlite:///{tmp_path}/leases-{len(list(tmp_path.iterdir()))}.db"
             self.connection = Connection(clients={"kinesis": self.raw}, lease_store=url)

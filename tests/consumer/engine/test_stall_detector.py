@@ -17,7 +17,6 @@ from kinesis_sdk.common.once.table import REPEAT, Run
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, SHARD_END, ExtendedSequenceNumber
 from kinesis_sdk.consumer import (
     ConsumerConfig,
-    FailureConfig,
     InMemoryLeaseStore,
     Lease,
     RecordHandler,
@@ -31,12 +30,12 @@ from kinesis_sdk.consumer.shard.bad_position import Quarantine
 from kinesis_sdk.testing import Fault
 from tests import HANG
 from tests.common.once.streams import aggregate
-from tests.consumer.fleet.engines import STREAM, Fleet
+from tests.consumer.fleet.engines import STREAM, UNHURRIED, Fleet
 from tests.consumer.leases.held_lease import hold
 from tests.consumer.leases.rows import put_row
 
 PARENT = "shardId-000000000000"
-CONFIG = ConsumerConfig(initial_position="TRIM_HORIZON", failure=FailureConfig(stall_timeout=30.0))
+CONFIG = UNHURRIED.with_fields(stall_timeout=30.0)
 
 
 def stalls(caplog):

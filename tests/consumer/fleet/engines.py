@@ -6,7 +6,7 @@ One thread; every run is the same.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 from random import Random
 from typing import Any
@@ -23,6 +23,9 @@ from tests.consumer.fleet.table import LeaseTable
 from tests.consumer.fleet.timeline import Alarm, Timeline
 
 STREAM = "orders"
+HORIZON = ConsumerConfig(initial_position="TRIM_HORIZON")
+UNHURRIED = HORIZON.with_fields(lease_scan_interval=3.0, max_idle_time_between_reads=5.0)
+"""For tests of what workers do, and not of when. At the defaults, most of the processor's time goes to idle workers."""
 
 
 class DatedKinesis:
@@ -67,13 +70,13 @@ class Fleet:
     Args:
         shards: Shards of the stream.
         seed: Of the workers' generators.
-        config: Of workers that get none of their own.
+        config: Of workers that get none of their own; `UNHURRIED` by default.
         store: Lease store; a `LeaseTable` by default.
     """
 
     shards: int = 1
     seed: int = 1
-    config: ConsumerConfig = field(default_factory=lambda: ConsumerConfig(initial_position="TRIM_HORIZON"))
+    config: ConsumerConfig = UNHURRIED
     store: Any = None
 
     def __post_init__(self) -> None:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from random import Random
 
-from kinesis_sdk.consumer import ConsumerConfig, DynamoDBLeaseStore
+from kinesis_sdk.consumer import DynamoDBLeaseStore
 from kinesis_sdk.consumer.engine.engine import ConsumerEngine
 from kinesis_sdk.consumer.handler import HandlerSource
 from kinesis_sdk.consumer.runtime.runtime import InlineRuntime
 from kinesis_sdk.testing import FakeAws, VirtualClock
-
-HORIZON = ConsumerConfig(initial_position="TRIM_HORIZON")
+from tests.consumer.fleet.engines import UNHURRIED
 
 
 class Streams:
     """Engines over several streams of one fake account, in virtual time."""
 
-    def __init__(self, *names, config=HORIZON, shards=2):
+    def __init__(self, *names, config=UNHURRIED, shards=2):
         self.clock = VirtualClock()
         self.aws = FakeAws(clock=self.clock)
         self.raw = self.aws.client("kinesis")
@@ -61,13 +60,17 @@ class Streams:
         while self.clock.monotonic() < end:
             if until():
                 return True
+            following = end
             for name in [*self.engines]:
                 engine = self.engines[name]
-                if engine.tick(self.clock.monotonic()) is None:
+                due = engine.tick(self.clock.monotonic())
+                if due is None:
                     del self.engines[name]
+                else:
+                    following = min(following, due)
                 if engine.error is not None:
                     raise engine.error
-            self.clock.advance(0.1)
+            self.clock.advance_to(max(following, self.clock.monotonic() + 0.001))
         return until()
 
     def rows(self):

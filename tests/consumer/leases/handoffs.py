@@ -12,12 +12,12 @@ def duplicates(fleet):
     return len(data) - len(set(data))
 
 
-def keep_putting(fleet, seconds, until=lambda: False):
-    """Two records a shard and 0.1 s, so that a batch is always fresh."""
+def keep_putting(fleet, seconds, until=lambda: False, *, pause=0.1):
+    """Put four records after each pause. With the default, a batch is always fresh."""
     end = fleet.clock.monotonic() + seconds
     while fleet.clock.monotonic() < end and not until():
         fleet.put(4)
-        fleet.run(0.1)
+        fleet.run(pause)
 
 
 def moves(fleet):

@@ -17,7 +17,7 @@ from kinesis_sdk.consumer.leases.ownership.handoff import IncomingHandoffs, supp
 from kinesis_sdk.testing import Fault
 from tests.consumer.engine.deferred import Deferred
 from tests.consumer.fleet.dynamodb import on_dynamodb
-from tests.consumer.fleet.engines import Fleet
+from tests.consumer.fleet.engines import HORIZON, Fleet
 from tests.consumer.java import JavaLeader, JavaWorker
 from tests.consumer.leases.handoffs import add, duplicates, keep_putting, key, moves
 from tests.fuzz import how_many, share
@@ -48,7 +48,7 @@ def test_a_lease_that_moves_is_idle_for_less_than_a_second_and_delivers_nothing_
 
 
 def test_a_move_costs_six_requests():
-    fleet = on_dynamodb(2)
+    fleet = on_dynamodb(2, config=HORIZON)
     add(fleet, "a")
     fleet.run(60)
     before = dict(fleet.aws.stats()["calls"])
@@ -77,7 +77,7 @@ def test_a_stop_releases_the_lease_to_its_requester():
 
 
 def test_a_stopping_requester_passes_the_lease_on():
-    fleet = Fleet(shards=2)
+    fleet = Fleet(shards=2, config=HORIZON)
     add(fleet, "a")
     fleet.run(5)
     add(fleet, "b")
@@ -298,7 +298,7 @@ def test_leases_of_a_kcl_2_worker_are_taken_plainly():
 
 def test_a_kcl_2_worker_keeps_a_requested_lease_until_the_timeouts():
     """It does not know the marker. The leader that asked may be gone; our own timer ends it."""
-    fleet = on_dynamodb(1)
+    fleet = on_dynamodb(1, config=HORIZON)
     java = JavaWorker(fleet, "java", v3=False)
     add(fleet, "py", config=fleet.config.with_fields(max_leases_to_steal_at_one_time=0))
     fleet.run(0.01)
@@ -358,7 +358,7 @@ def test_a_freeze_at_any_step_loses_nothing_and_moves_nothing_backwards(who, len
         old.scheduler.dispatch = dispatch
         del old.on_handoff_requested
         old.on_handoff_requested(noticed[0])
-    keep_putting(fleet, length + 30)
+    keep_putting(fleet, length + 30, pause=0.5)
     assert fleet.run(30, fleet.all_delivered)
     fleet.check_order()
     assert sorted(fleet.owners().values()) == ["a", "b"]
@@ -371,7 +371,7 @@ def test_a_freeze_at_any_step_loses_nothing_and_moves_nothing_backwards(who, len
 @given(st.integers(0, 10**6))
 def test_lost_responses_and_failures_at_any_step_only_delay(seed):
     rng = Random(seed)
-    fleet = on_dynamodb(rng.randint(1, 5), seed=seed)
+    fleet = on_dynamodb(rng.randint(1, 5), seed=seed, config=HORIZON)
     add(fleet, "a")
     keep_putting(fleet, 3)
     for kind in ("timeout_after_storing", "error"):

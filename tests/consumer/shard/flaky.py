@@ -8,7 +8,7 @@ from __future__ import annotations
 from random import Random
 
 from kinesis_sdk.common.errors import RestartShardError
-from kinesis_sdk.consumer import BisectBatch, ConsumerConfig, RecordHandler
+from kinesis_sdk.consumer import BisectBatch, RecordHandler
 from tests.consumer.leases.held_lease import at
 from tests.consumer.shard.delivery_scene import Scene, record
 from tests.consumer.sinks.house import House
@@ -103,7 +103,7 @@ def _play_sink(flaky, total):
         flaky.handle(batch)
         batch.transaction.extend(("w1", one.data) for one in batch.records)
 
-    house = House(config=ConsumerConfig(initial_position="TRIM_HORIZON"))
+    house = House()
     put_slowly(house.fleet, total)
     house.fleet.add("w1", handle)
     assert house.fleet.run(100_000, lambda: len(house.sink.effects) == total)
@@ -112,7 +112,7 @@ def _play_sink(flaky, total):
 
 def _play_restarts(flaky, total):
     """Each failure ends the handler, as that of a child process does. It checkpoints what a call finished."""
-    house = House(config=ConsumerConfig(initial_position="TRIM_HORIZON"))
+    house = House()
     house.fleet.more = {}
     got = []
 

@@ -6,19 +6,11 @@ import logging
 import threading
 from random import Random
 
-from kinesis_sdk.consumer import ConsumerConfig, RecordHandler
-from kinesis_sdk.consumer.config import LeaseConfig, RetrievalConfig
+from kinesis_sdk.consumer import RecordHandler
 from kinesis_sdk.consumer.sinks.memory import InMemorySink
-from tests.consumer.fleet.engines import Fleet
+from tests.consumer.fleet.engines import UNHURRIED, Fleet
 
 APPLICATION = "totals"
-
-CONFIG = ConsumerConfig(
-    initial_position="TRIM_HORIZON",
-    # Idle workers take most of the processor's time.
-    leases=LeaseConfig(lease_scan_interval=3.0),
-    retrieval=RetrievalConfig(max_idle_time_between_reads=5.0),
-)
 
 LAST = 30.0
 """Seconds that a fleet goes on after the last record: longer than a take-over, which is when an effect would be repeated."""
@@ -80,7 +72,7 @@ class Books:
 
     def __init__(self, seed, *, sink=None, write=None, crashes=True, freezes=True, shards=2, config=None):
         self.rng = Random(seed)
-        self.fleet = Fleet(shards=shards, seed=seed, config=config or CONFIG)
+        self.fleet = Fleet(shards=shards, seed=seed, config=config or UNHURRIED)
         self.sink = sink if sink is not None else InMemorySink()
         self.fleet.more = {"sink": self.sink, "application_name": APPLICATION}
         self.write = write or (lambda transaction, effect: transaction.append(effect))

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kinesis_sdk.consumer import ConsumerConfig
-from kinesis_sdk.consumer.config import LeaseConfig
 from kinesis_sdk.consumer.sinks.memory import InMemorySink
 from kinesis_sdk.consumer.sinks.sink import SinkKey
-from tests.consumer.fleet.engines import STREAM, Fleet
+from tests.consumer.fleet.engines import STREAM, UNHURRIED, Fleet
 
 SHARD = "shardId-000000000000"
 KEY = SinkKey("totals", STREAM, SHARD)
-# Idle workers take most of the processor's time.
-CONFIG = ConsumerConfig(initial_position="TRIM_HORIZON", leases=LeaseConfig(lease_scan_interval=3.0))
 
 
 class House:
@@ -21,7 +17,7 @@ class House:
 
     def __init__(self, *, shards=1, config=None, sink=None):
         self.sink = sink or InMemorySink()
-        self.fleet = Fleet(shards=shards, config=config or CONFIG)
+        self.fleet = Fleet(shards=shards, config=config or UNHURRIED)
         self.fleet.more = {"sink": self.sink, "application_name": "totals"}
         self.hook = lambda name, place, batch: None
 

@@ -17,8 +17,9 @@ from kinesis_sdk.consumer.sinks.memory import InMemorySink
 from kinesis_sdk.consumer.sinks.sink import SinkRow
 from kinesis_sdk.testing.contracts.sinks import SINK_CHECKS, SinkUnderTest
 from tests import HANG
+from tests.consumer.fleet.engines import UNHURRIED
 from tests.consumer.sinks.coroutines import AsyncMemory, CoroutineBooks
-from tests.consumer.sinks.house import CONFIG, House
+from tests.consumer.sinks.house import House
 from tests.consumer.sinks.sql_effects import EFFECTS
 
 sqlalchemy = pytest.importorskip("sqlalchemy")
@@ -106,7 +107,7 @@ def test_a_hook_of_either_kind_sets_a_record_aside_with_its_position(sink, is_co
         keep(poison)
 
     policy = BisectBatch(dead_letter=keep_later if is_coroutine else keep, attempts=1)
-    house = House(config=replace(CONFIG, on_handler_error=policy), sink=sink())
+    house = House(config=replace(UNHURRIED, on_handler_error=policy), sink=sink())
 
     async def handle(batch):
         batch.transaction.extend(("w1", record.data) for record in batch.records)

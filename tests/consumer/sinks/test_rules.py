@@ -20,7 +20,8 @@ from kinesis_sdk.consumer.shard.state import ShardState
 from kinesis_sdk.consumer.sinks.memory import InMemorySink
 from kinesis_sdk.consumer.sinks.operations import set_position
 from kinesis_sdk.consumer.sinks.sink import SinkRow
-from tests.consumer.sinks.house import CONFIG, KEY, SHARD, House
+from tests.consumer.fleet.engines import UNHURRIED
+from tests.consumer.sinks.house import KEY, SHARD, House
 
 
 @pytest.mark.parametrize("place", ["begin", "end"])
@@ -116,7 +117,7 @@ def test_a_record_is_set_aside_in_the_transaction_that_moves_past_it(when):
             house.add("w2")
             house.fleet.run(60)
 
-    house = House(config=replace(CONFIG, on_handler_error=BisectBatch(dead_letter=keep)))
+    house = House(config=replace(UNHURRIED, on_handler_error=BisectBatch(dead_letter=keep)))
 
     def hook(name, where, batch):
         if where == "end" and any(record.data == b"3" for record in batch.records):
@@ -162,7 +163,7 @@ class FailingSink(InMemorySink):
 @pytest.mark.parametrize("policy", ["retry", "stop"])
 @pytest.mark.parametrize("call", ["read", "write", "begin", "commit"])
 def test_a_sink_that_fails_for_a_moment_stops_no_worker(call, policy):
-    house = House(config=CONFIG.with_fields(on_handler_error=policy), sink=FailingSink())
+    house = House(config=UNHURRIED.with_fields(on_handler_error=policy), sink=FailingSink())
     house.sink.failing = call
     house.add("w1")
     house.put_and_run(5, 20)

@@ -8,18 +8,21 @@ from random import Random
 import pytest
 
 from kinesis_sdk.common.errors import StreamRecreatedError
-from kinesis_sdk.consumer import ConsumerConfig, DynamoDbStream, LeaseConfig, RetrievalConfig
+from kinesis_sdk.consumer import ConsumerConfig, DynamoDbStream
 from kinesis_sdk.testing import Fault
+from tests.consumer.fleet.engines import HORIZON
 from tests.consumer.fleet.tables import TABLE, TableFleet
 from tests.fuzz import TIMES, seeds, share
 
-SLOW = ConsumerConfig(
-    initial_position="TRIM_HORIZON",
-    leases=LeaseConfig(failover_time=600, lease_scan_interval=120),
-    retrieval=RetrievalConfig(idle_time_between_reads=120),
+SLOW = HORIZON.with_fields(
+    failover_time=600,
+    lease_scan_interval=120,
+    idle_time_between_reads=120,
+    shard_sync_interval=240,
+    lease_cleanup_interval=240,
 )
 """For days: a day has few calls."""
-HOUR = 3600 if TIMES else 450
+HOUR = 3600 if TIMES else 330
 """Seconds. Unit tests have short hours, in which there are still several reads and scans, and more than the failover time in two of them."""
 
 
@@ -150,8 +153,9 @@ def test_three_days_with_shards_of_four_hours() -> None:
 @pytest.mark.fuzz
 @pytest.mark.parametrize("position", ["TRIM_HORIZON", "LATEST"])
 def test_after_two_days_without_workers_everything_that_is_left_is_read(position: str) -> None:
-    config = ConsumerConfig(initial_position=position, leases=SLOW.leases, retrieval=SLOW.retrieval)
-    tables = TableFleet(shard_seconds=4 * HOUR, retention=24 * HOUR, config=config)
+    tables = TableFleet(
+        shard_seconds=4 * HOUR, retention=24 * HOUR, config=SLOW.with_fields(initial_position=position)
+    )
     tables.add("a")
     tables.run(HOUR)
     tables.write(8)
@@ -290,7 +294,7 @@ def test_lag_is_unknown_until_the_tip_is_proved() -> None:
 
 def test_the_cost_of_an_idle_worker() -> None:
     """The figures of docs/dynamodb-streams.md."""
-    tables = TableFleet(partitions=4, shard_seconds=4 * 3600, retention=24 * 3600)
+    tables = TableFleet(partitions=4, shard_seconds=4 * 3600, retention=24 * 3600, config=HORIZON)
     tables.add("a")
     tables.run(120)
     before = dict(tables.aws.stats()["calls"])
