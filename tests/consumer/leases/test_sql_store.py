@@ -229,7 +229,8 @@ def lost():
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_failure_that_passes_is_one_of_the_sdk_and_retryable(name, store):
+def test_a_failure_that_passes_is_one_of_the_sdk_and_retryable(name, own_application):
+    store = own_application
     row = held(store, name)
     before = store.scan().leases
     with failing(store, lost(), times=10**6), pytest.raises(TransientLeaseStoreError) as failure:
@@ -241,7 +242,8 @@ def test_a_failure_that_passes_is_one_of_the_sdk_and_retryable(name, store):
 
 
 @pytest.mark.parametrize("name", WRITES)
-def test_a_write_whose_answer_was_lost_took_effect_once(name, store):
+def test_a_write_whose_answer_was_lost_took_effect_once(name, own_application):
+    store = own_application
     row = held(store, name)
     expected = InMemoryLeaseStore([row])
     WRITES[name](expected, row)
