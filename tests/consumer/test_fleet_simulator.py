@@ -89,10 +89,10 @@ def test_the_articles_second_cluster():
 def test_the_articles_second_cluster_with_the_kcls_strategy():
     config = HORIZON.with_fields(lease_strategy="kcl2", max_leases_to_steal_at_one_time=10)
     fleet = fleet_of([f"a|{n}" for n in range(6)], 30, config)
-    fleet.run(150)
+    fleet.run(100)
     for n in range(6):
         fleet.add(f"b|{n}")
-    fleet.run(400)
+    fleet.run(300)
     load = fleet.load()
     assert sum(count for name, count in load.items() if name[0] == "a") in (17, 18)
     assert (unfair(load) or "").startswith("group a has")
@@ -176,7 +176,7 @@ def test_sparse_renewals_lose_no_more_leases_than_those_of_the_kcl(lost, slow):
 
     The trade is in the last case: where a third of all writes take seconds, the KCL's longer slack is worth its price.
     """
-    seconds = 400_000
+    seconds = 200_000
 
     def count(config, timeout, pause, seed):
         interval = config.leases.renew_interval
@@ -203,7 +203,7 @@ def test_sparse_renewals_lose_no_more_leases_than_those_of_the_kcl(lost, slow):
     ("kind", "chance"), [("lost", 0.02), ("throttled", 0.2), ("unanswered", 0.1), ("slow", 0.05)]
 )
 def test_sparse_renewals_lose_no_lease_at_realistic_fault_rates(kind, chance):
-    assert lost_leases(None, kind, chance, hours=how_many(unit=1, fuzz=8) / 10) == 0
+    assert lost_leases(None, kind, chance, hours=how_many(unit=1, fuzz=16) / 20) == 0
 
 
 @pytest.mark.fuzz
@@ -246,7 +246,7 @@ RATED = [(0, 20, 5), (1, 20, 5), (0, 6, 8), (7, 6, 8), (4, 6, 8)]
 
 
 @pytest.mark.fuzz
-@pytest.mark.parametrize(("seed", "shards", "workers"), share(RATED, unit=2))
+@pytest.mark.parametrize(("seed", "shards", "workers"), share(RATED, unit=1))
 def test_by_throughput_a_fleet_rests_while_rates_are_steady(seed, shards, workers):
     """Rates up to 32 times each other, measured with a jitter: moves end, begin again as rates change, and end."""
     rng = Random(seed)
@@ -281,7 +281,7 @@ def test_beside_kcl_2_workers_a_slow_stream_comes_to_rest(kbps):
     fleet.run(fleet.now + 60)
     assert fleet.load() == {"java-0": 2, "java-1": 2, "ours-0": 2, "ours-1": 2}
     before = fleet.table.transfers
-    fleet.run(fleet.now + 300)
+    fleet.run(fleet.now + 150)
     assert fleet.table.transfers == before
     rated = [row.throughput_kbps for row in fleet.leases() if row.throughput_kbps is not None]
     assert 4 <= len(rated) < 8, "half of the leases were never measured"

@@ -124,8 +124,8 @@ ON_STORES = [
         for losses in (["before"], ["after"], ["after", "after"])
     ),
 ]
-# Each write on each store with about half of the losses.
-CASES = share([(name, make, losses) for name in WRITES for make, losses in ON_STORES], unit=37)
+# Each write with four of these ten.
+CASES = share([(name, make, losses) for name in WRITES for make, losses in ON_STORES], unit=25)
 HARMLESS = {
     "nothing": lambda scenario: None,
     "metadata": lambda scenario: scenario.table.set_child_shard_ids("s", ["c"]),

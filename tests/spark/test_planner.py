@@ -433,11 +433,11 @@ def test_the_cut_stays_where_it_was_until_a_clock_that_was_set_back_has_reached_
     assert query.payloads == put
 
 
-@pytest.mark.parametrize(("quiet", "period", "most"), [(45, 2.5, 40), (200, 5, 25)])
+@pytest.mark.parametrize(("quiet", "period", "most"), [(45, 2.5, 14), (200, 5, 9)])
 def test_idle_shards_are_looked_at_one_after_the_other_and_each_in_every_period(
     quiet: float, period: float, most: int
 ) -> None:
-    world = World(shards=60)
+    world = World(shards=20)
     world.put()
     query = Query(world, TRIM)
     query.run(quiet)
@@ -448,7 +448,7 @@ def test_idle_shards_are_looked_at_one_after_the_other_and_each_in_every_period(
         looks.append(world.calls()["GetRecords"] - before)
         world.clock.advance(1)
     assert max(looks) <= most
-    assert all(sum(looks[begin : begin + 5]) == 60 * 5 / period for begin in range(5, 15, 5)), looks
+    assert all(sum(looks[begin : begin + 5]) == 20 * 5 / period for begin in range(5, 15, 5)), looks
 
 
 def test_an_idle_shard_costs_one_call_a_look() -> None:
@@ -1274,7 +1274,7 @@ def test_every_record_once_and_in_order_through_everything(seed: int) -> None:
     world.aws.faults.add(early)
     keys = {f"key-{i}": rng.getrandbits(128) for i in range(6)}
     put: dict[str, list[bytes]] = {key: [] for key in keys}
-    for _ in range(120 if fuzz.TIMES else 60):
+    for _ in range(120 if fuzz.TIMES else 45):
         for _ in range(rng.choice([0, 0, 1, 3, 12])):
             key = rng.choice(list(keys))
             put[key] += world.put(1, key=key, hash_key=keys[key])

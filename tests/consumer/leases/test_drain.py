@@ -23,7 +23,7 @@ def fleet_of(shards, *names, config=HORIZON, **options):
     fleet = Fleet(shards=shards, config=config)
     for name in names:
         fleet.add(name, fleet.recorder(name, checkpoint=False, last_words=True, **options))
-    fleet.run(30)
+    fleet.run(15)
     fleet.put(20 * shards)
     fleet.run(3)
     return fleet

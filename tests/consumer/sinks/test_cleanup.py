@@ -8,11 +8,11 @@ import threading
 import pytest
 
 from kinesis_sdk.common.errors import SinkError
-from kinesis_sdk.consumer import ConsumerConfig, RecordHandler
+from kinesis_sdk.consumer import RecordHandler
 from kinesis_sdk.consumer.shard_sync.cleanup import plan_forgotten
 from kinesis_sdk.consumer.sinks.memory import InMemorySink
 from kinesis_sdk.consumer.sinks.sink import SinkKey
-from tests.consumer.fleet.engines import STREAM
+from tests.consumer.fleet.engines import HORIZON, STREAM
 from tests.consumer.sinks.coroutines import AsyncMemory
 from tests.consumer.sinks.house import House
 
@@ -20,12 +20,12 @@ DAY = 24 * 3600
 # What a worker does for other reasons, it does rarely: more than a day passes.
 RARELY = {
     "idle_time_between_reads": 1800.0,
-    "failover_time": 1800.0,
-    "lease_scan_interval": 300.0,
-    "shard_sync_interval": 600.0,
-    "lease_cleanup_interval": 600.0,
+    "failover_time": 3600.0,
+    "lease_scan_interval": 1200.0,
+    "shard_sync_interval": 1800.0,
+    "lease_cleanup_interval": 1800.0,
 }
-CONFIG = ConsumerConfig(initial_position="TRIM_HORIZON").with_fields(**RARELY)
+CONFIG = HORIZON.with_fields(**RARELY)
 
 
 def shard_id(number):
