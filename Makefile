@@ -15,7 +15,7 @@ COMPILE = .cache/uv/bin/uv pip compile --quiet --universal --generate-hashes --n
 MKDOCS = NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/mkdocs
 
 .DEFAULT_GOAL := help
-.PHONY: help install lint demo example test test-all unit integration browser spark spark-full spark-lake spark-scale multilang java fuzz soak effects incidents operations check english format bench bench-producer bench-consumer bench-calls bench-compression bench-effects bench-latency bench-lease-stores bench-fleet bench-admin bench-spark-plan bench-spark-start bench-kpl bench-java bench-multilang bench-spark-job bench-spark-jvm docs docs-serve reader sizes mutants surface release wheel-compiled test-compiled lock clean
+.PHONY: help install lint demo example test test-all unit integration browser spark spark-full spark-lake spark-scale multilang java fuzz soak effects incidents operations interruptions check english format bench bench-producer bench-consumer bench-calls bench-compression bench-effects bench-latency bench-lease-stores bench-fleet bench-admin bench-spark-plan bench-spark-start bench-kpl bench-java bench-multilang bench-spark-job bench-spark-jvm docs docs-serve reader sizes mutants surface release wheel-compiled test-compiled lock clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -121,6 +121,9 @@ incidents: install  ## Play fourteen incidents on a live fleet: what each view s
 
 operations: install  ## Make random changes of the lease table of a running fleet (COUNT=200, SEED=7), judged record by record.
 	@$(BIN)/python -m integration.endtoend.operations --count $(COUNT) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+interruptions: install  ## Kill and interrupt kinesis-sdk verify at every creation and change of each step on LocalStack (needs Java 17, Node; 25 minutes).
+	@KINESIS_SDK_FUZZ=1 $(BIN)/python -m pytest integration/test_verify.py $(ARGS)
 
 bench: bench-producer bench-consumer bench-calls bench-compression bench-effects bench-lease-stores bench-fleet bench-admin bench-spark-plan install  ## Print the benchmark tables that need neither Java nor Spark.
 	@$(BIN)/python benchmarks/bench_codec.py

@@ -17,7 +17,8 @@ with Proxy("http://127.0.0.1:4566", seed=1) as proxy:
 | `black_hole` | requests disappear; connections stay open without any further response |
 | `cut()` | live connections are reset at once: all, or only event streams |
 
-With `operations`, a fault affects only these AWS operations: `reset_after=0` then loses the responses of calls that were carried out.
+With `operations`, a fault affects only these AWS operations: `reset_after=0` then loses the responses of calls that were carried out. With `after`, it
+begins with a later request: `stall` then stops a program after the service has carried out that call, and `held` counts the responses that wait.
 """
 
 from __future__ import annotations
@@ -59,6 +60,8 @@ class FaultPlan:
     """Chance that a request is affected, by the proxy's seed."""
     operations: tuple[str, ...] = ()
     """AWS operations that can be affected; empty for all requests."""
+    after: int = 0
+    """Number of such requests that go through first."""
 
 
 class _Link:
@@ -107,6 +110,10 @@ class Proxy:
         """Number of requests affected so far."""
         self.affected_operations: Counter[str] = Counter()
         """Number of affected requests by operation, counted while a plan names operations."""
+        self.held = 0
+        """Number of responses that a stall has stopped so far; their calls were carried out."""
+        self.spared = 0
+        """Number of requests that `FaultPlan.after` has let through since the last `configure`."""
 
     # -- from any thread ----------------------------------------------------------------------------------------
 
@@ -117,6 +124,7 @@ class Proxy:
 
     def configure(self, **fault: object) -> None:
         """Replace the current faults, for responses in progress too."""
+        self.spared = 0
         self._fault = FaultPlan(**fault)  # type: ignore[arg-type]
 
     def heal(self) -> None:
@@ -213,13 +221,17 @@ class Proxy:
     def _hits(self, fault: FaultPlan, piece: bytes) -> bool:
         if fault == FaultPlan():
             return False
-        if not fault.operations:
-            return self._random.random() < fault.probability
         target = _TARGET.search(piece)
         operation = "" if target is None else target[1].decode()
-        if operation not in fault.operations or self._random.random() >= fault.probability:
+        if fault.operations and operation not in fault.operations:
             return False
-        self.affected_operations[operation] += 1
+        if self._random.random() >= fault.probability:
+            return False
+        if self.spared < fault.after:
+            self.spared += 1
+            return False
+        if fault.operations:
+            self.affected_operations[operation] += 1
         return True
 
     async def _responses(self, link: _Link, reader: asyncio.StreamReader) -> None:
@@ -231,16 +243,21 @@ class Proxy:
                 if not await self._forward(link, piece):
                     return
 
+    def _fault_of(self, link: _Link) -> FaultPlan:
+        """Return the fault of a response in progress. An event stream lasts for minutes, so a later fault affects it too."""
+        fault = self._fault
+        return fault if link.affected or (link.is_event_stream and not fault.operations) else FaultPlan()
+
     async def _forward(self, link: _Link, piece: bytes) -> bool:
         """Send a piece of a response to the client, or the part that the fault leaves; return False at the end."""
-        # An event stream lasts for minutes, so a later fault affects it too.
-        while (fault := self._fault).stall and (link.affected or link.is_event_stream):  # noqa: ASYNC110 — healed elsewhere
+        if self._fault_of(link).stall:
+            self.held += 1
+        while (fault := self._fault_of(link)).stall:  # noqa: ASYNC110 — healed elsewhere
             await asyncio.sleep(_POLL)
-        hit = link.affected or (link.is_event_stream and fault != FaultPlan())
-        if hit and fault.delay:
+        if fault.delay:
             await asyncio.sleep(fault.delay)
         for limit, reset in ((fault.reset_after, True), (fault.truncate_after, False)):
-            if hit and limit is not None and link.forwarded + len(piece) > limit:
+            if limit is not None and link.forwarded + len(piece) > limit:
                 link.client.write(piece[: max(0, limit - link.forwarded)])
                 await link.client.drain()
                 link.close(reset=reset)

@@ -157,3 +157,18 @@ def test_answers_of_one_operation_are_lost_after_the_call(aws: FakeAws, proxy: P
     assert aws.stats()["records_stored"] == 16
     proxy.heal()
     kinesis.put_records(StreamName="s", Records=records)
+
+
+def test_a_stall_may_begin_with_a_later_call_of_an_operation(
+    aws: FakeAws, proxy: Proxy, kinesis: Any, impatient: Any
+) -> None:
+    proxy.configure(stall=True, operations=("PutRecord",), after=2)
+    put(kinesis)
+    put(kinesis)
+    assert proxy.held == 0
+    with pytest.raises(ReadTimeoutError):
+        put(impatient)
+    assert proxy.held == 1
+    # It was carried out, and all else goes on.
+    assert aws.stats()["records_stored"] == 3
+    assert health(proxy) == b'{"status": "ok"}'
