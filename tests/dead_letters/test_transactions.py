@@ -11,7 +11,8 @@ import pytest
 
 from kinesis_sdk.consumer import BisectBatch
 from kinesis_sdk.dead_letters import DeadLetters, SqlDeadLetters
-from tests.consumer.sinks.house import CONFIG, House
+from tests.consumer.fleet.engines import UNHURRIED
+from tests.consumer.sinks.house import House
 from tests.dead_letters.letters import letter
 
 sqlalchemy = pytest.importorskip("sqlalchemy")
@@ -31,7 +32,7 @@ def test_a_letter_is_committed_with_the_position(tmp_path, fails, monkeypatch):
     url = f"sqlite:///{tmp_path}/all.db"
     sink, letters = SqlSink(url), SqlDeadLetters(url)
     house = House(
-        config=replace(CONFIG, on_handler_error=BisectBatch(dead_letter=DeadLetters(letters), attempts=1)),
+        config=replace(UNHURRIED, on_handler_error=BisectBatch(dead_letter=DeadLetters(letters), attempts=1)),
         sink=sink,
     )
     if fails:  # after the letter was written
@@ -57,7 +58,7 @@ def test_a_letter_for_a_coroutine_sink_is_written_on_its_connection(tmp_path):
     url = f"{tmp_path}/all.db"
     engine = create_async_engine(f"sqlite+aiosqlite:///{url}", poolclass=sqlalchemy.pool.NullPool)
     letters = SqlDeadLetters(f"sqlite:///{url}")
-    config = replace(CONFIG, on_handler_error=BisectBatch(dead_letter=DeadLetters(letters), attempts=1))
+    config = replace(UNHURRIED, on_handler_error=BisectBatch(dead_letter=DeadLetters(letters), attempts=1))
     house = House(config=config, sink=AsyncSqlSink(engine))
 
     async def handle(batch):

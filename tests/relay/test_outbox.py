@@ -17,7 +17,8 @@ from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer import RecordBatch
 from kinesis_sdk.pytest_plugin import SteppedWorker, TestStream
 from kinesis_sdk.relay import Outbox, OutboxPublisher, outbox
-from tests.consumer.sinks.house import CONFIG, House
+from tests.consumer.fleet.engines import UNHURRIED
+from tests.consumer.sinks.house import House
 
 sqlalchemy = pytest.importorskip("sqlalchemy")
 
@@ -60,7 +61,7 @@ class Scene:
         await stored
 
     def run(self, handler: Any = None, seconds: float = 20) -> None:
-        self.house.add("w1", handler or self.handle, config=replace(CONFIG, batch_records=3))
+        self.house.add("w1", handler or self.handle, config=replace(UNHURRIED, batch_records=3))
         self.house.fleet.put(5)
         self.house.fleet.run(seconds)
 

@@ -19,7 +19,8 @@ from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer import CircuitBreaker, RecordBatch, StopWorker
 from kinesis_sdk.retries import RetryTable, RetryTiers, RetryWorker
 from tests import fuzz
-from tests.consumer.sinks.house import CONFIG, House
+from tests.consumer.fleet.engines import UNHURRIED
+from tests.consumer.sinks.house import House
 
 sqlalchemy = pytest.importorskip("sqlalchemy")
 
@@ -57,7 +58,7 @@ class Scene:
             policy=policy and policy(self.tiers),
             rng=random.Random(1),
         )
-        self.config = replace(CONFIG, on_handler_error=self.tiers)
+        self.config = replace(UNHURRIED, on_handler_error=self.tiers)
 
     def handle(self, batch):
         for record in batch.records:
@@ -409,7 +410,7 @@ def test_a_coroutine_function_shares_its_transaction_with_the_row(tmp_path):
         dead.append(poison.record.data)
 
     tiers = RetryTiers((4,), to=table, dead_letter=bury, attempts=1)
-    house.add("w1", table.in_order(handle), config=replace(CONFIG, on_handler_error=tiers))
+    house.add("w1", table.in_order(handle), config=replace(UNHURRIED, on_handler_error=tiers))
     for key, data in (("1", b"a"), ("1", b"b"), ("1", b"c"), ("2", b"x"), ("1", b"d")):
         house.fleet.raw.put_record(StreamName="orders", PartitionKey=key, Data=data)
     house.fleet.run(3)
