@@ -10,13 +10,18 @@ import hashlib
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 CACHE = ROOT / ".cache"
 
 NEWEST, OLDEST = "4.3.0", "4.0.5"
+FORMER = "3.4.1"
+"""A Spark that has no data sources in Python, for its own functions."""
+
 MINIMUM_PYTHON = {NEWEST: (3, 11), OLDEST: (3, 10)}
+MAXIMUM_PYTHON = {FORMER: (3, 11)}
 
 PACKAGES = (
     "pyarrow>=18",
@@ -51,6 +56,9 @@ def check_machine(version: str) -> None:
     needed = MINIMUM_PYTHON.get(version, (3, 10))
     if sys.version_info < needed:
         raise CannotRunSparkError(f"pyspark {version} needs Python {needed[0]}.{needed[1]} or newer")
+    newest = MAXIMUM_PYTHON.get(version, sys.version_info[:2])
+    if sys.version_info[:2] > newest:
+        raise CannotRunSparkError(f"pyspark {version} needs Python {newest[0]}.{newest[1]} or older")
 
 
 def prepare(version: str, *more: str) -> Path:
@@ -63,11 +71,24 @@ def prepare(version: str, *more: str) -> Path:
         subprocess.CalledProcessError: If the packages could not be installed; pip has printed why.
     """
     check_machine(version)
+    packages = (*PACKAGES, *more)
+    return _install(
+        version,
+        (*packages, (ROOT / "pyproject.toml").read_text()),
+        f"pyspark[connect]=={version}", *packages, "--editable", f"{ROOT}[cli]",
+    )  # fmt: skip
+
+
+def prepare_bare(version: str) -> Path:
+    """Return the interpreter of an environment that has this version of Spark and nothing else; raises as `prepare`."""
+    check_machine(version)
+    return _install(version, (), f"pyspark=={version}")
+
+
+def _install(version: str, depends_on: Sequence[str], *requirements: str) -> Path:
     folder = CACHE / f"spark-{version}"
     python = folder / "bin" / "python"
-    wanted = hashlib.sha256(
-        "\n".join((version, sys.version, *PACKAGES, *more, (ROOT / "pyproject.toml").read_text())).encode()
-    ).hexdigest()
+    wanted = hashlib.sha256("\n".join((version, sys.version, *depends_on)).encode()).hexdigest()
     stamp = folder / ".installed"
     CACHE.mkdir(exist_ok=True)
     with (CACHE / f"spark-{version}.lock").open("w") as lock:
@@ -77,13 +98,8 @@ def prepare(version: str, *more: str) -> Path:
         sys.stderr.write(f"Installing Spark {version} into {folder} (1 GB, a minute) ...\n")
         if not python.exists():
             subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-        subprocess.run(
-            [
-                str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
-                f"pyspark[connect]=={version}", *PACKAGES, *more, "--editable", f"{ROOT}[cli]",
-            ],
-            check=True,
-        )  # fmt: skip
+        install = (str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+        subprocess.run([*install, *requirements], check=True)
         stamp.write_text(wanted)
     return python
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import base64
 import io
 import json
+import math
+import os
+import subprocess
 import uuid
 from collections.abc import Callable
 from datetime import date, datetime, timedelta, timezone
@@ -15,11 +18,13 @@ from typing import Any
 
 import fastavro
 import pytest
+from google.protobuf import descriptor_pb2, duration_pb2, timestamp_pb2
 from google.protobuf.json_format import MessageToDict
 from pyspark.sql import functions as F  # noqa: N812 — Spark's habit
 
 from integration.java import maven
 from integration.localstack.install import CannotInstallError
+from integration.spark.environments import FORMER, CannotRunSparkError, prepare_bare
 from integration.spark.harness import aggregate_entry, assert_same_rows
 from kinesis_sdk.serialization import AvroCodec, GlueSchemaRegistry
 from kinesis_sdk.spark import avro_columns, protobuf_columns
@@ -217,6 +222,133 @@ def test_values_of_a_schema_registry(spark: Any, stream: Any, endpoint: Any) -> 
     )
     assert sorted(row.id for row in rows if row.id is not None) == list(range(20))
     assert [bytes(row._corrupt_record) for row in rows if row.id is None] == [b"?"]
+
+
+def protobuf_message(rng: Random) -> Any:
+    kind = message_type(SET, "shop.All")
+    message = kind()
+
+    def maybe(name: str, value: Any) -> None:
+        if rng.random() < 0.7:
+            setattr(message, name, value)
+
+    def whole(bits: int) -> int:
+        return rng.choice([0, 1, -1, 2 ** (bits - 1) - 1, -(2 ** (bits - 1)), rng.randrange(2 ** (bits - 1))])
+
+    def real() -> float:
+        return rng.choice([0.0, -0.0, math.nan, math.inf, -math.inf, 0.5, -1e-3, 1e30])
+
+    maybe("double_", rng.choice([real(), rng.uniform(-1e300, 1e300), 5e-324]))
+    maybe("float_", real())
+    for name, bits in (("int32_", 32), ("int64_", 64), ("sint32_", 32), ("sfixed64_", 64), ("maybe", 32)):
+        maybe(name, whole(bits))
+    for name, bits in (("uint32_", 32), ("uint64_", 64), ("fixed64_", 64)):
+        maybe(name, whole(bits) % 2**bits)
+    maybe("bool_", rng.random() < 0.5)
+    maybe("string_", rng.choice(["", "x", "é€😀", "two\nlines", "\0"]))
+    maybe("bytes_", rng.randbytes(rng.randrange(5)))
+    maybe("state", rng.choice([0, 1, 9, -3]))
+    if rng.random() < 0.7:
+        message.at.seconds = rng.randrange(-(10**10), 10**11)
+        message.at.nanos = rng.choice([0, 7, 999, 1_000, 999_999_999, -1, -1_500])
+    if rng.random() < 0.7:
+        message.took.seconds, message.took.nanos = (
+            rng.randrange(-(10**6), 10**6),
+            rng.choice([0, 1_000, -2_000]),
+        )
+    if rng.random() < 0.7:
+        message.part.SetInParent()
+        message.part.x = rng.randrange(3)
+    message.parts.extend([kind().part.__class__(x=rng.randrange(3)) for _ in range(rng.randrange(4))])
+    message.sizes.extend([whole(32) for _ in range(rng.randrange(4))])
+    for _ in range(rng.randrange(3)):
+        message.named[rng.choice(["", "k", "é"])].x = rng.randrange(3)
+        message.counts[rng.random() < 0.5] = whole(64)
+    return message
+
+
+OF_ANOTHER_TYPE = (
+    b"\x1a\x01x",
+    b"\x0d\0\0\0\0",
+    b"\x5d\1\2\3\4",
+    b"\xb8\x01\x05",
+    b"\xc8\x01\x03",
+    b"\xca\x01\x02\x03\x04",
+)
+"""Fields of the message in another encoding than its own; the last one is a packed list."""
+NOT_THERE = (b"\xd8\x0f\x05", b"\xda\x0f\x02hi")
+"""Fields that the message does not have."""
+DIFFERING = (b"\xb2\x01", b"\xd2\x01", b"\xda\x01")
+"""First bytes of the duration and of the maps, of which damaged ones are read in other ways."""
+
+
+def protobuf_payload(rng: Random) -> bytes:
+    """Return a value, of which some are cut off, damaged, or have further fields."""
+    message = protobuf_message(rng)
+    payload: bytes = message.SerializeToString(deterministic=True)
+    chance = rng.random()
+    if chance < 0.01:
+        return payload + rng.choice(OF_ANOTHER_TYPE + NOT_THERE)
+    if chance < 0.02:
+        return payload[: rng.randrange(len(payload))]
+    if chance < 0.03:
+        at = rng.randrange(len(payload))
+        damaged = payload[:at] + bytes([payload[at] ^ 1 << rng.randrange(8)]) + payload[at + 1 :]
+        return payload if any(one in damaged for one in DIFFERING) else damaged
+    return payload
+
+
+@pytest.mark.full
+def test_rows_are_those_of_from_protobuf(spark: Any, stream: Any, folder: Path) -> None:
+    """A Spark of its own reads the same values from a file, because the package for a newer one was not to be had."""
+    try:
+        python = prepare_bare(FORMER)
+        (jar,) = maven.install(Path(__file__).with_name("protobuf.jars")).glob("*.jar")
+    except (CannotInstallError, CannotRunSparkError) as error:
+        pytest.skip(str(error))
+    orders = stream(2)
+    rng = Random(34)
+    payloads = [protobuf_payload(rng) for _ in range(ROWS)]
+    put_all(orders, payloads)
+    imported = b"".join(
+        descriptor_pb2.FileDescriptorSet(
+            file=[descriptor_pb2.FileDescriptorProto.FromString(known.DESCRIPTOR.serialized_pb)]
+        ).SerializeToString()
+        for known in (timestamp_pb2, duration_pb2)
+    )
+    descriptor, values, rows = folder / "all.desc", folder / "values", folder / "rows"
+    descriptor.write_bytes(imported + SET)
+    spark.createDataFrame([(one,) for one in payloads], "data BINARY").write.parquet(str(values))
+    program = Path(__file__).parent / "programs" / "from_protobuf.py"
+    command = [str(one) for one in (python, program, jar, descriptor, "shop.All", values, rows)]
+    done = subprocess.run(
+        command, env={**os.environ, "PYSPARK_PYTHON": str(python)}, capture_output=True, text=True, timeout=900, check=False
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    columns = f"{protobuf_columns(descriptor, 'shop.All')}, _data BINARY"
+    settings = {"valueFormat": "protobuf", "protobufDescriptor": str(descriptor), "messageName": "shop.All"}
+    found = spark.read.format("kinesis_sdk").options(**orders.options(), **settings).schema(columns).load()
+    same = [
+        name
+        for name in found.columns
+        if name not in {"uint32_", "uint64_", "fixed64_", "took", "named", "counts", "_data"}
+    ]
+    maps = [
+        f"array_sort(transform(map_entries({name}), e -> struct(CAST(e.key AS STRING) AS key, e.value AS value))) AS {name}"
+        for name in ("named", "counts")
+    ]
+    whole = [
+        f"CAST(CAST({name} AS DECIMAL(21,0)) + IF({name} < 0, {2**bits}BD, 0BD) AS DECIMAL(21,0)) AS {name}"
+        for name, bits in (("uint32_", 32), ("uint64_", 64), ("fixed64_", 64))
+    ]
+    micros = "IF(took IS NULL, NULL, COALESCE(took.seconds, 0) * 1000000 + COALESCE(took.nanos, 0) DIV 1000) AS took"
+    interval = "unix_micros(TIMESTAMP'1970-01-01 00:00:00Z' + took) AS took"
+    expected = spark.read.parquet(str(rows)).selectExpr(*same, *whole, *maps, interval, "data")
+    assert_same_rows(found.selectExpr(*same, *whole, *maps, micros, "_data AS data"), expected, ROWS)
+    malformed = expected.filter(
+        " AND ".join(f"{name} IS NULL" for name in expected.columns if name != "data")
+    ).count()
+    assert 0.01 * ROWS < malformed < 0.03 * ROWS
 
 
 def test_protobuf_values(spark: Any, stream: Any, folder: Path) -> None:

@@ -87,6 +87,14 @@ def test_every_type_is_read_as_spark_reads_it(tmp_path: Path) -> None:
     )
 
 
+def test_a_zero_with_a_sign_and_parts_of_a_microsecond_are_read_as_spark_reads_them() -> None:
+    message = All(double_=-0.0, float_=-0.0)
+    message.at.nanos = -1_500
+    (row,) = read(struct(double_="double", float_="float", at="timestamp"), message.SerializeToString())
+    assert (str(row["double_"]), str(row["float_"])) == ("-0.0", "-0.0")
+    assert row["at"] == datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC)
+
+
 def test_defaults_and_required_fields_of_proto2() -> None:
     old = message_type(SET, "Old")
     columns = struct(id="string", name="string", note="string", _corrupt_record="binary")
@@ -149,15 +157,20 @@ def test_descriptors_and_messages_that_are_not_there_are_refused(tmp_path: Path)
         protobuf_columns(tmp_path / "all.desc", "Node")
 
 
-def test_malformed_values_keep_their_bytes() -> None:
+def test_malformed_values_keep_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     good = All(int32_=1, string_="x", sizes=[1]).SerializeToString()
     far = All(at={"seconds": 2**60}).SerializeToString()
-    bad = [good[:-1], b"\xff", b"\x5a\x01\xff", far, b"\x18"]
+    typed = good + b"\x1a\x01x"  # int32_ as text, which the library takes for an unknown field
+    bad = [good[:-1], b"\xff", b"\x5a\x01\xff", far, b"\x18", typed]
     columns = struct(int32_="integer", at="timestamp", _corrupt_record="binary")
     rows = read(columns, good, *bad, good)
     assert [row["_corrupt_record"] for row in rows] == [None, *bad, None]
     assert [row["int32_"] for row in rows] == [1, *([None] * len(bad)), 1]
     assert len(read(columns, good, *bad, mode="DROPMALFORMED")) == 1
+    newer = good + b"\xd8\x0f\x05"
+    assert read(columns, newer) == [{"int32_": 1, "at": None, "_corrupt_record": None}]
+    monkeypatch.setattr(protobuf_values, "MAX_CHECKED_BYTES", len(typed) - 1)
+    assert read(columns, typed)[0]["int32_"] == 1, "too many fields to be looked at"
 
 
 def test_depth_and_elements_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -21,6 +22,7 @@ from google.protobuf import (
 )
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from kinesis_sdk.common.errors import ConfigError, SchemaRegistryError
 from kinesis_sdk.serialization import ProtobufCodec
@@ -39,6 +41,10 @@ MAX_VALUES = 1_000_000
 MAX_VALUE_BYTES = 256 * 1024 * 1024
 """Maximum bytes of a message's elements of arrays and maps as columns. An element may be a wide struct that takes two bytes in the message."""
 
+MAX_CHECKED_BYTES = 2 * MAX_VALUES
+"""Maximum bytes of a message that is checked for fields of another type. Fields that the descriptor lacks become Python objects for it, and
+one may take two bytes in the message."""
+
 MAX_DESCRIPTOR_BYTES = 16 * 1024 * 1024
 _MAX_LEVELS = 32
 _WELL_KNOWN = (any_pb2, duration_pb2, empty_pb2, field_mask_pb2, struct_pb2, timestamp_pb2, wrappers_pb2)
@@ -54,6 +60,7 @@ _KINDS = {
     FieldDescriptor.CPPTYPE_BOOL: Kind("boolean"),
     FieldDescriptor.CPPTYPE_ENUM: Kind("string"),
 }
+_FLOATS = {FieldDescriptor.CPPTYPE_DOUBLE, FieldDescriptor.CPPTYPE_FLOAT}
 _WIDER = {("integer", "long"), ("integer", "double"), ("float", "double")}
 
 Convert = Callable[[Any], Any]
@@ -133,6 +140,7 @@ class ProtobufParser:
         if frames is not None:
             deserializer = frames.registry.deserializer(ProtobufCodec(message, message_index=index))
             self._read = lambda payload: deserializer.deserialize("", payload)
+        self._names = {field.number: field.name for field in message.DESCRIPTOR.fields}
         width = max((kind.element_width for kind in fields.values()), default=0)
         self._plan = _Plan(
             emit_defaults=emit_defaults, most=min(MAX_VALUES, MAX_VALUE_BYTES // max(width, 1))
@@ -151,6 +159,8 @@ class ProtobufParser:
             message = self._read(payload)
             if not message.IsInitialized():
                 return None, "a message without a required field"
+            if (mistyped := self._mistyped(payload, message)) is not None:
+                return None, f"field {mistyped}: another type than the descriptor's"
             self._plan.left = self._plan.most
             return list(self._convert(message).values()), None
         except (MalformedError, UnfitError) as error:
@@ -161,6 +171,15 @@ class ProtobufParser:
             return None, str(error)
         except (DecodeError, UnicodeDecodeError) as error:
             return None, f"no message of this type ({type(error).__name__})"
+
+    def _mistyped(self, payload: bytes, message: Message) -> str | None:
+        """Return a field that has another type in the payload. Protobuf takes it for an unknown one, and the column would be null."""
+        size = len(payload) if self._frames is None else message.ByteSize()
+        if size > MAX_CHECKED_BYTES:
+            return None
+        unknown = UnknownFieldSet(message)
+        numbers = (unknown[index].field_number for index in range(len(unknown)))
+        return next((self._names[number] for number in numbers if number in self._names), None)
 
 
 def check_fields(message: type[Message], fields: Mapping[str, Kind]) -> None:
@@ -214,6 +233,8 @@ class _Plan:
             return lambda message: convert(getattr(message, name)) if message.HasField(name) else None
         if self._emit_defaults:
             return lambda message: convert(getattr(message, name))
+        if field.cpp_type in _FLOATS:
+            return lambda message: convert(found) if _is_set(found := getattr(message, name)) else None
         default = field.default_value
 
         def unless_default(message: Message) -> Any:
@@ -374,9 +395,14 @@ def _below(value: int, limit: int, path: str) -> int:
     return value
 
 
+def _is_set(value: float) -> bool:
+    """Return whether a number without presence is in an encoding. A zero with a sign is."""
+    return value != 0 or math.copysign(1.0, value) < 0
+
+
 def _micros(value: Any, path: str) -> int:
-    """Return the microseconds since 1970 of a ``Timestamp``."""
-    found: int = value.seconds * 1_000_000 + value.nanos // 1_000
+    """Return the microseconds since 1970 of a ``Timestamp``; parts of a microsecond are cut off towards zero, as by Spark."""
+    found: int = value.seconds * 1_000_000 + int(value.nanos / 1_000)
     if not -(2**63) <= found < 2**63:
         raise UnfitError(f"field {path}: a value that its type cannot have")
     return found
