@@ -170,10 +170,31 @@ def boto3_sender(endpoint: str, stream: str) -> Callable[[Any], None]:
     return send
 
 
+_seen: dict[tuple[int, str], float] = {}
+"""CPU seconds of workers of PySpark's daemon when last seen, by process id and start."""
+
+
 def cpu_seconds() -> float:
-    """CPU time of this process and all its descendants but the servers: the JVM, its Python processes, ended ones too."""
+    """CPU time of this process and all its descendants but the servers: the JVM, its Python processes, ended ones too.
+
+    The time of an ended process is part of its parent's, unless the parent is PySpark's daemon, which ignores the end of its workers.
+    """
+    # A process may end during a scan, as one does with each query, and then be in both times or in neither. So the processes are the same
+    # before, in and after the scan that counts.
+    scans = [_scan(), _scan(), _scan()]
+    while not scans[0][1].keys() == scans[1][1].keys() == scans[2][1].keys():
+        scans = [*scans[1:], _scan()]
+    workers, times = scans[1]
+    _seen.update(workers)
+    return sum(times.values()) + sum(_seen[one] for one in _seen.keys() - workers.keys())
+
+
+def _scan() -> tuple[dict[tuple[int, str], float], dict[int, float]]:
+    """Return the CPU time of the workers of PySpark's daemon, and of all processes."""
     times: dict[int, float] = {}
     parents: dict[int, int] = {}
+    starts: dict[int, str] = {}
+    daemons: set[int] = set()
     tick = os.sysconf("SC_CLK_TCK")
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
@@ -181,12 +202,16 @@ def cpu_seconds() -> float:
                 fields = (entry / "stat").read_text().rpartition(")")[2].split()
                 command = (entry / "cmdline").read_text()
                 if not any(server in command for server in SERVERS):
-                    parents[int(entry.name)] = int(fields[1])
-                    times[int(entry.name)] = sum(map(int, fields[11:15])) / tick
+                    pid = int(entry.name)
+                    parents[pid], starts[pid] = int(fields[1]), fields[19]
+                    times[pid] = sum(map(int, fields[11:15])) / tick
+                    if "pyspark.daemon" in command:
+                        daemons.add(pid)
     family = {os.getpid()}
     while more := {pid for pid, parent in parents.items() if parent in family} - family:
         family |= more
-    return sum(times[pid] for pid in family)
+    workers = {(pid, starts[pid]): times[pid] for pid in family if parents[pid] in daemons}
+    return workers, {pid: times[pid] for pid in family}
 
 
 Result = TypeVar("Result")
