@@ -218,18 +218,24 @@ Result = TypeVar("Result")
 _STARTS = 5
 
 
+class TryAgainError(Exception):
+    """A job that did not do its work because the machine is busy."""
+
+
 def timed(run: Callable[[], Result]) -> tuple[Result, float, float]:
     """Return the result of a job, its seconds and its CPU seconds.
 
-    It runs again if Spark gave it up because the machine is busy: a new Python process has ten seconds to connect.
+    It runs again if it raises `TryAgainError`, or if Spark gave it up because the machine is busy: a new Python process has ten
+    seconds to connect.
     """
     for left in reversed(range(_STARTS)):
         began, used = time.perf_counter(), cpu_seconds()
         try:
             result = run()
         except Exception as error:
-            if not left or "connect back" not in str(error):
+            if not left or not (isinstance(error, TryAgainError) or "connect back" in str(error)):
                 raise
+            sys.stderr.write(f"again: {str(error).splitlines()[0]}\n")
             continue
         return result, time.perf_counter() - began, cpu_seconds() - used
     raise AssertionError

@@ -9,7 +9,7 @@ the KPL's process) without the fake, the best of several turns. Each turn checks
 
 Streams have 2, 64 and 1,000 shards, and hold aggregates or plain records. The session has two slots, or 16 where a stream has
 more than two shards, because the connector has a task for each shard, and each waits for 5 s at the tip. With 16 slots it is told to wait
-for 1 s, which spares it polls.
+for 1 s, which spares it polls. A turn in which it ends its batch before the stream's end is taken again, and noted.
 
 The connector has five columns, and this data source eight unless a schema names fewer; *the same columns* are those five.
 The connector cannot read in batches: our batch read is compared with its stream. Its records per shard and batch are
@@ -17,7 +17,7 @@ lifted from 100,000 to one batch, which is cheaper for it. Both pause between tw
 the connector would poll without end while it waits at the tip.
 
 The *floor* is a data source in Python that repeats one ready Arrow batch of the same rows: what Spark takes to start its
-Python processes and to bring rows from Python to the JVM, whatever makes them.
+Python processes and to bring rows from Python to the JVM, whatever makes them. It has two tasks, and stands beside streams of two shards.
 
 Writing: the connector's sink takes streams only, so that the rows come from a stream of Parquet files. Both write through a
 TLS front (the KPL does not speak plain HTTP), with a rate limit that does not limit. The floor writes nothing.
@@ -36,8 +36,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench_spark import ACCOUNT, MAX_ROWS, PAYLOAD, SLOTS, Speed, best, fill, register_yardsticks
-from jvm_connector import CBOR, SPARK, build
+from bench_spark import (
+    ACCOUNT,
+    MAX_ROWS,
+    PAYLOAD,
+    SLOTS,
+    Speed,
+    TryAgainError,
+    best,
+    fill,
+    register_yardsticks,
+)
+from jvm_connector import CBOR, SPARK, build, reader_options
 from tls_front import make_certificate, tls_front
 
 ROOT = Path(__file__).parents[1]
@@ -47,6 +57,8 @@ RATE_LIMIT = 10_000
 MANY_SLOTS = 16
 """Slots of the session if a stream has more shards than `SLOTS`."""
 FORMS = ("aggregated", "plain")
+READING = ("stream", "batch")
+PEER = "aws-kinesis"
 
 
 def table(title: str, speeds: dict[str, Speed], peer: str, ours: tuple[str, ...]) -> None:
@@ -88,8 +100,13 @@ class Jobs:
         options: dict[str, str],
         rows: int,
         checkpoint: str = "",
+        *,
+        may_end_early: bool = False,
     ) -> Callable[[], None]:
-        """A query that reads what is there now; it must find so many rows. It begins anew unless it has a checkpoint."""
+        """A query that reads what is there now; it must find so many rows. It begins anew unless it has a checkpoint.
+
+        With ``may_end_early``, a turn that finds fewer rows does not count.
+        """
 
         def run() -> None:
             self._checkpoints += 1
@@ -105,6 +122,8 @@ class Jobs:
             )
             query.awaitTermination()
             found = sum(progress["numInputRows"] for progress in query.recentProgress)
+            if may_end_early and found < rows:
+                raise TryAgainError(f"{name} ended its batch after {found:,} of {rows:,} rows")
             assert found == rows, f"{name} read {found:,} rows of {rows:,}"
 
         return run
@@ -116,14 +135,14 @@ class Jobs:
             frame = self._spark.readStream.format(name).options(**options)
             return (frame.schema(schema) if schema else frame).load()
 
-        return self.stream(name, source, "noop", {}, rows)
+        return self.stream(name, source, "noop", {}, rows, may_end_early=name == PEER)
 
 
 def read(
-    spark: Any, jobs: Jobs, endpoint: str, rows: int, repeat: int, shards: int, form: str, slots: int
+    spark: Any, jobs: Jobs, endpoint: str, options: argparse.Namespace, shards: int, form: str, slots: int
 ) -> None:
     """Compare reading of a stream."""
-    name = stream_name(shards, form)
+    rows, name = options.rows, stream_name(shards, form)
     records = fill(endpoint, name, rows, shards, plain=form == "plain")
     ours = {
         "streamName": name,
@@ -131,23 +150,14 @@ def read(
         "region": "us-east-1",
         "startingPosition": "TRIM_HORIZON",
     }
-    theirs = {
-        "kinesis.streamName": name,
-        "kinesis.endpointUrl": endpoint,
-        "kinesis.region": "us-east-1",
-        "kinesis.kinesisRegion": "us-east-1",
-        "kinesis.startingPosition": "TRIM_HORIZON",
-        "kinesis.maxFetchRecordsPerShard": "100000000",
-    }
-    if slots > SLOTS:
-        theirs["kinesis.internal.dataQueueWaitTimeoutSec"] = "1"
+    theirs = reader_options(name, endpoint, wait=1 if slots > SLOTS else 5)
     counted = spark.read.format("kinesis_sdk").options(**ours).load().count()
     assert counted == rows, f"a batch read found {counted:,} rows of {rows:,}"
     ready = rows // SLOTS // MAX_ROWS * MAX_ROWS * SLOTS
     peer, stream, batch = "connector, stream", "kinesis_sdk, stream", "kinesis_sdk, batch"
     same = "data binary, streamName string, partitionKey string, sequenceNumber string, approximateArrivalTimestamp timestamp"
     runs = {
-        peer: (rows, jobs.read("aws-kinesis", theirs, rows)),
+        peer: (rows, jobs.read(PEER, theirs, rows)),
         stream: (rows, jobs.read("kinesis_sdk", ours, rows)),
         f"{stream}, the same columns": (rows, jobs.read("kinesis_sdk", ours, rows, same)),
         "floor, stream": (ready, jobs.read("yardstick", {}, ready)),
@@ -155,10 +165,15 @@ def read(
         f"{batch}, the same columns": (rows, jobs.batch("kinesis_sdk", ours, same)),
         "floor, batch": (ready, jobs.batch("yardstick", {})),
     }
-    if not ready:
-        runs = {name: run for name, run in runs.items() if not name.startswith("floor")}
+    wanted = [part for part in READING if part in options.only]
+    floor = ready and shards <= SLOTS
+    runs = {
+        name: run
+        for name, run in runs.items()
+        if name == peer or (any(part in name for part in wanted) and (floor or not name.startswith("floor")))
+    }
     speeds = best(
-        repeat,
+        options.repeat,
         {name: size for name, (size, _) in runs.items()},
         {name: run for name, (_, run) in runs.items()},
     )
@@ -207,7 +222,7 @@ def write(spark: Any, jobs: Jobs, endpoint: str, rows: int, repeat: int, folder:
     }
     peer, mine = "connector, its KPL sink", "kinesis_sdk"
     runs = {
-        peer: job("aws-kinesis", theirs),
+        peer: job(PEER, theirs),
         mine: job("kinesis_sdk", ours),
         "floor, the sink noop": job("noop", {}),
     }
@@ -238,8 +253,9 @@ def measure(options: argparse.Namespace) -> int:
 
     os.environ.update(ACCOUNT)
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    slots = SLOTS if max(options.shards) <= SLOTS or "read" not in options.only else MANY_SLOTS
-    streams = [(shards, form) for shards in options.shards for form in options.records]
+    reading = set(READING) & set(options.only)
+    slots = MANY_SLOTS if reading and max(options.shards) > SLOTS else SLOTS
+    streams = [(shards, form) for shards in options.shards for form in options.records if reading]
     created = ["ours:8", "theirs:8", *(f"{stream_name(*stream)}:{stream[0]}" for stream in streams)]
     arguments = [argument for name in created for argument in ("--create-stream", name)]
     with (
@@ -271,10 +287,9 @@ def measure(options: argparse.Namespace) -> int:
                 f"Spark {pyspark.__version__}, {slots} slots, {PAYLOAD} bytes a row, best of {options.repeat}"
             )
             jobs = Jobs(spark, folder)
-            if "read" in options.only:
-                register_yardsticks(spark, options.rows)
-                for shards, form in streams:
-                    read(spark, jobs, server.endpoint_url, options.rows, options.repeat, shards, form, slots)
+            register_yardsticks(spark, options.rows)
+            for shards, form in streams:
+                read(spark, jobs, server.endpoint_url, options, shards, form, slots)
             if "write" in options.only:
                 https = f"https://127.0.0.1:{port}"
                 write(spark, jobs, https, options.rows // 2, options.repeat, folder)
@@ -292,7 +307,13 @@ def main() -> int:
         "--shards", type=int, nargs="+", default=[2, 64, 1_000], help="of the streams that are read"
     )
     parser.add_argument("--records", nargs="+", choices=FORMS, default=list(FORMS))
-    parser.add_argument("--only", nargs="+", choices=("read", "write"), default=["read", "write"])
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        choices=(*READING, "write"),
+        default=[*READING, "write"],
+        help="ways to read, beside the connector's stream, and writing (default: all)",
+    )
     parser.add_argument("--source", help="checkout or git directory of the connector")
     parser.add_argument("--jar", help="the connector's jar, if it is there already")
     parser.add_argument("--verbose", action="store_true", help="show Spark's warnings")

@@ -51,6 +51,27 @@ _ADDED = """\
 """
 
 
+def reader_options(stream: str, endpoint: str, *, wait: int = 5) -> dict[str, str]:
+    """Return options with which the connector reads a stream from its beginning, in one batch.
+
+    Args:
+        stream: Name of the stream.
+        endpoint: URL of the fake AWS.
+        wait: Seconds that a task waits at the tip of its shard; the default is the connector's. Before the first record, a task
+            always waits for more than 5 s: the connector refuses less.
+    """
+    return {
+        "kinesis.streamName": stream,
+        "kinesis.endpointUrl": endpoint,
+        "kinesis.region": "us-east-1",
+        "kinesis.kinesisRegion": "us-east-1",
+        "kinesis.startingPosition": "TRIM_HORIZON",
+        "kinesis.maxFetchRecordsPerShard": "100000000",
+        "kinesis.internal.dataQueueWaitTimeoutSec": str(wait),
+        "kinesis.internal.maxDataQueueEmptyCount": str(5 // wait + 1),
+    }
+
+
 def jar_path() -> Path:
     """Return the file in which the jar is or will be cached."""
     recipe = "\n".join((COMMIT, *_MAVEN, _ANCHOR, _ADDED))
