@@ -127,20 +127,21 @@ def _cbor(stream: StreamId, entries: Sequence[PutEntry]) -> bytes | None:
     if set(map(type, payloads)) != {bytes} or not cbor.is_cheaper(payloads):
         return None
     head, text = cbor.head, cbor.text
-    parts = [_RECORDS]
+    parts: list[bytes] = []
+    before = _RECORDS
     try:
         for data, key, explicit in entries:
-            parts += (_DATA, head(cbor.BYTES, len(data)), data)
-            if explicit is not None:
-                parts += (_EXPLICIT_HASH_KEY, text(explicit))
+            parts += (before + _DATA + head(cbor.BYTES, len(data)), data)
+            before = cbor.CLOSE
             if key:
-                parts += (_PARTITION_KEY, text(key))
+                before = _PARTITION_KEY + text(key) + before
             elif key is not None or explicit is not None:
                 return None
-            parts.append(cbor.CLOSE)
+            if explicit is not None:
+                before = _EXPLICIT_HASH_KEY + text(explicit) + before
     except (AttributeError, TypeError, UnicodeEncodeError):  # not text, or with a lone surrogate
         return None
-    parts += (cbor.CLOSE, cbor.members(stream.request), cbor.CLOSE)
+    parts += (before, cbor.CLOSE, cbor.members(stream.request), cbor.CLOSE)
     return b"".join(parts)
 
 
