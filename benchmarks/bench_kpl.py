@@ -1,6 +1,6 @@
 """The real KPL beside this package: CPU time of a record, in one run, at one endpoint that speaks TLS.
 
-    python benchmarks/bench_kpl.py [--sizes 100 1024 51200] [--rounds 2] [--warm-up 10]
+    python benchmarks/bench_kpl.py [--sizes 100 1024 51200] [--rounds 2] [--warm-up 10] [--compiled WHEEL]
 
 Needs Java 17, Maven, openssl and ``/proc``; says what is missing otherwise. Maven fetches the KPL, whose jar carries its native
 process (see `integration/java/kpl`), into ``.cache`` once.
@@ -19,6 +19,9 @@ than 1 % of the records again ends the run.
 ``put`` keeps the futures and ``put, callback`` adds one to each record, on both sides. The KPL has no call for many records, so
 ``put_many`` is beside its ``put``. The KPL's applications must hold themselves back (`getOutstandingRecordsCount`); here at
 50,000 records or 24 MB.
+
+Each way is measured in JSON and in CBOR, and with compiled modules, too, if a wheel of ``make wheel-compiled`` is in ``dist`` or is named
+by ``--compiled``. The targets are those of the best row, which a user can have by a setting and a wheel.
 """
 
 from __future__ import annotations
@@ -30,8 +33,10 @@ import subprocess
 import sys
 import tempfile
 import threading
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,7 +44,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from bench_java import cpu_of  # noqa: E402
-from bench_producer import COUNT, Results, sink  # noqa: E402
+from bench_producer import COUNT, Results, compiled_wheel, sink, target_line  # noqa: E402
 from producer_candidates import REGION, TRIALS, Shape  # noqa: E402
 from tls_front import make_certificate, tls_front  # noqa: E402
 
@@ -59,6 +64,9 @@ WAYS = (
     ("put, callback", "ours_called", "call"),
     ("put_many", "ours_many", "keep"),
 )
+LEAST = 5.0
+"""How many times cheaper than the KPL's a `put` is, at each size."""
+
 _LOGBACK = """\
 <configuration>
   <appender name="OUT" class="ch.qos.logback.core.ConsoleAppender">
@@ -170,15 +178,18 @@ def turn_of(size: int) -> int:
     return min(COUNT, 48_000_000 // (size + 800))
 
 
-def measure(kpl: Kpl, endpoint: str, size: int, rounds: int) -> list[tuple[dict[str, Cost], Results]]:
-    """Costs of each round: the KPL's by way, and ours."""
+def measure(
+    kpl: Kpl, endpoint: str, size: int, rounds: int, compiled: Path | None
+) -> list[tuple[dict[str, Cost], Results]]:
+    """Costs of each round: the KPL's by way, and ours; ``compiled`` is a folder with compiled modules."""
     found = []
     for _ in range(rounds):
         theirs = kpl.best()
         ours = Results()
         for _, candidate, _ in WAYS:
             for cbor in (0, 1):
-                ours.run(candidate, endpoint, turn_of(size), size=size, cbor=cbor)
+                for folder in (None, compiled) if compiled else (None,):
+                    ours.run(candidate, endpoint, turn_of(size), compiled=folder, size=size, cbor=cbor)
         if ours.missing:
             raise RuntimeError(f"a candidate failed: {ours.missing}")
         found.append((theirs, ours))
@@ -186,23 +197,45 @@ def measure(kpl: Kpl, endpoint: str, size: int, rounds: int) -> list[tuple[dict[
 
 
 def report(found: list[tuple[dict[str, Cost], Results]], size: int) -> None:
-    """Print a size's table: the best turns, their ratio, and the least and the greatest ratio of a round."""
+    """Print a size's table: the best turns, their ratio, the least and the greatest ratio of a round, and the target of `put`."""
     print(
         f"\n{f'{size:,} B, {turn_of(size):,} records a turn':<32}{'KPL':>8}{'java + native':>18}"
         f"{'kinesis_sdk':>13}{'ratio':>8}{'rounds':>16}"
     )
+    most = 0.0
     for label, candidate, way in WAYS:
         best = min((theirs[way] for theirs, _ in found), key=lambda cost: cost.all)
         for cbor, wire_format in enumerate(("", ", CBOR")):
-            costs = [ours.best[f"{candidate} size={size} cbor={cbor}"]["cpu"] * 1e6 for _, ours in found]
-            ratios = [theirs[way].all / cost for (theirs, _), cost in zip(found, costs, strict=True)]
-            split = f"{best.java:.1f} + {best.native:.1f}"
-            spread = f"{min(ratios):.1f} to {max(ratios):.1f}"
-            print(
-                f"{label + wire_format:<32}{best.all:>8.1f}{split:>18}{min(costs):>13.2f}"
-                f"{best.all / min(costs):>7.1f}x{spread:>16}"
-            )
+            for suffix in ("", " compiled"):
+                name = f"{candidate} size={size} cbor={cbor}{suffix}"
+                if name not in found[0][1].best:
+                    continue
+                numbers = [ours.best[name] for _, ours in found]
+                assert all(bool(one["compiled"]) == bool(suffix) for one in numbers), f"{name}: not so"
+                costs = [one["cpu"] * 1e6 for one in numbers]
+                ratios = [theirs[way].all / cost for (theirs, _), cost in zip(found, costs, strict=True)]
+                split = f"{best.java:.1f} + {best.native:.1f}"
+                spread = f"{min(ratios):.1f} to {max(ratios):.1f}"
+                ratio = best.all / min(costs)
+                if candidate == "ours":
+                    most = max(most, ratio)
+                print(
+                    f"{label + wire_format + suffix:<32}{best.all:>8.1f}{split:>18}{min(costs):>13.2f}"
+                    f"{ratio:>7.1f}x{spread:>16}"
+                )
+    print(target_line("the best put to the KPL's", most, LEAST))
     sys.stdout.flush()
+
+
+def installed() -> str:
+    """What makes ours cheaper, and is installed."""
+    found = []
+    for name in ("pybase64", "msgspec"):
+        try:
+            found.append(f"{name} {metadata.version(name)}")
+        except metadata.PackageNotFoundError:
+            found.append(f"no {name}")
+    return ", ".join(found)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -218,10 +251,18 @@ def run(options: argparse.Namespace) -> None:
         f"CPU us of a record: KPL {KPL} and kinesis_sdk at one endpoint with TLS, 1,000 keys, 64 shards; best of {TRIALS} turns in each of "
         f"{options.rounds} rounds"
     )
+    print(
+        f"installed: {installed()}; compiled modules: {options.compiled.name if options.compiled else 'not measured'}"
+    )
     with tempfile.TemporaryDirectory() as name, sink() as plain:
         folder = Path(name)
         certificate, key = make_certificate(folder)
         os.environ["AWS_CA_BUNDLE"] = str(certificate)
+        compiled = None
+        if options.compiled:
+            compiled = folder / "compiled"
+            with zipfile.ZipFile(options.compiled) as wheel:
+                wheel.extractall(compiled)
         with tls_front(int(plain.rpartition(":")[2]), certificate, key) as port:
             endpoint = f"https://127.0.0.1:{port}"
             for size in options.sizes:
@@ -229,7 +270,7 @@ def run(options: argparse.Namespace) -> None:
                     for number in range(options.warm_up):
                         print(f"{size:,} B: warm-up {number + 1} of {options.warm_up}", file=sys.stderr)
                         kpl.turn(("keep", "call")[number % 2])
-                    report(measure(kpl, endpoint, size, options.rounds), size)
+                    report(measure(kpl, endpoint, size, options.rounds, compiled), size)
     print(f"\nload of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
 
 
@@ -242,6 +283,13 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=2, help="rounds of turns (default: %(default)s)")
     parser.add_argument(
         "--warm-up", type=int, default=10, help="the KPL's turns that do not count (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--compiled",
+        type=Path,
+        metavar="WHEEL",
+        default=compiled_wheel(),
+        help="a wheel with compiled modules to measure, too (default: the newest one in dist)",
     )
     options = parser.parse_args()
     if not all(1 <= size <= LARGEST for size in options.sizes):
