@@ -126,16 +126,10 @@ def ours(cluster: Cluster, options: argparse.Namespace) -> dict[str, str]:
 
 
 def theirs(cluster: Cluster) -> dict[str, str]:
-    """Return options of the connector. It waits at the tip of each shard, by default for five seconds."""
-    return {
-        "kinesis.streamName": "flights",
-        "kinesis.endpointUrl": cluster.endpoint,
-        "kinesis.region": "us-east-1",
-        "kinesis.kinesisRegion": "us-east-1",
-        "kinesis.startingPosition": "TRIM_HORIZON",
-        "kinesis.maxFetchRecordsPerShard": "100000000",
-        "kinesis.internal.dataQueueWaitTimeoutSec": "1",
-    }
+    """Return options of the connector, which waits at the tip of each shard for a second instead of five."""
+    from jvm_connector import reader_options
+
+    return reader_options("flights", cluster.endpoint, wait=1)
 
 
 def check_statistics(run: Run, truth: dict[str, Any]) -> str:
