@@ -36,7 +36,7 @@ TABLE_OPTION = click.option(
     metavar="NAME",
     help="Lease table; by default it has the application's name. In a database other than DynamoDB: the name that is in its rows.",
 )
-"""``--table``: the lease table, if there is one application."""
+"""``--table``: the lease table; accepted only with exactly one application."""
 
 STREAM_OPTION = click.option(
     "--stream",

@@ -59,7 +59,8 @@ def doctor(
     sizes, encryption, retention against lag, the KCL versions that wrote the table, and enhanced fan-out.
 
     Cost: at most 22 API calls, and up to 4 for each sampled shard, of which 2 are reads of the shard (of the 5 a
-    second that its polling consumers share). One more for each 1,000 shards, and for each MB of the lease table.
+    second that its polling consumers share). One more API call for each
+    1,000 shards, and one for each MB of the lease table.
     Three writes are tried under a condition that no row meets: 3 write units.
 
     With --lease-store, the leases are read from that database, and no action of DynamoDB is tried.

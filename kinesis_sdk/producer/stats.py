@@ -18,8 +18,8 @@ class ProducerStats:
         kinesis_bytes_stored: Bytes of the stored Kinesis records, including partition keys.
         put_records_calls: Completed PutRecords calls, including failed ones.
         failed_calls: PutRecords calls that failed as a whole.
-        throttled_entries: Entries of PutRecords calls that Kinesis throttled.
-        failed_entries: Entries of PutRecords calls that failed, including throttled ones.
+        throttled_entries: Kinesis records that a PutRecords response rejected because of throttling.
+        failed_entries: Kinesis records that a PutRecords response rejected, including throttled ones.
         wrong_shard_entries: Aggregates that were sent again because they landed across a reshard.
         user_record_retries: Retries of user records.
         expired_user_records: User records that exceeded ``record_ttl``.

@@ -397,7 +397,9 @@ class OutboxPublisher:
             ConfigError: If it was started already.
         """
         if self._thread is not None:
-            raise ConfigError("start", True, "one start of an OutboxPublisher")
+            raise ConfigError(
+                "start", True, "one start", problem="an OutboxPublisher can be started only once"
+            )
         self._thread = threading.Thread(target=self.run, name="kinesis-outbox", daemon=True)
         self._thread.start()
 

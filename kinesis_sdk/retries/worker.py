@@ -368,7 +368,7 @@ class RetryWorker:
             ConfigError: If it was started already.
         """
         if self._thread is not None:
-            raise ConfigError("start", True, "one start of a RetryWorker")
+            raise ConfigError("start", True, "one start", problem="a RetryWorker can be started only once")
         self._thread = threading.Thread(target=self._run, name="kinesis-retries", daemon=True)
         self._thread.start()
 

@@ -271,8 +271,8 @@ class BatchBuilder:
         if columns.expanded_characters <= MAX_EXPANDED_CHARACTERS:
             return columns
         _LOGGER.warning(
-            "shard %s: aggregate %s with %d user records delivered as it is stored: it has keys of up to %d "
-            "characters, more than Kinesis accepts; written out for each row, the keys would have %d characters",
+            "shard %s: aggregate %s delivered undecoded, as one row: the partition keys of its %d user records have up to %d "
+            "characters, more than Kinesis accepts, and would have %d characters in all rows together",
             shard_id,
             record.sequence_number,
             columns.rows,

@@ -30,7 +30,7 @@ class RowShape(Protocol):
         ...
 
     def begin(self) -> ShapingTask:
-        """Return the maker of the rows of one task."""
+        """Return a `ShapingTask` that makes the rows of one task."""
         ...
 
 

@@ -140,7 +140,7 @@ def _read(
 
 
 class _SharedListings:
-    """A Kinesis client that lists the streams, and the shards of each stream, only once. All other calls are the client's own."""
+    """A Kinesis client that lists the streams, and the shards of each stream, only once. All other calls go to the wrapped client."""
 
     def __init__(self, client: Any) -> None:
         self._client = client

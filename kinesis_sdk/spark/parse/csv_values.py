@@ -1,4 +1,4 @@
-"""CSV: whole columns at once by pyarrow, single lines exactly by `_Lines`. Both give the same values for what both read.
+"""CSV: whole columns at once by pyarrow, single lines exactly by `_Lines`. A line that pyarrow can parse gets the same values from either.
 
 Each payload is one line with the columns of the schema in their order. A line break at the end of a payload does not belong to the last
 field; any other line break is a character like others.

@@ -148,7 +148,7 @@ class ChangeStream:
     # -- time -----------------------------------------------------------------------------------------------------
 
     def catch_up(self) -> None:
-        """Roll over and trim what is due by the clock."""
+        """Roll over the shards, and trim the records, that are due at the current time."""
         now = self._clock.time()
         for shard in [*self.open_shards()]:
             while self.status == "ENABLED" and shard.created_at + self._shard_seconds <= now:
