@@ -33,7 +33,7 @@ _RETRIES = Backoff(0.1, 2.0)
 class PreparedCheckpoint:
     """First half of a two-phase checkpoint, which is already stored; `checkpoint` is the second half.
 
-    Between the two, the application makes its own state durable. If it crashes there, the next owner finds
+    Between the two, the application makes its own state durable. If the application crashes there, the next owner finds
     ``pending_checkpoint`` and ``pending_checkpoint_state`` in the `ShardContext` of ``initialize`` and decides which
     position is right.
 
@@ -61,7 +61,7 @@ class Checkpointer:
     A position is accepted if ``last checkpoint ≤ position ≤ largest delivered position`` (KCL
     ``ShardRecordProcessorCheckpointer``). While the last checkpoint is a sentinel, the position must not be before the first
     record that was delivered under this lease. Storing the current checkpoint again writes nothing. Thread-safe, and usable
-    after the callback that received it has returned. Each call that writes costs one UpdateItem and replaces a heartbeat.
+    after the callback that received it has returned. Each call that writes a checkpoint costs one UpdateItem and replaces a heartbeat.
 
     Lock order: its own lock, then the lock of the held lease.
 
@@ -95,13 +95,13 @@ class Checkpointer:
         self._metrics = metrics
         self._lock = threading.Lock()
         # The last delivered position (smaller than the lease's checkpoint if the handler started before it), and the last stored
-        # checkpoint. Both only under this lease; None before the first.
+        # checkpoint. Both positions count only under this lease; None before the first.
         self._bound: ExtendedSequenceNumber | None = None
         self._stored: ExtendedSequenceNumber | None = None
-        # First position delivered under this lease. It stays when a delivery fails.
+        # First position delivered under this lease, even if its delivery failed.
         self._first: ExtendedSequenceNumber | None = None
         self._at_shard_end = False
-        # Returns the position that no checkpoint may pass: of a sink, or of single acknowledgements.
+        # Returns the position that no checkpoint may pass, set by a sink or by single acknowledgements.
         self._limit: Callable[[], ExtendedSequenceNumber | None] | None = None
 
     @property
@@ -167,13 +167,13 @@ class Checkpointer:
         """Store the first half of a two-phase checkpoint, with state of the application.
 
         The checkpoint itself does not change until `PreparedCheckpoint.checkpoint`. Any other checkpoint removes the prepared
-        one, as in the KCL. Preparing the current checkpoint writes nothing.
+        checkpoint, as in the KCL. Preparing the current checkpoint writes nothing.
 
         Args:
             position: As for `checkpoint`.
             sub_sequence_number: As for `checkpoint`.
-            state: Bytes for the next owner, if this worker crashes before the second half; None for none. They must fit into
-                a DynamoDB item with the lease (400 KB minus about 1 KB).
+            state: Bytes for the next owner, if this worker crashes before the second half; None for none. The bytes must fit
+                into a DynamoDB item with the lease (400 KB minus about 1 KB).
 
         Raises:
             InvalidCheckpointError: If the state is not bytes, or as for `checkpoint`.
@@ -191,8 +191,8 @@ class Checkpointer:
         """Store a position and state of the application in one write, so that they always fit together.
 
         The next owner finds the state in ``pending_checkpoint_state`` of the `ShardContext`, with a ``pending_checkpoint`` that is the
-        checkpoint. Every other checkpoint, even by a Java worker or an operator, removes it. A state that is stored already is
-        not written again.
+        checkpoint. Every other checkpoint, even by a Java worker or an operator, removes the state. A state that is stored
+        already is not written again.
 
         Args:
             position: A delivered position, or `last_checkpoint` to keep the checkpoint, whatever it is.
@@ -227,7 +227,7 @@ class Checkpointer:
             self._stored = position
 
     def _checked(self, position: ExtendedSequenceNumber) -> ExtendedSequenceNumber:
-        """Return a position if it may be stored now; at the end of the shard, SHARD_END for the last one."""
+        """Return a position if it may be stored now; at the end of the shard, return SHARD_END for the last position."""
         if self._held.gone is not None:
             raise LeaseLostError(f"lease {self.shard_id} is no longer held: {self._held.gone}")
         last = self._held.lease.checkpoint
@@ -250,7 +250,7 @@ class Checkpointer:
         return position
 
     def _precedes_deliveries(self, position: ExtendedSequenceNumber, last: ExtendedSequenceNumber) -> bool:
-        """Return whether a number is before the first delivered one, if the last checkpoint is a sentinel."""
+        """Return whether a number is before the first delivered number, if the last checkpoint is a sentinel."""
         # Example: a handler stores "0", which is after TRIM_HORIZON, but which no shard has. The lease then seems to belong to a
         # deleted stream of the same name, and every worker that syncs the shards stops.
         if not last.is_sentinel or position.is_sentinel:
@@ -319,7 +319,7 @@ class Checkpointer:
     def delivered(self) -> ExtendedSequenceNumber | None:
         """Last position under this lease whose delivery did not fail; None if there is none.
 
-        Unlike `largest_delivered`, it may be smaller than the lease's checkpoint, if the handler started before it.
+        Unlike `largest_delivered`, this position may be smaller than the lease's checkpoint, if the handler started before that checkpoint.
         """
         bound, stored = self._bound, self._stored
         if bound is None or stored is None:

@@ -89,12 +89,12 @@ class LeaseConfig:
 
     lease_scan_read_capacity: float = 5.0
     """Maximum read units per second for this worker's scans of the lease table, 0.01 to 100,000. At the default, 100 leases
-    are scanned every second, 1,000 every 10 s, and 2,000 or more every 20 s, as the KCL does. A hundredth of the number of
-    leases scans a table of any size every 5 s."""
+    are scanned every second, 1,000 every 10 s, and 2,000 or more every 20 s, as the KCL does. To scan a table of any size
+    every 5 s, set a hundredth of the number of leases."""
 
     graceful_lease_handoff_timeout: float = 30.0
     """Maximum seconds for an owner to finish its batch and to checkpoint after another worker has requested its lease, 0 to
-    3,600. Then the other worker takes the lease. 0 takes leases without a request."""
+    3,600. Then the requester takes the lease. 0 takes leases without a request."""
 
     initial_rebalance_delay: float = 0.0
     """Seconds during which a worker without leases takes only unowned leases and requests none from live workers, 0 to
@@ -107,9 +107,9 @@ class LeaseConfig:
 
     balance_by: Literal["throughput", "count"] = "throughput"
     """For the balanced strategy. ``"throughput"`` weights leases by throughput, so that a worker with a hot shard holds fewer
-    leases than other workers. It requires that at least half of the leases carry ``throughputKBps`` in the table and that their
-    rates differ by more than a factor of two. Otherwise, and with ``"count"``, leases are counted: every worker and group holds
-    its exact share."""
+    leases than other workers. Weights require that at least half of the leases carry ``throughputKBps`` in the table and that
+    these rates differ by more than a factor of two. Otherwise, and with ``"count"``, leases are counted: every worker and group
+    holds its exact share."""
 
     enable_priority_lease_assignment: bool = True
     """For the ``"kcl2"`` strategy: whether a worker that has its share still takes new leases and leases that were unowned for
@@ -123,8 +123,8 @@ class LeaseConfig:
     strategy: ``"kcl2"`` requests 1, ``"balanced"`` requests its whole share."""
 
     worker_group: str | None = None
-    """Label of the zone or cluster in which this worker runs, 1 to 128 characters. The worker id begins with it, and other
-    workers read it there. None: no group."""
+    """Label of the zone or cluster in which this worker runs, 1 to 128 characters. The worker id begins with this label,
+    where other workers read it. None: no group."""
 
     worker_group_separator: str = GROUP_SEPARATOR
     """Text after the label in a worker id, 1 to 16 characters; the same for the whole fleet. A worker whose id does not
@@ -159,7 +159,7 @@ class LeaseConfig:
 
     @property
     def strategy(self) -> LeaseStrategy:
-        """``lease_strategy`` as an object; each access creates a new one if a built-in strategy is configured."""
+        """``lease_strategy`` as an object; each access creates a new object if a built-in strategy is configured."""
         return resolve_strategy(
             self.lease_strategy,
             by_throughput=self.balance_by == "throughput",
@@ -266,15 +266,15 @@ class RetrievalConfig:
 
     fanout_http: Literal["1.1", "2"] = "1.1"
     """Version of HTTP for the subscriptions of enhanced fan-out. With ``"1.1"``, each shard has a connection and a thread. With
-    ``"2"``, which the KCL uses, 128 shards share a connection and all shards at most four threads; needs the extra ``http2``. Events and
-    errors are the same. HTTP/1.1 is used if the endpoint does not offer HTTP/2, behind a proxy, and with a modified boto3 client. Not
-    tried on
-    AWS yet."""
+    ``"2"``, which the KCL uses, 128 shards share a connection, and all shards share at most four threads; needs the extra
+    ``http2``. Events and errors are the same. HTTP/1.1 is used if the endpoint does not offer HTTP/2, behind a proxy, and with
+    a modified boto3 client. Not tried on AWS yet."""
 
     wire_format: Literal["json", "cbor"] = "json"
     """Encoding of GetRecords. With ``"cbor"``, which the KCL uses, shards with large Kinesis records (2 KiB and more on average, or 512
-    bytes without the extra ``fast``) are read with a quarter less bytes and a third of the CPU time; others stay JSON. The records are
-    the same. No effect on enhanced fan-out. Not tried on AWS yet, and not every endpoint knows it; see `docs/endpoints.md`."""
+    bytes without the extra ``fast``) are read with a quarter fewer bytes and a third of the CPU time; other shards stay JSON. The
+    records are the same. No effect on enhanced fan-out. Not tried on AWS yet, and not every endpoint knows it; see
+    `docs/endpoints.md`."""
 
     max_records: int = 10_000
     """Maximum Kinesis records per GetRecords call, 1 to 10,000. An aggregate counts as one record. For the user records per call
@@ -282,25 +282,25 @@ class RetrievalConfig:
 
     idle_time_between_reads: float = 1.0
     """Seconds of the first pause between two reads at the tip of a shard, 0.2 to 3,600. Behind the tip there is no pause. A shard that
-    finds records after such a pause makes the other shards of its stream read at once, at most once a second."""
+    finds records after such a pause ends the pauses of its stream's other shards, at most once a second."""
 
     min_idle_time_between_reads: float | None = None
     """Seconds of the pause at the tip of a shard after a read that returned records, 0.2 to
-    ``idle_time_between_reads``; None is half of that. Each read is a batch, and so a checkpoint if the handler makes one per
-    batch (0.5 s: 120 UpdateItem per minute and busy shard)."""
+    ``idle_time_between_reads``; None means half of that. Each read is a batch, and costs a checkpoint if the handler makes
+    one per batch (0.5 s: 120 UpdateItem per minute and busy shard)."""
 
     max_idle_time_between_reads: float | None = None
     """Seconds to which the pause at the tip of a shard grows while reads return nothing, ``idle_time_between_reads`` to
-    3,600; None is ``idle_time_between_reads`` (1 s: 60 GetRecords per minute and idle shard), twice that for DynamoDB Streams, which
-    bill GetRecords."""
+    3,600; None means ``idle_time_between_reads`` (1 s: 60 GetRecords per minute and idle shard), or twice that for DynamoDB Streams,
+    which bill GetRecords."""
 
     max_prefetch_bytes: int = 64 * 1024 * 1024
     """Maximum bytes that all shards together hold in memory: read ahead, in flight, and being processed; 1 MiB or more. A read of
     a shard that is far behind counts as 14 MB, so the default allows four such reads at once, and 20 or more shards at their
     tips. The count includes payloads, 400 bytes per Kinesis record, 64 per aggregated user record (128 with an explicit hash
     key), and with ``concurrency`` 512 per user record, at most 8 MB per batch. CPython needs up to 1.5 times as much. The number
-    of user records is known only once a read has arrived. So the first reads of a shard with tiny records may exceed the limit,
-    each by 12 MB and the user records of a batch's last Kinesis record. Later reads wait for that room. A batch of more than
+    of user records is known only once a read has arrived. So each of the first reads of a shard with tiny records may exceed
+    the limit, by 12 MB plus the user records of a batch's last Kinesis record. Later reads wait for room. A batch of more than
     about 65,000 aggregated user records is delivered in parts."""
 
     recognize_repetitions: bool = True
@@ -309,22 +309,22 @@ class RetrievalConfig:
     application must agree; otherwise the owner of a shard decides whether a copy is delivered."""
 
     max_repetition_bytes: int = MAX_BYTES
-    """Maximum bytes of memory per shard for recognizing repetitions of idempotent producers, 1 MiB to 4 GiB. Usually it takes
-    less than 1 MB: the last minute of the shard, or the ``dedup_window`` of its named records. The default (64 MiB) is enough
-    for 2,000 named records a second and a window of 300 s, or for 4,500 in aggregates of ten. If it is too small, every batch
-    searches the stream again, which is slow."""
+    """Maximum bytes of memory per shard for recognizing repetitions of idempotent producers, 1 MiB to 4 GiB. Usually less
+    than 1 MB is used: for the last minute of the shard, or the ``dedup_window`` of its named records. The default (64 MiB) is
+    enough for 2,000 named records a second and a window of 300 s, or for 4,500 in aggregates of ten. If the memory is
+    too small, every batch searches the stream again, which is slow."""
 
     max_look_up_bytes: int = 600_000_000
     """Maximum bytes of a shard to read again at once to find earlier copies of records, 0 to 1 TiB; the budget refills by 256 KiB
-    per second. Beyond it, records that may be repetitions are delivered and counted (`RepetitionsUnknown`). The default covers
+    per second. Beyond the budget, possible repetitions are delivered and counted (`RepetitionsUnknown`). The default covers
     seven minutes of a full shard. Each call counts as at least 400 kB."""
 
     max_fetch_threads: int = 16
     """Maximum reads in flight, 1 to 1,000. The KCL's ``maxGetRecordsThreadPool``."""
 
     consumer_name: str | None = None
-    """Name to register for enhanced fan-out, 1 to 2,048 characters; None uses the application's name. It is never
-    deregistered."""
+    """Name to register for enhanced fan-out, 1 to 2,048 characters; None uses the application's name. The consumer is
+    never deregistered."""
 
     consumer_arn: str | None = None
     """ARN of an already registered consumer, 1 to 2,048 characters, for enhanced fan-out of a worker with one stream. With
@@ -410,8 +410,8 @@ class CoordinationConfig:
     worker_metrics: Literal["off", "separate_table", "lease_table"] = "off"
     """Membership in a fleet of Java KCL 3 workers, whose leader then assigns leases to this worker. The value depends on the
     table with the item ``Leader``: ``"separate_table"`` if it is ``<application>-CoordinatorState`` (fleets that began with KCL
-    3.0 to 3.4), ``"lease_table"`` if it is the lease table (3.5 and later). ``"lease_table"`` puts an item into the lease table on which
-    KCL 1.x, 2.x and 3.0 to 3.4 fail, so do not use it while such a worker runs."""
+    3.0 to 3.4), ``"lease_table"`` if it is the lease table (3.5 and later). KCL 1.x, 2.x and 3.0 to 3.4 fail on the item that
+    ``"lease_table"`` puts into the lease table, so do not use it while such a worker runs."""
 
     def __post_init__(self) -> None:
         check_seconds("coordination.shard_sync_interval", self.shard_sync_interval, 1, 86_400)
@@ -465,8 +465,8 @@ class FailureConfig:
 
     handler_timeout: float | None = None
     """Seconds after which a handler callback that still runs makes the worker release the shard's lease, 1 to 86,400. The next
-    owner starts at the last checkpoint with a new handler. Python cannot stop the old call: it continues alongside the new one,
-    but cannot checkpoint. None never releases."""
+    owner starts at the last checkpoint with a new handler. Python cannot stop the old call: it continues alongside the new
+    call, but cannot checkpoint. None never releases."""
 
     misplaced_aggregates: Literal["deliver", "discard"] = "deliver"
     """Treatment of an aggregate that contains user records of another shard's hash key range, which happens around a
@@ -484,7 +484,7 @@ class FailureConfig:
 
 
 def _told_of_groups(cls: type[_T]) -> type[_T]:
-    """Make the constructor name the group of a field that is passed outside of it, which Python's own error does not."""
+    """Make the constructor's error for a field outside its group name that group, which Python's own error does not."""
     init: Any = cls.__init__
 
     @functools.wraps(init)
@@ -543,8 +543,8 @@ class ConsumerConfig:
     """Maximum handler callbacks that run at the same time, 1 to 1,000. The KCL's ``maxActiveThreads``."""
 
     auto_checkpoint: bool | None = None
-    """Whether a batch counts as processed when the handler returns, so that the worker checkpoints it. None means: for functions, but not
-    for handler classes."""
+    """Whether a batch counts as processed when the handler returns, so that the worker checkpoints it. None means true for functions and
+    false for handler classes."""
 
     checkpoint_interval: float = 10.0
     """For automatic checkpoints: maximum seconds between the end of a batch and its checkpoint, 0 to 86,400."""
@@ -666,9 +666,9 @@ class ConsumerConfig:
         """Check the name of an application for all its uses under these settings.
 
         Args:
-            field: Name of the setting that has the name, for errors.
+            field: Name of the setting that holds the application's name, for errors.
             name: Name of the application.
-            has_lease_store: Whether the leases are not in DynamoDB. In DynamoDB, the name is also a table's.
+            has_lease_store: Whether the leases are not in DynamoDB. In DynamoDB, the lease table gets the same name.
             is_registered: Whether a worker with enhanced fan-out registers a consumer under this name, unless the settings name
                 one.
 

@@ -43,7 +43,7 @@ class ShardContext:
         checkpoint: Checkpoint of the lease: the last processed position, or the sentinel at which the lease starts.
         hash_key_range: Hash key range of the shard; None if the lease has none.
         pending_checkpoint: Position of a two-phase checkpoint whose second half is missing; None if there is none.
-        pending_checkpoint_state: State that the application stored with it; not part of ``repr``.
+        pending_checkpoint_state: State that the application stored with this position; not part of ``repr``.
     """
 
     stream: StreamId
@@ -86,10 +86,11 @@ class RecordBatch:
         stream: The stream.
         checkpointer: Stores checkpoints of the shard.
         header: Header of the response that the records came in. Several batches share it if a response is delivered in
-            parts, so `ResponseHeader.ended` does not mean that this batch is the last one.
-        transaction: With ``Worker(sink=…)``, the open transaction of the sink. Writes to it take effect together with the
-            position of the batch when the handler returns, and not at all if it raises. The type depends on the sink: for
-            `SqlSink`, it is a `sqlalchemy.Connection`. Without a sink it is false, and using it raises `ConsumerError`.
+            parts, so `ResponseHeader.ended` does not mean that this batch is the shard's last batch.
+        transaction: With ``Worker(sink=…)``, the open transaction of the sink. Writes to this transaction take effect
+            together with the position of the batch when the handler returns, and not at all if it raises. The type
+            depends on the sink: for `SqlSink`, it is a `sqlalchemy.Connection`. Without a sink, ``transaction`` is false,
+            and using it raises `ConsumerError`.
     """
 
     records: Sequence[UserRecord]
@@ -146,7 +147,7 @@ class RecordHandler(ABC):
 
     Callbacks of one shard never overlap, except ``process_records`` with a ``concurrency`` above 1. The handler makes all
     checkpoints itself, unless ``ConsumerConfig.auto_checkpoint`` is True. Each callback may be ``async def``; the module's
-    documentation says how these run.
+    documentation says how coroutines run.
 
     Attributes:
         concurrency: Partition keys of one shard that may be processed concurrently; None uses
@@ -183,15 +184,14 @@ class RecordHandler(ABC):
             One of:
 
             * None: the lease's checkpoint.
-            * An `ExtendedSequenceNumber`: the last processed user record. Delivery starts with the next one, even if it is in
-                the same aggregate.
+            * An `ExtendedSequenceNumber`: the last processed user record. Delivery starts with the next user record, even if
+                it is in the same aggregate.
             * A decimal sequence number: the same with sub-sequence number 0, as in ``checkpoint``. Only the first user record
                 of an aggregate counts as processed.
             * ``"TRIM_HORIZON"``: the oldest record.
-            * ``"LATEST"``: the tip of the shard. If this application read a parent of the shard to its end, it means the
+            * ``"LATEST"``: the tip of the shard. If this application read a parent of the shard to its end, LATEST means the
                 beginning, so that resharding loses nothing. It is pinned in the lease only if the lease starts at LATEST as
-                well. Otherwise it is the tip at each acquisition, and records that arrive while no worker reads the shard are
-                skipped.
+                well. Otherwise LATEST is the tip at each acquisition, and records that arrive while no worker reads the shard are skipped.
             * A `datetime` with a time zone: the first record that arrived at that time or later.
         """
         return None
@@ -215,7 +215,7 @@ class RecordHandler(ABC):
         """Called when another worker continues with this shard. A checkpoint raises `LeaseLostError` from now on."""
 
     def shard_ended(self, checkpointer: Checkpointer) -> CallbackResult:
-        """Called after the last record of the shard was delivered. It must checkpoint; the default does.
+        """Called after the last record of the shard was delivered. This callback must checkpoint; the default does.
 
         If it raises or returns without a checkpoint, it is called again: only this checkpoint finishes the lease.
         """
@@ -324,7 +324,7 @@ class HandlerSource:
     def of(cls, handler: Handler, interceptors: Sequence[ConsumerInterceptor] = ()) -> HandlerSource:
         """Distinguish a function of a batch from a handler class or factory; raise `ConfigError` for anything else.
 
-        A callable that accepts no argument, and does not accept one, is a factory.
+        A callable that can be called without an argument but not with one is a factory.
         """
         return replace(cls._of(handler), interceptors=checked_interceptors(interceptors))
 

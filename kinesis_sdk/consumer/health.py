@@ -32,7 +32,7 @@ class Stall:
 
 @dataclass(frozen=True, kw_only=True)
 class LeaseProblem:
-    """A lease whose row needs repair. Until then, no worker can take it, or no worker can consume its shard.
+    """A lease whose row needs repair. Until the repair, no worker can take the lease, or no worker can consume its shard.
 
     A worker that already held the lease when the row was damaged continues as long as it can renew the lease.
 
@@ -102,14 +102,14 @@ class WorkerHealth:
         running: Whether the worker was started and has not stopped.
         stopping: Whether a stop was requested.
         draining: Whether the worker hands off its leases and takes none, because an operator marked it in the lease
-            table. It keeps running until the mark is removed.
+            table. The worker keeps running until the mark is removed.
         leases: Keys of the held leases, sorted.
         shards: One entry per shard consumer, sorted by shard id.
         records_delivered: Number of user records delivered since the start, including shards that are no longer held.
         error: The fatal error that stopped the worker, or None.
         lease_problems: Leases of the whole table that need repair, as of this worker's last scan, sorted by key.
         scan_overdue_seconds: Seconds by which the next scan of the lease table is late; 0 while scans succeed in time, None
-            before the first one.
+            before the first scan.
         renewal_overdue_seconds: Maximum seconds by which the renewal of a held lease is late; 0 while renewals succeed in time.
         failover_time: ``LeaseConfig.failover_time``.
         stuck_loops: Loops of the worker that have ended, or that have been in one call for more than ten minutes.
@@ -149,7 +149,7 @@ class WorkerHealth:
     def live_problems(self) -> list[str]:
         """Return the problems that only a restart of the process can solve, for ``/live``.
 
-        A worker that cannot reach AWS is live, because a restart would not change that. So is a worker that starts or stops.
+        A worker that cannot reach AWS is live, because a restart would not change that. A worker that starts or stops is live, too.
 
         Returns:
             Sentences for an operator; empty if the process can continue.

@@ -1,4 +1,4 @@
-"""Handler that calls the user's handler inside of the interceptors, and checkpoints that are stored inside of them."""
+"""Runs the calls of the user's handler, and the writes of checkpoints, inside the interceptors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LOGGER = FieldLogger(logging.getLogger(__name__))
 
 
 class AroundCheckpoints:
-    """Gives a context manager for each checkpoint of a shard, which enters all interceptors. Their errors are logged."""
+    """Gives a context manager for each checkpoint of a shard, which enters all interceptors. Errors of interceptors are logged."""
 
     def __init__(self, interceptors: Sequence[ConsumerInterceptor], stream: StreamId, shard_id: str) -> None:
         self._interceptors = interceptors
@@ -80,11 +80,11 @@ class InterceptedHandler(RecordHandler):
     def starting_position(
         self, shard: ShardContext
     ) -> StartingPosition | Awaitable[StartingPosition | None] | None:
-        """Pass on."""
+        """Pass the call on to the handler."""
         return self._inner.starting_position(shard)
 
     def initialize(self, shard: ShardContext) -> CallbackResult:
-        """Pass on."""
+        """Pass the call on to the handler."""
         return self._inner.initialize(shard)
 
     def process_records(self, batch: RecordBatch) -> CallbackResult:
@@ -94,13 +94,13 @@ class InterceptedHandler(RecordHandler):
         with Around(self._interceptors, batch) as seen:
             result = self._inner.process_records(seen)
             if inspect.isawaitable(result):
-                # This is known only now. The interceptors were entered on this thread and must be left on it, so this thread
-                # waits.
+                # Only the result shows that it is awaitable. The interceptors must be left on the thread that entered
+                # them, so wait.
                 self._wait_for(result)
         return None
 
     def _set_aside(self, poison: PoisonRecord, hook: DeadLetterHook) -> Awaitable[object] | object:
-        """Pass on."""
+        """Pass the call on to the handler."""
         return self._inner._set_aside(poison, hook)
 
     async def _process_on_loop(self, batch: RecordBatch) -> None:
@@ -110,13 +110,13 @@ class InterceptedHandler(RecordHandler):
                 await result
 
     def lease_lost(self) -> CallbackResult:
-        """Pass on."""
+        """Pass the call on to the handler."""
         return self._inner.lease_lost()
 
     def shard_ended(self, checkpointer: Checkpointer) -> CallbackResult:
-        """Pass on."""
+        """Pass the call on to the handler."""
         return self._inner.shard_ended(checkpointer)
 
     def shutdown_requested(self, checkpointer: Checkpointer) -> CallbackResult:
-        """Pass on."""
+        """Pass the call on to the handler."""
         return self._inner.shutdown_requested(checkpointer)

@@ -1,4 +1,4 @@
-"""Credentials providers of KCL properties, which have the names of the AWS SDK for Java, as providers of botocore.
+"""Translates the credentials providers of KCL properties, named as in the AWS SDK for Java, into providers of botocore.
 
 The value is a chain: ``NAME|ARGUMENT|ARGUMENT, NAME2``. The first provider that finds credentials is used.
 """
@@ -31,7 +31,7 @@ _VERSION_1 = {
     "KclSTSAssumeRoleSessionCredentialsProvider": "StsAssumeRoleCredentialsProvider",
     "KclStsAssumeRoleCredentialsProvider": "StsAssumeRoleCredentialsProvider",
 }
-"""Other names: those in version 1 of the SDK for Java, which most files still have, and the KCL's own classes."""
+"""Other names: names in version 1 of the SDK for Java, which most files still have, and the KCL's own classes."""
 
 _DEFAULT = "DefaultCredentialsProvider"
 _PROFILE = "ProfileCredentialsProvider"
@@ -56,7 +56,7 @@ class Provider:
     Attributes:
         name: Name in version 2 of the SDK for Java, without its package.
         profile: Profile, for ``ProfileCredentialsProvider``; None is botocore's default profile.
-        role_arn: Role, for ``StsAssumeRoleCredentialsProvider``, as the fields below.
+        role_arn: Role, for ``StsAssumeRoleCredentialsProvider``, to which the fields below belong, too.
     """
 
     name: str

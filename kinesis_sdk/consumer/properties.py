@@ -51,7 +51,7 @@ class ApplicationSettings:
     """Name of the application, for `Worker`."""
 
     stream: str | None = None
-    """Name or ARN of the stream, for `Worker`; the name if the file has both."""
+    """Name or ARN of the stream, for `Worker`; the name if the file has name and ARN."""
 
     worker_id: str | None = None
     """Id of the worker, for `Worker`."""
@@ -195,7 +195,7 @@ def parse_properties(text: str, *, strict: bool = False) -> KclProperties:
 
     Args:
         text: Text in the syntax of Java properties.
-        strict: Accept only keys that take effect as written, and reject ignored, adjusted and unknown ones.
+        strict: Accept only keys that take effect as written, and reject ignored, adjusted and unknown keys.
 
     Raises:
         ConfigError: If a value is malformed or has no counterpart, an escape is malformed, two keys contradict each other, or

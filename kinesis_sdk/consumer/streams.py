@@ -4,9 +4,9 @@ With one stream, the lease key is the shard id, as in the KCL's single-stream mo
 ``account:name:creationEpoch:shardId``, and the row also has ``streamName`` (``account:name:creationEpoch``) and ``shardId``
 (KCL ``DynamoDBMultiStreamLeaseSerializer``). A worker in one mode ignores leases of the other mode.
 
-The creation epoch (seconds since 1970) distinguishes a stream from a former one of the same name. The KCL takes it from its
-user. Unless the user gives it, this package reads it with DescribeStreamSummary, once per stream, so a recreated stream gets new
-leases automatically.
+The creation epoch (seconds since 1970) distinguishes a stream from a former stream of the same name. The KCL takes it from
+its user. Unless the user gives it, this package reads it with DescribeStreamSummary, once per stream, so a recreated stream
+gets new leases automatically.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ class StreamSpec:
     Attributes:
         stream: Name or ARN of the stream. The ARN of a stream in another account needs that account's permission.
         creation_epoch: Creation time of the stream in seconds since 1970, as a part of its lease keys. The default None
-            reads it with DescribeStreamSummary. Set it if Java workers of the same application use another value.
+            reads it with DescribeStreamSummary. Set the epoch if Java workers of the application use another value.
         account_id: Twelve-digit account id, as a part of the lease keys. The default None takes it from the ARN, or reads
             it with DescribeStreamSummary.
         initial_position: Position at which shards without a checkpoint start. The default None uses
             `ConsumerConfig.initial_position`.
         consumer_arn: ARN of a consumer that is registered with this stream, for enhanced fan-out. The default None
-            registers one, which Kinesis does not allow on a stream of another account.
+            registers a consumer, which Kinesis does not allow on a stream of another account.
         deserializer: Decodes the payloads of this stream. The default None uses `ConsumerConfig.deserializer`.
         delivery_delay: Seconds after its arrival before which no record is delivered. The default None uses
             `ConsumerConfig.delivery_delay`.
@@ -88,7 +88,8 @@ class StreamSpec:
 
 
 Streams = Sequence["str | StreamId | StreamSpec"] | Callable[[], Iterable["str | StreamId | StreamSpec"]]
-"""Several streams: a sequence, or a function that lists the streams to consume. It is called every ``stream_list_interval``."""
+"""Several streams: a sequence, or a function that lists the streams to consume. The function is called every
+``stream_list_interval``."""
 
 
 @dataclass(frozen=True)
@@ -224,7 +225,7 @@ class StreamDirectory:
             return is_new
 
     def refresh(self, *, first: bool = False) -> None:
-        """List the streams again and retry suspended ones.
+        """List the streams again and retry suspended streams.
 
         The ``first`` call raises for a stream that does not exist or cannot be described. A later call suspends such a stream and
         logs it once: the list may be outdated, and one stream must not stop the others.

@@ -60,7 +60,7 @@ def service_date(
 
 
 def until_moment(until: UntilOption, kinesis: KinesisClient, stream: StreamId | str) -> datetime:
-    """Return the moment of ``until``, so that several workers can use the same one. Cost: one ListShards.
+    """Return the moment of ``until``, so that several workers can use the same moment. Cost: one ListShards.
 
     Args:
         until: As for `Worker`.
@@ -125,10 +125,11 @@ class Until:
     def open_leases(self, leases: Iterable[Lease]) -> list[Lease]:
         """Return the leases whose shards may have unprocessed records from before the moment.
 
-        These are all leases except finished ones, marked ones (`is_marked`), and descendants of unfinished marked ones.
+        These are all leases except finished leases, marked leases (`is_marked`), and descendants of unfinished marked leases.
         """
-        # A marked, unfinished ancestor has records left that arrived at the moment or later, and all records of its descendants
-        # arrived after those. (Or it has none left, and its only child, of a merge, has another such ancestor.)
+        # A marked, unfinished ancestor has records left that arrived at the moment or later, and all records of its
+        # descendants arrived after the records left. (Or it has no records left, and its only child, the result of a
+        # merge, has another such ancestor.)
         leases = [*leases]
         children: dict[tuple[str | None, str], list[Lease]] = defaultdict(list)
         for lease in leases:

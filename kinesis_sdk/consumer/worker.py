@@ -59,7 +59,7 @@ _READ_TIMEOUT = 15.0
 """Seconds to wait for more of a response: GetRecords returns up to 10 MiB, and a fan-out subscription sends an event every
 5 s."""
 _FAN_OUT_CONNECTIONS = 1_000
-"""Maximum connections for subscriptions of enhanced fan-out. Each subscription holds one; they are opened as needed."""
+"""Maximum connections for subscriptions of enhanced fan-out. Each subscription holds one connection; connections are opened as needed."""
 
 
 _SIGNAL_CHECK_INTERVAL = 0.5
@@ -99,7 +99,7 @@ class Worker:
             called every ``stream_list_interval``. The lease table then has the KCL's multi-stream form. Workers in
             single-stream mode ignore such leases, and vice versa.
         application_name: Name of the application, 1 to 255 characters. Workers of the same application share the shards.
-            It is also the name of the lease table, unless ``LeaseTableConfig.table_name`` is set.
+            This name is also the name of the lease table, unless ``LeaseTableConfig.table_name`` is set.
         handler: A function that takes a `RecordBatch`, a `RecordHandler` class, or a factory of handlers.
         config: Settings; None uses the defaults of `ConsumerConfig`.
         kinesis_client: boto3 Kinesis client; None creates one.
@@ -117,9 +117,9 @@ class Worker:
             restarted worker resumes its leases at once. Two live workers must never share an id. The
             ``LeaseConfig.worker_group`` is prepended unless the id already starts with it.
         until: The moment at which the worker ends by itself, with a clean stop: a datetime with a time zone, or ``"now"``, the
-            moment of the start by the clock of Kinesis. This worker and others with ``until`` process and checkpoint the
-            records that arrived before it, in every shard of the application. Each shard stops before its first record that
-            arrived at that moment or later. None: the worker runs until it is stopped.
+            moment of the start by the clock of Kinesis. This worker and other workers with ``until`` process and checkpoint
+            the records that arrived before this moment, in every shard of the application. Each shard stops before its
+            first record that arrived at that moment or later. None: the worker runs until it is stopped.
         sink: Store in which the effects of a batch and the position of its shard change together, for example `SqlSink` or its
             URL ``"sqlite:///totals.db"``: each record takes effect exactly once. The handler gets an open transaction as
             ``RecordBatch.transaction``. A shard starts at the sink's position; the checkpoint of the lease may lag behind it.
@@ -290,7 +290,7 @@ class Worker:
     def start(self) -> None:
         """Consume in background threads. Returns once the streams and the lease table are known to be usable.
 
-        While the lease table does not answer, a requested stop ends the start, and the worker has ended when this returns.
+        While the lease table does not answer, a requested stop ends the start, and the worker has ended when this method returns.
 
         Raises:
             AwsError: If the worker cannot work: no such stream, access denied, endpoint not reachable.
@@ -340,8 +340,8 @@ class Worker:
             extra=log_fields(stream=self._stream, worker=self.worker_id),
         )
         try:
-            # The table loop takes leases, so it starts last. If it started first and the steps loop could not start, the
-            # worker would hold leases without consuming them.
+            # The table loop takes leases, so it starts last. If the table loop started first and the steps loop could
+            # not start, the worker would hold leases without consuming them.
             self._threads.start(
                 {
                     "steps": engine.scheduler.dispatch,
@@ -663,14 +663,14 @@ class Worker:
 class WorkerParts:
     """The parts of a worker that only code can create.
 
-    The function that ``kinesis-sdk run --factory`` calls once in each worker process returns them.
+    The function that ``kinesis-sdk run --factory`` calls once in each worker process returns these parts.
 
     Attributes:
         handler: As for `Worker`.
         config: Settings; usually those passed to the function, with a `BisectBatch`, a deserializer or a lease strategy added
             (`ConsumerConfig.with_fields`). None uses the passed settings.
         sink: As for `Worker`.
-        metrics: As for `Worker`. Not together with ``--metrics-port``, which has its own.
+        metrics: As for `Worker`. Not together with ``--metrics-port``, which sets its own sink.
         interceptors: As for `Worker`.
         close: Called once when the worker has stopped, for example to close a producer of dead letters; None for nothing.
     """

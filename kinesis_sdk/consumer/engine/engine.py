@@ -84,7 +84,7 @@ class ConsumerEngine:
         streams: Several streams instead of ``stream``, see `Worker`.
         application_name: Dimension of all metrics, and default name of the registered consumer for enhanced fan-out.
         metrics: Sink for metrics; None records nothing.
-        membership: Membership in a fleet of Java KCL 3 workers; None for a fleet without them.
+        membership: Membership in a fleet of Java KCL 3 workers; None for a fleet without such workers.
         until: The moment at which the worker ends, see `Worker`; None if it does not end by itself.
         sink: Store in which effects and positions change together, see `Worker`; None without one.
 
@@ -373,7 +373,8 @@ class ConsumerEngine:
         """Start a shard consumer for a lease that was taken."""
         tracked = self._streams.find(held.lease)
         if tracked is None:
-            # The scan found the stream and the take was sent; meanwhile an error in one of its shards suspended it.
+            # The scan found the stream and the take was sent; meanwhile an error in a shard of the stream suspended the
+            # stream.
             self.coordinator.forget(held)
             return
         consumer = ShardConsumer(self._shard_runtime(tracked), held)
@@ -464,7 +465,7 @@ class ConsumerEngine:
                 self.on_fatal_error(error)
             token = consumer.held.token
             if token in self._broken:
-                consumer.abandon("abandoned after an error")  # it fails even while stopping
+                consumer.abandon("abandoned after an error")  # a second error, while it stops
                 due = None
             else:
                 self._broken.add(token)
@@ -474,7 +475,7 @@ class ConsumerEngine:
         return due
 
     def _suspends_stream(self, consumer: ShardConsumer, error: BaseException) -> bool:
-        """Suspend the stream if the error ends only it (deleted, access denied); return False if the worker must end."""
+        """Suspend the stream if the error concerns only this stream (deleted, access denied); return False if the worker must end."""
         if (
             self._streams.is_single
             or not isinstance(error, PermanentAwsError)
@@ -567,7 +568,7 @@ class ConsumerEngine:
         try:
             consumer.held.release()
         except LeaseLostError:
-            pass  # a peer has it already
+            pass  # a peer already holds the lease
         except KinesisSdkError as error:
             self._logger.warning(
                 "lease %s: release failed, leaving it to expire: %s",

@@ -53,7 +53,7 @@ class FetcherSource:
         self._pushed: Any = kinesis
         self._start_reader = start_thread
         if retrieval.retrieval_mode == "fanout" and retrieval.fanout_http == "2":
-            # Here, because its package comes with an extra.
+            # Imported here, because the package h2 comes with an extra.
             from kinesis_sdk.consumer.fetch.http2.client import Http2Client
 
             self._pushed = Http2Client(self._polled, clock)
@@ -121,8 +121,8 @@ class FetcherSource:
     ) -> Fetcher:
         """Return a fetcher for a look-up in the shard or one of its ancestors; `Fetcher.fetch` makes the calls itself.
 
-        It shares the read limits of the shard with this worker's other reads. ``max_records`` limits the Kinesis records
-        of a call.
+        The fetcher shares the read limits of the shard with this worker's other reads. ``max_records`` limits the
+        Kinesis records of a call.
         """
         with self._lock:
             read_rate = self._read_rates.get(key) or ReadRate()

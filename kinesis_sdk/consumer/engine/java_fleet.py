@@ -21,7 +21,7 @@ class JavaFleet:
     """The Java workers of this worker's fleet. Used by the table loop; `has_leader` is thread-safe.
 
     Args:
-        membership: Membership in a fleet of Java KCL 3 workers; None for a fleet without them.
+        membership: Membership in a fleet of Java KCL 3 workers; None for a fleet without such workers.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class JavaFleet:
         self._migration_log = LogThrottle(log, interval=PROBLEM_LOG_INTERVAL)
 
     def tick(self, now: float) -> float:
-        """Report this worker's metrics and read the other workers' if due; return the next due time."""
+        """Report this worker's metrics and read those of other workers if due; return the next due time."""
         return _NEVER if self._membership is None else self._membership.tick(now)
 
     def withdraw(self) -> None:

@@ -68,10 +68,10 @@ class CoordinatorListener(LeaseListener, StreamListener, Protocol):
 class LeaseCoordinator:
     """Acquires and keeps this worker's leases.
 
-    One thread calls `renew`, another one `tick`; `request`, `stop_taking` and `forget` are thread-safe.
+    One thread calls `renew`, and another thread calls `tick`; `request`, `stop_taking` and `forget` are thread-safe.
 
     Args:
-        membership: Membership in a fleet of Java KCL 3 workers; None for a fleet without them.
+        membership: Membership in a fleet of Java KCL 3 workers; None for a fleet without such workers.
         sink: Sink whose rows of finished shards are deleted; None without one.
 
     Attributes:
@@ -237,7 +237,7 @@ class LeaseCoordinator:
         return bool(self._handoffs) or self._standby.is_registered or self._java.is_reported
 
     def scan_overdue(self, now: float) -> float | None:
-        """Return by how many seconds the next scan is late; None before the first one. Thread-safe."""
+        """Return by how many seconds the next scan is late; None before the first scan. Thread-safe."""
         due = self._next_scan
         return None if due is None else max(0.0, now - due)
 
@@ -378,10 +378,10 @@ class LeaseCoordinator:
 
         Cost, once: one ListShards per stream and two Scans.
         """
-        # The first scan proves nothing: it may be stale, and it is not a snapshot. It may show a parent after its end, yet
-        # miss the leases of its children, which were created meanwhile. The second scan starts after everything that the
-        # first one shows. If it finds no new lease and all leases are still done, the two scans missed none. The shard sync
-        # in between finds shards without a lease.
+        # The first scan proves nothing: it may be stale, and it is not a snapshot. The scan may show a parent after its
+        # end, yet miss the leases of its children, which were created meanwhile. The second scan starts after every
+        # write that the first scan shows. If the second scan finds no new lease and all leases are still done, the two
+        # scans missed no lease. The shard sync in between finds shards without a lease.
         current = self._streams.current()
         if len(current) < len(self._streams.all()) or self.rows.problems:
             return False  # a suspended stream or an unreadable row may have unprocessed records
@@ -453,13 +453,13 @@ class LeaseCoordinator:
         for lease in own:
             if lease.lease_key in kept:
                 continue
-            # During a handoff the old owner still holds the lease. Its `shard_ended` may run long after the checkpoint; it
-            # releases the lease afterwards. If it died, the lease expires.
+            # During a handoff the old owner still holds the lease. Its `shard_ended` may run long after the checkpoint;
+            # then the old owner releases the lease. If the old owner died, the lease expires.
             if lease.holder == self._worker_id or self._observer.is_expired(lease, now):
                 self._pass_on(lease)
 
     def _pass_on(self, row: Lease) -> None:
-        """Release a lease that names this worker but that it does not take."""
+        """Release a lease whose row names this worker, but which this worker does not take."""
         try:
             self._store.release(row)
         except KinesisSdkError as error:
@@ -471,8 +471,8 @@ class LeaseCoordinator:
         busy: Collection[str] | None = None
         for row, reason in self._handoffs.poll_incoming(now):
             if row.is_finished or not self._taking or self._drain.active:
-                # The shard ended, or this worker stops or drains, after it requested the lease. Release the lease so that it
-                # does not stay under our id, but not while its old owner holds it.
+                # The shard ended, or this worker stops or drains, after it requested the lease. Release the lease so
+                # that it does not stay under this worker's id, but not while the old owner holds it.
                 if not row.in_handoff:
                     self._pass_on(row)
                 continue
@@ -664,7 +664,7 @@ class LeaseCoordinator:
             self._positions.forget()
 
     def _list_streams(self, now: float) -> None:
-        """List the streams again; start new streams and release the leases of removed ones."""
+        """List the streams again; start new streams and release the leases of removed streams."""
         before = {tracked.key for tracked in self._streams.current()}
         self._streams.refresh()
         current = {tracked.key: tracked for tracked in self._streams.current()}

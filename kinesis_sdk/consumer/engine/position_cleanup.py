@@ -40,7 +40,7 @@ INTERVAL = 1800.0
 class PositionCleanup:
     """Deletes rows of a sink that are no longer needed. `start` is for one thread; the check runs on the pool for steps.
 
-    ``list_readable`` returns the ids of all shards of a stream that can still be read.
+    ``list_readable`` returns the ids of all readable shards of a stream.
     """
 
     def __init__(

@@ -32,8 +32,8 @@ def find_stall(consumer: ShardConsumer, now: float, timeout: float) -> Stall | N
     """Return the stall of a shard, or None if it made progress within the timeout. Thread-safe.
 
     A shard that waits for its parents is stalled only if the parents' leases cannot be read or consumed: reading a parent
-    may take hours. A shard without new records is not stalled: an empty response is progress. Nor is one whose records are not
-    due yet.
+    may take hours. A shard without new records is not stalled: an empty response is progress. Neither is a shard whose records
+    are not due yet.
     """
     running = consumer.progress.running_callback
     if running is not None:
@@ -69,7 +69,7 @@ class StallHandler(Protocol):
 
 
 class StallDetector:
-    """Detector for shards without progress. It makes no calls to AWS.
+    """Detector for shards without progress, which makes no calls to AWS.
 
     Args:
         timeout: Seconds without progress after which a shard is stalled; see ``FailureConfig.stall_timeout``.

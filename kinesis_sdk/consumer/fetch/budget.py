@@ -18,7 +18,7 @@ class Reservation:
         self.released: bool = False
 
     def resize(self, size: int) -> None:
-        """Set the actual size, which may exceed the reserved one. No effect after `release`."""
+        """Set the actual size, which may exceed the reserved size. No effect after `release`."""
         self._budget._change(self, size)
 
     def release(self) -> None:
@@ -29,8 +29,8 @@ class Reservation:
 class Expansion:
     """Bytes that the user records of a shard's responses take beyond the Kinesis records.
 
-    They must be reserved before a response is read, but are known only once it is deaggregated. So `expected`, the bytes to reserve for
-    the next response, is the size of the last response.
+    These bytes must be reserved before a response is read, but their number is known only once the response is deaggregated. So
+    `expected`, the bytes to reserve for the next response, is the size of the last response.
     """
 
     __slots__ = ("expected",)

@@ -1,4 +1,4 @@
-"""Events of a fan-out subscription: their content, and who reads them."""
+"""Events of a fan-out subscription: their content and their readers."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Next(Enum):
 
 
 class EventSink(Protocol):
-    """Receiver of the events of a subscription. It never waits."""
+    """Receiver of the events of a subscription, which never waits."""
 
     def accept(self, reader: EventReader, event: Mapping[str, Any]) -> Next:
-        """Take an event; raise `ProtocolError` if it is malformed. Without room for it, the event stays held by the sink."""
+        """Take an event; raise `ProtocolError` if it is malformed. If there is no room for the event, the sink holds it."""
         ...
 
     def retry(self, reader: EventReader) -> Next:
@@ -148,7 +148,7 @@ def joined(results: list[FetchResult]) -> FetchResult:
     count = sum(len(result.records) for result in results)
 
     def charge(more: int) -> None:
-        # Charge each event its share: the next event is expected to take as many bytes as the last one.
+        # Charge each event its share: the next event is expected to take as many bytes as the last event.
         for result in results:
             if result.records:
                 result.charge(more * len(result.records) // count)

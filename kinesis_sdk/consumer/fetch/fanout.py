@@ -8,18 +8,19 @@ REGISTERING ─► SUBSCRIBING ──────────────► STR
    keeps failing▼       │ after 30 s, growing to 5 min
               POLLING ──┘
 ```
-`FanOutFetcher.step` subscribes. Like `Prefetcher.step`, it is a task of the scheduler. An `EventReader` reads the events: on a
-daemon thread and a connection of its own with HTTP/1.1, because botocore's event stream blocks; with HTTP/2
-(`kinesis_sdk.consumer.fetch.http2`) on a thread and a connection that it shares. Events are charged to the byte budget of the worker.
-If the budget is exhausted, or 2 MiB of the shard wait for the handler, the reader stops, the socket or the window of its stream
-fills, and Kinesis stops sending. At most one event per shard is in memory beyond both bounds, and with HTTP/2 one window (256 KiB).
+`FanOutFetcher.step` subscribes. Like `Prefetcher.step`, it is a task of the scheduler. An `EventReader` reads the events. With
+HTTP/1.1, each reader has a daemon thread and a connection of its own, because botocore's event stream blocks. With HTTP/2
+(`kinesis_sdk.consumer.fetch.http2`), readers share threads and connections. Events are charged to the byte budget of the
+worker. If the budget is exhausted, or 2 MiB of the shard wait for the handler, the reader stops, the socket or the window of
+its stream fills, and Kinesis stops sending. Beyond these two bounds, at most one event per shard is in memory, and with
+HTTP/2 one window (256 KiB).
 
 API cost per worker: one DescribeStreamSummary (none with an ARN) and one DescribeStreamConsumer. Per shard: one SubscribeToShard
 every five minutes. A broken subscription is renewed where it stopped, at least five seconds after it started, because Kinesis
 rejects an earlier call.
 
 Consumers are registered but never deregistered, as in the KCL: a fleet that stops for a deployment keeps its registration, and no
-worker can know that it is the last one. A registered consumer is billed by the hour. To retire an application, call
+worker can know that it is the last worker. A registered consumer is billed by the hour. To retire an application, call
 DeregisterStreamConsumer once.
 """
 
@@ -68,7 +69,8 @@ _MAX_READY_BYTES = 2 * 1024 * 1024
 """Bytes of one shard that may wait for its handler: as many as Kinesis pushes in one second."""
 
 _RETURNS = Backoff(40.0, 400.0)
-"""Maximum seconds between attempts to leave polling: at first and at last. With jitter, the averages are three quarters of them."""
+"""Maximum seconds between attempts to leave polling: the first and the last value. With jitter, the average is three quarters of
+the maximum."""
 
 _RETRIES = Backoff(0.5, 10.0)
 _IN_USE_PAUSE = 1.0
@@ -101,7 +103,7 @@ class FanOutFetcher:
         budget: Byte budget of the worker.
         on_ready: Called from any thread when `fetch` has a result or an error.
         clock: Clock that stamps the arrival of events.
-        service_clock: Time at Kinesis, shared by all shards; None starts a new one.
+        service_clock: Time at Kinesis, shared by all shards; None starts a new clock.
         metrics: Metrics of the shard.
         open_polling: Called with a position and the monotonic seconds to open the fetcher to fall back to; None never falls back.
         started_at_millis: Time that a LATEST start was resolved to, in epoch milliseconds.
@@ -142,7 +144,7 @@ class FanOutFetcher:
         self._start_reader = start_reader
         self._wake: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
-        # Event without room, which its reader tries again, and whether the reader is to be told about room.
+        # Event for which there was no room and which its reader offers again, and whether to notify the reader of room.
         self._held: tuple[FetchResult, str | None] | None = None
         self._needs_room = False
         # Position after the last queued event, where a new subscription continues.
@@ -220,7 +222,7 @@ class FanOutFetcher:
         raise error
 
     def _poll(self, now: float) -> FetchResult:
-        """Return the next result of the polling fetcher, or an empty one. Requires the lock."""
+        """Return the next result of the polling fetcher, or an empty result. Requires the lock."""
         if self._polling is None or self._subscribing:
             return FetchResult(records=[], header=NO_RESPONSE, started_at_millis=self._started_at_millis)
         result = self._polling.fetch(now)
@@ -231,8 +233,8 @@ class FanOutFetcher:
 
     def close(self) -> None:
         """Drop everything that has arrived and stop subscribing. The next owner of the lease takes over the subscription."""
-        # The reader's thread cannot be interrupted in a read. It ends with the next event: after about five seconds at the
-        # latest, Kinesis sends an empty one.
+        # The reader's thread cannot be interrupted in a read. The thread ends with the next event: after about five
+        # seconds at the latest, Kinesis sends an empty event.
         with self._lock:
             self._closed = True
             dropped, self._ready = self._ready, deque()
@@ -257,7 +259,7 @@ class FanOutFetcher:
             if self._closed or self._ended:
                 return None
             if self._reader is not None:
-                return _NEVER  # its end wakes us
+                return _NEVER  # the end of the subscription wakes this step
             if self._taken_over:
                 self._taken_over = False
                 self._attempt_at = max(self._attempt_at, now + _TAKEN_OVER_PAUSE)
@@ -346,7 +348,7 @@ class FanOutFetcher:
             self._logger.info("shard %s: still polling, SubscribeToShard failed: %s", self._shard_id, error)
             return
         pause = (
-            # Kinesis still counts the previous owner's subscription, or this worker's broken one.
+            # Kinesis still counts the previous owner's subscription, or this worker's broken subscription.
             _IN_USE_PAUSE * (1 + self._rng.random() / 2)
             if in_use
             else _RETRIES.pause(self._failures, self._rng)
@@ -424,8 +426,8 @@ class FanOutFetcher:
         self._held = None
         with self._lock:
             self._needs_room = False
-            # Since this event was read, `close` may have run, or a later subscription, which repeats the event, may have replaced
-            # this one. Only the current reader may queue the event and move the position.
+            # Since this event was read, `close` may have run, or a later subscription, which repeats the event, may
+            # have replaced the reader's. Only the current reader may queue the event and move the position.
             is_current = self._reader is reader
             if is_current:
                 reader.accepted += 1
@@ -438,7 +440,8 @@ class FanOutFetcher:
                     self._ready_bytes += size
                     charge = self._expansion.charge(reservation, size)
                     result = replace(result, charge=charge, on_done=reservation.release)
-                # Empty events must not pile up behind a handler that hangs. They add nothing to the events that wait.
+                # Empty events must not pile up behind a handler that hangs. An empty event adds nothing to the events
+                # that wait.
                 if result.records or result.header.ended or not self._ready:
                     self._ready.append(result)
                 if result.header.ended:

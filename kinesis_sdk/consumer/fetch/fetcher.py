@@ -32,7 +32,7 @@ class FetchResult:
         header: Members of the response other than the records; `NO_RESPONSE` if no call was made.
         started_at_millis: Time that a LATEST start was resolved to, in epoch milliseconds by the clock of Kinesis; None
             for other starts, or if Kinesis sent no date.
-        pushed: Whether it is a fan-out event. The time at which Kinesis created it is unknown, because it may have waited on its
+        pushed: Whether the result is a fan-out event. The creation time of an event is unknown, because events may wait on their
             way.
         on_done: Called once the records are no longer in memory; returns their bytes to the budget.
         charge: Called with the bytes that the user records currently take beyond the Kinesis records.

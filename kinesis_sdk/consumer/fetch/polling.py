@@ -43,7 +43,7 @@ _MAX_RESPONSE_BYTES = 10 * 1024 * 1024
 
 _SHARD_BYTES_PER_SECOND = 1024 * 1024
 _SHARD_RECORDS_PER_SECOND = 1000
-"""Write limits of a shard. They bound the records that can have arrived since its tip was read."""
+"""Write limits of a shard. These limits bound the records that can have arrived since the shard's tip was read."""
 
 _SHRINK_AFTER_FAILURES = 2
 """Consecutive failures, not counting throttles, after which fewer records are requested. The response may be too large for the
@@ -67,7 +67,7 @@ class PollingFetcher:
         read_rate: Read rate of the shard; it outlives this object.
         now: Monotonic seconds.
         clock: Clock that measures the calls.
-        service_clock: Time at Kinesis, shared by all shards; None starts a new one.
+        service_clock: Time at Kinesis, shared by all shards; None starts a new clock.
         metrics: Metrics of the shard.
         worker: Id of the worker, for the log.
     """

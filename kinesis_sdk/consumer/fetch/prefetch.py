@@ -1,4 +1,4 @@
-"""Prefetching: reads the next records of a shard while the handler processes the previous ones."""
+"""Prefetching: reads the next records of a shard while the handler processes earlier records."""
 
 from __future__ import annotations
 
@@ -86,12 +86,12 @@ class Prefetcher:
             return self._ready[0] if self._ready else None
 
     def fetch(self, now: float) -> FetchResult:
-        """Return the next result without waiting; an empty one if there is none. See `Fetcher.fetch`."""
+        """Return the next result without waiting; an empty result if there is none. See `Fetcher.fetch`."""
         del now  # the read was made by `step`
         error: BaseException | None = None
         with self._lock:
             if self._ready:
-                # If fewer wait, `step` has named a time itself.
+                # If fewer results wait, `step` has scheduled its next run itself.
                 waits = len(self._ready) >= _MAX_READY
                 result = self._ready.popleft()
             elif self._error is not None:
@@ -142,8 +142,8 @@ class Prefetcher:
         reservation = self._budget.reserve(self, size, self._wake)
         if reservation is None:
             # This thread sees `_closed` false above. Then another thread runs `close`, whose `leave` finds nothing to remove.
-            # Then `reserve` here queues this reader. It would stay in the queue, and all other readers would wait behind it
-            # forever. So check again after queueing.
+            # Then `reserve` here queues this reader. This reader would stay in the queue, and all other readers would
+            # wait behind it forever. So check again after queueing.
             if self._was_closed():
                 self._budget.leave(self)
                 return None

@@ -1,8 +1,8 @@
 """Read rate of a shard: when it may be read again. Pure: the time is always passed in.
 
 Kinesis allows five GetRecords calls and 2 MiB per second and shard, *shared* by all applications that poll the stream. After a
-response of 10 MiB, calls for the next five seconds are throttled (GetRecords API reference). `ReadRate` keeps to both limits and
-gives way to other applications. It outlives the shard's consumers and iterators.
+response of 10 MiB, calls for the next five seconds are throttled (GetRecords API reference). `ReadRate` keeps to both limits,
+and yields to other applications. A `ReadRate` outlives the shard's consumers and iterators.
 """
 
 from __future__ import annotations
@@ -106,11 +106,11 @@ class TipIdle:
     The first pause takes ``initial`` seconds. Records shrink it to ``minimum`` at once, because more may follow; each read without
     records extends it by a quarter up to ``maximum``.
 
-    A hint of the stream's traffic ends a pause, but not within ``minimum`` of the last read, and shrinks the next one. If the read that
-    follows a hint finds nothing, the shard ignores hints for a while, up to a minute: its keys may receive records at other times.
+    A hint of the stream's traffic ends a pause, but not within ``minimum`` of the last read, and shrinks the next pause. If the read
+    that follows a hint finds nothing, the shard ignores hints for a while, up to a minute: its keys may receive records at other times.
 
     Shards that followed one hint must not be read in step from then on, or all would find the next records equally late. So each
-    has pauses of its own, `spread` times as long.
+    shard has pauses of its own, `spread` times as long.
 
     Attributes:
         pause: Current seconds between two reads, before they are spread.

@@ -1,23 +1,23 @@
 """Scan and renewal intervals: their cost, and why they are safe.
 
 **Scans.** An eventually consistent scan reads about 400 bytes per lease, so 0.05 read units. Each worker spends at most its
-read capacity on scans. The default of 5 units per second allows a scan every second of up to 100 leases, every 5 seconds of
-500, and every 10 seconds of 1,000. 2,000 leases or more are scanned as often as by the KCL (every 20 seconds at its defaults).
-5 units per second cost about 1.65 USD a month per worker (0.125 USD per million on demand in us-east-1). On a large table,
-that is no more than the KCL's own scans cost.
+read capacity on scans. The default of 5 units per second allows a scan of up to 100 leases every second, of 500 every 5
+seconds, and of 1,000 every 10 seconds. 2,000 leases or more are scanned as often as by the KCL (every 20 seconds at its
+defaults). 5 units per second cost about 1.65 USD a month per worker (0.125 USD per million on demand in us-east-1). On a large
+table, that is no more than the KCL's own scans cost.
 
 While leases change hands, workers scan five times as often, at most once per minimum interval, until nothing is left to
 take.
 
 A crashed worker's leases are taken over within the failover time plus one scan interval if a scan comes at least once per
-failover time; on larger tables, within two scan intervals. An interval between half a failover time and a whole one is raised
-to the failover time. In that range, the counters of healthy leases are often unchanged from one scan to the next; each of
+failover time; on larger tables, within two scan intervals. An interval between half a failover time and a whole failover time
+is raised to the latter. In that range, the counters of healthy leases are often unchanged from one scan to the next; each of
 them would cause an early scan, which would spend the capacity without a result.
 
 **Renewals.** The KCL renews every ``failover_time / 3 - epsilon``. The sparse schedule renews half as often and uses the
 remaining third to repeat failed writes: calls time out early enough that three attempts fit before the lease expires, as many
-as the KCL makes in a failover time. The cost: leases survive an unreachable table for only a third of the failover time, with
-the KCL's schedule for two thirds. If you expect longer outages, set a longer failover time or the KCL's schedule.
+as the KCL makes in a failover time. The cost: leases survive an unreachable table for only a third of the failover time,
+instead of two thirds. If you expect longer outages, set a longer failover time or the KCL's schedule.
 """
 
 from __future__ import annotations

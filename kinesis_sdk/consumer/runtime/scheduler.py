@@ -43,10 +43,11 @@ class Scheduler:
         self._clock = clock
         self._on_change = on_change
         self._lock = threading.Lock()
-        # Without the tasks that run, and those that only `wake` starts.
+        # Tasks that wait for a time: not those that run, nor those that only `wake` starts.
         self._due: DueTimes[Task] = DueTimes()
         self._tasks: set[Task] = set()
-        # What `dispatch` returned last; minus infinity while it runs, because it finds everything that becomes due meanwhile.
+        # Last result of `dispatch`; minus infinity while `dispatch` runs, because it finds all that becomes due
+        # meanwhile.
         self._next = -_NEVER
 
     def add(self, step: Step, run: Run | None = None) -> Task:
@@ -103,8 +104,8 @@ class Scheduler:
         try:
             due = task.step(self._clock.monotonic())
         finally:
-            # Do this after an error too, which the thread that runs the step gets. A task that stayed marked as running would
-            # never be stepped again, and a stop would wait for it forever.
+            # Do this after an error, too; the thread that runs the step gets the error. A task that stayed marked as
+            # running would never be stepped again, and a stop would wait for it forever.
             self._release(task, due)
 
     def _release(self, task: Task, due: float | None) -> None:

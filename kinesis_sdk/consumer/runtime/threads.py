@@ -61,7 +61,7 @@ class EventLoopThread:
         return threading.get_ident() == self._ident
 
     def run(self, awaitable: Awaitable[None], on_done: Callable[[BaseException | None], None]) -> None:
-        """Run an awaitable and report its outcome once: on the loop's thread, or on the caller's if it cannot start.
+        """Run an awaitable and report its outcome once: on the loop's thread, or on the caller's if the loop cannot start.
 
         A closed loop reports a `CancelledError`. A loop that cannot start reports a `ConsumerError`, and the next call tries
         again.
@@ -131,7 +131,7 @@ class EventLoopThread:
     ) -> None:
         def done(task: asyncio.Task[BaseException | None]) -> None:
             self._tasks.discard(task)
-            if task.cancelled():  # before it started, by a handler that cancels all tasks of the loop
+            if task.cancelled():  # before its start, by a handler that cancels all tasks of the loop
                 _close(awaitable)
                 on_done(asyncio.CancelledError("cancelled before it started"))
             else:

@@ -49,7 +49,7 @@ class WorkerThreads:
         self._aborted = threading.Event()
         self._stopped = threading.Event()
 
-    # What the engine uses
+    # Methods for the engine
 
     def sleep(self, seconds: float, /) -> None:
         """Wait; an abort ends the wait."""
@@ -85,7 +85,7 @@ class WorkerThreads:
         """Wake every `wait`."""
         self._stopped.set()
 
-    # What the worker uses
+    # Methods for the worker
 
     def start(self, ticks: Mapping[Loop, Callable[[float], float | None]]) -> None:
         """Start the loops in the given order. Raise `RuntimeError` if the operating system gives no more threads.
@@ -120,7 +120,7 @@ class WorkerThreads:
         return tuple(name for name, loop in self._loops.items() if loop.is_stuck(timeout))
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until a stop is complete; return whether it was within the timeout."""
+        """Wait until a stop is complete; return whether it completed within the timeout."""
         return self._stopped.wait(timeout)
 
     def end_sleeps(self) -> None:

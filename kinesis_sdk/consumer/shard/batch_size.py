@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 _PATIENCE = 2
-"""Consecutive failures from which on each one halves the next call. A single failure usually passes, whatever the size."""
+"""Number of the first consecutive failure that halves the next call; later ones halve it again. A single failure usually
+passes, whatever the size."""
 
 _SUCCESSES = 3
 """Consecutive successes that double the next call. Fewer would repeat more records; more would prolong the effect of an outage."""
@@ -15,13 +16,13 @@ class BatchSize:
     """Number of records in the next call.
 
     A call succeeds only if none of its records fails. If each fails with a chance of 0.3 %, a call of 2,500 succeeds once in two
-    thousand times, and repeating it makes no progress. So the second consecutive failure and each one after it halve the next
-    call. Three consecutive successes double it, up to the limit.
+    thousand times, and repeating it makes no progress. So the second consecutive failure and each failure after it halve the
+    next call. Three consecutive successes double the next call, up to the limit.
 
-    **Bound.** Let S calls succeed, or make progress before they fail (see `got_on`). They double the size at most S / 3 times, so for a
-    limit of L it is halved at most ``S / 3 + log2 L + 1`` times. Each run of failures begins with a failure that does not halve the size,
-    and there are at most S + 1 runs. So at most ``4/3 S + log2 L + 2`` calls with more than one record fail. Failures of calls
-    with a single record are due to that record. S is at most the number of records.
+    **Bound.** Let S calls succeed, or make progress before they fail (see `got_on`). These calls double the size at most S / 3 times, so
+    for a limit of L the size is halved at most ``S / 3 + log2 L + 1`` times. Each run of failures begins with a failure that does not
+    halve the size, and there are at most S + 1 runs. So at most ``4/3 S + log2 L + 2`` calls with more than one record fail. Failures of
+    calls with a single record are due to that record. S is at most the number of records.
 
     Attributes:
         limit: Maximum records of a call; None, as an argument, for any number.

@@ -6,8 +6,8 @@ WAITING_ON_PARENTS ──► INITIALIZING ──► PROCESSING ──► SHUTTIN
         └───────────────────┴── lease lost, stop requested ──┘
 ```
 Reasons for a shutdown, strongest first: lease lost, shard end, ``until`` reached, stop requested. `ShardConsumer.step` does
-one piece of work and returns when the next one is due. The scheduler never runs two steps of a shard at once, so the callbacks
-of a shard do not overlap. This module starts no threads and reads only the clock that it is given.
+one piece of work and returns when the next piece is due. The scheduler never runs two steps of a shard at once, so the
+callbacks of a shard do not overlap. This module starts no threads and reads only the clock that it is given.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _MAX_BACKOFF = 10.0
 """Maximum seconds between two attempts after a transient failure."""
 
 _TOLD_AFTER = 3
-"""Consecutive failed calls after which the lease's row says so at once. Views report a problem at this number or a higher one."""
+"""Consecutive failed calls after which a heartbeat shows them in the lease's row at once. Views report a problem from this number on."""
 
 _NEVER = float("inf")
 
@@ -121,7 +121,7 @@ class ShardConsumer:
         # Monotonic seconds before which a callback that failed is not called again.
         self._retry_at = float("-inf")
         self._is_failing_told = False
-        # Batches that were dropped as a whole. Each one moves the position, as a delivered record does.
+        # Batches that were dropped as a whole. Each dropped batch moves the position, as a delivered record does.
         self._skipped = 0
         self._auto = AutoCheckpoint(runtime, self._checkpointer, enabled=runtime.handlers.auto_checkpoint)
         self._children_created = False
@@ -151,7 +151,7 @@ class ShardConsumer:
 
     @property
     def is_waiting_on_parents(self) -> bool:
-        """Whether the end of another shard may start this one."""
+        """Whether the end of another shard may start this shard."""
         return self.state is ShardState.WAITING_ON_PARENTS
 
     def request_stop(self) -> None:
@@ -182,8 +182,8 @@ class ShardConsumer:
             self._check_reasons(now)
             self._follow_requests(now)
             if now < self._retry_at and self.held.gone is None and not self._is_leaving:
-                # Something else woke this step: a read that ended, or a changed lease. Without this, a shard whose records
-                # arrive in quick succession would call a failing `initialize` once for each of them.
+                # Something else woke this step: a read that ended, or a changed lease. Without this check, a shard
+                # whose records arrive in quick succession would call a failing `initialize` once for each of them.
                 return self._retry_at
             if self.state is ShardState.WAITING_ON_PARENTS:
                 return self._wait_on_parents(now)
@@ -464,7 +464,7 @@ class ShardConsumer:
     def _open(self, now: float, handler: AwaitingHandler) -> float | None:
         """Open the reader and return None, or return when to step next.
 
-        It stays closed if the handler failed to name its starting position, or if there is nothing to read.
+        The reader stays closed if the handler failed to name its starting position, or if there is nothing to read.
         """
         if self._reader is None:
             self._reader = self.progress.reader = ShardReader(
@@ -554,7 +554,7 @@ class ShardConsumer:
         return min(due, max(now, self._auto.due))
 
     def _settle_quiet(self, result: FetchResult) -> bool:
-        """Take note of a response without records; return False if a step must handle it. Called on the thread that read it.
+        """Take note of a response without records; return False if a step must handle it. Called on the thread that read the response.
 
         A worker with a thousand quiet shards gets a thousand of them a second. Handing each to another thread costs as much as the call.
         """

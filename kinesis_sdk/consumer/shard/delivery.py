@@ -56,8 +56,8 @@ _REREAD_AFTER = 3
 """Consecutive failures of a handler after which its batch may be dropped and read again later, if other shards need the memory."""
 
 _LONGEST_STEP = 0.01
-"""Seconds after which a step begins no further call of a single lane. A new step costs 30 µs, so short calls share one. A request
-to stop waits at most for this time and one call."""
+"""Seconds after which a step begins no further call of a single lane. A new step costs 30 µs, so short calls share a step. A
+request to stop waits at most for this time and one call."""
 
 
 class _Call:
@@ -65,7 +65,7 @@ class _Call:
 
     Attributes:
         records: The records that it gets, from the beginning of `sub_batch`; `count` is their number.
-        last: The last one of them; None if there is none, or with several lanes.
+        last: The last of these records; None if there is none, or with several lanes.
         bound_before: The checkpointer's bound before the call, with a single lane.
         detached: Whether the call may end on another thread, which then has to wake the step.
     """
@@ -112,7 +112,7 @@ class _Call:
         """Record the outcome. Thread-safe; only the first call counts."""
         if self.done:
             return
-        # Set `done` last: once the step sees it, it reads the other two on its own thread.
+        # Set `done` last: once the step sees it, the step reads the other two attributes on its own thread.
         self.error = error
         self.finished_at = now
         self.done = True
@@ -123,10 +123,10 @@ class _Call:
 class Delivery:
     """Records of one shard that are in a call of the handler or wait for one.
 
-    With a ``concurrency`` of 1 there is one lane, and during a call the handler may checkpoint up to its last record. With more,
-    each partition key has a lane of its own while it has records here. A call then gets records of one lane, and only the
-    shard's low watermark may be checkpointed. Errors after the loss of the lease are ignored, because the next owner processes
-    the records.
+    With a ``concurrency`` of 1 there is one lane, and during a call the handler may checkpoint up to its last record. With a
+    higher one, each partition key has a lane of its own while it has records here. A call then gets records of one lane, and
+    only the shard's low watermark may be checkpointed. Errors after the loss of the lease are ignored, because the next owner
+    processes the records.
 
     Args:
         on_call_ended: Called from any thread when a call ends that was still running when `advance` returned.
@@ -138,7 +138,7 @@ class Delivery:
         size: Number of records that the calls of a single lane get.
         records_delivered: User records that are finished, including dead-lettered ones.
         may_reread: Whether the newest pause permits dropping the records and reading them again later.
-        waits_until: Monotonic time before which a record that is here, or was, must not be delivered.
+        waits_until: Monotonic time before which a record that is, or was, in this delivery must not reach the handler.
         records_dead_lettered: User records that the dead-letter hook accepted.
         failures: Consecutive failures; 0 if the last call succeeded.
         last_error: Last error of the handler; None once a later call has succeeded.
@@ -275,8 +275,8 @@ class Delivery:
             call.last = records[-1]
             call.bound_before = self._checkpointer.advance(position_of(call.last))
             call.raised_bound = True
-        # A call in the list counts as running until it finishes, and the shard does not shut down before that. So add it after
-        # everything that may raise, and remove it if it cannot start.
+        # A call in the list counts as running until it finishes, and the shard does not shut down before that. So add
+        # the call after everything that may raise, and remove the call if it cannot start.
         self._calls.append(call)
         if not self._parallel:
             self._execute(call, batch)
@@ -404,7 +404,7 @@ class Delivery:
         self._metrics.add(catalogue.DATA_BYTES_PROCESSED, size)
 
     def _finish(self, lane: Lane, count: int, last: UserRecord | None, now: float) -> None:
-        """Count the next records of a lane as finished. ``last`` is the last one of them, with a single lane."""
+        """Count the next records of a lane as finished. ``last`` is the last of these records, with a single lane."""
         self.records_delivered += count
         self.progress_at = now
         self.lanes.finish(lane, count, last)
@@ -465,7 +465,7 @@ class Delivery:
             self._pause(lane, decision, error, now)
 
     def _decide(self, failure: Failure) -> Decision:
-        """Return the decision of the policy, or another one if it does not suit the failure."""
+        """Return the policy's decision, or another decision if the policy's does not suit the failure."""
         decision: object = self._policy.decide(failure)
         if isinstance(decision, SetAside) and isinstance(failure.error, SinkError):
             return Retry(DEFAULT_PAUSES)  # the store failed, and the record may be good

@@ -19,7 +19,7 @@ class FailingCalls:
 
     Attributes:
         attempts: Number of calls.
-        since: Monotonic time at which the first one failed.
+        since: Monotonic time at which the first of these calls failed.
         retry_at: Monotonic time of the next call.
         records: Number of records that the last call got and did not checkpoint.
         position: Position of the first of these records; None if there are none.
@@ -42,7 +42,8 @@ class FailingCalls:
 class ShardFailures:
     """Failed calls of one shard under one lease: for its policy, for views, and for records that are read again.
 
-    It outlives a restart of the shard. One thread at a time uses it: the shard's step. Other threads may read `failing`.
+    This object outlives a restart of the shard. One thread at a time uses it: the shard's step. Other threads may read
+    `failing`.
 
     Attributes:
         failing: Failed calls of the lane that has failed for longest; None if the last call of each lane succeeded.
@@ -55,7 +56,7 @@ class ShardFailures:
         # By key of the lane, in the order in which the lanes began to fail. Other threads read `failing`, never the dict, because
         # it may change while they iterate.
         self._failing: dict[str | None, FailingCalls] = {}
-        # The same before restarts of the shard, for lanes that have had no call since.
+        # Failed calls before restarts of the shard, for lanes that have had no call since.
         self._before: dict[str | None, FailingCalls] = {}
         # Class of the last error, and the first records of the consecutive failed calls with it.
         self._row_of: type[BaseException] | None = None
@@ -71,7 +72,7 @@ class ShardFailures:
         return self._failing.get(lane.key)
 
     def end_row(self, error: BaseException, *, got_on: bool) -> None:
-        """End the row of failures before this one, if it is of another class, or if its call has `got_on` first."""
+        """End the earlier row of failures if this failure is of another class, or if its call had `got_on` first."""
         if got_on or self._row_of is not type(error):
             self._row_of = type(error)
             self._row.clear()
@@ -119,15 +120,15 @@ class ShardFailures:
 
     def restarted(self) -> None:
         """Note that the shard starts again: nothing fails until a call does."""
-        # Not only those since the last restart: the calls of one lane may restart the shard before the other lanes get one.
+        # Keep older failures, too: the calls of one lane may restart the shard again before the other lanes get a call.
         self._before |= self._failing
         self._failing, self.failing = {}, None
 
     def resume(self, lane: Lane) -> None:
         """Go on counting the failures of records that were dropped and read again.
 
-        Sequence of events without it: while a circuit is open, other shards need the memory in each pause, or the shard restarts. The
-        count never reaches the number after which a record is set aside, and the shard stays shut.
+        Sequence of events without this method: while a circuit is open, other shards need the memory in each pause, or the shard
+        restarts. The count never reaches the number after which a record is set aside, and the shard stays shut.
         """
         if not self._failing and not self._before:
             return

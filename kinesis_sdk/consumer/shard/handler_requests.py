@@ -1,8 +1,9 @@
 """Requests of an operator to the handler of a shard, which the owner of its lease carries out.
 
-An operator writes the attribute ``handlerRequest`` of the lease's row, and the owner finds it in its regular scan. Neither changes the
-lease counter, so a request never disturbs the owner. The owner removes a request to retry at once, and a request to leave out a
-record once the checkpoint has passed it. If it dies before, the next owner finds the request and leaves out the same record.
+An operator writes the attribute ``handlerRequest`` of the lease's row, and the owner finds it in its regular scan. Requests do not
+change the lease counter, so a request never disturbs the owner. The owner removes a request for a retry as soon as it has carried it
+out, and a request to leave out a record once the checkpoint has passed the record. If the owner dies before that, the next owner finds
+the request and leaves out the same record.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ class HoldBack:
     """Release of each record a fixed time after its arrival at Kinesis.
 
     Arrival times are by the clock of Kinesis, placed on this process's monotonic clock by `ServiceClock`, which is never ahead. So
-    a record may be released late by the error of that clock, and never early, whatever the wall clocks of machines show.
+    a record may be released late by the error of that clock, and never early, regardless of the wall clocks of machines.
 
     ``delay`` is in seconds.
     """
@@ -26,7 +26,7 @@ class HoldBack:
         """Return the number of leading records that are due, and the monotonic time at which the next record is due."""
         arrivals = header.arrivals
         if arrivals is None:
-            return len(records), now  # only an empty response has none
+            return len(records), now  # only an empty response has no arrival times
         count, due = 0, now
         for record in records:
             due = arrivals.of(record) + self._delay

@@ -27,7 +27,7 @@ from kinesis_sdk.consumer.shard.watermark import WatermarkTracker
 
 _MAX_OUTSTANDING_BYTES = 8 * 1024 * 1024
 """With ``concurrency``, no record is added while a shard's records from the oldest unfinished one to the newest take more bytes
-(payload and overhead). Without ``concurrency``, a shard has one batch at a time. The KCL prefetches the same amount per shard."""
+than this (payload and overhead). Without ``concurrency``, a shard has one batch at a time. The KCL prefetches the same amount per shard."""
 
 _LANE_OVERHEAD = 1024
 """Bytes that a lane of one partition key takes (measured, CPython 3.11)."""
@@ -51,7 +51,7 @@ class SubBatch:
         failures: Consecutive failed calls that got the same records.
         failed_size: Number of these records; 0 if there was no such call.
         fixed_size: Number of records of the next call; 0 leaves it to the lane's `BatchSize`.
-        halved: Whether bisection made it.
+        halved: Whether bisection made the sub-batch.
     """
 
     records: Sequence[UserRecord]
@@ -127,7 +127,7 @@ class Lane:
 
 
 class Lanes:
-    """Records of one shard that wait for a call of the handler or are in one. `Delivery` says what may be checkpointed.
+    """Records of one shard that wait for a call of the handler or are in one. `Delivery` decides which positions may be checkpointed.
 
     Args:
         checkpointer: Its bound follows the finished records.
@@ -156,9 +156,10 @@ class Lanes:
         self._pausing: list[tuple[float, int, Lane]] = []
         self._order = itertools.count()
         # One entry per batch: the slot after its last record (0 with a single lane), its `on_done`, and the arrival of its
-        # oldest record. It is released once all smaller slots are finished, or with a single lane, once the lane is empty.
+        # oldest record. The batch is released once all smaller slots are finished, or with a single lane, once the lane
+        # is empty.
         self._releases: deque[tuple[int, Callable[[], None], float | None]] = deque()
-        # With a single lane, the dropped record that ends the batch in it.
+        # With a single lane, the dropped record that ends the lane's batch.
         self._end: UserRecord | None = None
         # With several lanes, the rest of a batch that does not fit into them yet.
         self._incoming: _Incoming | None = None
@@ -219,7 +220,7 @@ class Lanes:
     ) -> None:
         """Accept the next records of the shard, see `accepts`. `on_done` is called once all of them are finished.
 
-        ``end`` is a dropped record after them. Its position counts as delivered once they are finished.
+        ``end`` is a dropped record after them. The position of ``end`` counts as delivered once these records are finished.
         """
         first = records[0] if records else end
         if first is not None:
@@ -265,7 +266,7 @@ class Lanes:
             incoming.count -= len(taken)
             used = self._used
             self._distribute(taken, incoming.header)
-            # This includes new lanes: the records may share a few, or need one each.
+            # This includes new lanes: the records may share a few lanes, or need a lane each.
             incoming.size_of_each = (self._used - used) / len(taken)
             if not incoming.count:
                 self._incoming = None

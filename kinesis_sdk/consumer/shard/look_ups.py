@@ -1,8 +1,8 @@
 """A look-up of a worker: each step makes one call, so that neither the lease nor a stop waits for it.
 
-The shard's own step makes the calls, without a lock and without reading ahead. They reserve nothing from the worker's byte budget.
-The response that waits for a look-up already holds a part of the budget, so shards that waited for each other's parts would
-deadlock. Each thread of the steps has at most one response in memory, of which it keeps only the runs.
+The shard's own step makes the calls, without a lock and without reading ahead. Look-ups reserve nothing from the worker's byte
+budget. The response that waits for a look-up already holds a part of the budget, so shards that waited for each other's parts
+would deadlock. Each thread of the steps has at most one response in memory, of which it keeps only the runs.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ShardLookUp:
 
     @property
     def over_budget(self) -> str | None:
-        """Sequence number of the record that needed the longest search, if the budget ended one; None otherwise."""
+        """Sequence number of the record that needed the longest search, if the budget ended a search; None otherwise."""
         return self._look_up.over_budget
 
     @property

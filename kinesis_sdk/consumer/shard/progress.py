@@ -1,7 +1,7 @@
 """Progress of a shard, for other threads: its lag, its running callback, its failures.
 
 The worker's health, the stall detector and each heartbeat read it while a handler may hang, so nothing here takes a lock or
-waits. The shard's step sets the attributes. Each one is a single reference, which a method reads once.
+waits. The shard's step sets the attributes. Each attribute is a single reference, which a method reads once.
 """
 
 from __future__ import annotations
@@ -98,9 +98,9 @@ class ShardProgress:
         return float("-inf") if delivery is None else delivery.waits_until
 
     def oldest_unprocessed_age(self, now: float) -> float | None:
-        """Return the seconds since the oldest unprocessed record was due: with `delivery_delay`, so long after its arrival.
+        """Return the seconds since the oldest unprocessed record was due.
 
-        See `_oldest_age` for the age since its arrival.
+        With `delivery_delay`, a record is due that long after its arrival. See `_oldest_age` for the age since its arrival.
         """
         age = self._oldest_age(now)
         return age if age is None or not self._delay else max(0.0, age - self._delay)
@@ -110,7 +110,7 @@ class ShardProgress:
 
         For records that were read, `ArrivalTimes` has the time. For records not yet read, the last response gives an upper
         bound: its lag plus the time since. At the tip, no record is known to wait, so the age is 0 while responses come as often
-        as from an idle shard. It is None before the first read, or if Kinesis reports no lag.
+        as from an idle shard. The age is None before the first read, or if Kinesis reports no lag.
         """
         delivery, reader = self.delivery, self.reader
         if delivery is not None and not delivery.lanes.is_empty:

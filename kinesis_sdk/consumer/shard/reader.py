@@ -49,7 +49,7 @@ _LOOK_UP_BYTES_PER_SECOND = 256 * 1024
 
 _MAX_OVERHEAD = 4 * 1024 * 1024
 """Maximum bytes that the user records of a batch take in addition to their Kinesis records (see `UserRecords.overhead`): about
-65,000 user records. The last Kinesis record may exceed it. A response with more is delivered in several batches."""
+65,000 user records. The last Kinesis record may exceed this maximum. A response with more is delivered in several batches."""
 
 _PART_BYTES = 256 * 1024
 """Bytes of Kinesis records that are deaggregated together before their overhead is checked."""
@@ -106,7 +106,7 @@ class _Response:
     def waiting_since(self) -> float | None:
         """Monotonic time at which the oldest record not yet taken arrived; None if unknown."""
         # Read `_taken` once. Health checks call this on another thread. If the shard's step took the rest between two
-        # reads, the second one would be an index past the end.
+        # reads, the second read would index past the end.
         arrivals, taken = self.result.header.arrivals, self._taken
         if arrivals is None or taken == len(self.result.records):
             return None
@@ -150,8 +150,8 @@ class ShardReader:
         reached_until: Whether all records that arrived before the worker's ``until`` were taken.
         child_shards: Children of the shard; empty until it has ended.
         reading_since: Monotonic time at which the running call of the fetcher began; None if none is running.
-        computing_since: Monotonic time at which it began to decode a part of a response, or to select the records to deliver; None
-            if it does neither.
+        computing_since: Monotonic time at which the reader began to decode a part of a response, or to select the records to
+            deliver; None if it does neither.
         progress_at: Monotonic time of the last progress that no batch shows: a look-up's call succeeded, or a part of a response
             was decoded.
         requested_start: Position that the handler asked for; None reads from the lease's checkpoint. Set it before `open`.
@@ -202,17 +202,18 @@ class ShardReader:
         # Misplaced user records dropped from the part that is taken now, except those of idempotent producers.
         self._discarded: dict[str, list[tuple[int, int]]] = {}
         self._skip_through: ExtendedSequenceNumber | None = None
-        # Where a new fetcher resumes: after the last Kinesis record taken, or at a position that may lie inside an aggregate. If
-        # both are None, it starts at the starting position.
+        # Where a new fetcher resumes: after the last Kinesis record taken, or at a position that may lie inside an
+        # aggregate. If both are None, the fetcher starts at the starting position.
         self._taken_through: str | None = None
         self._rewound: ExtendedSequenceNumber | None = None
         # Whether reading starts at the lease's checkpoint, not at a position that the handler requested.
         self._starts_at_lease = True
-        # Whether to poll although fan-out is configured: only a response to a request tells that the tip was reached.
+        # Whether to poll although fan-out is configured: only a response to a request shows that the tip was reached.
         self._polled = False
         # Whether the response that is taken now has a record that arrived at `until` or later.
         self._found_until = False
-        # Sequence number of the first record to expect. Reading starts at a record, so another one means that it has expired.
+        # Sequence number of the first record to expect. Reading starts at a record, so another first record means that
+        # this record has expired.
         self._expected_first: str | None = None
 
     @property
@@ -403,7 +404,7 @@ class ShardReader:
             self._response is None
             and self._part is None
             and self._look_up is None
-            and not self._runs.size  # its memory ends with time
+            and not self._runs.size  # the runs in memory expire with time
             and not self.is_done
             and (
                 not self._starts_at_lease
@@ -479,7 +480,7 @@ class ShardReader:
             self.reached_until = True
             self.close()
         elif result.pushed and until.is_over(result.header.service_time) and not self._polled:
-            # An event does not tell that the shard was read up to a time. So poll the end of a subscribed shard.
+            # An event does not show that the shard was read up to a time. So poll the end of a subscribed shard.
             self._polled = True
             self.close()
 
@@ -488,7 +489,8 @@ class ShardReader:
         shard_id = self._held.shard_id
         listed = self._runtime.list_shards()
         ids = {shard.shard_id for shard in listed}
-        # An expired shard is older than some listed shard. Otherwise it may be new: a listing may lag behind a reshard.
+        # An expired shard is older than some listed shard. Otherwise, the shard may be new: a listing may lag behind a
+        # reshard.
         if shard_id in ids or not any(other > shard_id for other in ids):
             state = "lists" if shard_id in ids else "does not list yet"
             raise TransientAwsError(
@@ -660,7 +662,7 @@ class ShardReader:
                 return False
             last = ExtendedSequenceNumber(record.sequence_number, (error.records or 0) - 1)
             if self._skip_through is not None and last <= self._skip_through:
-                return True  # all of it is behind the position, so it need not be opened
+                return True  # the aggregate is processed, so it need not be opened
             stream, shard_id = self._runtime.stream.name, self._held.shard_id
             unreadable.append((record, error.located(stream=stream, shard_id=shard_id)))
             return False

@@ -1,7 +1,7 @@
 """Low watermark of a shard: how far its records are processed without a gap.
 
 Pure: no locks and no clock. Records get slots in the order of the shard and may finish in any order. The watermark is the
-last record before the oldest unfinished one: a checkpoint beyond it would pass a record that is still being processed.
+last record before the oldest unfinished record: a checkpoint beyond it would pass a record that is still being processed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class WatermarkTracker:
 
     def __init__(self) -> None:
         self._base = 0
-        # The records from slot `_base` on, and the slots of the finished ones among them.
+        # The records from slot `_base` on, and the slots of the finished records among them.
         self._records: deque[UserRecord] = deque()
         self._finished: set[int] = set()
         self._watermark: UserRecord | None = None
@@ -47,7 +47,7 @@ class WatermarkTracker:
 
     @property
     def last_finished(self) -> UserRecord | None:
-        """Last record up to which all records are finished; None if the first one is not."""
+        """Last record up to which all records are finished; None if the first record is not."""
         return self._watermark
 
     @property
@@ -61,7 +61,7 @@ class WatermarkTracker:
         return len(self._records)
 
     def extend(self, records: Sequence[UserRecord]) -> int:
-        """Add the next records of the shard and return the slot of the first one; the others get the slots after it."""
+        """Add the next records of the shard and return the slot of the first record; later records get the slots after it."""
         first = self.next_slot
         self._records.extend(records)
         self.outstanding_bytes += payload_bytes(records) + RECORD_OVERHEAD * len(records)

@@ -46,7 +46,7 @@ _MAX_SHOWN = 6
 
 
 class HashRangeHoleTracker:
-    """Distinguishes a lasting hash range hole from one that exists only during a reshard.
+    """Distinguishes a lasting hash range hole from a hole that exists only during a reshard.
 
     Args:
         frequency: Seconds between two checks; calls in between do nothing.
@@ -113,8 +113,8 @@ def _compare(shards: Iterable[Shard], leases: Iterable[Lease]) -> tuple[dict[str
 
     While a stream exists, sequence numbers and shard ids only increase, and the starting sequence number and hash key range
     of a shard never change. So these rows come from a deleted stream: a checkpoint before the start of its shard, a finished
-    lease of an open shard, another hash key range, a shard id above all listed ones. A checkpoint at or after the start of
-    its shard belongs to this stream, because the deleted one ended before this one began.
+    lease of an open shard, another hash key range, a shard id above all listed shard ids. A checkpoint at or after the
+    start of its shard belongs to this stream, because the deleted one ended before this one began.
     """
     by_id = {shard.shard_id: shard for shard in shards}
     newest = max(by_id, default=None)
@@ -168,7 +168,7 @@ def find_cycles(leases: Iterable[Lease]) -> dict[str, str]:
     """Return problems by lease key: unfinished leases that are their own ancestors, or wait for such a lease.
 
     A stream cannot produce a cycle, so a row was damaged. None of these shards is read: each waits for the end of another
-    one, and the correct order is unknown.
+    shard, and the correct order is unknown.
     """
     waits: dict[str, list[str]] = {}
     unfinished: set[str] = set()

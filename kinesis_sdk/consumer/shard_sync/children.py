@@ -62,13 +62,13 @@ class ChildLeases:
         """Create the children's missing leases and store their ids on the parent's lease.
 
         The child of a merge waits for both parents. If the other parent has no lease yet although the stream still lists
-        it, its data has not been read. The child's lease must then wait, because a child treats a parent without a lease
-        as finished. (The KCL waits as well, and sometimes drops its lease.)
+        it, that parent's data has not been read. The child's lease must then wait, because a child treats a parent
+        without a lease as finished. (The KCL waits as well, and sometimes drops its lease.)
 
         An operator may restore the row of a shard long after its children were finished and their leases deleted. Such a
         child must not get a lease again: it would be processed a second time, and the child of a merge would wait forever
-        for the other parent, whose lease was deleted as well. The operator therefore stores the ids of the shards to be
-        read instead of these children as the row's child ids.
+        for the other parent, whose lease was deleted as well. The operator therefore stores other child ids in the row:
+        those of the shards to be read instead of these children.
 
         Args:
             parent: Id of the finished shard.
@@ -138,8 +138,8 @@ class ChildLeases:
     def are_past(self, parent: str, children: Iterable[Shard], is_past: Callable[[Lease], bool]) -> bool:
         """Return whether all records of children that wait for another parent come after a moment.
 
-        The other parent may have no lease because one of its ancestors is processed only up to the moment of ``until``. It gets its lease
-        once a later run has read the rest of that ancestor. All descendants of the ancestor start after this rest.
+        The other parent may have no lease because one of its ancestors is processed only up to the moment of ``until``. The other parent
+        gets its lease once a later run has read the rest of that ancestor. All descendants of the ancestor start after this rest.
 
         Args:
             parent: Id of the finished shard.

@@ -13,9 +13,9 @@ def plan_cleanup(
     """Return the keys of leases that are no longer needed, in a stable order.
 
     A finished lease can be deleted once its parents' leases are deleted and every child has a lease with a checkpoint of its
-    own: a child at a sentinel position needs its parent's lease to know that it may start. It can also be deleted once the
-    stream no longer lists its shard, if no listed child lacks a lease. Without this second rule, children that never get a
-    record would keep it and all its descendants forever.
+    own: a child at a sentinel position needs its parent's lease to know that it may start. A finished lease can also be
+    deleted once the stream no longer lists its shard, if no listed child lacks a lease. Without this second rule,
+    children that never get a record would keep the lease and all its descendants forever.
 
     Args:
         leases: Every lease of the stream.

@@ -216,7 +216,8 @@ class LeaderTasks:
     def _check_former_streams(self, shards: Sequence[Shard], leases: Sequence[Lease]) -> None:
         """Raise a `StreamRecreatedError` if a former stream of the table has unread records."""
         # The stream is disabled and enabled again while no worker runs. Now the table's name means the new stream, which does
-        # not list the shards of the leases. They would count as expired and be finished, with their last records unread.
+        # not list the shards of the leases. Those shards would count as expired and be finished, with their last
+        # records unread.
         listed = {shard.shard_id for shard in shards}
         unread = {
             lease.shard: lease for lease in leases if not lease.is_finished and lease.shard not in listed

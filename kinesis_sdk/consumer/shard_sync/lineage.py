@@ -13,7 +13,7 @@ from its leases. Pure functions of a listing and the leases.
 | no ancestor has a lease | the oldest listed ancestor gets one |
 
 The last row also applies after an outage of more than a day: the shards of all leases are forgotten, and the listing does not
-show how the new shards follow them. The new shards are read from their beginning, whatever the initial position is.
+show how the new shards follow them. The new shards are read from their beginning, regardless of the initial position.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def plan_by_lineage(
 
     Args:
         shards: All shards of the stream, listed *after* the leases were read. On a large table a listing takes many pages, so
-            a shard may be open on an early page and have a child on a later one; it then counts as closed.
+            a shard may be open on an early page and have a child on a later page; such a shard then counts as closed.
         leases: Every lease of the stream; none for a new application.
         position: Initial position of the application.
         unreadable: Shards whose rows exist but cannot be read; they count as leased and unfinished.
@@ -41,7 +41,7 @@ def plan_by_lineage(
     by_key = {lease.lease_key: lease for lease in leases}
     known = {*by_key, *unreadable}
     # An interrupted start may have created only some of the leases. Once a worker has made progress, or a leased shard is
-    # forgotten, a chain without leases is one that the application has lost track of.
+    # forgotten, the application has lost track of every chain without leases.
     is_new = not unreadable and all(
         lease.lease_key in graph.shards and lease.checkpoint.sequence_number == position
         for lease in by_key.values()
@@ -52,7 +52,7 @@ def plan_by_lineage(
         if shard_id in known:
             continue
         if graph.children(shard_id) and not _follows_finished(graph, shard_id, by_key):
-            continue  # its descendants lead here
+            continue  # the search from its descendants finds this shard
         chosen = _oldest_unread(graph, shard_id, known, by_key)
         if chosen is None:
             continue
@@ -62,9 +62,9 @@ def plan_by_lineage(
         elif start != LATEST:
             planned[oldest] = Lease.for_shard(graph.shards[oldest], start)
         else:
-            # Also if the shard is closed, because its child may not be listed yet. Without this lease, the child would start at
-            # its tip once a listing shows it, and earlier records would be skipped. The end of this shard creates the child's
-            # lease.
+            # Create the lease even if the shard is closed, because its child may not be listed yet. Without this lease,
+            # the child would start at its tip once a listing shows it, and earlier records would be skipped. The end of
+            # this shard creates the child's lease.
             planned[shard_id] = Lease.for_shard(graph.shards[shard_id], LATEST)
     # An operator deleted the row of a finished shard between its finished parent and one of its children: the shard is read
     # again. Its other child, whose sibling shows the shard as finished, waits: the end of the shard creates that
@@ -107,8 +107,8 @@ def _oldest_unread(
 def find_missing_children(leases: Iterable[Lease]) -> list[str]:
     """Return the children of finished leases that have no lease, sorted by id.
 
-    There are none unless an operator deleted a row: a worker creates the children's leases before it finishes a shard, and
-    the cleanup deletes parents before children.
+    There are no such children unless an operator deleted a row: a worker creates the children's leases before it finishes
+    a shard, and the cleanup deletes parents before children.
     """
     leases = [*leases]
     keys = {lease.lease_key for lease in leases}

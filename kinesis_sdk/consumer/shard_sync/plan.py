@@ -118,7 +118,7 @@ def plan_sync(
     def lineage(shard_id: str) -> bool:
         """Return whether records of this shard, or of an ancestor, are or will be read under a lease.
 
-        From a position in the past, all listed shards are read, the oldest ones first.
+        From a position in the past, all listed shards are read, the oldest shards first.
         """
         known = has_lineage.get(shard_id)
         if known is None:

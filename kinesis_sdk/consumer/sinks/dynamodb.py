@@ -29,7 +29,7 @@ from kinesis_sdk.common.validation import check_int, check_text
 from kinesis_sdk.consumer.sinks.sink import SinkKey, SinkRow
 
 MAX_ACTIONS = 99
-"""Maximum effects of a transaction: DynamoDB's 100 actions less one for the position."""
+"""Maximum effects of a transaction: DynamoDB's 100 actions less one action for the position."""
 
 MAX_BYTES = 4 * 1024 * 1024
 """Maximum bytes of all items of a transaction."""
@@ -52,7 +52,7 @@ _BUSY = frozenset(
         "TransactionInProgressException",
     }
 )
-"""Reasons for the cancellation of a transaction that pass."""
+"""Transient reasons for the cancellation of a transaction."""
 
 _KEY = "shard"
 _NUMBER, _SUB, _FENCE, _ENDED = "sequenceNumber", "subSequenceNumber", "fence", "ended"
@@ -443,7 +443,7 @@ class DynamoDBSink:
 
 
 def _item_key(key: SinkKey) -> dict[str, Any]:
-    # The names of streams and lease keys have no slash. The application's name comes last, because it may have one.
+    # The names of streams and lease keys have no slash. The application's name comes last, because it may have a slash.
     return {_KEY: {"S": f"{key.stream}/{key.lease_key}/{key.application}"}}
 
 

@@ -94,7 +94,7 @@ class SinkHandler(RecordHandler):
         return cast("StartingPosition | None", answer)
 
     def initialize(self, shard: ShardContext) -> CallbackResult:
-        """Pass on."""
+        """Pass the call on to the handler."""
         return self._inner.initialize(shard)
 
     def process_records(self, batch: RecordBatch) -> CallbackResult:
@@ -131,9 +131,9 @@ class SinkHandler(RecordHandler):
     def _in_transaction(
         self, given: Sequence[UserRecord], work: Callable[[Sequence[UserRecord], Any], _Flow[object]]
     ) -> _Flow[object]:
-        """Do the work for the given records that are not yet in the sink, and store the position of the last one.
+        """Do the work for the given records that are not yet in the sink, and store the position of the last record.
 
-        Returns the result of the work; None if a commit whose response was lost has stored all of them.
+        Returns the result of the work; None if a commit whose response was lost has stored all records.
         """
         transaction, result = (yield _Call(self._shard.begin())), None
         try:
@@ -182,9 +182,9 @@ class SinkHandler(RecordHandler):
             yield _Wait(result)
 
     def _run(self, flow: _Flow[_T]) -> _T | Coroutine[Any, Any, _T]:
-        """Run a flow on this thread and return its result, or a coroutine for the rest of it.
+        """Run a flow on this thread and return its result, or a coroutine for the rest of the flow.
 
-        The rest begins with the user's first awaitable. With an `AsyncSink`, it is the whole flow.
+        The rest begins with the user's first awaitable. With an `AsyncSink`, the rest is the whole flow.
         """
         if self._shard.is_async:
             return self._continue(flow)
@@ -236,11 +236,11 @@ class SinkHandler(RecordHandler):
         return [record for record in records if position_of(record) > position]
 
     def lease_lost(self) -> CallbackResult:
-        """Pass on."""
+        """Pass the call on to the handler."""
         return self._inner.lease_lost()
 
     def shutdown_requested(self, checkpointer: Checkpointer) -> CallbackResult:
-        """Pass on."""
+        """Pass the call on to the handler."""
         return self._inner.shutdown_requested(checkpointer)
 
     def committed(self) -> ExtendedSequenceNumber | None:

@@ -8,8 +8,8 @@ stage the content ─► row: position', "move staged ─► name" ─► move �
                        └─ the commit: by compare-and-set      └─ repeated by the next reader of the row, if this worker dies
 ```
 
-A staged object that no row names is never moved. A later claim of its shard deletes it, if its fence is lower than the claim's:
-no row that names it can be written any longer.
+A staged object that no row names is never moved. A later claim of the shard deletes the object if the object's fence is lower
+than the claim's: a row that names the object can then no longer be written.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _DIGITS = 56
 class ObjectStore(Protocol):
     """Part of an object store that `ObjectSink` uses. Thread-safe.
 
-    Every method raises `TransientSinkError` for failures that usually pass, and `SinkError` for all others.
+    Every method raises `TransientSinkError` for failures that usually pass, and `SinkError` for all other failures.
     """
 
     def get(self, name: str) -> tuple[bytes, str] | None:
@@ -339,8 +339,8 @@ class ObjectContent:
         batch.transaction.write(record, record.data + b"\n")
     ```
 
-    It is named after the first record that is written: ``application/stream/shard/sequence number-sub-sequence number``. A batch
-    for which nothing is written makes no object.
+    The object is named after the first record that is written: ``application/stream/shard/sequence number-sub-sequence number``.
+    A batch for which nothing is written makes no object.
     """
 
     def __init__(self) -> None:
@@ -497,7 +497,7 @@ class ObjectSink:
         return True
 
     def _change(self, key: SinkKey, tag: str | None, changed: _Row) -> str | None:
-        """Write a row if the current one has this tag; return the new tag, or None on a mismatch."""
+        """Write a row if the current row has this tag; return the new tag, or None on a mismatch."""
         with self._lock:
             self._known.pop(key, None)
         name, content = _row_name(key), changed.encode()

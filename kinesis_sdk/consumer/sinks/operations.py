@@ -28,14 +28,14 @@ def set_position(
     )
     ```
 
-    A worker that processes the shard can no longer commit. It takes the shard again and reads after the new position. If the
-    shard had ended, set its lease back as well (``kinesis-sdk leases rewind``), because a finished lease is not processed.
+    A worker that processes the shard can no longer commit. That worker takes the shard again and reads after the new
+    position. If the shard had ended, set its lease back as well (``kinesis-sdk leases rewind``), because a finished lease is not processed.
 
     Args:
         sink: The sink; for an `AsyncSqlSink` a `SqlSink` of the same database.
         key: Key of the shard's row.
         position: Last user record whose effects remain.
-        change_effects: Called with the handle of the transaction; restores the effects as they were at that position.
+        change_effects: Called with the handle of the transaction; restores the effects that were valid at that position.
 
     Returns:
         The row as it is now.

@@ -1,6 +1,6 @@
 """One acquisition of a shard and its row in the sink: the claim, the commits, and the recovery from their failures.
 
-The methods are coroutines, so that they serve both kinds of sinks. With a `Sink`, none of them ever waits for an event loop, and
+The methods are coroutines, so that they serve both kinds of sinks. With a `Sink`, no method ever waits for an event loop, and
 `finished` runs them on the caller's thread.
 
 ```
@@ -33,7 +33,7 @@ _LOGGER = FieldLogger(logging.getLogger(__name__))
 _T = TypeVar("_T")
 
 _CLAIMS = 5
-"""Attempts of a claim before the shard pauses. If two workers claim a shard at the same time, one of them notices that it has lost the
+"""Attempts of a claim before the shard pauses. If two workers claim a shard at the same time, one worker notices that it has lost the
 lease."""
 
 
@@ -55,7 +55,7 @@ def finished(coroutine: Coroutine[Any, Any, _T]) -> _T:
 class ShardSink:
     """The row of one shard for one acquisition of its lease. Used by one thread or task at a time.
 
-    `row` is the row as this acquisition last left it; an empty one before `claim`.
+    `row` is the row as this acquisition last left it; an empty row before `claim`.
     """
 
     def __init__(
@@ -72,7 +72,8 @@ class ShardSink:
         self._key = key
         self._held = held
         self._logger = log(_LOGGER, held.shard_id)
-        # Rows of commits whose outcome is unknown. Each one may still take effect until a later commit succeeds.
+        # Rows of commits whose outcome is unknown. Each of these commits may still take effect until a later commit
+        # succeeds.
         self._uncertain: list[SinkRow] = []
 
     async def claim(self) -> SinkRow:
@@ -83,10 +84,10 @@ class ShardSink:
         for _ in range(_CLAIMS):
             seen = await _result(self.sink.read(self._key))
             fence = self._held.lease.counter
-            # The fence is the lease counter, which only rises. So if the row's fence is not below it, a later acquisition has
-            # claimed the row, or the counter went back: the lease table was deleted, restored or replaced. A renewal tells
-            # which. It succeeds only for the owner, and it is sent after the row was read, so the acquisition that wrote the row
-            # is over.
+            # The fence is the lease counter, which only rises. So if the row's fence is not below the counter, a later
+            # acquisition has claimed the row, or the counter went back: the lease table was deleted, restored or
+            # replaced. A renewal distinguishes these cases. The renewal succeeds only for the owner, and is sent after
+            # the row was read, so the acquisition that wrote the row is over.
             if seen is not None and seen.fence >= fence:
                 if self.is_async:
                     await asyncio.to_thread(self._held.renew)  # a call of the lease store blocks
@@ -202,7 +203,8 @@ class ShardSink:
             self._uncertain.clear()
             return
         found = "is gone" if row is None else f"is at {row.position}, fence {row.fence}"
-        # Every later write of this acquisition would fail too. So drop the lease; this worker takes it again if it is free.
+        # Every later write of this acquisition would fail too. So drop the lease; this worker takes the lease again if
+        # it is unowned.
         self._held.mark_lost(
             f"its row in the sink {found}, not at {self.row.position}, fence {self.row.fence}"
         )

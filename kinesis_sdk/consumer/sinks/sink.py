@@ -34,7 +34,7 @@ class SinkRow:
 
     Attributes:
         position: Last user record whose effects are in the sink; None before the first.
-        fence: Number of the acquisition that may commit; each acquisition of the shard has a higher one.
+        fence: Number of the acquisition that may commit; each acquisition of the shard has a higher number.
         ended: Whether the effects of all records of the shard are in the sink.
     """
 
@@ -62,7 +62,7 @@ class SinkTransaction(Protocol):
             False if the row has changed since the transaction began; nothing is stored then.
 
         Raises:
-            KinesisSdkError: If the call failed. It may have taken effect, unless the sink says otherwise.
+            KinesisSdkError: If the call failed. The call may have taken effect, unless the sink documents otherwise.
         """
         ...
 
@@ -75,14 +75,14 @@ class Sink(Protocol):
     """A store of effects and positions. Implementations are thread-safe.
 
     **Errors.** A method raises `TransientSinkError` for failures that usually pass (a timeout, a lost connection, a deadlock).
-    The worker retries them with backoff and never stops because of them. `SinkError` means that a retry cannot succeed, and
-    stops the worker. Any other exception counts as a bug in the sink.
+    The worker retries after such failures with backoff, and never stops because of them. `SinkError` means that a retry
+    cannot succeed, and stops the worker. Any other exception counts as a bug in the sink.
 
     Attributes:
-        max_records: Maximum user records of a transaction, and so of a call of the handler; None for no limit. The smaller one of
-            ``max_records`` and ``ConsumerConfig.batch_records`` counts.
+        max_records: Maximum user records of a transaction, and so of a call of the handler; None for no limit. The smaller value
+            of ``max_records`` and ``ConsumerConfig.batch_records`` counts.
         serves_coroutines: Whether a handler may be a coroutine function. False if a write to a transaction may wait for another
-            transaction: it would block the event loop, on which the other one has to continue.
+            transaction: it would block the event loop, on which the other transaction has to continue.
     """
 
     @property
@@ -127,7 +127,7 @@ class Sink(Protocol):
 
         Args:
             key: Key of the row that it changes.
-            seen: The row as it must be at the commit.
+            seen: The row that the commit requires.
 
         Returns:
             None if the row already differs from ``seen``. A sink may leave this check to the commit.
@@ -152,7 +152,7 @@ class AsyncSinkTransaction(Protocol):
     handle: Any
 
     async def commit(self, row: SinkRow) -> bool:
-        """As `SinkTransaction.commit`. It is not cancelled: an immediate stop waits for its end."""
+        """As `SinkTransaction.commit`. The commit is not cancelled: an immediate stop waits for its end."""
         ...
 
     async def rollback(self) -> None:
@@ -199,9 +199,9 @@ class AsyncSink(Protocol):
 class DeletesRows(Protocol):
     """Optional methods of a `Sink` for deleting the rows of finished shards, which otherwise stay forever.
 
-    The worker deletes a row when its shard has no lease and the stream has not listed the shard for half an hour. Then its
-    records have expired, and the shard cannot come back. See `PositionCleanup`. `SinkError` does not stop the worker here. In an
-    `AsyncSink`, both methods are coroutines.
+    The worker deletes a row when its shard has no lease and the stream has not listed the shard for half an hour. Then the
+    shard's records have expired, and the shard cannot come back. See `PositionCleanup`. `SinkError` does not stop the worker
+    here. In an `AsyncSink`, both methods are coroutines.
     """
 
     def lease_keys(self, application: str, stream: str) -> Any:

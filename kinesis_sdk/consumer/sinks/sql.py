@@ -33,7 +33,8 @@ TABLE = "kinesis_sdk_positions"
 """Default name of the table."""
 
 IDLE_TIMEOUT = 300.0
-"""Default of ``idle_timeout``: longer than handlers usually wait for another service. The next owner does not wait for it."""
+"""Default of ``idle_timeout``: longer than handlers usually wait for another service. The next owner of the shard does not
+wait for this time."""
 LOCK_TIMEOUT = 60.0
 """Default of ``lock_timeout``: longer than transactions on a busy table usually lock a row."""
 
@@ -102,9 +103,9 @@ class SqlSink:
     rolls it back when the handler raises. Each transaction holds a connection of the engine's pool. With more shards than
     connections, some shards wait (``create_engine(pool_size=…)``).
 
-    The table is created if it is missing, in the first schema of the database or the given one. Several applications can share
-    it. SQLite has one writer at a time, so the shards of an application take turns. From its first statement on, a transaction
-    reads data that no other one can change. Other databases read at the isolation level of the engine.
+    The table is created if it is missing, in the first schema of the database or the given schema. Several applications can
+    share the table. SQLite has one writer at a time, so the shards of an application take turns. From its first statement on,
+    a transaction reads data that no other transaction can change. Other databases read at the isolation level of the engine.
 
     In PostgreSQL, a process that is stopped inside a transaction (SIGSTOP, a paused machine, a cut network) does not keep its rows
     locked. The worker that takes its shard ends its session, for which the rights of the same user suffice, and the server ends
@@ -113,7 +114,7 @@ class SqlSink:
     Args:
         database: A URL of SQLAlchemy, or an engine.
         table: Name of the table with the positions.
-        schema: Schema of the database that holds it; None is the default one.
+        schema: Schema of the database that holds the table; None is the default schema.
         idle_timeout: PostgreSQL: maximum seconds between two statements of the handler's transaction, for example while it calls
             another service; 1 to 86,400. After that, the server ends the transaction, and the batch is processed again. Applies
             unless the server, the user or the engine sets ``idle_in_transaction_session_timeout``. None sets no limit.
@@ -168,7 +169,8 @@ class SqlSink:
         self._sessions = self._dialect.shard_sessions(self._table, idle_timeout, lock_timeout)
         # Shards with a failed transaction, whose session may still be open in the server, for example behind a cut network.
         self._failed: set[SinkKey] = set()
-        # The only writer has the lock from the beginning of its transaction, so none of its statements waits for another one.
+        # The only writer has the lock from the beginning of its transaction, so none of its statements waits for
+        # another transaction.
         self.serves_coroutines: bool = self._dialect.has_one_writer
 
     def ensure_ready(self) -> None:
@@ -373,8 +375,8 @@ class AsyncSqlSink:
     Worker("orders", application_name="totals", handler=handle, sink=sink).run()
     ```
 
-    ``batch.transaction`` is a `sqlalchemy.ext.asyncio.AsyncConnection` with an open transaction. Otherwise it works like
-    `SqlSink`. Both use the same table, so a worker can change from one to the other.
+    ``batch.transaction`` is a `sqlalchemy.ext.asyncio.AsyncConnection` with an open transaction. In all other respects,
+    the sink works like `SqlSink`. Both sinks use the same table, so a worker can change from one sink to the other.
 
     The connections of an asynchronous engine belong to one event loop, here the worker's. So do not use an engine that you pass
     in elsewhere in the process.
@@ -383,7 +385,7 @@ class AsyncSqlSink:
         database: A URL of SQLAlchemy with an asynchronous driver, for example ``postgresql+psycopg://…``, ``postgresql+asyncpg://…`` or
             ``sqlite+aiosqlite:///totals.db``, or an engine of ``create_async_engine``.
         table: Name of the table with the positions.
-        schema: Schema of the database that holds it; None is the default one.
+        schema: Schema of the database that holds the table; None is the default schema.
         idle_timeout: As for `SqlSink`.
         lock_timeout: As for `SqlSink`.
 
@@ -453,7 +455,7 @@ class AsyncSqlSink:
 
 
 async def _in_greenlet(function: Callable[..., _T], *arguments: Any) -> _T:
-    """Call a function that uses the synchronous engine inside an asynchronous one."""
+    """Call a function that uses the synchronous engine inside an asynchronous engine."""
     from sqlalchemy.util.concurrency import greenlet_spawn
 
     return await greenlet_spawn(function, *arguments)

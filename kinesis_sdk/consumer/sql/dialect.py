@@ -1,6 +1,6 @@
 """SQL dialects: the differences between databases, in one object for leases, sinks and administration. See `Dialect`.
 
-A new dialect is added here. Its URLs are accepted only once it passes the contracts of stores and sinks against a real server.
+A new dialect is added here. URLs of a new dialect are accepted only once it passes the contracts of stores and sinks against a real server.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ class Dialect(Protocol):
     def hint(self, error: BaseException, *, of_handler: bool) -> str:
         """Return a hint to append to an error's text, or an empty text.
 
-        ``of_handler`` tells whether a statement of the user's handler failed.
+        ``of_handler`` is true if a statement of the user's handler failed.
         """
 
     def own_limits(self) -> Sequence[Any]:
-        """Return expressions to select first in a transaction of this package alone; they limit its waits."""
+        """Return expressions to select first in a transaction of this package alone; they limit how long it waits."""
 
     def shard_sessions(
         self, table: Any, idle_timeout: float | None, lock_timeout: float | None
@@ -76,7 +76,7 @@ class Dialect(Protocol):
         """Return the object that ends sessions of stopped processes; None if the database cannot do that."""
 
     def turn(self, name: str) -> Any:
-        """Return an expression that takes a lock until the end of the transaction, and is false if another one has it.
+        """Return an expression that takes a lock until the end of the transaction, and is false if another transaction has the lock.
 
         None if the database has no such lock.
         """
@@ -222,7 +222,8 @@ class Postgresql:
         lines, state = without_userinfo(str(_cause(error))).strip().splitlines() or [""], state_of(error)
         if state is not None:
             return lines[0] if state[:2] in ("28", "3D") else None
-        # With several servers or addresses, there is one line for each. A starting server may accept what another one rejects.
+        # With several servers or addresses, there is one line for each address. A starting server may soon accept a
+        # connection that another server rejects.
         text = next(filter(_REFUSALS.search, lines), None)
         return None if any(map(_NOT_NOW.search, lines)) else text
 

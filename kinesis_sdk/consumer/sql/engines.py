@@ -103,7 +103,7 @@ def _place(url: URL) -> tuple[object, ...]:
 
 
 def run_in(transaction: Any, work: Callable[[Connection], _T]) -> Awaitable[_T] | _T:
-    """Call ``work`` with the connection of the ``transaction`` of a sink; return its result, or for an `AsyncSqlSink` an awaitable of it.
+    """Call ``work`` with the connection of a sink's ``transaction``; return its result, or for an `AsyncSqlSink` an awaitable of it.
 
     The text of an error has no parameters. Its class stays: the sink has to know whether it is transient.
     """

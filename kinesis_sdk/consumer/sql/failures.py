@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Engine
 
 _FAILED_BEFORE = "25P02"
-"""State of a statement that PostgreSQL rejects because an earlier one in its transaction failed; it does not tell the cause."""
+"""State of a statement that PostgreSQL rejects because an earlier statement of its transaction failed; this state does not show
+the cause."""
 _MAX_CAUSES = 20
 """Maximum number of errors to inspect in a chain of causes, which may be circular."""
 
@@ -96,7 +97,7 @@ def _transient_cause(
 ) -> BaseException | None:
     """Return the transient database failure that a handler's error is or was caused by; None without one.
 
-    The first error in the chain that tells why the database failed decides. Cancellation and errors of this package need no
+    The first error in the chain that shows why the database failed decides. Cancellation and errors of this package need no
     translation.
     """
     from sqlalchemy import exc

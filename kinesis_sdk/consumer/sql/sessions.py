@@ -9,8 +9,8 @@ worker A   begin: mark, limit ── INSERT ──╳ stopped             ┌►
 worker B   takes the lease ── claim: write the row ── end the sessions with the shard's mark ── commit ── next batch
 ```
 
-- *The mark* is a shared advisory lock on the shard. Each transaction of the shard holds it, and none ever waits for it. It shows a
-  worker that has written the shard's row which sessions belong to earlier owners. None of these sessions could commit.
+- *The mark* is a shared advisory lock on the shard. Each transaction of the shard holds the mark, and none ever waits for it. Once
+  a worker has written the shard's row, all other sessions with the mark belong to earlier owners, and can no longer commit.
 - *Only sessions that wait for their process* for `_PATIENCE` seconds are ended. A session in which the server works (a long
   statement, a commit that waits for a replica) is left alone.
 - *The limit* (``idle_in_transaction_session_timeout``) is for stopped processes whose shards no worker takes. The limit alone does not
@@ -43,7 +43,7 @@ _OWN_IDLE_SECONDS = 5.0
 """Seconds for which a transaction of this package alone may be idle."""
 
 _OWN_LOCK_SECONDS = 10.0
-"""Seconds for which a statement waits for such a transaction of another process, which the server ends before that."""
+"""Seconds for which a statement waits for such a transaction of another process; the server ends that transaction earlier."""
 
 _PATIENCE = 1
 """Seconds for which the server must have waited for a process before its session is ended."""
@@ -131,7 +131,7 @@ class ShardSessions:
         return True
 
     def of_handler(self, key: ShardKey) -> list[Any]:
-        """Return columns to select at the start of a handler's transaction; they mark and limit it."""
+        """Return columns to select at the start of a handler's transaction; the columns mark and limit the transaction."""
         limits = [] if self._idle_timeout is None else [idle_limit(self._idle_timeout)]
         if self._lock_timeout is not None:
             limits.append(lock_limit(self._lock_timeout))
@@ -144,7 +144,7 @@ class ShardSessions:
     def end_stopped(self, connection: Connection, key: ShardKey) -> bool:
         """End other sessions with a transaction of the shard that wait for their process; return whether there were any.
 
-        Their locks are free soon after.
+        The locks of these sessions are free soon after.
         """
         # Advisory locks belong to the whole database. Another schema may have a table of the same name, with rows of the same
         # shard, so only a session that has used this very table in its transaction belongs to an earlier owner.

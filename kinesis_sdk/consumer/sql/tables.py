@@ -61,7 +61,8 @@ class Tables:
 
         with self._lock:
             for _ in self._metadata.tables:
-                # After this worker's check, another worker may create a missing table, and at each attempt another table.
+                # After this worker's check, another worker may create a missing table, and a different one at each
+                # attempt.
                 with suppress(exc.DBAPIError):
                     self._create_all()
                     break
@@ -100,7 +101,7 @@ class Tables:
         return True
 
     def exist(self, failure: type[KinesisSdkError]) -> bool:
-        """Return whether the tables exist, without creating them; raise ``failure`` if their version is another one."""
+        """Return whether the tables exist, without creating them; raise ``failure`` if the tables have another version."""
         import sqlalchemy
 
         there = sqlalchemy.inspect(self._engine)
@@ -159,7 +160,7 @@ class Tables:
 
 
 class SharedTables:
-    """`Tables` that are written in transactions of their own and of a sink. The first transaction makes them. Thread-safe.
+    """`Tables` that are written in transactions of their own and of a sink. The first transaction makes the tables. Thread-safe.
 
     Errors of the database are raised as `TransientSinkError`, without parameters.
     """
@@ -181,8 +182,8 @@ class SharedTables:
     def ensure_in(self, connection: Connection) -> None:
         """As `ensure`, in an open transaction of a sink.
 
-        The tables are ready once another transaction has seen them: the one that has created them may call this again, and may yet be
-        rolled back.
+        The tables are ready once another transaction has seen them: the transaction that created them may call this again, and may
+        still be rolled back.
         """
         if self._is_ready:
             return

@@ -261,7 +261,7 @@ def _record(item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _age(record: Mapping[str, Any]) -> float:
-    """Return the time of a record in epoch seconds; a record without one is never dropped."""
+    """Return the time of a record in epoch seconds; a record without a time is never dropped."""
     created = record["ApproximateArrivalTimestamp"]
     return created.timestamp() if isinstance(created, datetime) else float("inf")
 

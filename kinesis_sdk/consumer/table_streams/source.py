@@ -61,7 +61,7 @@ class DynamoDbStream:
         return cast("KinesisClient", TableStreamClient(client, former))
 
     def resolve(self, client: Any, sleep: Callable[[float], None] | None = None) -> StreamId:
-        """Return the stream to read: the last one of `streams`, with the same arguments, cost and errors."""
+        """Return the stream to read: the last result of `streams`, with the same arguments, cost and errors."""
         return self.streams(client, sleep)[-1]
 
     def streams(self, client: Any, sleep: Callable[[float], None] | None = None) -> list[StreamId]:

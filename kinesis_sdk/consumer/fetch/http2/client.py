@@ -26,22 +26,22 @@ THREADS = 4
 """Maximum number of threads that read events."""
 
 _NO_TIMEOUT = 60.0
-"""Seconds that stand for a timeout of None, which means forever in a boto3 client: a subscription says something every 5 s."""
+"""Seconds used in place of a timeout of None, which means forever in a boto3 client. A subscription sends something every 5 s."""
 
 _LEFT_OUT = frozenset({"connection", "content-length", "host", "keep-alive", "transfer-encoding", "upgrade"})
-"""Headers that HTTP/2 does without."""
+"""Headers that HTTP/2 does not use."""
 
 _MAX_PREFACE = 64 * 1024
 """Maximum bytes that the service may send before its settings, which HTTP/2 requires to come first."""
 
 
 class Http2Client:
-    """A boto3 client whose SubscribeToShard calls use HTTP/2. Thread-safe; all else is the client's.
+    """A boto3 client whose SubscribeToShard calls use HTTP/2. Thread-safe; all other attributes are the client's.
 
-    boto3 makes each call: parameters, endpoint, signature, retries, errors and the event stream are its own. Only the request
-    leaves over a connection of this object, and the response comes back over it. boto3 sends the request itself, with HTTP/1.1 and
-    a connection and a thread for each subscription, where the endpoint does not offer HTTP/2 (by ALPN, so over TLS only), where a
-    proxy is in between, and for a client that is modified.
+    boto3 makes each call, with its own parameters, endpoint, signature, retries, errors and event stream. Only the request and the
+    response travel over a connection of this object. boto3 sends the request itself, with HTTP/1.1 and a connection and a thread
+    for each subscription, where the endpoint does not offer HTTP/2 (by ALPN, so over TLS only), where a proxy is in between, and
+    for a client that is modified.
 
     Args:
         client: boto3 client, wrapped in a `kinesis_sdk.common.transport.Transport`.
@@ -52,7 +52,8 @@ class Http2Client:
         self._client = client
         self._clock = clock
         self._loops = [Loop(f"kinesis-fanout-{index}", clock) for index in range(THREADS)]
-        # `_opening` is held while a connection is opened, so that a thousand shards do not open a thousand. `_lock` is a leaf.
+        # `_opening` is held while a connection is opened, so that a thousand shards do not open a connection each.
+        # `_lock` is a leaf.
         self._opening = threading.Lock()
         self._lock = threading.Lock()
         self._links: list[_Link] = []
@@ -78,7 +79,7 @@ class Http2Client:
         return {**response, "EventStream": _Events(response["EventStream"], *call.sent)}
 
     def start(self, reader: EventReader, shard_id: str) -> None:
-        """Run a reader on the thread of its connection; on one of its own if it subscribed with HTTP/1.1.
+        """Run a reader on the thread of its connection; on a thread of its own if it subscribed with HTTP/1.1.
 
         Raises:
             RuntimeError: If the system has no more threads.
@@ -103,7 +104,8 @@ class Http2Client:
         link = self._reserve(endpoint)
         if link is not None:
             return link
-        # Another thread may be opening a connection to a service that is silent: waiting for it ends, too.
+        # Another thread may hold the lock while it connects to a silent service, so the wait for the lock has a
+        # timeout, too.
         if not self._opening.acquire(timeout=_seconds(self._client.meta.config.connect_timeout)):
             error = TimeoutError("another connection is still being opened")
             raise ConnectTimeoutError(endpoint_url=url, error=error)
@@ -165,7 +167,8 @@ class _Link:
         try:
             connection.flush()
             while not connection.is_ready:
-                # Each read gets what is left of the time: a service that sends anything but its settings must not extend it.
+                # Each read gets the rest of the time: a service that sends anything but its settings must not extend
+                # the time.
                 if (left := deadline - self._clock.monotonic()) <= 0:
                     raise TimeoutError("the service has not sent its settings")
                 channel.settimeout(left)
@@ -199,7 +202,8 @@ class _Link:
     def cancel(self, response: PushedResponse) -> None:
         """Forget a response."""
         if response.has_timed_out:
-            # As in `Connection.expire`: the connection may be dead. Not posted: boto3 repeats the call at once, over another one.
+            # The connection may be dead, see `Connection.expire`. Set now, not on the loop: boto3 repeats the call at
+            # once.
             self.connection.accepts = False
         with suppress(RuntimeError):  # the connection has no thread, and is closed
             self._post(lambda now: self.connection.cancel(response, now))
@@ -221,8 +225,8 @@ class _Events:
         self._response = response
 
     def __iter__(self) -> Iterator[Any]:
-        # Not `iter` of botocore's stream. It skips an event that it parses to nothing, such as one of an unknown type, and asks
-        # for the next one, which has not arrived: the loop would wait, and with it all streams of its connections.
+        # Not `iter` of botocore's stream, which skips events that it parses to nothing, such as events of an unknown
+        # type, and waits for the next event. The loop would wait, and all streams of its connections.
         return map(self._stream._parse_event, self._stream._event_generator)
 
     def start(self, reader: EventReader) -> None:
@@ -233,7 +237,7 @@ class _Events:
 
 
 class _Call:
-    """One call of boto3; `sent` is where its last attempt went: None if boto3 sent it."""
+    """One call of boto3. `sent` is the connection and the response of its last attempt; None if boto3 sent the request itself."""
 
     def __init__(self, client: Http2Client) -> None:
         self.sent: tuple[_Link, PushedResponse] | None = None

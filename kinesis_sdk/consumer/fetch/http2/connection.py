@@ -15,8 +15,8 @@ IDLE_SECONDS = 10.0
 """Seconds for which a connection without streams stays open."""
 
 _MAX_OUT = 1024 * 1024
-"""Maximum bytes that wait for room in the socket. Requests are small, but a service that never reads may ask for any number of
-answers, such as those to a PING."""
+"""Maximum bytes that wait for room in the socket. Requests are small, but a service that never reads may demand any number of
+responses, for example to PING frames."""
 
 _READ = 128 * 1024
 _READS = 16
@@ -52,7 +52,7 @@ class _Stream:
         self.response = response
         self.number = number
         self.reader: EventReader | None = None
-        self.waits = False  # for room, so that nothing is read
+        self.waits = False  # whether its reader waits for room, so that nothing is read
         self.has_ended = False
         self.touched = now  # time of the last part, or of the last event for which there was room
 
@@ -63,7 +63,7 @@ class Connection:
     Args:
         channel: The socket, connected.
         now: Monotonic seconds.
-        on_free: Called when a stream has ended, so that another one may be opened.
+        on_free: Called when a stream has ended, so that another stream may be opened.
 
     Attributes:
         wants_to_write: Whether bytes wait for room in the socket.
@@ -174,8 +174,8 @@ class Connection:
         try:
             for part in self._protocol.receive(data):
                 if isinstance(part, GoAway):
-                    # h2 takes no frames after a GOAWAY, so streams that the service would still serve end too. They are subscribed
-                    # again where they stopped.
+                    # h2 takes no frames after a GOAWAY, so streams that the service would still serve end too. Their
+                    # shards are subscribed again where the streams stopped.
                     raise BrokenConnection(f"the service ends the connection (GOAWAY, code {part.code})")
                 stream = self._by_number.get(part.stream)
                 if stream is None:
@@ -186,7 +186,7 @@ class Connection:
                 touched[stream] = None
                 self._take_part(stream, part)
         finally:
-            # Also before the connection breaks: what arrived whole is read first.
+            # Do this even if the connection breaks next: events that arrived completely are read first.
             for stream in touched:
                 self._pump(stream)
 
@@ -215,7 +215,7 @@ class Connection:
             has_event = False
             following = reader.read_one()
             if following is Next.STOP:
-                # It has closed the response, which posts a `cancel`. Until then, more may arrive.
+                # The reader has closed the response, which posts a `cancel`. Until that runs, more may arrive.
                 stream.reader = None
                 return
             stream.waits = following is Next.WAIT
@@ -233,7 +233,7 @@ class Connection:
             response = stream.response
             if stream.reader is None or stream.waits or now - stream.touched < response.timeout:
                 continue
-            # The connection may be dead, and nothing has told so. Streams that are not silent go on.
+            # The connection may be dead without an error. Streams that are not silent continue.
             self.accepts = False
             response.end(ReadTimeoutError(endpoint_url=response.url))
             self._pump(stream)
@@ -275,6 +275,6 @@ class Connection:
                 waiting, self._out = len(self._out), b""
                 self.close(BrokenConnection(f"the service does not read: {waiting:,} bytes wait to be sent"))
         except OSError:
-            # Reading shows the same error, or first what the service said before it closed the connection.
+            # Reading shows the same error, or first the last message of the service before it closed the connection.
             self._out = b""
             self.has_more = True

@@ -1,4 +1,4 @@
-"""A thread that serves several connections, while there are any."""
+"""A thread that serves several connections, and ends without connections."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class Loop:
         self._lock = threading.Lock()
         self._posted: deque[tuple[Connection, Callable[[float], None]]] = deque()
         self._wake: socket.socket | None = None
-        # Only the thread uses them.
+        # Only the thread uses these attributes.
         self._watched: dict[Connection, int] = {}
 
     def post(self, connection: Connection, work: Callable[[float], None]) -> None:
-        """Run ``work``, which concerns a connection, with the monotonic time on the thread, soon.
+        """Make the thread call ``work``, which concerns a connection, with the monotonic time soon.
 
         Raises:
             RuntimeError: If the system has no more threads.
@@ -98,7 +98,7 @@ class Loop:
                         _guarded(connection, connection.expire, now)
 
     def _has_work(self) -> bool:
-        """Return whether to go on; if not, the next `post` starts another thread."""
+        """Return whether to continue; if not, the next `post` starts another thread."""
         with self._lock:
             if self._posted or self._watched:
                 return True
@@ -112,7 +112,8 @@ class Loop:
                 if watched:
                     selector.unregister(connection.channel)
                     self._watched[connection] = 0
-                # Streams that wait for room still have events to read. `post` must not need a thread for them, so this one goes on.
+                # Streams that wait for room still have events to read. `post` must not need a new thread for these
+                # streams, so this thread continues.
                 if not connection.has_streams:
                     del self._watched[connection]
             elif not watched:
@@ -132,5 +133,6 @@ def _guarded(connection: Connection, work: Callable[..., None], *now: float) -> 
         try:
             connection.close(error)
         except Exception:
-            # Streams that are not told end by their timeout. The thread also serves other connections, so it goes on.
+            # Streams that do not get the error end by their timeout. The thread continues, because it serves other
+            # connections.
             _LOGGER.exception("a connection of enhanced fan-out failed")

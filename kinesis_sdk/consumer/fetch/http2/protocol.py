@@ -144,7 +144,7 @@ class Http2Protocol:
         return parts
 
     def consumed(self, stream: int, size: int) -> None:
-        """Let the service send so many further bytes of a stream, which may have ended."""
+        """Let the service send this many more bytes of a stream, which may have ended."""
         self._h2.acknowledge_received_data(size, stream)
 
     def cancel(self, stream: int) -> None:

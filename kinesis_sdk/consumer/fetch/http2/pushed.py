@@ -14,7 +14,7 @@ _MAX_PLAIN = 1024 * 1024
 """Maximum bytes of a response that is not an event stream: the document of an error."""
 
 _MIN_MESSAGE = 16
-"""Bytes of a message without headers and payload. The first four tell the length of the whole message."""
+"""Bytes of a message without headers and payload. The first four contain the length of the whole message."""
 
 
 class PushedResponse:
@@ -46,7 +46,7 @@ class PushedResponse:
         self._is_over = False
         self._error: Exception | None = None
 
-    # By the loop
+    # Called by the loop
 
     def begin(self, status: int, headers: dict[str, str]) -> None:
         """Take the head of the response."""
@@ -55,7 +55,7 @@ class PushedResponse:
             self._changed.notify_all()
 
     def feed(self, data: bytes, size: int) -> None:
-        """Take a part of the body, which used so many bytes of the window; raise ValueError if it is malformed or too large."""
+        """Take a part of the body, which used this many bytes of the window; raise ValueError if it is malformed or too large."""
         with self._changed:
             self._unread += size
             self._rest += data
@@ -81,7 +81,8 @@ class PushedResponse:
             if self._is_over:
                 return
             if self._rest and error is None:
-                # What is left is the document of an error, or half a message, which botocore ignores at the end of a connection.
+                # The rest is the document of an error, or half a message, which botocore ignores at the end of a
+                # connection.
                 self._pieces.append(bytes(self._rest))
             self._rest.clear()
             self._is_over, self._error = True, error
@@ -117,7 +118,7 @@ class PushedResponse:
             return unread
 
     def never_wait(self) -> None:
-        """From now on `stream` raises an error rather than wait: a loop reads, and other streams need its thread."""
+        """Make `stream` raise an error instead of waiting from now on: a loop reads, and other streams need its thread."""
         self._may_wait = False
 
     @property
@@ -125,7 +126,7 @@ class PushedResponse:
         """Whether reading a piece, or the end, does not wait."""
         return bool(self._pieces) or self._is_over
 
-    # By the thread that makes the call, then by the loop
+    # Called by the thread that makes the call, then by the loop
 
     def head(self) -> tuple[int, dict[str, str]]:
         """Wait for the status and the headers.

@@ -1,7 +1,8 @@
 """The leader of a KCL 3 fleet: the owner of the ``Leader`` lock, and whether it is alive.
 
 The lock is only read. A Python worker does not compete for it, because the lock's owner must assign leases to Java workers.
-The lock of a crashed leader stays valid for 120 s. Its leases show the crash earlier, see `all_leases_expired`.
+The lock of a crashed leader stays valid for 120 s. The leases of the leader show the crash earlier, see
+`all_leases_expired`.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ def all_leases_expired(
     Finished leases count, because the KCL renews them too. A worker without leases is never reported.
 
     ``has_stopped`` (see `LeaseObserver.has_stopped`) defends against this sequence: this worker hands off the leader's first
-    lease; the leader scans for new leases 9.5 s later, and renews the lease 3.3 s after that. In between, the lease is
-    expired although the leader is healthy.
+    lease; the leader scans for new leases 9.5 s later, and renews the lease 3.3 s after that scan. In between, the
+    lease is expired although the leader is healthy.
     """
     held = [lease for lease in leases if lease.holder == worker]
     return all(map(is_expired, held)) and any(map(has_stopped, held))

@@ -97,7 +97,7 @@ class JavaMembership:
             if now >= self._report_due:
                 self._report()
                 self._report_due = now + REPORT_INTERVAL
-                if self._mode == "separate_table":  # otherwise every scan of the lease table shows it
+                if self._mode == "separate_table":  # otherwise every scan shows the migration
                     self.migration = self._read_state(MIGRATION_KEY)
             lock = self._read_state(_LEADER)
             self._monitor.observe(None if lock is None else LeaderLock.from_item(lock), now)

@@ -1,12 +1,12 @@
 """Drain: a worker that holds no leases, takes none, and stays up.
 
 An operator puts the attribute ``drain:<worker id>`` on any row of the lease table (a separate item would break the scans of KCL
-1.x to 3.4). The worker finds it in its regular scan. Its peers no longer count the worker and request its leases; the worker
+1.x to 3.4). The worker finds it in its regular scan. Its peers request its leases and no longer count the worker; the worker
 releases leases that no peer requests within two scans. The mark stays until an operator removes it, also across a restart under
 the same worker id.
 
 The mark must not vanish with its row, so the draining worker moves it when the row is finished or deleted. Marks of dead workers
-stay, because a dead worker looks like one that is being restarted.
+stay, because a dead worker looks like a worker that is being restarted.
 """
 
 from __future__ import annotations

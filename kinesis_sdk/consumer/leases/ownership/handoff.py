@@ -34,7 +34,7 @@ from kinesis_sdk.consumer.leases.table.lease import Lease
 _POLL_FIRST, _POLL_LATER = 0.2, 0.5
 """Seconds between two reads of an incoming lease: at first, and later."""
 _FAST_POLL_PERIOD = 5.0
-"""Seconds after the request for which the row is read at the first interval."""
+"""Seconds from the request during which the row is read at the first interval."""
 _RECLAIM_DELAY = 3.0
 """Seconds after which an unclaimed lease is taken back: enough for several polls of its new owner, one failed call and a GC
 pause."""
@@ -161,10 +161,10 @@ class OutgoingHandoffs:
 
     Between the handoff and the new owner's take, no worker consumes the shard, and the new owner may be dead. A third worker
     must wait until the lease expires. The old owner knows which row it left: if the row is unchanged, it takes the lease
-    back. Its take and the new owner's take exclude each other, because both are conditional on the counter.
+    back. The old owner's take and the new owner's take exclude each other, because both takes are conditional on the counter.
 
-    Only for requests of this package's workers, which take a lease within one poll. A Java worker needs up to ten seconds, as
-    long as the lease needs to expire. Half the ``failover_time`` (seconds) bounds the delay.
+    Used only for requests of this package's workers, which take a lease within one poll. A Java worker needs up to ten
+    seconds, as long as the lease needs to expire. The old owner waits at most half the ``failover_time`` (seconds).
     """
 
     def __init__(self, failover_time: float) -> None:

@@ -159,9 +159,9 @@ class HandoffManager:
         return _NEVER if due is None else due
 
     def poll_incoming(self, now: float) -> Iterator[tuple[Lease, str]]:
-        """Read the incoming leases; yield row and reason of each one that its old owner released or kept beyond the timeout.
+        """Read the incoming leases; yield row and reason of each lease that its old owner released or kept beyond the timeout.
 
-        Each row is yielded before the next one is read, so that a released lease is taken at once. The caller must not take
+        Each row is yielded before the next row is read, so that a released lease is taken at once. The caller must not take
         a finished lease, but release it unless its old owner still holds it.
         """
         overdue = {incoming.lease.lease_key for incoming in self._incoming.overdue(now)}

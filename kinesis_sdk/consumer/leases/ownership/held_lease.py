@@ -1,8 +1,8 @@
 """Leases held by this worker: renew, checkpoint and release under one lock per lease.
 
 A lease is lost when a conditional write finds another counter, or when this worker has not written for ``failover_time``,
-because a peer may then consider it expired. After a handoff request (see `handoff`), it is still renewed until its shard
-consumer has finished; `HeldLease.release` then transfers it to the requester.
+because a peer may then consider it expired. After a handoff request (see `handoff`), the lease is still renewed until
+its shard consumer has finished; `HeldLease.release` then transfers it to the requester.
 
 ```
                      another counter (of a write or a scan), or no write for failover_time
@@ -155,8 +155,8 @@ class HeldLease:
     def observe_handoff_request(self, row: Lease, now: float) -> bool:
         """Check a scanned row for a handoff request, and return whether it is new. Does not block on in-flight writes.
 
-        A marker with this worker's id was written after its take, because the take removed any older one. A stale read may
-        still show a row from before the take, so a row with a lower counter does not count.
+        A marker with this worker's id was written after its take, because the take removed any older marker. A stale read
+        may still show a row from before the take, so a row with a lower counter does not count.
         """
         if (
             self._handoff_requester is not None
@@ -177,14 +177,14 @@ class HeldLease:
         Operators change rows of a live fleet (`admin.changes`). Without this check, the owner would notice only at its next
         write, up to a renewal interval later. Until then, it would process records that its row no longer asks for.
 
-        The scan runs on another thread than the writes. It takes no lock here, because a write may hang for seconds. It may
-        show this worker's own writes:
+        The scan runs on another thread than the writes. This check takes no lock, because a write may hang for seconds. The
+        scan may show this worker's own writes:
 
         - A stale read: the counter is not higher than in the last response.
         - A write that is in flight or whose response was lost: the counter is one higher than in the last response, with
-          this worker as the holder. It is never two higher, because the next write starts from that row (`_write` adopts
-          the row before it repeats). The last response is read after the scan, and its counter only rises, so a write
-          that completes between the scan and this check makes the difference smaller.
+          this worker as the holder. The counter is never two higher, because the next write starts from that row
+          (`_write` adopts the row before it repeats). The last response is read after the scan, and its counter only
+          rises, so a write that completes between the scan and this check makes the difference smaller.
         - A release or the end of a handoff: one higher, with another holder; or two higher, if the next owner was fast.
           `_releasing` was set before the write was sent, so it is set here whenever the scan shows the write's effect.
 
@@ -226,7 +226,7 @@ class HeldLease:
         return self._gone is None and now - self._written_at <= self._failover_time
 
     def mark_lost(self, reason: str) -> bool:
-        """Stop acting as the owner of a lost lease. Keep the first reason; return whether this is the first."""
+        """Stop acting as the owner of a lost lease. Keep the first reason; return whether this call gave it."""
         first = self._end(reason)
         if first:
             self._metrics.add(catalogue.LOST_LEASES, 1)
@@ -259,7 +259,7 @@ class HeldLease:
 
     def _end(self, reason: str) -> bool:
         # The renewal loop sees that the lease was not renewed in time; at the same moment, a checkpoint on a pool thread
-        # gets a conflict. Both end the lease; under this lock, only the first one counts as a lost lease.
+        # gets a conflict. Both findings end the lease; under this lock, only the first counts as a lost lease.
         with self._gone_lock:
             first = self._gone is None
             if first:
@@ -361,7 +361,7 @@ class HeldLease:
                 outcome = attempt(self._lease)
                 if isinstance(outcome, Conflict) and self._is_still_ours(outcome.current):
                     # Either an earlier write succeeded and its response was lost, or another worker requested the lease
-                    # (owner and marker changed, the counter did not). Repeat the write from the row as it is.
+                    # (owner and marker changed, the counter did not). Repeat the write from the current row.
                     assert outcome.current is not None
                     self._lease = outcome.current
                     self.observe_handoff_request(outcome.current, sent_at)
@@ -405,7 +405,7 @@ class HeldLeases:
         self._changed: deque[HeldLease] = deque()
 
     def add(self, held: HeldLease) -> None:
-        """Add an acquisition in place of an older one of the same key."""
+        """Add an acquisition in place of an older acquisition of the same key."""
         held.on_change = self.note_change
         with self._lock:
             self._by_key[held.key] = held
@@ -414,7 +414,7 @@ class HeldLeases:
         self.note_change(held)
 
     def remove(self, held: HeldLease) -> None:
-        """Remove this acquisition; a newer one of the same key stays."""
+        """Remove this acquisition; a newer acquisition of the same key stays."""
         with self._lock:
             if self._by_key.get(held.key) is held:
                 del self._by_key[held.key]

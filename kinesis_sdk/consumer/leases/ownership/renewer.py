@@ -1,7 +1,7 @@
 """Renewal loop: heartbeats of held leases, and the end of handoffs that exceed their timeout.
 
-It has its own thread, so a slow scan or handler never delays a heartbeat. Its writes run on a small pool, so a hung write does
-not delay other leases.
+The loop has its own thread, so a slow scan or handler never delays a heartbeat. Writes of the loop run on a small pool, so a
+hung write does not delay other leases.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class LeaseRenewer:
         # Heap of the times at which to check leases. An entry is valid only if its time equals its lease's time in `_due`.
         self._planned: list[tuple[float, int, HeldLease]] = []
         self._due: dict[HeldLease, float] = {}
-        # Ends of the handoff timeouts of requested leases, which are in `_watched`. They wake nothing: the first call after
-        # the end of a timeout notices it.
+        # Ends of the handoff timeouts of requested leases, which are in `_watched`. The end of a timeout wakes nothing:
+        # the next call notices it.
         self._requested: list[tuple[float, int, HeldLease]] = []
         self._watched: set[HeldLease] = set()
         self._order = itertools.count()
@@ -110,7 +110,7 @@ class LeaseRenewer:
         return requested_at is not None and now - requested_at > self._handoff_timeout
 
     def _due_of(self, held: HeldLease, now: float) -> float:
-        """Return when the next heartbeat is due (a checkpoint counts as one); if one is in flight, when the lease is lost."""
+        """Return when the next heartbeat is due (a checkpoint counts as a heartbeat); during a heartbeat, when the lease is lost."""
         if held.renewing:
             return self._lost_at(held, now)
         renew_at = max(held.renew_at, held.written_at + self._renew_interval)

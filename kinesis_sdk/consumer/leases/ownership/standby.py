@@ -1,9 +1,9 @@
 """Standby heartbeats: how workers without leases become visible to their peers.
 
 The lease table names only owners, but the share of a *group* (zone, cluster) depends on idle workers too. An idle worker
-therefore writes the attribute ``standby:<worker id>`` with an increasing number to one row. Peers see it in their regular
-scan; KCL workers ignore and keep it. It expires like a lease: it must change within the failover time, by each observer's own
-clock. A heartbeat found on the first scan may be stale and counts only after its value has changed.
+therefore writes the attribute ``standby:<worker id>`` with an increasing number to one row. Peers see this attribute in
+their regular scan; KCL workers ignore and keep it. The attribute expires like a lease: it must change within the failover
+time, by each observer's own clock. A heartbeat found on the first scan may be stale and counts only after its value has changed.
 
 Standby heartbeats are written only where they change a plan: in fleets with several groups, and during
 ``initial_rebalance_delay``. Cost: as many writes as one lease, and 40 bytes plus the worker id on a row.

@@ -9,25 +9,25 @@ the open places are sorted by table contents alone. Each worker takes the leases
 the same table therefore never compete for a lease, and a worker that acts later still finds its own leases unchanged.
 
 **New workers.** A worker without leases does not appear in the table, so other workers do not count it, and it does not
-count other new workers. It takes a single lease, any that a worker above the floor can spare, and scans again. By then
-all new workers are in the table and the shares are right. So a cold start takes two scans, and a fleet that doubles does
-not move leases twice.
+count other new workers. A new worker takes a single lease, any that a worker above the floor can spare, and scans
+again. By then all new workers are in the table and the shares are right. So a cold start takes two scans, and a fleet
+that doubles does not move leases twice.
 
-**More workers than leases.** A worker without a lease stays invisible. This matters only to groups: the share of a group
-depends on all of its workers. With several groups, a worker without a share therefore writes a standby heartbeat (see
-`ownership.standby`), and plans count it like any other worker.
+**More workers than leases.** A worker without a lease stays invisible. Invisible workers matter only to groups: the
+share of a group depends on all of its workers. With several groups, a worker without a share therefore writes a standby
+heartbeat (see `ownership.standby`), and plans count it like any other worker.
 
 **Pinned leases** (``pinnedTo``) count as held by the worker that they are pinned to, while it is alive, and do not leave it.
-That worker requests them from the workers that hold them; if it has no leases, it takes them first. All other leases are shared
-as if the pinned ones had already arrived, so a table at rest stays at rest: each pinned lease moves once. **Draining workers**
-count as absent and their leases as unassigned, but peers request these leases instead of taking them.
+That worker requests its pinned leases from their holders; if it has no leases, it takes the pinned leases first. All other
+leases are shared as if the pinned leases had already arrived, so a table at rest stays at rest: each pinned lease moves
+once. **Draining workers** count as absent and their leases as unassigned, but peers request these leases instead of taking them.
 
 **A fleet that is starting** (a scan shows workers that the previous one did not) is not balanced yet: unassigned leases
 are taken at once, leases of live workers only when no new worker appears.
 
 **Termination.** Let D be the minimum number of moves to a balanced table. No worker moves a lease when D is 0; otherwise
 every move lowers D by one, because it belongs to some plan of D moves. Two workers whose scans differ by a moment may
-both take from a worker that can spare only one lease; the next scan corrects that, from a lower D.
+both take from a worker that can spare only one lease; the next scan corrects this, from a lower D.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ from kinesis_sdk.consumer.leases.strategies.groups import GROUP_SEPARATOR, Group
 from kinesis_sdk.consumer.leases.table.lease import Lease
 
 _SUBSTITUTES = 8
-"""Leases that a new worker tries until it wins one. New workers choose at random and rarely choose the same lease; if
-they do, the next scan is a second away."""
+"""Maximum leases that a new worker tries to take until it wins one. New workers choose at random and rarely choose the
+same lease; if they do, the next scan is a second away."""
 
 
 class BalancedStrategy:
@@ -150,7 +150,7 @@ def _with_pins(
     pinned: Sequence[Lease],
     pins: Mapping[str, str],
 ) -> tuple[dict[str, list[Lease]], list[Lease], dict[str, str], list[Assignment]]:
-    """Return holdings and free leases as they will be once all pinned leases have arrived, the pins, and the moves until then.
+    """Return the holdings and free leases after all pinned leases have arrived, the pins, and the moves until then.
 
     An unexpired lease of a worker that is probably dead is neither held nor free, and cannot be moved.
     """
@@ -192,8 +192,8 @@ def _plan_first_lease(
     else:
         requested = []
     if not share[view.me]:
-        # More workers than leases: this worker takes only what no other worker claims. With several groups, the
-        # number of workers in each matters.
+        # More workers than leases: this worker takes only leases that no other worker claims. With several groups, the
+        # number of workers in each group matters.
         unclaimed = view.observed.unowned_longer(free, view.now, view.claim_grace)
         overdue = _take_unclaimed(view, unclaimed, (), view.limits.max_leases, len(holdings), rng)
         return Plan(takes=tuple(overdue[:1]), put_standby_heartbeat=groups.differ(holdings))

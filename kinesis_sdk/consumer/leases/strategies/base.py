@@ -21,22 +21,22 @@ class TakeReason(Enum):
     """Reason for which a lease is taken."""
 
     RESUMED = "resumed"
-    """It carries this worker's id already: the process was restarted."""
+    """The lease already carries this worker's id: the process was restarted."""
     NEW = "new"
-    """It was never owned."""
+    """The lease was never owned."""
     FREE = "free"
-    """It has no owner: its last owner released it."""
+    """The lease has no owner: its last owner released it."""
     EXPIRED = "expired"
-    """Its owner stopped renewing it."""
+    """The owner stopped renewing the lease."""
     STOLEN = "stolen"
-    """It moves here from a live worker that holds more than its share, by handoff if its owner supports that."""
+    """The lease moves here from a live worker with more than its share, by handoff if that worker supports it."""
 
 
 def reason_to_claim(lease: Lease) -> TakeReason:
     """Return the reason for taking a lease that no live worker holds."""
     if lease.owner is not None:
         return TakeReason.EXPIRED
-    # Every write of an owner raises the counter, also a release.
+    # Every write of an owner raises the counter, including a release.
     return TakeReason.FREE if lease.counter else TakeReason.NEW
 
 
@@ -96,8 +96,8 @@ class TableView:
         me: This worker's id.
         now: Monotonic time *before* the scan began.
         limits: Bounds from the configuration.
-        held: Keys of leases that this worker holds or that are on their way to it. They count towards its share and
-            must not be taken.
+        held: Keys of leases that this worker holds or that are on their way to it. Held leases count towards its share
+            and must not be taken.
         busy: Keys that must not be taken now: their previous shard consumer is still shutting down in this worker (two
             callbacks of a shard would overlap), or their rows cannot be written.
         workers: Ids of workers known to live although they hold no lease; owners of leases need not be listed.
@@ -121,14 +121,14 @@ class TableView:
 class LeaseStrategy(Protocol):
     """Decides which leases a worker takes, and how often it scans and renews.
 
-    Set `LeaseConfig.lease_strategy` to an object of this shape, or to the name of a built-in one. Both methods are
+    Set `LeaseConfig.lease_strategy` to an object of this shape, or to the name of a built-in strategy. Both methods are
     pure: without a clock, the store, or state between calls. All workers of one configuration share the object.
 
-    A plan must not take a lease whose key is in ``view.held`` or ``view.busy``, nor a finished one, and must respect
+    A plan must not take a lease whose key is in ``view.held`` or ``view.busy``, nor a finished lease, and must respect
     ``view.limits``. The worker writes on the condition that the lease is as seen, so a plan that is out of date does no
     harm: it takes nothing. Leases that carry this worker's id and are not held (after a restart) should be resumed.
 
-    Example: every worker takes whatever no live worker holds, and leaves the leases of live workers alone.
+    Example: every worker takes leases that no live worker holds, and leaves the leases of live workers alone.
 
     ```python
     from kinesis_sdk.consumer import Intervals, Plan, Take, TakeReason
@@ -190,11 +190,11 @@ class Standings:
         active: Number of unfinished leases.
         mine: Leases held by this worker or on their way to it.
         resumable: Leases that carry this worker's id although it does not hold them: the process was restarted.
-        free: Unassigned and expired leases, except expired ones that carry this worker's id.
+        free: Unassigned and expired leases, except expired leases that carry this worker's id.
         by_owner: Leases that other workers hold, by their owner.
         silent: Holders of at least one expired lease: probably dead, so no lease is assigned to them.
         leaving: Workers that still work on a lease in handoff to another worker, so that they are alive.
-        surrendered: Leases that draining workers hold, without leases in handoff. Peers request them.
+        surrendered: Leases that draining workers hold, without leases in handoff. Peers request these leases.
         pinned: Leases that an operator pinned to a worker (``pinnedTo``), wherever they are; see `effective_pins`.
 
     Draining workers are in none of the sets of workers.
@@ -234,7 +234,7 @@ class Standings:
                     result.free.append(lease)
                     result.silent.add(lease.holder or owner)
             elif owner == me:
-                # With a handoff marker it is not held here yet: its last owner still works on it.
+                # A lease with a handoff marker is not held here yet: its last owner still works on it.
                 if not lease.in_handoff:
                     result.resumable.append(lease)
             elif owner not in view.draining:

@@ -43,8 +43,8 @@ def fair_shares(
         pinned: Number of the leases in ``counts`` that are pinned to each worker; at most ``max_leases``.
 
     Returns:
-        A share per worker, floor or floor + 1. Among all shares that are fair to workers and to groups it is one
-        with the fewest moves. A worker with more pinned leases than that keeps only these; all other workers share the
+        A share per worker, floor or floor + 1. Among all shares that are fair to workers and to groups, these need the
+        fewest moves. A worker with more pinned leases than its share keeps only these; all other workers share the
         rest.
     """
     if not pinned:
@@ -52,7 +52,8 @@ def fair_shares(
     rest, full = dict(counts), dict[str, int]()
     while True:
         floor = total // len(rest)
-        # At least one worker of the rest has no more pinned leases than the floor: otherwise they would exceed the total.
+        # At least one worker of the rest has no more pinned leases than the floor: otherwise the pinned leases would
+        # exceed the total.
         over = {worker: pinned[worker] for worker in rest if pinned.get(worker, 0) > floor}
         if not over:
             return {**full, **_even_shares(rest, total, groups, max_leases)}
@@ -77,8 +78,8 @@ def _even_shares(
         extras[group], rest = divmod(extra * len(workers), len(counts))
         if rest:
             rounded.append(group)
-    # Rounding a group up saves a move if one of its workers can thereby keep a lease. Among the remaining groups, the fuller
-    # ones are rounded up.
+    # Rounding a group up saves a move if one of its workers can thereby keep a lease. Among the remaining groups, the
+    # fuller groups are rounded up.
     rounded.sort(
         key=lambda group: (
             sum(counts[worker] > floor for worker in members[group]) <= extras[group],

@@ -7,7 +7,7 @@ polling and checkpoints cost something.
 
 **Termination.** A plan depends on the rates in the table, and each of its moves lowers one objective (see `_Load`) by more
 than a margin. While the stored rates are stable, the objective cannot increase, so moves end. **At rest**, the fullest and
-the emptiest worker of a group differ by no more than the lightest lease of the fullest and a tenth of a worker's mean
+the emptiest worker of a group differ by at most the lightest lease of the fullest worker plus a tenth of the workers' mean
 load. **Moves** are about the fewest that lead to such a rest (1.02 times the minimum in small fleets, where all tables can
 be tried); finding the minimum is a packing problem and not worth its cost.
 """
@@ -66,8 +66,8 @@ class _Load:
     size. Every move lowers it by more than a margin, so no sequence of moves returns to an earlier state.
 
     Workers carry out their parts of a plan independently, each after its own scan, so each part must lower the objective
-    without the others. Therefore, within one plan, a worker is either a source or a target, and so is a group. When a
-    worker carries out its part, the source is at least as full, and the target at least as empty, as the plan assumed.
+    without the other parts. Therefore, within one plan, a worker is either a source or a target, and so is a group. When
+    a worker carries out its part, the source is at least as full, and the target at least as empty, as the plan assumed.
     """
 
     def __init__(

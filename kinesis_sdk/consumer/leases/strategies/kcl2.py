@@ -1,11 +1,12 @@
-"""The strategy of the KCL 2.x: every worker takes leases up to ceil(leases / workers), and steals one at a time.
+"""The strategy of the KCL 2.x: every worker takes leases up to ceil(leases / workers), and steals one lease at a time.
 
 Source: ``DynamoDBLeaseTaker`` (v2.7.3). For fleets that should behave exactly like their Java workers, and as the yardstick of
-the default strategy. It has limits. It moves more leases than necessary. It leaves a group of workers with more than its share,
-because the floor and the ceiling of a share both count as balanced. At a cold start, the first worker takes every lease.
+the default strategy. The strategy has limits. It moves more leases than necessary. It may leave a group of workers with more
+than the group's share, because both the floor and the ceiling of a worker's share count as balanced. At a cold start, the first
+worker takes every lease.
 
-It departs from the KCL only for pinned leases and draining workers, which no KCL knows: a pinned lease goes to its worker and
-does not leave it, and a draining worker does not count.
+The strategy departs from the KCL only for pinned leases and draining workers, which no KCL knows: a pinned lease goes to its
+worker and does not leave it, and a draining worker does not count.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from kinesis_sdk.consumer.leases.strategies.base import (
 from kinesis_sdk.consumer.leases.table.lease import Lease
 
 VERY_OLD = 3
-"""Failover times after which a lease is taken whatever the share is (``veryOldLeaseDurationNanosMultiplier``)."""
+"""Failover times after which a lease is taken regardless of the share (``veryOldLeaseDurationNanosMultiplier``)."""
 
 
 class Kcl2Strategy:
@@ -35,7 +36,7 @@ class Kcl2Strategy:
 
     Args:
         prioritize_very_old: ``enablePriorityLeaseAssignment``: whether leases that were unchanged for three failover
-            times, and new ones that were never owned, are taken whatever the share is.
+            times, and new leases that were never owned, are taken regardless of the share.
     """
 
     def __init__(self, *, prioritize_very_old: bool = True) -> None:
@@ -64,7 +65,7 @@ def plan_kcl2(view: TableView, standings: Standings, rng: Random, *, prioritize_
         rng.shuffle(result)
         return result
 
-    # The renewer's part: at the start it renews leases that carry this worker's id, even expired ones.
+    # The renewer's part: at the start it renews leases that carry this worker's id, even expired leases.
     room = max(0, limits.max_leases - len(standings.mine))
     takes = [Take(lease, TakeReason.RESUMED) for lease in available(standings.resumable)[:room]]
     count = len(standings.mine) + len(takes)
@@ -132,7 +133,7 @@ def _pinned_here(standings: Standings, pins: Mapping[str, str], me: str) -> list
 
 
 def _share(total: int, workers: Collection[str], pinned: Mapping[str, int]) -> tuple[int, set[str]]:
-    """Return the share of a worker, and the workers with more pinned leases than that.
+    """Return the share of a worker, and the workers with more pinned leases than this share.
 
     These workers keep only their pinned leases; all other workers share the rest.
     """
@@ -150,7 +151,7 @@ def _share(total: int, workers: Collection[str], pinned: Mapping[str, int]) -> t
 def _stealable(
     standings: Standings, loads: Mapping[str, int], most: int, pins: Mapping[str, str], rng: Random
 ) -> Sequence[Lease]:
-    """Return the leases of the fullest worker, or of one of the fullest picked at random."""
+    """Return the leases of the fullest worker; of several fullest workers, one is picked at random."""
     # Sorted, so that the choice depends on the generator and not on the order of the scan.
     victim = rng.choice(sorted(owner for owner, load in loads.items() if load == most))
     # A lease in handoff is on its way already, and a finished one carries no work.

@@ -67,7 +67,8 @@ class DynamoDBLeaseStore:
     """A `LeaseStore` in one DynamoDB table, which Java KCLs of every version can share.
 
     Args:
-        client: boto3 DynamoDB client or a compatible object. It should make one attempt per call; the SDK retries.
+        client: boto3 DynamoDB client or a compatible object. The client should make one attempt per call; the SDK
+            retries.
         table_name: Name of the table; the KCL's default is the application's name.
         billing_mode: ``PAY_PER_REQUEST`` or ``PROVISIONED``, when the table is created.
         read_capacity: Read units of a provisioned table.
@@ -75,7 +76,7 @@ class DynamoDBLeaseStore:
         deletion_protection: Whether to protect a newly created table from deletion.
         tags: Tags of a newly created table.
         point_in_time_recovery: Whether to switch on point-in-time recovery at the start if it is off (DynamoDB cannot
-            create a table with it). It is never switched off.
+            create a table with it). Recovery is never switched off.
         sleep: Replaces `time.sleep` in waits and retries, for tests.
         monotonic: Replaces `time.monotonic` in waits, for tests.
         worker_id: Id of the worker, for the log.
@@ -294,7 +295,7 @@ class DynamoDBLeaseStore:
         """Read one lease, consistently.
 
         Raises:
-            ProtocolError: If the item is not a readable lease. It must not count as absent: a shard whose parent has no
+            ProtocolError: If the item is not a readable lease. The lease must not count as absent: a shard whose parent has no
                 lease is read at once.
         """
         item = self._item(lease_key)
@@ -501,7 +502,7 @@ class DynamoDBLeaseStore:
         *,
         demanded: Mapping[str, Any] = MappingProxyType({}),
     ) -> bool:
-        """Set attributes of an existing row whose ``demanded`` attributes match; None removes one. Return whether it did."""
+        """Set attributes of an existing row if its ``demanded`` attributes match; return whether they do. None removes one."""
         names = {f"#s{position}": name for position, name in enumerate(changes)}
         values = {f":s{n}": value for n, value in enumerate(changes.values()) if value is not None}
         sets = ", ".join(f"#s{n} = :s{n}" for n in range(len(changes)) if f":s{n}" in values)

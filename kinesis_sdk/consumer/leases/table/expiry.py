@@ -1,8 +1,8 @@
 """Age of a lease: seconds since its counter last changed, on this observer's own clock.
 
 The table stores no time, and the clocks of two machines are never compared. Each observer remembers when it first saw a
-counter value; a lease expires once that is longer ago than the failover time. An owned lease that is seen for the first time
-counts as fresh, because its owner may be renewing it; an unassigned lease can be taken at once.
+counter value; a lease expires once that moment is longer ago than the failover time. An owned lease that is seen for the
+first time counts as fresh, because its owner may be renewing it; an unassigned lease can be taken at once.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class LeaseObserver:
     def is_gathering(self) -> bool:
         """Whether the last scan showed owners that the previous one did not, so that more may follow soon.
 
-        False after `_MAX_GATHERING` consecutive scans, so that a worker that repeatedly restarts cannot prolong it.
+        False after `_MAX_GATHERING` consecutive scans, so that a worker that repeatedly restarts cannot prolong this state.
         """
         return 0 < self._gathering <= _MAX_GATHERING
 
@@ -85,8 +85,8 @@ class LeaseObserver:
         """Return whether a lease is expired although its holder had begun to renew it.
 
         A worker does not know at once that a lease was assigned to it. A KCL 3 worker finds out with its next discovery, which
-        runs once per failover time, and first writes the row with the renewal after that. Until then, an unchanged row shows
-        nothing about the new holder.
+        runs once per failover time, and first writes the row with the renewal after this discovery. Until then, an unchanged
+        row shows nothing about the new holder.
 
         Args:
             lease: The lease as the last scan showed it.

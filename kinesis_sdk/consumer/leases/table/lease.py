@@ -88,8 +88,8 @@ class Lease:
         owner_switches: Times the lease changed hands since the last checkpoint.
         checkpoint: Position up to which (inclusive) the shard is processed, or a sentinel.
         pending_checkpoint: First half of a two-phase checkpoint.
-        pending_checkpoint_state: The application's own bytes stored with it; left out of ``repr``.
-        parent_shard_ids: Shards that must be finished before this one is read.
+        pending_checkpoint_state: The application's own bytes stored with the pending checkpoint; left out of ``repr``.
+        parent_shard_ids: Shards that must be finished before this shard is read.
         child_shard_ids: Children, once the shard has ended.
         hash_key_range: Range of the shard; old rows lack it.
         throughput_kbps: Last measured throughput in KB/s, written by KCL 3.
@@ -473,7 +473,7 @@ def lease_to_item(lease: Lease) -> dict[str, Any]:
         **lease.extra,
         LEASE_KEY: {"S": lease.lease_key},
         LEASE_COUNTER: {"N": str(lease.counter)},
-        # The Java KCL rejects a row without it.
+        # The Java KCL rejects a row without this attribute.
         OWNER_SWITCHES: {"N": str(lease.owner_switches)},
         **checkpoint_attributes(lease.checkpoint),
     }

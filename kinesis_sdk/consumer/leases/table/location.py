@@ -1,7 +1,8 @@
 """The place of the leases as text: a URL instead of a store object, in code, files and options.
 
-SQLAlchemy's ``render_as_string`` does not hide passwords well enough. It shows passwords in the query (``?password=``). It raises
-for malformed URLs, although errors show just these. And it writes ``***``, so that the result does not work as a URL.
+SQLAlchemy's ``render_as_string`` does not hide passwords well enough. That function shows passwords in the query
+(``?password=``). It raises for malformed URLs, although these are the URLs that errors show. And it writes ``***``, so that the
+result does not work as a URL.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from kinesis_sdk.consumer.leases.table.store import LeaseStore
 from kinesis_sdk.consumer.sql.dialect import NAMES
 
 MEMORY_URL = "memory://"
-"""URL of leases in a worker's own memory, which end with it."""
+"""URL of leases in a worker's own memory, which end with the worker."""
 
 EXAMPLES = f"'sqlite:///leases.db' (one machine), 'postgresql+psycopg://user@host/database' (a fleet), '{MEMORY_URL}' (one worker, for tests)"
 """Accepted URLs, for errors and help."""

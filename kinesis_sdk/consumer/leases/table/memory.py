@@ -1,6 +1,6 @@
 """A lease store in memory, for tests, simulations and single-process consumers without DynamoDB.
 
-It is also the reference for stores on other databases: the shortest code that keeps the contract.
+This store is also the reference for stores on other databases: the shortest code that keeps the contract.
 """
 
 from __future__ import annotations

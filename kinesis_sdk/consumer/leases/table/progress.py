@@ -1,8 +1,10 @@
 """Progress of a lease's owner: one attribute of the lease's row, written with each renewal and checkpoint.
 
-It shows from outside, without reading the stream and without an extra call, how far behind a shard is, whether its handler
-returns, and on which record it fails. The text is ``lagMillis|lastArrivalMillis|handlerMillis|failing|owner``; unknown parts are
-empty. With a `delivery_delay`, the first part is ``lagMillis,delayMillis``. ``failing`` is ``attempts,sinceMillis,retryMillis,records,sequenceNumber/subSequenceNumber,error``, in which ``%`` and ``|`` are
+The attribute shows other programs, without reading the stream and without an extra call, how far behind a shard is,
+whether its handler returns, and on which record it fails. The text is
+``lagMillis|lastArrivalMillis|handlerMillis|failing|owner``; unknown parts are empty. With a `delivery_delay`, the first
+part is ``lagMillis,delayMillis``. ``failing`` is
+``attempts,sinceMillis,retryMillis,records,sequenceNumber/subSequenceNumber,error``, in which ``%`` and ``|`` are
 percent-encoded. The owner is last, because worker ids may contain the separator. The Java KCL ignores and keeps the attribute.
 """
 
@@ -26,7 +28,7 @@ class Failing(NamedTuple):
     """Consecutive failed calls of a handler, during which the shard makes no progress.
 
     Attributes:
-        attempts: Failed calls since the last successful one.
+        attempts: Failed calls since the last successful call.
         since_millis: Milliseconds since the first of these calls failed.
         retry_millis: Milliseconds until the next call; 0 if it is due or runs.
         records: User records that the last call got and did not checkpoint; 0 if a callback other than
@@ -84,7 +86,7 @@ class Progress(NamedTuple):
         last_arrival_millis: Arrival of the last processed record in epoch milliseconds, by the clock of Kinesis; None if
             no record was processed under this lease.
         handler_millis: Milliseconds for which the handler's current call had been running; None without one.
-        owner: Id of the worker that wrote it.
+        owner: Id of the worker that wrote the attribute.
         failing: The handler's failures; None if its last call succeeded or there was none.
         delay_millis: Milliseconds after its arrival before which no record is delivered (`delivery_delay`).
     """

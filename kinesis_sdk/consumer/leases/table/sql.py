@@ -94,9 +94,9 @@ class SqlLeaseStore:
 
     Args:
         database: URL of SQLAlchemy, or an engine. The timeouts of an engine that is passed in stay as they are.
-        application: Name of the application, 1 to 255 characters: its rows carry it.
+        application: Name of the application, 1 to 255 characters, which its rows carry.
         table: Name of the table, created if it is missing.
-        schema: Schema of the database that holds it; None is the default one.
+        schema: Schema of the database that holds the table; None is the default schema.
         timeout: Seconds after which a call fails, to be repeated by the worker; 0.1 to 60. See `open_engine`.
         sleep: Replaces `time.sleep` between attempts to read, for tests.
 
@@ -128,7 +128,8 @@ class SqlLeaseStore:
         self._owns_engine = isinstance(database, str)
         # A transaction would keep its locks while the process is frozen.
         self._statements = self.engine.execution_options(isolation_level="AUTOCOMMIT")
-        # One connection for all threads would change its isolation level under the statement of another thread.
+        # With one connection for all threads, a thread would change the isolation level during another thread's
+        # statement.
         shares_connection = isinstance(self.engine.pool, sqlalchemy.pool.StaticPool)
         self._one_at_a_time: AbstractContextManager[Any] = (
             threading.Lock() if shares_connection else nullcontext()
@@ -210,7 +211,7 @@ class SqlLeaseStore:
     # Writing
 
     def create_if_absent(self, lease: Lease) -> bool:
-        """Insert a row; the primary key rejects a second one."""
+        """Insert a row; the primary key rejects a second row."""
         from sqlalchemy.exc import IntegrityError
 
         row = {"application": self.application, "lease_key": lease.lease_key, **_values(lease_to_item(lease))}
@@ -401,7 +402,7 @@ class SqlLeaseStore:
         sets: Item,
         removes: Iterable[str] = (),
     ) -> bool:
-        """Change attributes of a row, given in wire form, if others have the expected values. Condition and write are atomic.
+        """Change attributes of a row, given in wire form, if other attributes have the expected values. Condition and write are atomic.
 
         The row is read first. One statement then writes it, provided that all columns of the condition are unchanged.
         Attributes that share a column are changed by compare-and-set on the whole column; after a conflict, the write is
@@ -528,7 +529,7 @@ class SqlLeaseStore:
             return None
         if wanted is not None and not returns_row:
             return wanted
-        # SQLite before 3.35 has no RETURNING. Another write may come before this read; its row is just as true.
+        # SQLite before 3.35 has no RETURNING. Another write may come before this read; its row is just as valid.
         return self._current(lease_key) or wanted
 
     def _changes_a_row(
@@ -602,7 +603,7 @@ class SqlLeaseStore:
 class _Statements:
     """Cache of the statements for one application: building one costs more than SQLite needs to run it.
 
-    Thread-safe: two threads that build the same statement build equal ones.
+    Thread-safe: two threads that build the same statement build equal statements.
     """
 
     def __init__(self, sqlalchemy: Any, table: Any, application: str) -> None:
@@ -697,7 +698,7 @@ def _values(item: Mapping[str, Any], *, every_column: bool = True) -> dict[str, 
     result: dict[str, Any] = {}
     for name, (column, kind) in _COLUMNS.items():
         wire = "N" if kind == "F" else kind
-        # An attribute of an unexpected type (a KCL once wrote such) stays among the rest.
+        # An attribute of an unexpected type (a KCL once wrote one) stays among the other attributes.
         value = rest.pop(name)[wire] if wire in rest.get(name, ()) else None
         if value is not None or every_column:
             result[column] = _READ[kind](value) if value is not None else None

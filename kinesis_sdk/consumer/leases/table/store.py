@@ -37,8 +37,8 @@ class TableScan:
 def is_rejected_row(error: BaseException) -> bool:
     """Return whether a store rejected a write because of the row's content, for example its maximum size.
 
-    Repeating the write cannot succeed, and every other worker would be rejected as well. So this must cost the fleet one
-    lease and not all of its workers.
+    Repeating the write cannot succeed, and every other worker would be rejected as well. So a rejected row must cost the
+    fleet one lease and not all of its workers.
     """
     return isinstance(error, LeaseRowRejectedError) or (
         isinstance(error, PermanentAwsError) and error.code == "ValidationException"
@@ -59,7 +59,7 @@ class LeaseStore(Protocol):
 
     - `TransientLeaseStoreError` (retryable): a timeout, a lost connection, throttling, a deadlock. The worker logs it,
       retries, and stops processing a shard before its lease expires. The write may have taken effect.
-    - `LeaseStoreError`: repeating cannot succeed (access denied, no such table). It stops the worker.
+    - `LeaseStoreError`: repeating cannot succeed (access denied, no such table). This error stops the worker.
     - `LeaseRowRejectedError`: no worker can write this one row. The worker gives up only this lease. From
       `create_if_absent` and `delete`, the error stops the worker, because otherwise a shard would not be consumed, or its
       lease would stay forever.
@@ -89,7 +89,7 @@ class LeaseStore(Protocol):
                 is safe because every write is conditional.
 
         Raises:
-            KinesisSdkError: If the call fails; a retryable one is repeated with backoff.
+            KinesisSdkError: If the call fails; after a retryable error, the call is repeated with backoff.
         """
         ...
 
@@ -100,8 +100,8 @@ class LeaseStore(Protocol):
             The lease, or None if there is no row with this key.
 
         Raises:
-            ProtocolError: If the row exists but cannot be read as a lease. It must not count as absent: a shard whose
-                parent has no lease is read at once.
+            ProtocolError: If the row exists but cannot be read as a lease. The lease must not count as absent: a shard
+                whose parent has no lease is read at once.
             KinesisSdkError: If the call fails.
         """
         ...
@@ -125,19 +125,19 @@ class LeaseStore(Protocol):
             owner: Worker id of the new owner.
 
         Raises:
-            KinesisSdkError: If the call fails. After a retryable one, the next scan shows whether it took effect.
+            KinesisSdkError: If the call fails. After a retryable error, the next scan shows whether the call took effect.
         """
         ...
 
     def renew(self, lease: Lease) -> Lease | Conflict:
         """Renew a lease (`transitions.renewed`), on the condition that the counter is as in ``lease``.
 
-        The row must also have no handoff marker (``checkpoint_owner``), unless ``lease`` has one. So the first renewal after
-        a handoff request fails and shows the request to the owner, which then renews the row with the marker.
+        The row must also have no handoff marker (``checkpoint_owner``), unless ``lease`` has such a marker. So the first
+        renewal after a handoff request fails and shows the request to the owner, which then renews the row with the marker.
         ``lease.throughput_kbps`` and ``lease.progress`` are stored as well, each unless it is None.
 
         Raises:
-            KinesisSdkError: If the call fails. A retryable one is repeated while the lease has not expired.
+            KinesisSdkError: If the call fails. After a retryable error, the call is repeated while the lease has not expired.
         """
         ...
 
@@ -146,17 +146,17 @@ class LeaseStore(Protocol):
     ) -> Lease | Conflict:
         """Store a position (`transitions.checkpointed`), on the condition that the counter is as in ``lease``.
 
-        It counts as a renewal, and stores throughput and progress in the same way. Position, counter and state change together.
+        A checkpoint counts as a renewal, and stores throughput and progress in the same way. Position, counter and state change together.
 
         Args:
             lease: The row as the worker knows it.
             checkpoint: The position.
-            state: State of the application beside it, stored with the position as the pending one; None removes a state. Workers
-                pass it only if there is one.
+            state: State of the application, stored with the position as the pending state; None removes a stored state. Workers
+                pass this argument only if there is a state.
 
         Raises:
-            KinesisSdkError: If the call fails. A retryable one is repeated for ``checkpoint_timeout``; then the
-                checkpoint call of the handler raises it.
+            KinesisSdkError: If the call fails. After a retryable error, the call is repeated for
+                ``checkpoint_timeout``; then the checkpoint call of the handler raises the error.
         """
         ...
 
@@ -184,7 +184,7 @@ class LeaseStore(Protocol):
         The write is conditional on the counter; the mark is valid for the checkpoint of ``lease``.
 
         Raises:
-            KinesisSdkError: If the call fails. A retryable one is repeated.
+            KinesisSdkError: If the call fails. After a retryable error, the call is repeated.
         """
         ...
 
@@ -194,7 +194,7 @@ class LeaseStore(Protocol):
         The condition is the same as in `renew`: after a handoff request, the lease has a next owner.
 
         Raises:
-            KinesisSdkError: If the call fails. A retryable one is repeated for the failover time; then the lease expires.
+            KinesisSdkError: If the call fails. After a retryable error, the call is repeated for the failover time; then the lease expires.
         """
         ...
 
@@ -205,7 +205,7 @@ class LeaseStore(Protocol):
         as ``lease`` and no other request; the counter may have changed.
 
         Raises:
-            KinesisSdkError: If the call fails. After a retryable one, the next scan shows whether it took effect.
+            KinesisSdkError: If the call fails. After a retryable error, the next scan shows whether the call took effect.
         """
         ...
 
@@ -237,7 +237,7 @@ class LeaseStore(Protocol):
             False if there is no row with this key; none may be created.
 
         Raises:
-            KinesisSdkError: If the call fails; a retryable one is repeated before the shard ends.
+            KinesisSdkError: If the call fails; after a retryable error, the call is repeated before the shard ends.
         """
         ...
 
@@ -253,7 +253,7 @@ class LeaseStore(Protocol):
             False if there is no row with this key; none may be created.
 
         Raises:
-            KinesisSdkError: If the call fails; a retryable one is repeated.
+            KinesisSdkError: If the call fails; after a retryable error, the call is repeated.
         """
         ...
 
@@ -269,7 +269,7 @@ class LeaseStore(Protocol):
             False if there is no row with this key; none may be created.
 
         Raises:
-            KinesisSdkError: If the call fails; a retryable one is repeated.
+            KinesisSdkError: If the call fails; after a retryable error, the call is repeated.
         """
         ...
 
@@ -291,14 +291,14 @@ class LeaseStore(Protocol):
 
         Args:
             lease_key: The row.
-            request: The request; it replaces an earlier one.
+            request: The request; it replaces an earlier request.
             instead_of: The request that the row must carry; None demands nothing.
 
         Returns:
-            False if there is no row with this key (none may be created), or if it does not carry ``instead_of``.
+            False if there is no row with this key (none may be created), or if the row does not carry ``instead_of``.
 
         Raises:
-            KinesisSdkError: If the call fails; a retryable one is repeated.
+            KinesisSdkError: If the call fails; after a retryable error, the call is repeated.
         """
         ...
 
@@ -307,7 +307,7 @@ class LeaseStore(Protocol):
 
         Args:
             lease_key: Key of the lease.
-            unowned: The row as seen, without an owner. It is removed only if its counter is the same.
+            unowned: The row as seen, without an owner. The row is removed only if its counter is the same.
             finished: Whether to remove the row only if its checkpoint is ``SHARD_END``. The counter does not matter: as in
                 the KCL, a finished lease may be deleted while a worker still renews it.
 

@@ -5,7 +5,7 @@ own transaction, calls the function, and writes the result; `InMemoryLeaseStore`
 cases, condition and write must be one atomic step.
 
 Ownership is fenced by the counter. A writer names the counter that it saw last, and every write of an owner adds one, so
-a worker whose lease was taken cannot write it any more. Some writes leave the counter alone, because they must not
+a worker whose lease was taken can no longer write the row. Some writes leave the counter alone, because they must not
 disturb the owner: the handoff request, metadata (children, hash key range), standby heartbeats, drain marks, pins and requests to
 a handler.
 
@@ -31,11 +31,11 @@ a handler.
 
 Methods of the KCL are methods of ``DynamoDBLeaseRefresher`` (3.x), its conditions come from ``DynamoDBLeaseSerializer``.
 
-A write whose response was lost may have taken effect. If it is repeated, it finds another counter: the counter that this very write would
-leave. That counts as success (`has_effect_of`). Another worker's write from the same row leaves another owner,
-with two exceptions. In a handoff that takes too long, the old owner may complete it while the requester takes the lease;
-and if the shard has ended and the lease expires, both may release it. Each pair of writes leaves equal rows, and each
-of the two workers wanted exactly this row. The KCL recovers renewals in the same way (``renewLease``).
+A write whose response was lost may have taken effect. If such a write is repeated, it finds another counter: the counter that this very
+write would leave. This counts as success (`has_effect_of`). Another worker's write from the same row leaves another owner, with two
+exceptions. In a handoff that takes too long, the old owner may complete it while the requester takes the lease; and if the shard has
+ended and the lease expires, both workers may release it. Each pair of writes leaves equal rows, and each of the two workers wanted
+exactly this row. The KCL recovers renewals in the same way (``renewLease``).
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def with_measurements_of(row: Lease, seen: Lease) -> Lease:
 
 
 def has_effect_of(current: Lease | None, wanted: Lease) -> bool:
-    """Return whether a row that a write lost against is the row that this write would leave: its response was lost.
+    """Return whether the row that made a write fail is the row that this write leaves: it succeeded, and its response was lost.
 
     Args:
         current: The row as it is now.
